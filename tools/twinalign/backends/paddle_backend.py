@@ -1,0 +1,197 @@
+"""What twinalign asks of paddle; `torch_backend` holds the same functions for torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+with warnings.catch_warnings():
+    # paddle 3.3 warns at import that ccache is missing; nobody compiles custom operators here.
+    warnings.simplefilter("ignore")
+    import paddle
+
+FRAMEWORK = "paddle"
+
+
+def versions() -> dict[str, str]:
+    """Versions of paddle and of what computes for it."""
+    found = {"paddle": paddle.__version__, "numpy": np.__version__}
+    if paddle.is_compiled_with_cuda():
+        found["cuda"] = paddle.version.cuda()
+        found["cudnn"] = paddle.version.cudnn()
+    return found
+
+
+def numerics_flags() -> dict[str, Any]:
+    """The settings that change numbers: oneDNN, cuDNN, the accuracy-compatible kernels, threads."""
+    flags: dict[str, Any] = {
+        "default_dtype": paddle.get_default_dtype(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+    }
+    for name in ("FLAGS_use_mkldnn", "FLAGS_cudnn_deterministic", "FLAGS_use_accuracy_compatible_kernel"):
+        with contextlib.suppress(ValueError):  # not every version knows every flag
+            flags[name] = paddle.get_flags(name)[name]
+    return flags
+
+
+def device_of(name: str) -> str:
+    """The device for `"cpu"` or `"gpu"`; raises RuntimeError where paddle sees no GPU."""
+    if name == "cpu":
+        return "cpu"
+    if not paddle.is_compiled_with_cuda() or paddle.device.cuda.device_count() == 0:
+        raise RuntimeError("paddle sees no GPU")
+    return "gpu:0"
+
+
+def configure(device: str, threads: int | None) -> None:
+    """Choose the device; paddle takes its thread count from OMP_NUM_THREADS, set before the process starts."""
+    paddle.set_device(device_of(device))
+
+
+def set_seed(seed: int) -> None:
+    """Seed paddle's own generators."""
+    paddle.seed(seed)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: str) -> Iterator[None]:
+    """Create new tensors and layers in `dtype` (`"float32"`, `"float64"`) inside the block."""
+    before = paddle.get_default_dtype()
+    paddle.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        paddle.set_default_dtype(before)
+
+
+def prepare_model(model: paddle.nn.Layer, dtype: str, device: str) -> paddle.nn.Layer:
+    """Move the floating-point state to `dtype`, in place; integer and boolean buffers keep theirs."""
+    kept = {
+        name: (buffer.dtype, buffer.clone())
+        for name, buffer in model.named_buffers()
+        if buffer is not None and not buffer.is_floating_point()
+    }
+    model.to(dtype=dtype)
+    # Layer.to casts integer and boolean buffers as well.
+    for path, (_, value) in kept.items():
+        parent, _, name = path.rpartition(".")
+        owner = model
+        for step in filter(None, parent.split(".")):
+            owner = getattr(owner, step)
+        owner._buffers[name] = value
+    return model
+
+
+def set_training(model: paddle.nn.Layer, training: bool) -> None:
+    """Put the model into training or evaluation mode."""
+    model.train() if training else model.eval()
+
+
+def to_tensor(array: np.ndarray, dtype: str, device: str) -> paddle.Tensor:
+    """A tensor on `device`; floating-point arrays are cast to `dtype`, others keep theirs."""
+    if np.issubdtype(array.dtype, np.floating):
+        array = array.astype(dtype)
+    return paddle.to_tensor(np.array(array, order="C"))
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether `value` is a paddle tensor."""
+    return isinstance(value, paddle.Tensor)
+
+
+def to_array(tensor: paddle.Tensor) -> np.ndarray:
+    """A copy of the tensor as a numpy array (bfloat16 as float32, which holds it exactly)."""
+    tensor = tensor.detach()
+    if tensor.dtype == paddle.bfloat16:
+        tensor = tensor.astype("float32")
+    return np.array(tensor.numpy())
+
+
+def no_grad() -> contextlib.AbstractContextManager[None]:
+    """A context in which no gradient is recorded."""
+    return paddle.no_grad()
+
+
+def backward(loss: paddle.Tensor) -> None:
+    """Propagate the gradient of a scalar loss."""
+    loss.backward()
+
+
+def clear_gradients(model: paddle.nn.Layer) -> None:
+    """Forget every gradient, so that a parameter without one is told from one whose gradient is zero."""
+    for parameter in model.parameters():
+        parameter.clear_gradient(set_to_zero=False)
+
+
+def state_arrays(model: paddle.nn.Layer) -> dict[str, np.ndarray]:
+    """The state dict as numpy copies, in its order."""
+    return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
+
+
+def load_state_arrays(model: paddle.nn.Layer, arrays: Mapping[str, np.ndarray]) -> None:
+    """Load every key strictly, keeping the model's dtypes; raises RuntimeError on a missing, extra or misshapen key.
+
+    `Layer.set_state_dict` is lenient (it warns and keeps the random initialisation), hence the checks here.
+    """
+    state = model.state_dict()
+    wrong = [f"missing key {name!r}" for name in state if name not in arrays]
+    wrong += [f"unexpected key {name!r}" for name in arrays if name not in state]
+    wrong += [
+        f"size mismatch for {name!r}: {list(arrays[name].shape)} given, the model has {list(tensor.shape)}"
+        for name, tensor in state.items()
+        if name in arrays and list(arrays[name].shape) != list(tensor.shape)
+    ]
+    if wrong:
+        raise RuntimeError(f"the state does not fit {type(model).__name__}: " + "; ".join(wrong))
+    for name, tensor in state.items():
+        tensor.set_value(arrays[name].astype(str(tensor.dtype).removeprefix("paddle."), copy=False))
+
+
+def named_parameters(model: paddle.nn.Layer) -> dict[str, paddle.Tensor]:
+    """Parameters by state-dict name in registration order, the frozen ones too.
+
+    paddle keeps the running statistics of a batch norm among the parameters; torch calls them buffers, and so do we.
+    """
+    return {name: p for name, p in model.named_parameters() if name.rsplit(".", 1)[-1] not in ("_mean", "_variance")}
+
+
+def trainable(parameter: paddle.Tensor) -> bool:
+    """Whether the optimizer may move this parameter."""
+    return not parameter.stop_gradient
+
+
+def gradients(model: paddle.nn.Layer) -> dict[str, np.ndarray]:
+    """Gradient of every parameter that has one, by name."""
+    return {name: to_array(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+
+
+def optimizer_state(model: paddle.nn.Layer, optimizer: Any) -> dict[str, np.ndarray]:
+    """The optimizer's per-parameter tensors as `<quantity>.<parameter>`, in the names that both frameworks share."""
+    shared = {"moment1": "moment1", "moment2": "moment2", "velocity": "velocity", "mu": "velocity"}
+    accumulators = optimizer._accumulators
+    found = {}
+    for name, parameter in named_parameters(model).items():
+        for quantity, values in accumulators.items():
+            if quantity in shared and parameter.name in values:
+                found[f"{shared[quantity]}.{name}"] = to_array(values[parameter.name])
+    return found
+
+
+def learning_rate(optimizer: Any) -> float:
+    """The rate that the next step uses."""
+    return float(optimizer.get_lr())
+
+
+def optimizer_step(optimizer: Any) -> None:
+    """Apply the gradients."""
+    optimizer.step()
+
+
+def peak_device_memory() -> int:
+    """Bytes of GPU memory at the peak, 0 on a CPU."""
+    return paddle.device.cuda.max_memory_allocated() if paddle.is_compiled_with_cuda() else 0

@@ -1,0 +1,168 @@
+"""What twinalign asks of torch; `paddle_backend` holds the same functions for paddle."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+FRAMEWORK = "torch"
+
+
+def versions() -> dict[str, str]:
+    """Versions of torch and of what computes for it."""
+    found = {"torch": torch.__version__, "numpy": np.__version__}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    if torch.backends.cudnn.is_available():
+        found["cudnn"] = str(torch.backends.cudnn.version())
+    return found
+
+
+def numerics_flags() -> dict[str, Any]:
+    """The settings that change numbers: TF32, cuDNN, oneDNN, determinism, threads."""
+    return {
+        "threads": torch.get_num_threads(),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "mkldnn": torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
+        "cuda_matmul_allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+    }
+
+
+def device_of(name: str) -> torch.device:
+    """The device for `"cpu"` or `"gpu"`; raises RuntimeError where torch sees no GPU."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch sees no GPU")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def configure(device: str, threads: int | None) -> None:
+    """Choose device and thread count, and switch off what would make float32 less than float32 (TF32)."""
+    device_of(device)
+    if threads:
+        torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+
+
+def set_seed(seed: int) -> None:
+    """Seed torch's own generators."""
+    torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: str) -> Iterator[None]:
+    """Create new tensors and layers in `dtype` (`"float32"`, `"float64"`) inside the block."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def prepare_model(model: torch.nn.Module, dtype: str, device: str) -> torch.nn.Module:
+    """Move the floating-point state to `dtype` and everything to `device`, in place."""
+    return model.to(device=device_of(device), dtype=getattr(torch, dtype))
+
+
+def set_training(model: torch.nn.Module, training: bool) -> None:
+    """Put the model into training or evaluation mode."""
+    model.train(training)
+
+
+def to_tensor(array: np.ndarray, dtype: str, device: str) -> torch.Tensor:
+    """A tensor on `device`; floating-point arrays are cast to `dtype`, others keep theirs."""
+    if np.issubdtype(array.dtype, np.floating):
+        array = array.astype(dtype)
+    return torch.from_numpy(np.array(array, order="C")).to(device_of(device))
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether `value` is a torch tensor."""
+    return isinstance(value, torch.Tensor)
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    """A copy of the tensor as a numpy array (bfloat16 as float32, which holds it exactly)."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    return np.array(tensor.numpy())
+
+
+def no_grad() -> contextlib.AbstractContextManager[None]:
+    """A context in which no gradient is recorded."""
+    return torch.no_grad()
+
+
+def backward(loss: torch.Tensor) -> None:
+    """Propagate the gradient of a scalar loss."""
+    loss.backward()
+
+
+def clear_gradients(model: torch.nn.Module) -> None:
+    """Forget every gradient, so that a parameter without one is told from one whose gradient is zero."""
+    model.zero_grad(set_to_none=True)
+
+
+def state_arrays(model: torch.nn.Module) -> dict[str, np.ndarray]:
+    """The state dict as numpy copies, in its order."""
+    return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
+
+
+def load_state_arrays(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
+    """Load every key strictly, keeping the model's dtypes; raises RuntimeError on a missing, extra or misshapen key."""
+    model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, strict=True)
+
+
+def named_parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters by state-dict name in registration order, the frozen ones too."""
+    return dict(model.named_parameters())
+
+
+def trainable(parameter: torch.Tensor) -> bool:
+    """Whether the optimizer may move this parameter."""
+    return bool(parameter.requires_grad)
+
+
+def gradients(model: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Gradient of every parameter that has one, by name."""
+    return {name: to_array(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+
+
+def optimizer_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
+    """The optimizer's per-parameter tensors as `<quantity>.<parameter>`, in the names that both frameworks share."""
+    shared = {"exp_avg": "moment1", "exp_avg_sq": "moment2", "momentum_buffer": "velocity", "mu": "velocity"}
+    found = {}
+    for name, parameter in model.named_parameters():
+        for quantity, value in optimizer.state.get(parameter, {}).items():
+            if quantity in shared and isinstance(value, torch.Tensor):
+                found[f"{shared[quantity]}.{name}"] = to_array(value)
+    return found
+
+
+def learning_rate(optimizer: torch.optim.Optimizer) -> float:
+    """The rate of the first parameter group."""
+    return float(optimizer.param_groups[0]["lr"])
+
+
+def optimizer_step(optimizer: torch.optim.Optimizer) -> None:
+    """Apply the gradients."""
+    optimizer.step()
+
+
+def peak_device_memory() -> int:
+    """Bytes of GPU memory at the peak, 0 on a CPU."""
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
