@@ -1,0 +1,231 @@
+"""A case: a model in both frameworks, with what is needed to record it stage by stage."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.errors import InputError
+
+STAGES = ("forward", "data", "metric", "loss", "backward", "train")
+"""The six stages of the alignment guide, in order."""
+
+_SWITCHES = {
+    "data": ("dataset",),
+    "metric": ("metric", "evaluate"),
+    "loss": ("loss",),
+    "backward": ("optimizer",),
+    "train": ("train",),
+}
+
+
+class Case:
+    """Subclass this with `reference`, `reproduced` and `inputs`; each further method switches on a stage.
+
+    `framework` is always the string `"torch"` or `"paddle"`. Methods are called in the process of that framework only,
+    so imports of a framework belong inside them.
+    """
+
+    name: str = ""
+    seed: int = 0
+    train_mode: bool = False
+    """Record stages up to the optimizer in training mode, buffers included."""
+    steps: int = 2
+    """Optimizer steps of the backward stage."""
+    splits: tuple[str, ...] = ("train", "val")
+    """What the data stage asks `dataset` for."""
+    data_samples: int = 8
+    """Samples of each split that the data stage records."""
+    rename: Mapping[str, str] = {}
+    """Reference name -> paddle name, for keys or whole prefixes that differ."""
+    accept: Sequence[str] = ()
+    """Ids of known framework conventions that are shown as accepted and do not decide."""
+    code_packages: tuple[str, ...] = ()
+    """Top-level packages, beyond the case's own file, whose change makes a recording stale."""
+    float64_train_steps: int = 0
+    """Steps of the train stage to repeat in float64; 0 leaves float64 out of that stage."""
+
+    def reference(self) -> Any:
+        """The reference model, a `torch.nn.Module`; called in the torch process only."""
+        raise NotImplementedError(f"{type(self).__name__} does not define reference()")
+
+    def reproduced(self) -> Any:
+        """The reproduced model, a `paddle.nn.Layer`; called in the paddle process only."""
+        raise NotImplementedError(f"{type(self).__name__} does not define reproduced()")
+
+    def inputs(self, rng: np.random.Generator) -> Mapping[str, np.ndarray]:
+        """Input arrays by name; passed to the model by keyword where its signature has the names, else by order."""
+        raise NotImplementedError(f"{type(self).__name__} does not define inputs()")
+
+    def forward(self, model: Any, inputs: Mapping[str, Any], framework: str) -> Any:
+        """Run the model on the inputs (tensors); override where a call is more than `model(**inputs)`."""
+        from twinalign.stages.calling import call_model
+
+        return call_model(model, inputs)
+
+    def loss(self, outputs: Any, inputs: Mapping[str, Any], framework: str) -> Any:
+        """The scalar loss, or a dictionary of tensors whose `"loss"` is differentiated; switches on loss."""
+        raise NotImplementedError
+
+    def optimizer(self, parameters: list[Any], framework: str) -> Any:
+        """An optimizer over the trainable parameters in registration order; switches on backward (with `loss`)."""
+        raise NotImplementedError
+
+    def schedule(self, optimizer: Any, step: int, framework: str) -> Mapping[str, float] | None:
+        """Set the learning rate before optimizer step `step` (from 0); values returned are recorded."""
+        return None
+
+    def dataset(self, framework: str, split: str) -> Iterable[Any]:
+        """Samples of a split: arrays, tuples or dictionaries of arrays; switches on data."""
+        raise NotImplementedError
+
+    def metric(self, outputs: Any, labels: np.ndarray, framework: str) -> Any:
+        """Numbers by name from model outputs and labels of the `val` split; switches on metric."""
+        raise NotImplementedError
+
+    def evaluate(self, model: Any, framework: str, dtype: str) -> Mapping[str, Any]:
+        """The whole metric stage, for metrics that need more than `metric` is given; switches on metric."""
+        raise NotImplementedError
+
+    def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> Mapping[str, Any]:
+        """Train `model`, calling `record(name, value)` for each point of a curve; the returned numbers are outcomes.
+
+        `steps` limits the training (None: all of it). Switches on train.
+        """
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Make what the case needs (data, say) before anything is recorded; raises InputError where it cannot."""
+
+    def part(self, stage: str) -> Case:
+        """The case that defines `stage`: another one where a stage has a model of its own."""
+        return self
+
+    def data_files(self) -> Iterable[Path]:
+        """Files that the recordings depend on, so that a change of theirs makes a recording stale."""
+        return ()
+
+
+def stages_of(case: Case) -> list[str]:
+    """The stages that the case's methods switch on, in the guide's order."""
+    found = ["forward"]
+    for stage in STAGES[1:]:
+        part = type(case.part(stage))
+        if any(getattr(part, method) is not getattr(Case, method) for method in _SWITCHES[stage]):
+            found.append(stage)
+    return found
+
+
+def registered_cases() -> dict[str, str]:
+    """Registered name -> `package.module:ClassName`, from the entry points of installed packages."""
+    return {point.name: point.value for point in importlib.metadata.entry_points(group="twinalign.cases")}
+
+
+def resolve_case(reference: str) -> str:
+    """Turn a registered name into `package.module:ClassName` and check a path; imports nothing of the case.
+
+    Raises:
+        InputError: no such registered name or file, or a text of neither form.
+    """
+    registered = registered_cases()
+    if reference in registered:
+        return registered[reference]
+    path, _, class_name = reference.partition(":")
+    if path.endswith(".py"):
+        if not Path(path).is_file():
+            raise InputError(f"case {reference!r}: no file {path}; give a path to a case.py, or a registered name")
+        return f"{Path(path).resolve()}:{class_name}" if class_name else str(Path(path).resolve())
+    if class_name and all(part.isidentifier() for part in path.split(".")):
+        return reference
+    raise InputError(
+        f"unknown case {reference!r}; registered: {', '.join(sorted(registered)) or 'none'}; "
+        "or give path/to/case.py or package.module:ClassName"
+    )
+
+
+def load_case(reference: str, options: Mapping[str, str] | None = None) -> Case:
+    """Import and instantiate the case, then apply `--set` options.
+
+    Args:
+        reference: `path/to/case.py`, `path/to/case.py:ClassName` or `package.module:ClassName`, as `resolve_case`
+            returns it.
+        options: attribute -> text, converted to the type of the attribute's present value.
+
+    Raises:
+        InputError: no case of that name, several to choose from, or an option that does not fit.
+    """
+    module_name, _, class_name = reference.partition(":")
+    if module_name.endswith(".py"):
+        module = _import_file(Path(module_name))
+    else:
+        module = _import_module(module_name, reference)
+    if class_name:
+        chosen = getattr(module, class_name, None)
+        if not (isinstance(chosen, type) and issubclass(chosen, Case)):
+            raise InputError(f"case {reference!r}: {class_name} is no subclass of twinalign.Case in {module_name}")
+    else:
+        chosen = _only_case(module, reference)
+    case = chosen()
+    case.name = case.name or chosen.__name__
+    for key, text in (options or {}).items():
+        set_option(case, key, text)
+    return case
+
+
+def set_option(case: Case, key: str, text: str) -> None:
+    """Set a public attribute of the case from text, in the type that it has now; raises InputError otherwise."""
+    present = getattr(case, key, None)
+    if key.startswith("_") or not hasattr(case, key) or callable(present):
+        known = sorted(k for k in dir(case) if not k.startswith("_") and not callable(getattr(case, k)))
+        raise InputError(f"--set {key}: case {case.name} has no such option; it has {', '.join(known)}")
+    try:
+        if isinstance(present, bool):
+            value: Any = {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        elif isinstance(present, (int, float)):
+            value = type(present)(text)
+        else:
+            value = text
+    except (KeyError, ValueError):
+        raise InputError(f"--set {key}={text}: {type(present).__name__} expected") from None
+    setattr(case, key, value)
+
+
+def _import_module(name: str, reference: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise InputError(f"case {reference!r}: no module {error.name}; check the name and PYTHONPATH") from None
+        raise
+
+
+def _import_file(path: Path) -> Any:
+    # Modules beside the case are part of it: `from my_port import model` must work.
+    sys.path.insert(0, str(path.parent))
+    name = f"twinalign_case_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"case {str(path)!r}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _only_case(module: Any, reference: str) -> type[Case]:
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Case) and value.__module__ == module.__name__
+    ]
+    if len(own) != 1:
+        names = ", ".join(case.__name__ for case in own) or "none"
+        raise InputError(f"case {reference!r}: one Case class expected, found {names}; name it as {reference}:ClassName")
+    return own[0]

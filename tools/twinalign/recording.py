@@ -1,0 +1,145 @@
+"""A recording: what one side computed in one stage, as named arrays with the metadata that says how.
+
+On disk it is the file that reviewers know, reprod_log's `.npy` dictionary, with the metadata in a `.json` beside it.
+A recorder process needs only numpy and its own framework, so this module imports nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.files import read_arrays, write_reprod_log
+
+SAMPLE_SIZE = 4096
+"""Elements kept of a tensor that is recorded by sample."""
+
+PROJECTION_COUNT = 8
+_PROJECTION_WIDTH = 1024
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
+PROJECTIONS_SUFFIX = " (projections)"
+
+
+@dataclasses.dataclass
+class Recording:
+    """Ordered name -> array, plus metadata.
+
+    `metadata["sampled"]` maps the names recorded by sample to `{"shape": [...]}` of the whole tensor.
+    """
+
+    arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def add(self, name: str, array: np.ndarray) -> None:
+        """Add a copy of `array`; raises ValueError when the name is taken."""
+        if name in self.arrays:
+            raise ValueError(f"{name!r} is recorded twice")
+        self.arrays[name] = np.array(array)
+
+    def add_sampled(self, name: str, array: np.ndarray) -> None:
+        """Add a large tensor as a sample of its elements and a few random projections of all of them.
+
+        A single wrong element moves every projection, so nothing escapes, while a step with 200 million numbers takes
+        megabytes instead of gigabytes. Tensors of at most `SAMPLE_SIZE` elements are added whole.
+        """
+        if array.size <= SAMPLE_SIZE:
+            self.add(name, array)
+            return
+        self.add(name, array.reshape(-1)[sample_positions(array.size)])
+        self.add(name + PROJECTIONS_SUFFIX, random_projections(array))
+        self.metadata.setdefault("sampled", {})[name] = {"shape": list(array.shape)}
+
+    def save(self, path: Path) -> None:
+        """Write the arrays to `path` (`.npy`) and the metadata beside it, each whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        metadata_path(path).unlink(missing_ok=True)  # a recording without metadata counts as unfinished
+        write_reprod_log(path, self.arrays)
+        write_json(metadata_path(path), self.metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> Recording:
+        """Read arrays safely, and the metadata where there is any; raises InputError on a file that is broken."""
+        return cls(dict(read_arrays(path)), read_metadata(path))
+
+
+def metadata_path(path: Path) -> Path:
+    """Where the metadata of the recording at `path` lies."""
+    return path.with_suffix(".json")
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Metadata of the recording at `path`, empty where there is none or it cannot be read."""
+    try:
+        found = json.loads(metadata_path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON beside `path`, then rename, so that no reader ever sees half of it."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` beside `path`, then rename, so that no reader ever sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def sample_positions(size: int) -> np.ndarray:
+    """Flat positions, int64, ascending, that stand for a tensor of `size` elements; first and last are among them.
+
+    Multiples of the golden ratio spread evenly at every scale, and need no random generator to be repeated.
+    """
+    if size <= SAMPLE_SIZE:
+        return np.arange(size)
+    spread = np.floor((np.arange(SAMPLE_SIZE - 2) * _GOLDEN_RATIO % 1.0) * size).astype(np.int64)
+    return np.unique(np.concatenate([[0], spread, [size - 1]]))
+
+
+def random_projections(array: np.ndarray) -> np.ndarray:
+    """`PROJECTION_COUNT` bilinear random projections of the whole tensor, float64, scaled to the elements' RMS.
+
+    The tensor is laid out in rows of 1024; projection j is `a_j^T X r_j / sqrt(size)` with fixed normal vectors.
+    """
+    size = array.size
+    rows = -(-size // _PROJECTION_WIDTH)
+    right = _normal("columns", (_PROJECTION_WIDTH, PROJECTION_COUNT))
+    left = _normal("rows", (rows, PROJECTION_COUNT))
+    flat = array.reshape(-1)
+    total = np.zeros(PROJECTION_COUNT)
+    for start in range(0, rows, 256):
+        block = flat[start * _PROJECTION_WIDTH : (start + 256) * _PROJECTION_WIDTH].astype(np.float64)
+        if block.size % _PROJECTION_WIDTH:
+            block = np.pad(block, (0, -block.size % _PROJECTION_WIDTH))
+        projected = block.reshape(-1, _PROJECTION_WIDTH) @ right
+        total += np.einsum("rj,rj->j", projected, left[start : start + len(projected)])
+    return total / np.sqrt(size)
+
+
+def _normal(purpose: str, shape: tuple[int, int]) -> np.ndarray:
+    # RandomState's streams are frozen by numpy's compatibility policy (NEP 19); Generator's are not.
+    return np.random.RandomState(zlib.crc32(purpose.encode())).randn(*shape)
+
+
+def hash_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes, in order."""
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
