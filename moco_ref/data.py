@@ -1,0 +1,298 @@
+"""Image folders and the loaders of both phases: two views for pre-training, one image and its label for evaluation.
+
+A picture is read as the official recipe reads it (torchvision's `pil_loader`): `Image.open(path).convert("RGB")`. An
+EXIF orientation is not applied, a palette is resolved, a grayscale picture gets three equal channels.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
+from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
+DECODER_ERRORS = (
+    OSError,
+    SyntaxError,  # Pillow's word for a broken PNG chunk
+    ValueError,
+    EOFError,
+    IndexError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
+BAD_LABEL = -1
+
+
+class DataFolderError(ValueError):
+    """A folder that is no image folder; the message is one line with the path and the remedy."""
+
+
+class BadImageError(ValueError):
+    """A file that does not decode; the message is one line with the path and the remedy."""
+
+
+def load_image(path: Path) -> Image.Image:
+    """Read a picture as RGB, its EXIF orientation not applied.
+
+    Raises:
+        BadImageError: it cannot be read.
+    """
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except DECODER_ERRORS as error:
+        reason = " ".join(str(error).replace(str(path), "it").split())
+        raise BadImageError(
+            f"{path}: cannot be read as an image ({reason}); mend or remove it, or use on_bad_image='skip'"
+        ) from error
+
+
+class ImageFolder:
+    """The pictures under `root/CLASS/`, at any depth, in order of class and path.
+
+    Attributes:
+        root: the folder.
+        classes: the names of its sub-folders, sorted; a label is a place in this list.
+        samples: path and label of every picture.
+
+    Raises:
+        DataFolderError: the folder is missing, or one of its classes, or it as a whole, holds no picture.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        if not self.root.is_dir():
+            raise DataFolderError(f"{root}: no such folder; give the folder that holds one sub-folder a class")
+        self.classes = sorted(path.name for path in self.root.iterdir() if path.is_dir())
+        if not self.classes:
+            raise DataFolderError(f"{root}: holds no sub-folders; give the folder that holds one sub-folder a class")
+        self.samples: list[tuple[Path, int]] = []
+        for label, name in enumerate(self.classes):
+            found = sorted(path for path in (self.root / name).rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+            if not found:
+                raise DataFolderError(f"{self.root / name}: holds no pictures; remove the folder or fill it")
+            self.samples.extend((path, label) for path in found)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+def check_on_bad_image(on_bad_image: str) -> None:
+    """Refuse a word that is not one of the two ways to meet a bad picture.
+
+    Raises:
+        ValueError: it is neither "refuse" nor "skip".
+    """
+    if on_bad_image not in ("refuse", "skip"):
+        raise ValueError(f"on_bad_image: {on_bad_image!r} is not known; give 'refuse' or 'skip'")
+
+
+class PretrainingDataset(Dataset):
+    """Two augmented views of each picture; an item's address is (epoch, index).
+
+    Args:
+        folder: the pictures.
+        two_views: the pipelines.
+        on_bad_image: "refuse" raises `BadImageError` at a picture that does not decode; "skip" takes the next picture
+            that does (after the last comes the first) and returns its index.
+    """
+
+    def __init__(self, folder: ImageFolder, two_views: TwoViews, on_bad_image: str = "refuse") -> None:
+        super().__init__()
+        check_on_bad_image(on_bad_image)
+        self.folder = folder
+        self.two_views = two_views
+        self.on_bad_image = on_bad_image
+
+    def __len__(self) -> int:
+        return len(self.folder)
+
+    def __getitem__(self, address: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, int]:
+        """Both views, each (3, size, size) float32, and the index of the picture that they show."""
+        epoch, index = address
+        for offset in range(len(self)):
+            used = (index + offset) % len(self)
+            try:
+                image = load_image(self.folder.samples[used][0])
+            except BadImageError:
+                if self.on_bad_image == "refuse":
+                    raise
+                continue
+            return *self.two_views(image, epoch, index), used
+        raise BadImageError(f"{self.folder.root}: none of its {len(self)} pictures can be read; check the data")
+
+
+class EvaluationDataset(Dataset):
+    """Each picture without randomness, and its label; an item's address is (any epoch, index).
+
+    Args:
+        folder: the pictures.
+        transform: picture to array.
+        on_bad_image: "refuse" raises `BadImageError` at a picture that does not decode; "skip" returns zeros and the
+            label -1, for the loader to leave out: a replacement would count twice in an accuracy.
+    """
+
+    def __init__(self, folder: ImageFolder, transform: EvaluationTransform, on_bad_image: str = "refuse") -> None:
+        super().__init__()
+        check_on_bad_image(on_bad_image)
+        self.folder = folder
+        self.transform = transform
+        self.on_bad_image = on_bad_image
+
+    def __len__(self) -> int:
+        return len(self.folder)
+
+    def __getitem__(self, address: tuple[int, int]) -> tuple[np.ndarray, int, int]:
+        """The picture, (3, size, size) float32, its label and its index."""
+        _, index = address
+        path, label = self.folder.samples[index]
+        try:
+            return self.transform(load_image(path)), label, index
+        except BadImageError:
+            if self.on_bad_image == "refuse":
+                raise
+            size = self.transform.image_size
+            return np.zeros((3, size, size), dtype=np.float32), BAD_LABEL, index
+
+
+class _Loader:
+    """What both loaders share: the framework's loader, clean errors out of workers, and the list of bad pictures.
+
+    Attributes:
+        dataset: the dataset, with the pictures in `dataset.folder`.
+        batch_sampler: the sampler.
+        bad_images: the paths of the pictures left out so far, each once, in order of discovery.
+    """
+
+    def __init__(self, dataset: Any, batch_sampler: Any, workers: int) -> None:
+        self.dataset = dataset
+        self.batch_sampler = batch_sampler
+        self.bad_images: list[Path] = []
+        self._loader = DataLoader(
+            dataset,
+            batch_sampler=batch_sampler,
+            num_workers=workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def _batches(self) -> Iterator[Any]:
+        """The framework loader's batches.
+
+        Raises:
+            BadImageError: a picture does not decode and is not to be skipped; one line also out of a worker.
+        """
+        try:
+            yield from self._loader
+        except BadImageError as error:
+            # A worker's error comes wrapped in the text of its traceback, which ends in the message.
+            raise BadImageError(str(error).rsplit("BadImageError: ", 1)[-1].strip()) from None
+
+    def _note_bad_image(self, index: int) -> None:
+        path = self.dataset.folder.samples[index][0]
+        if path not in self.bad_images:
+            self.bad_images.append(path)
+
+
+class PretrainingLoader(_Loader):
+    """Batches (view 1, view 2, index): float32 (n, 3, size, size) twice and int64 (n,), tensors of the framework."""
+
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
+        """Choose the epoch, and the iteration in it to begin with (for a run that resumes)."""
+        self.batch_sampler.set_epoch(epoch, start)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """The chosen epoch's batches of this rank; `bad_images` grows as bad pictures come by."""
+        for addresses, (view1, view2, used) in zip(self.batch_sampler, self._batches(), strict=True):
+            # Where another picture than the one asked for came back, all from the one to the other are bad.
+            for (_, index), shown in zip(addresses, used.tolist(), strict=True):
+                for offset in range((shown - index) % len(self.dataset)):
+                    self._note_bad_image((index + offset) % len(self.dataset))
+            yield view1, view2, used
+
+
+class EvaluationLoader(_Loader):
+    """Batches (images, labels): float32 (n, 3, size, size) and int64 (n,), tensors of the framework."""
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """This rank's batches in the dataset's order; a batch is smaller by the bad pictures in it, or left out."""
+        for images, labels, indices in self._batches():
+            bad = (labels == BAD_LABEL).numpy()
+            for index in indices.numpy()[bad].tolist():
+                self._note_bad_image(index)
+            if not bad.any():
+                yield images, labels
+            elif not bad.all():
+                good = torch.from_numpy(np.flatnonzero(~bad))
+                yield images[good], labels[good]
+
+
+def build_pretraining_loader(
+    root: str | Path,
+    batch_size: int,
+    image_size: int = 224,
+    seed: int = 0,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    crop_min: float = 0.08,
+    on_bad_image: str = "refuse",
+) -> PretrainingLoader:
+    """The loader of two augmented views; what it yields does not depend on the number of workers.
+
+    Args:
+        root: the folder that holds one sub-folder a class.
+        batch_size: size of the global batch, over all ranks.
+        image_size: width and height of the views in pixels.
+        seed: what order and draws depend on, besides the epoch.
+        workers: processes that read and augment; 0 does it in this one.
+        rank, world_size: this process and how many there are.
+        crop_min: smallest share of a picture's area that a crop takes.
+        on_bad_image: "refuse" or "skip", see `PretrainingDataset`.
+
+    Raises:
+        DataFolderError, ValueError: the folder or an option is wrong.
+    """
+    dataset = PretrainingDataset(ImageFolder(root), build_two_views(image_size, crop_min, seed), on_bad_image)
+    return PretrainingLoader(
+        dataset, PretrainingBatchSampler(len(dataset), batch_size, seed, rank, world_size), workers
+    )
+
+
+def build_evaluation_loader(
+    root: str | Path,
+    batch_size: int,
+    image_size: int = 224,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    on_bad_image: str = "refuse",
+) -> EvaluationLoader:
+    """The loader of pictures and labels in the folder's order.
+
+    Args:
+        root: the folder that holds one sub-folder a class.
+        batch_size: size of this rank's batches.
+        image_size: width and height of the images in pixels.
+        workers: processes that read; 0 does it in this one.
+        rank, world_size: this process and how many there are.
+        on_bad_image: "refuse" or "skip", see `EvaluationDataset`.
+
+    Raises:
+        DataFolderError, ValueError: the folder or an option is wrong.
+    """
+    dataset = EvaluationDataset(ImageFolder(root), evaluation_transform(image_size), on_bad_image)
+    return EvaluationLoader(dataset, EvaluationBatchSampler(len(dataset), batch_size, rank, world_size), workers)

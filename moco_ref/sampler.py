@@ -1,0 +1,117 @@
+"""Which samples a batch holds: a function of seed, epoch and rank alone.
+
+A global batch is cut into one piece a rank, in order: gathering the ranks' pieces restores the batch that one process
+would have had. Samplers yield lists of (epoch, index), the address that the dataset draws from, so that no worker has
+to be told of the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .augmentation import addressed_uniforms
+
+ORDER_VIEW = 0
+"""The views are numbers 1 and 2; the order of an epoch has the address of view 0 of sample 0."""
+
+
+def epoch_order(length: int, seed: int, epoch: int) -> np.ndarray:
+    """The order in which an epoch visits the samples.
+
+    Returns:
+        (length,) int64, a permutation: the ranks of random keys, every order equally likely.
+    """
+    return np.argsort(addressed_uniforms(seed, epoch, 0, ORDER_VIEW, length), kind="stable").astype(np.int64)
+
+
+def check_rank(rank: int, world_size: int) -> None:
+    """Refuse a rank outside the world.
+
+    Raises:
+        ValueError: it is.
+    """
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank: {rank} is not one of the {world_size} of this run; give 0 to {world_size - 1}")
+
+
+class PretrainingBatchSampler:
+    """Shuffled batches of this rank; the samples that fill no batch are left out (another few each epoch).
+
+    Args:
+        length: number of samples of the dataset.
+        batch_size: size of the global batch, over all ranks.
+        seed: what the order depends on, besides the epoch.
+        rank, world_size: this process and how many there are.
+
+    Raises:
+        ValueError: the batch cannot be shared among the ranks, or is larger than the dataset.
+    """
+
+    def __init__(self, length: int, batch_size: int, seed: int = 0, rank: int = 0, world_size: int = 1) -> None:
+        check_rank(rank, world_size)
+        if batch_size < 1 or batch_size % world_size:
+            raise ValueError(
+                f"batch_size: {batch_size} over all ranks cannot be shared equally by {world_size}; give a multiple"
+            )
+        if length < batch_size:
+            raise ValueError(f"batch_size: {batch_size} is more than the {length} samples; give at most {length}")
+        self.length = length
+        self.batch_size = batch_size
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.epoch = 0
+        self.start = 0
+
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
+        """Choose the epoch, and the iteration in it to begin with (for a run that resumes)."""
+        self.epoch = epoch
+        self.start = start
+
+    def __len__(self) -> int:
+        """Number of batches of a whole epoch."""
+        return self.length // self.batch_size
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        """The batches of the chosen epoch: lists of `batch_size / world_size` addresses (epoch, index)."""
+        order = epoch_order(self.length, self.seed, self.epoch)
+        share = self.batch_size // self.world_size
+        for iteration in range(self.start, len(self)):
+            first = iteration * self.batch_size + self.rank * share
+            yield [(self.epoch, int(index)) for index in order[first : first + share]]
+
+
+class EvaluationBatchSampler:
+    """Batches of this rank in the dataset's order: every sample once over all ranks, none twice.
+
+    The dataset is cut into one run of neighbours a rank, whose lengths differ by one at most, and each run into
+    batches, whose last may be smaller. Joining the ranks' results in order gives those of one process. Ranks may have
+    different numbers of batches: gather after the loop, not within.
+
+    Args:
+        length: number of samples of the dataset.
+        batch_size: size of this rank's batches.
+        rank, world_size: this process and how many there are.
+
+    Raises:
+        ValueError: the batch size is not positive, or the rank is not one of the world's.
+    """
+
+    def __init__(self, length: int, batch_size: int, rank: int = 0, world_size: int = 1) -> None:
+        check_rank(rank, world_size)
+        if batch_size < 1:
+            raise ValueError(f"batch_size: {batch_size} is not a size; give 1 or more")
+        self.batch_size = batch_size
+        self.first = length * rank // world_size
+        self.last = length * (rank + 1) // world_size
+
+    def __len__(self) -> int:
+        """Number of batches of this rank."""
+        return -(-(self.last - self.first) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        """This rank's batches: lists of at most `batch_size` addresses (0, index)."""
+        for first in range(self.first, self.last, self.batch_size):
+            yield [(0, index) for index in range(first, min(first + self.batch_size, self.last))]
