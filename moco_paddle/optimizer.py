@@ -1,0 +1,76 @@
+"""Optimizers of MoCo v3's recipes: LARS (You et al., arXiv 1708.03888) for ResNets, AdamW for ViTs, SGD for probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import paddle
+from paddle import Tensor
+from paddle.optimizer import Optimizer
+
+OPTIMIZERS = ("lars", "adamw", "sgd")
+
+
+class LARS(Optimizer):
+    """Momentum SGD whose step is rescaled, tensor by tensor, to the size of the weights.
+
+    For parameters of more than one dimension the gradient is `g + weight_decay * w`, times
+    `trust_coefficient * |w| / |g + weight_decay * w|`; biases and norms have neither decay nor rescaling. The momentum
+    buffer holds the scaled gradient, and the learning rate multiplies outside it.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        momentum: float = 0.9,
+        trust_coefficient: float = 0.001,
+    ) -> None:
+        # diff: the decay is not handed to paddle's base class, which would add it to every gradient.
+        super().__init__(learning_rate, parameters=list(parameters))
+        self.type = "lars"
+        self._lars_weight_decay = weight_decay
+        self._lars_momentum = momentum
+        self._trust_coefficient = trust_coefficient
+
+    def _create_accumulators(self, block: object, parameters: list[Tensor]) -> None:
+        for parameter in parameters:
+            self._add_accumulator("mu", parameter)
+
+    # diff: paddle's base class has the loop over the parameters and calls this for each that has a gradient.
+    @paddle.no_grad()
+    def _append_optimize_op(self, block: object, param_and_grad: tuple[Tensor, Tensor]) -> None:
+        parameter, gradient = param_and_grad
+        if parameter.ndim > 1:
+            gradient = gradient + self._lars_weight_decay * parameter
+            weight_norm, gradient_norm = paddle.linalg.norm(parameter), paddle.linalg.norm(gradient)
+            trust_ratio = self._trust_coefficient * weight_norm / gradient_norm
+            # A weight or a gradient of zero says nothing about the step: it is left as it is.
+            trust_ratio = paddle.where(
+                (weight_norm > 0) & (gradient_norm > 0), trust_ratio, paddle.ones_like(trust_ratio)
+            )
+            gradient = gradient * trust_ratio
+        momentum_buffer = self._get_accumulator("mu", parameter)
+        momentum_buffer.set_value(momentum_buffer * self._lars_momentum + gradient)
+        parameter.set_value(parameter - self.get_lr() * momentum_buffer)
+
+
+def build_optimizer(
+    name: str, parameters: Iterable[Tensor], learning_rate: float, weight_decay: float, momentum: float = 0.9
+) -> Optimizer:
+    """Build "lars", "adamw" (betas 0.9 and 0.999, eps 1e-8; decay reaches every parameter) or "sgd" with momentum.
+
+    Raises:
+        ValueError: where there is no such optimizer.
+    """
+    parameters = list(parameters)
+    if name == "lars":
+        return LARS(parameters, learning_rate, weight_decay=weight_decay, momentum=momentum)
+    # diff: paddle's kernels keep rate, betas, eps, decay and momentum in float32, whatever the parameters' dtype.
+    if name == "adamw":
+        return paddle.optimizer.AdamW(learning_rate, parameters=parameters, weight_decay=weight_decay)
+    if name == "sgd":
+        # diff: paddle's SGD has no momentum; its Momentum is torch's SGD with momentum and no dampening.
+        return paddle.optimizer.Momentum(learning_rate, momentum, parameters=parameters, weight_decay=weight_decay)
+    raise ValueError(f"no optimizer is called {name!r}; there are {', '.join(OPTIMIZERS)}")

@@ -1,0 +1,78 @@
+"""Optimizers of MoCo v3's recipes: LARS (You et al., arXiv 1708.03888) for ResNets, AdamW for ViTs, SGD for probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+OPTIMIZERS = ("lars", "adamw", "sgd")
+
+
+class LARS(Optimizer):
+    """Momentum SGD whose step is rescaled, tensor by tensor, to the size of the weights.
+
+    For parameters of more than one dimension the gradient is `g + weight_decay * w`, times
+    `trust_coefficient * |w| / |g + weight_decay * w|`; biases and norms have neither decay nor rescaling. The momentum
+    buffer holds the scaled gradient, and the learning rate multiplies outside it.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        momentum: float = 0.9,
+        trust_coefficient: float = 0.001,
+    ) -> None:
+        defaults = {
+            "lr": learning_rate,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "trust_coefficient": trust_coefficient,
+        }
+        super().__init__(parameters, defaults)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: Tensor, group: dict) -> None:
+        gradient = parameter.grad
+        if parameter.ndim > 1:
+            gradient = gradient + group["weight_decay"] * parameter
+            weight_norm, gradient_norm = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(gradient)
+            trust_ratio = group["trust_coefficient"] * weight_norm / gradient_norm
+            # A weight or a gradient of zero says nothing about the step: it is left as it is.
+            trust_ratio = torch.where((weight_norm > 0) & (gradient_norm > 0), trust_ratio, 1.0)
+            gradient = gradient * trust_ratio
+        state = self.state[parameter]
+        if "mu" not in state:
+            state["mu"] = torch.zeros_like(parameter)
+        momentum_buffer = state["mu"]
+        momentum_buffer.mul_(group["momentum"]).add_(gradient)
+        parameter.sub_(group["lr"] * momentum_buffer)
+
+
+def build_optimizer(
+    name: str, parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float, momentum: float = 0.9
+) -> Optimizer:
+    """Build "lars", "adamw" (betas 0.9 and 0.999, eps 1e-8; decay reaches every parameter) or "sgd" with momentum.
+
+    Raises:
+        ValueError: where there is no such optimizer.
+    """
+    parameters = list(parameters)
+    if name == "lars":
+        return LARS(parameters, learning_rate, weight_decay=weight_decay, momentum=momentum)
+    if name == "adamw":
+        return torch.optim.AdamW(parameters, learning_rate, weight_decay=weight_decay)
+    if name == "sgd":
+        return torch.optim.SGD(parameters, learning_rate, momentum=momentum, weight_decay=weight_decay)
+    raise ValueError(f"no optimizer is called {name!r}; there are {', '.join(OPTIMIZERS)}")
