@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,10 @@ with warnings.catch_warnings():
     # paddle 3.3 warns at import that ccache is missing; nobody compiles custom operators here.
     warnings.simplefilter("ignore")
     import paddle
+    from paddle.nn.utils import spectral_norm_hook, weight_norm_hook
+
+from twinalign.convert import layout
+from twinalign.convert.probe import probe_matrices
 
 FRAMEWORK = "paddle"
 
@@ -195,3 +200,39 @@ def optimizer_step(optimizer: Any) -> None:
 def peak_device_memory() -> int:
     """Bytes of GPU memory at the peak, 0 on a CPU."""
     return paddle.device.cuda.max_memory_allocated() if paddle.is_compiled_with_cuda() else 0
+
+
+def describe_state(model: paddle.nn.Layer) -> list[dict[str, Any]]:
+    """Every state-dict key and every non-persistable buffer as the JSON form of `twinalign.convert.StateEntry`."""
+    attributes = layout.LayerAttributes("_sub_layers", "_non_persistable_buffer_names_set", "paddle.")
+    entries = layout.walk_state(
+        model,
+        model.state_dict(),
+        attributes,
+        _layer_facts,
+        lambda t: isinstance(t, paddle.base.framework.EagerParamBase),
+    )
+    return [entry.to_json() for entry in entries]
+
+
+def _layer_facts(layer: paddle.nn.Layer) -> dict[str, Any]:
+    """What a layer's arrays do not tell: axes of weight and spectral norm, matrix layout."""
+    facts: dict[str, dict[str, Any]] = {"weight_norm": {}, "spectral_norm": {}, "weight_layout": {}}
+    for hook in layer._forward_pre_hooks.values():
+        if isinstance(hook, weight_norm_hook.WeightNorm):
+            facts["weight_norm"][hook.name] = hook.dim
+        elif isinstance(hook, spectral_norm_hook.SpectralNorm):
+            facts["spectral_norm"][hook.name] = hook.dim
+    facts["weight_layout"] = probe_matrices(layer, layer._sub_layers, _run_copy)
+    return {name: value for name, value in facts.items() if value}
+
+
+def _run_copy(layer: paddle.nn.Layer, parameters: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Output of a copy of the layer in evaluation mode with these parameters, in float64."""
+    twin = copy.deepcopy(layer)
+    twin.to(dtype="float64")
+    twin.eval()
+    with paddle.no_grad():
+        for name, value in parameters.items():
+            getattr(twin, name).set_value(value)
+        return to_array(twin(paddle.to_tensor(x)))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+
+from twinalign.convert import layout
+from twinalign.convert.probe import probe_matrices
 
 FRAMEWORK = "torch"
 
@@ -166,3 +170,38 @@ def optimizer_step(optimizer: torch.optim.Optimizer) -> None:
 def peak_device_memory() -> int:
     """Bytes of GPU memory at the peak, 0 on a CPU."""
     return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+
+
+def describe_state(model: torch.nn.Module) -> list[dict[str, Any]]:
+    """Every state-dict key and every non-persistent buffer as the JSON form of `twinalign.convert.StateEntry`."""
+    attributes = layout.LayerAttributes("_modules", "_non_persistent_buffers_set", "torch.")
+    entries = layout.walk_state(
+        model, model.state_dict(keep_vars=True), attributes, _layer_facts, lambda t: isinstance(t, torch.nn.Parameter)
+    )
+    return [entry.to_json() for entry in entries]
+
+
+def _layer_facts(layer: torch.nn.Module) -> dict[str, Any]:
+    """What a layer's arrays do not tell: axes of weight and spectral norm (both of torch's ways), matrix layout."""
+    facts: dict[str, dict[str, Any]] = {"weight_norm": {}, "spectral_norm": {}, "weight_layout": {}}
+    owned: list[tuple[str, Any]] = [
+        (hook.name, hook) for hook in layer._forward_pre_hooks.values() if hasattr(hook, "name")
+    ]
+    for weight, steps in getattr(layer, "parametrizations", {}).items():
+        owned += [(weight, step) for step in steps]
+    for weight, norm in owned:
+        # Both of torch's ways: the hooks of torch.nn.utils and the parametrizations that took their place.
+        kind = type(norm).__name__.lstrip("_")
+        if kind in ("WeightNorm", "SpectralNorm") and type(norm).__module__.startswith("torch.nn.utils."):
+            facts["weight_norm" if kind == "WeightNorm" else "spectral_norm"][weight] = norm.dim
+    facts["weight_layout"] = probe_matrices(layer, layer._modules, _run_copy)
+    return {name: value for name, value in facts.items() if value}
+
+
+def _run_copy(layer: torch.nn.Module, parameters: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Output of a copy of the layer in evaluation mode with these parameters, in float64."""
+    twin = copy.deepcopy(layer).to(device="cpu", dtype=torch.float64).eval()
+    with torch.no_grad():
+        for name, value in parameters.items():
+            getattr(twin, name).copy_(torch.from_numpy(np.ascontiguousarray(value)))
+        return to_array(twin(torch.from_numpy(x)))

@@ -1,0 +1,146 @@
+"""Carry out a plan: arrays in, arrays out, one at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.convert.layout import StateEntry
+from twinalign.convert.ledger import Ledger
+from twinalign.convert.names import Renaming
+from twinalign.convert.plan import OTHER, Move, Plan, make_plan, read_side
+from twinalign.errors import InputError
+
+FRAMEWORK_OF_SIDE = {"ref": "torch", "paddle": "paddle"}
+
+
+@dataclasses.dataclass
+class Conversion:
+    """What `convert_state` returns."""
+
+    arrays: dict[str, np.ndarray]
+    """Every key of the target, in the target's order."""
+    ledger: Ledger
+    unproven: list[str]
+    """Target keys of square matrices whose layout is a convention; `twinalign convert --verify` proves them."""
+
+
+def convert_state(
+    arrays: Mapping[str, np.ndarray],
+    source_layout: Sequence[StateEntry | Mapping[str, Any]],
+    target_layout: Sequence[StateEntry | Mapping[str, Any]],
+    *,
+    source: str = "ref",
+    rename: Mapping[str, str] | None = None,
+    cast: bool = False,
+    allow_missing: Sequence[str] = (),
+    allow_unexpected: Sequence[str] = (),
+) -> Conversion:
+    """Convert a state dict between the frameworks by the classes of its layers.
+
+    `arrays`: key → array, exactly the keys of `source_layout`. The layouts are what a backend's `describe_state`
+    returns for the two models. `source`: the side the arrays come from, `"ref"` (torch) or `"paddle"`. `rename`:
+    `{reference name: paddle name}`, keys or prefixes of whole steps. `cast`: give every array the target model's dtype
+    (otherwise floating-point arrays keep theirs, bit for bit).
+
+    Raises InputError that lists every missing, unexpected and misshapen key.
+    """
+    check_keys(arrays, source_layout, source)
+    renaming = Renaming(rename)
+    framework = FRAMEWORK_OF_SIDE[source]
+    sides = (
+        read_side(framework, source_layout, renaming, {}),
+        read_side(OTHER[framework], target_layout, renaming, {}),
+    )
+    plan = make_plan(*sides, cast=cast, allow_missing=allow_missing, allow_unexpected=allow_unexpected)
+    check_renaming(renaming)
+    return Conversion(dict(execute(plan, arrays)), Ledger(plan.entries), plan.unproven)
+
+
+def check_renaming(renaming: Renaming) -> None:
+    """Raise InputError for rules that fitted no name: they are mistyped."""
+    unused = renaming.unused()
+    if unused:
+        raise InputError(f"rename rules that fit no name of the reference: {', '.join(map(repr, unused))}")
+
+
+def check_keys(
+    arrays: Mapping[str, Any], entries: Sequence[StateEntry | Mapping[str, Any]], source: str = "ref"
+) -> None:
+    """Raise InputError unless the arrays are exactly what the model of that side has, by key and shape."""
+    wanted = {entry.key: entry for entry in map(StateEntry.of, entries) if entry.persistent}
+    problems = [f"missing {key!r}" for key in wanted if key not in arrays]
+    problems += [f"unexpected {key!r}" for key in arrays if key not in wanted]
+    problems += [
+        f"{key!r} has shape {list(arrays[key].shape)}, the model has {list(entry.shape)}"
+        for key, entry in wanted.items()
+        if key in arrays and tuple(arrays[key].shape) != entry.shape
+    ]
+    if problems:
+        shown = "; ".join(problems[:20]) + (f"; and {len(problems) - 20} more" if len(problems) > 20 else "")
+        name = {"ref": "reference", "paddle": "paddle"}[source]
+        raise InputError(f"the checkpoint is not one of the {name} model: {shown}")
+
+
+def execute(plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Make the target's arrays one by one, in the target's order; each is contiguous and its own.
+
+    Raises InputError where the target ties two keys and the source holds different numbers for them.
+    """
+    made_from = {move.target.key: move for move in plan.moves}
+    differing = [
+        (first, second)
+        for first, second in plan.ties
+        if first in made_from
+        and made_from[first].pieces != made_from[second].pieces
+        and not np.array_equal(_bits(make(made_from[first], arrays)), _bits(make(made_from[second], arrays)))
+    ]
+    if differing:
+        first, second = differing[0]
+        raise InputError(
+            f"the target ties {second!r} to {first!r}, but the source holds different numbers for them: "
+            "untie them in the target model"
+        )
+    for move in plan.moves:
+        yield move.target.key, make(move, arrays)
+
+
+def make(move: Move, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The array of one target key: views until the last step, then one copy."""
+    if move.fill is not None:
+        return np.full(move.target.shape, move.fill, move.target.dtype)
+    pieces = []
+    for piece in move.pieces:
+        array = arrays[piece.key]
+        array = array.T if piece.transposed else array
+        array = array if piece.rows is None else array[slice(*piece.rows)]
+        pieces.append(array.reshape(piece.shape))
+    joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    joined = joined.T if move.transposed else joined
+    joined = np.array(joined, order="C").reshape(move.target.shape)
+    return joined if move.dtype is None else _cast(joined, move)
+
+
+def _cast(array: np.ndarray, move: Move) -> np.ndarray:
+    """The array in the target's dtype; integers must keep their values."""
+    dtype = _numpy_dtype(move.dtype or "")
+    result = array.astype(dtype)
+    if array.dtype.kind in "iub" and not np.array_equal(result, array):
+        raise InputError(f"{move.target.key!r}: {array.dtype} values do not fit into {dtype}")
+    return result
+
+
+def _numpy_dtype(name: str) -> np.dtype:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """The raw bytes, so that NaNs compare equal to themselves."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,118 @@
+"""Weight norm and spectral norm: a weight kept as several tensors, in each framework's several ways."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from twinalign.convert import rules
+from twinalign.convert.layout import Layer, StateEntry
+from twinalign.convert.storage import Slot, Stored, find_rule
+
+# Stored names of (magnitude, direction) and of (matrix, left and right singular vector), `{}` being the weight's name.
+_WEIGHT_NORM = (("{}_g", "{}_v"), ("parametrizations.{}.original0", "parametrizations.{}.original1"))
+_SPECTRAL_NORM = (
+    ("{}_orig", "{}_u", "{}_v"),
+    ("parametrizations.{}.original", "parametrizations.{}.0._u", "parametrizations.{}.0._v"),
+)
+
+
+def storage_of(framework: str, layer: Layer) -> list[Stored]:
+    """How every tensor of the layer is stored: by its class's rule, normalised weights and given evidence considered.
+
+    Tensors that the rule does not mention are stored as they are.
+    """
+    parts = _weight_parts(layer)
+    replaced = {whole.key: weight for weight, (whole, _) in parts.items()}
+    extras = {entry.key for _, others in parts.values() for _, entry in others}
+    plain = Layer(
+        layer.path,
+        layer.bases,
+        [
+            dataclasses.replace(entry, key=_key(layer, replaced[entry.key])) if entry.key in replaced else entry
+            for entry in layer.entries
+            if entry.key not in extras
+        ],
+        layer.config,
+    )
+    rule = find_rule(framework, layer.bases)
+    stored = _with_evidence(plain, rule.rule(plain) if rule is not None else rules.raw(framework, plain))
+    mentioned = {part.entry.key for part in stored}
+    stored += [part for part in rules.raw(framework, plain) if part.entry.key not in mentioned]
+    return _restore_parts(layer, stored, parts)
+
+
+def _key(layer: Layer, name: str) -> str:
+    return f"{layer.path}.{name}" if layer.path else name
+
+
+def _weight_parts(layer: Layer) -> dict[str, tuple[StateEntry, list[tuple[str, StateEntry]]]]:
+    """Name of each normalised weight → the entry shaped like it, and (slot suffix, entry) of the others."""
+    entries = {layer.local_name(entry): entry for entry in layer.entries}
+    found = {}
+    for weight in layer.config.get("spectral_norm", {}):
+        for names in _SPECTRAL_NORM:
+            whole, left, right = (entries.get(name.format(weight)) for name in names)
+            if whole and left and right:
+                found[weight] = (whole, [("left singular vector", left), ("right singular vector", right)])
+    for weight in layer.config.get("weight_norm", {}):
+        for pair in _WEIGHT_NORM:
+            magnitude, direction = (entries.get(name.format(weight)) for name in pair)
+            if magnitude and direction:
+                found[weight] = (direction, [("magnitude", magnitude)])
+    return found
+
+
+def _restore_parts(
+    layer: Layer, stored: list[Stored], parts: dict[str, tuple[StateEntry, list[tuple[str, StateEntry]]]]
+) -> list[Stored]:
+    """Put the real entries back in place of the plain weight, and add what goes with it."""
+    by_key = {_key(layer, weight): weight for weight in parts}
+    result: list[Stored] = []
+    for part in stored:
+        weight = by_key.get(part.entry.key)
+        if weight is None:
+            result.append(part)
+            continue
+        whole, others = parts[weight]
+        norms = "weight_norm" if weight in layer.config.get("weight_norm", {}) else "spectral_norm"
+        axis = _canonical_axis(layer.config[norms][weight], part, others)
+        result.append(
+            dataclasses.replace(
+                part, entry=whole, slots=_suffixed(part.slots, "direction" if norms == "weight_norm" else "matrix")
+            )
+        )
+        for suffix, entry in others:
+            # The vector's meaning depends on the axis, so the axis is part of the slot's name.
+            slot = Slot(f"{weight}.{suffix} ({axis})", entry.shape)
+            result.append(Stored(entry, (slot,)))
+    return result
+
+
+def _suffixed(slots: tuple[Slot, ...], suffix: str) -> tuple[Slot, ...]:
+    return tuple(dataclasses.replace(slot, name=f"{slot.name}.{suffix}") for slot in slots)
+
+
+def _canonical_axis(axis: int | None, part: Stored, others: list[tuple[str, StateEntry]]) -> str:
+    """Along which axis of the canonical weight the norm is taken apart, in words that both sides share."""
+    if others[0][0] == "magnitude" and not others[0][1].shape:
+        return "norm of the whole"
+    axis = 0 if axis is None else axis % max(len(part.entry.shape), 1)
+    return f"norm along axis {1 - axis if part.transposed else axis}"
+
+
+def _with_evidence(layer: Layer, stored: list[Stored]) -> list[Stored]:
+    """Correct the layout of a matrix by what running the layer alone has shown (`weight_layout`)."""
+    evidence = layer.config.get("weight_layout")
+    if not evidence:
+        return stored
+    corrected = []
+    for part in stored:
+        layout = evidence.get(layer.local_name(part.entry))
+        if layout is None or len(part.slots) != 1:
+            corrected.append(part)
+            continue
+        transposed = layout == "in_out"
+        shape = part.entry.shape[::-1] if transposed else part.entry.shape
+        slot = dataclasses.replace(part.slots[0], shape=shape)
+        corrected.append(dataclasses.replace(part, slots=(slot,), transposed=transposed, proven=True))
+    return corrected
