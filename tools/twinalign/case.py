@@ -70,6 +70,10 @@ class Case:
 
         return call_model(model, inputs)
 
+    def observe(self, model: Any, inputs: Mapping[str, Any], framework: str) -> Any:
+        """What the forward stage records; by default what `forward` returns."""
+        return self.forward(model, inputs, framework)
+
     def loss(self, outputs: Any, inputs: Mapping[str, Any], framework: str) -> Any:
         """The scalar loss, or a dictionary of tensors whose `"loss"` is differentiated; switches on loss."""
         raise NotImplementedError
@@ -227,5 +231,7 @@ def _only_case(module: Any, reference: str) -> type[Case]:
     ]
     if len(own) != 1:
         names = ", ".join(case.__name__ for case in own) or "none"
-        raise InputError(f"case {reference!r}: one Case class expected, found {names}; name it as {reference}:ClassName")
+        raise InputError(
+            f"case {reference!r}: one Case class expected, found {names}; name it as {reference}:ClassName"
+        )
     return own[0]

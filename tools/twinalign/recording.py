@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.files import read_arrays, write_reprod_log
+from twinalign import files
 
 SAMPLE_SIZE = 4096
 """Elements kept of a tensor that is recorded by sample."""
@@ -61,13 +61,13 @@ class Recording:
         """Write the arrays to `path` (`.npy`) and the metadata beside it, each whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         metadata_path(path).unlink(missing_ok=True)  # a recording without metadata counts as unfinished
-        write_reprod_log(path, self.arrays)
+        files.write_reprod_log(path, self.arrays)
         write_json(metadata_path(path), self.metadata)
 
     @classmethod
     def load(cls, path: Path) -> Recording:
         """Read arrays safely, and the metadata where there is any; raises InputError on a file that is broken."""
-        return cls(dict(read_arrays(path)), read_metadata(path))
+        return cls(dict(files.read_arrays(path)), read_metadata(path))
 
 
 def metadata_path(path: Path) -> Path:
@@ -95,6 +95,17 @@ def write_text(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as an uncompressed `.npz` beside `path`, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.npz")
+    try:
+        np.savez(beside, **arrays)  # type: ignore[arg-type]
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)

@@ -1,0 +1,5 @@
+"""`python -m twinalign`."""
+
+from twinalign.cli import main
+
+main()

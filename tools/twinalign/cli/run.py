@@ -1,0 +1,60 @@
+"""`twinalign run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from twinalign.cli.options import DEFAULT_CASE, parse_settings, recording_options, split_stages
+
+
+@click.command("run")
+@click.argument("case", default=DEFAULT_CASE)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("result"), show_default=True, help="Output folder."
+)
+@click.option("--ref-python", metavar="PYTHON", help="Interpreter that has torch; twinalign need not be there.")
+@click.option("--paddle-python", metavar="PYTHON", help="Interpreter that has paddle; twinalign need not be there.")
+@click.option("--sequential", is_flag=True, help="Record one side after the other, for models that fill the memory.")
+@recording_options
+def command(
+    case: str,
+    out: Path,
+    ref_python: str | None,
+    paddle_python: str | None,
+    sequential: bool,
+    stages: str,
+    device: str,
+    precision: str,
+    data: Path | None,
+    settings: tuple[str, ...],
+    fresh: bool,
+    debug: bool,
+) -> int:
+    """Record both sides of CASE, compare them stage by stage, write logs and report.
+
+    CASE is a registered name, path/to/case.py or package.module:ClassName. What has not changed since the last run is
+    reused.
+    """
+    from twinalign.cli.progress import SideProgress
+    from twinalign.judging import run
+    from twinalign.runner import RunSettings
+    from twinalign.tables import print_run
+
+    asked = RunSettings(
+        case=case,
+        out=out,
+        stages=split_stages(stages),
+        device=device,
+        precision=precision,
+        pythons={"ref": ref_python, "paddle": paddle_python},
+        options=parse_settings(settings, data),
+        fresh=fresh,
+        sequential=sequential,
+        debug=debug,
+    )
+    with SideProgress() as progress:
+        result = run(asked, progress)
+    print_run(result, out)
+    return int(result.exit_code)

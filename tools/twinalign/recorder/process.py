@@ -1,0 +1,149 @@
+"""The handle on a recorder process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from twinalign.errors import InputError, SideCrashError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+class RecorderProcess:
+    """A child process that records one side.
+
+    Args:
+        side: `"ref"` or `"paddle"`.
+        python: interpreter that has the side's framework; twinalign need not be installed there.
+        log: file that receives what the framework and the user's code print.
+        threads: threads that the framework computes with, None for its own choice.
+        debug: show the traceback of an error in the user's code.
+    """
+
+    def __init__(
+        self,
+        side: str,
+        *,
+        python: str | None,
+        log: Path,
+        threads: int | None = None,
+        debug: bool = False,
+        progress: Callable[[str, str], None] = lambda side, text: None,
+    ) -> None:
+        """Start the process; the framework is imported by the first request, `start`."""
+        self.side = side
+        self.log = log
+        self.threads = threads
+        self._progress = progress
+        self._debug = debug
+        self._staging: tempfile.TemporaryDirectory | None = None
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as errors:
+            try:
+                self._process = subprocess.Popen(
+                    [python or sys.executable, "-u", "-m", "twinalign.recorder.worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=self._environment(python),
+                    text=True,
+                    start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends its children
+                )
+            except OSError as error:
+                raise InputError(f"--{side}-python {python}: cannot be started ({error.strerror})") from None
+
+    def request(self, operation: str, **values: Any) -> dict[str, Any]:
+        """Send one request and wait for its result.
+
+        Raises:
+            InputError: the user's input is at fault; the message is the worker's.
+            SideCrashError: the user's code raised, or the process died.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if operation == "start":
+            values["threads"] = self.threads
+        try:
+            self._process.stdin.write(json.dumps({"operation": operation, **values}) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise self._death(operation, values) from None
+        for line in self._process.stdout:
+            event = json.loads(line)
+            kind = event.pop("event")
+            if kind == "progress":
+                self._progress(self.side, event["text"])
+            elif kind == "done":
+                return event
+            elif event["kind"] == "input":
+                raise InputError(event["message"])
+            else:
+                raise self._failure(operation, values, event)
+        raise self._death(operation, values)
+
+    def close(self) -> None:
+        """End the process, at once."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        if self._staging is not None:
+            self._staging.cleanup()
+
+    def __enter__(self) -> RecorderProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _environment(self, python: str | None) -> dict[str, str]:
+        environment = dict(os.environ)
+        paths = [os.getcwd()]
+        if python is not None:
+            # The interpreter may have no twinalign: lend it this one, and nothing else of this environment.
+            self._staging = tempfile.TemporaryDirectory(prefix="twinalign-")
+            (Path(self._staging.name) / "twinalign").symlink_to(_PACKAGE)
+            paths.insert(0, self._staging.name)
+        environment["PYTHONPATH"] = os.pathsep.join(paths + [p for p in [environment.get("PYTHONPATH")] if p])
+        environment.setdefault("GLOG_minloglevel", "2")
+        if self.threads:
+            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+                environment[name] = str(self.threads)
+        return environment
+
+    def _where(self, operation: str, values: Mapping[str, Any]) -> str:
+        stage = values.get("stage")
+        doing = {"record": "recording", "initialise": "building the model of", "start": "starting"}.get(
+            operation, operation
+        )
+        detail = f" {doing} {stage}" if stage else f" {doing}"
+        return f"the {self.side} side crashed while{detail}" + (f" in {values['dtype']}" if "dtype" in values else "")
+
+    def _failure(self, operation: str, values: Mapping[str, Any], event: Mapping[str, Any]) -> SideCrashError:
+        message = f"{self._where(operation, values)}: {event['message']}"
+        if event.get("traceback"):
+            with self.log.open("a", encoding="utf-8") as log:
+                log.write(event["traceback"])
+            message += (
+                f"\n{event['traceback'].rstrip()}" if self._debug else f" (traceback in {self.log}, or with --debug)"
+            )
+        return SideCrashError(message)
+
+    def _death(self, operation: str, values: Mapping[str, Any]) -> SideCrashError:
+        code = self._process.wait()
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        if code == -signal.SIGKILL:
+            how += ", often for want of memory"
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last = f": {lines[-1].strip()}" if lines else ""
+        return SideCrashError(f"{self._where(operation, values)} ({how}){last} (output in {self.log})")

@@ -1,0 +1,226 @@
+"""The recorder: a process of one framework that takes requests as JSON lines and answers with events.
+
+Run as `python -m twinalign.recorder.worker`. Standard output carries nothing but events; whatever the framework or the
+user's code prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import platform
+import resource
+import sys
+import sysconfig
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from twinalign.backends import FRAMEWORK_OF_SIDE, load_backend
+from twinalign.case import Case, load_case, stages_of
+from twinalign.errors import InputError
+from twinalign.freshness import hash_paths
+from twinalign.recording import save_npz, write_json
+from twinalign.stages import STAGE_BY_NAME
+from twinalign.stages.context import CanonicalName, StageContext
+
+
+class Worker:
+    """State of one recorder process: its framework, its case, the last model that it built."""
+
+    def __init__(self, emit: Callable[..., None], start: Mapping[str, Any]) -> None:
+        """Import the framework and the case named in the `start` request."""
+        self.emit = emit
+        self.side: str = start["side"]
+        self.device: str = start["device"]
+        self.case_reference: str = start["case"]
+        self.options: Mapping[str, str] = start["options"]
+        self.framework = FRAMEWORK_OF_SIDE[self.side]
+        self.case = load_case(self.case_reference, self.options)
+        try:
+            self.backend = load_backend(self.framework)
+        except ModuleNotFoundError as error:
+            if error.name != self.framework:
+                raise
+            raise InputError(
+                f"{sys.executable} has no {self.framework}; install it there, "
+                f"or name an interpreter that has it with --{self.side}-python"
+            ) from None
+        try:
+            self.backend.configure(self.device, start["threads"])
+        except RuntimeError as error:
+            raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
+        self._model: tuple[tuple[str, str], Any] | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """What the parent must know of the case, so that it need not import it."""
+        stages = stages_of(self.case)
+        parts = {stage: self._part_key(stage) for stage in stages}
+        return {
+            "name": self.case.name,
+            "stages": stages,
+            "parts": parts,
+            "rename": {parts[stage]: dict(self.case.part(stage).rename) for stage in stages},
+            "accept": list(self.case.accept),
+            "float64_train_steps": self.case.part("train").float64_train_steps if "train" in stages else 0,
+            "environment": self.environment(),
+        }
+
+    def environment(self) -> dict[str, Any]:
+        """Framework, versions, flags that change numbers, interpreter and machine of this side."""
+        return {
+            "framework": self.framework,
+            "device": self.device,
+            "versions": self.backend.versions(),
+            "flags": self.backend.numerics_flags(),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "processors": os.cpu_count(),
+        }
+
+    def prepare(self) -> dict[str, Any]:
+        """Let the case make what it needs."""
+        self.case.prepare()
+        return {}
+
+    def initialise(self, stage: str, arrays: str, layout: str) -> dict[str, Any]:
+        """Build the model of a stage's case and write its layout; on the reference side its weights too."""
+        case = self.case.part(stage)
+        self._forget_model()
+        model = self._construct(case)
+        write_json(Path(layout), self.backend.describe_state(model))
+        if self.side == "ref":
+            save_npz(Path(arrays), self.backend.state_arrays(model))
+        return {}
+
+    def record(self, stage: str, dtype: str, path: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:
+        """Record one stage in one precision into `path`."""
+        # A fresh case for each recording: what one stage leaves on it must not reach the next.
+        case = load_case(self.case_reference, self.options).part(stage)
+        definition = STAGE_BY_NAME[stage]
+        started = time.perf_counter()
+        self.backend.set_seed(case.seed)
+        context = StageContext(
+            case=case,
+            framework=self.framework,
+            backend=self.backend,
+            dtype=dtype,
+            device=self.device,
+            build_model=functools.partial(self._build_model, case, stage, dtype, weights),
+            canonical={key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()},
+            progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
+        )
+        with self.backend.default_dtype(dtype):
+            definition.record(context)
+        recording = context.recording
+        recording.metadata = {
+            "format": 1,
+            "side": self.side,
+            "stage": stage,
+            "case": self.case.name,
+            "dtype": dtype,
+            "seed": case.seed,
+            "environment": self.environment(),
+            "weights_sha256": weights.get("sha256"),
+            "identity": identity,
+            "code_sha256": self._code_hashes(case),
+            "data_sha256": hash_paths(case.data_files()),
+            "seconds": round(time.perf_counter() - started, 3),
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak_device_memory_bytes": self.backend.peak_device_memory(),
+            **recording.metadata,
+        }
+        recording.save(Path(path))
+        return {"tensors": len(recording.arrays), "seconds": recording.metadata["seconds"]}
+
+    def _part_key(self, stage: str) -> str:
+        part = self.case.part(stage)
+        return part.name or type(part).__name__
+
+    def _construct(self, case: Case) -> Any:
+        self.backend.set_seed(case.seed)
+        model = case.reference() if self.side == "ref" else case.reproduced()
+        if not hasattr(model, "state_dict"):
+            method = "reference" if self.side == "ref" else "reproduced"
+            raise TypeError(
+                f"{case.name}.{method}() returned {type(model).__name__}, which is no {self.framework} model"
+            )
+        return model
+
+    def _build_model(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any]) -> Any:
+        """The model with its initial weights; the object is reused between stages, its state is not."""
+        key = (self._part_key(stage), dtype)
+        if self._model is None or self._model[0] != key:
+            self._forget_model()
+            self._model = key, self.backend.prepare_model(self._construct(case), dtype, self.device)
+        model = self._model[1]
+        with np.load(weights["path"], allow_pickle=False) as arrays:
+            self.backend.load_state_arrays(model, arrays)
+        self.backend.clear_gradients(model)
+        return model
+
+    def _forget_model(self) -> None:
+        self._model = None
+        gc.collect()
+
+    def _code_hashes(self, case: Case) -> dict[str, str]:
+        """SHA-256 of every loaded source file that is twinalign's, the case's or beside neither Python nor packages."""
+        own_packages = {"twinalign", *case.code_packages}
+        libraries = tuple(
+            os.path.realpath(p) for p in {sysconfig.get_path(n) for n in ("stdlib", "purelib", "platlib")}
+        )
+        files = set()
+        for name, module in list(sys.modules.items()):
+            path = getattr(module, "__file__", None)
+            if not path or not path.endswith(".py"):
+                continue
+            path = os.path.realpath(path)
+            if name.partition(".")[0] in own_packages or not path.startswith(libraries):
+                files.add(Path(path))
+        return hash_paths(files)
+
+
+def _own_frames(error: BaseException) -> str:
+    """The traceback without twinalign's own leading frames, so that the user's code is what is seen."""
+    frames = traceback.extract_tb(error.__traceback__)
+    package = str(Path(__file__).resolve().parent.parent)
+    kept = [frame for frame in frames if not frame.filename.startswith(package)] or frames
+    return "".join(traceback.format_list(kept)) + "".join(traceback.format_exception_only(error))
+
+
+def main() -> None:
+    """Serve requests until standard input closes."""
+    events: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def emit(event: str, **values: Any) -> None:
+        events.write(json.dumps({"event": event, **values}) + "\n")
+        events.flush()
+
+    worker: Worker | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        operation = request.pop("operation")
+        try:
+            if operation == "start":
+                worker = Worker(emit, request)
+                emit("done", **worker.describe())
+            else:
+                emit("done", **getattr(worker, operation)(**request))
+        except InputError as error:
+            emit("failed", kind="input", message=str(error))
+        except MemoryError:
+            emit("failed", kind="crash", message="out of memory", traceback="")
+        except Exception as error:
+            last = traceback.format_exception_only(error)[-1].strip()
+            emit("failed", kind="crash", message=last, traceback=_own_frames(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,336 @@
+"""`twinalign run`: record both sides of a case, stage by stage, and compare.
+
+One process a framework; the two work at the same time where memory allows. Recordings that still stand for the code,
+data and packages that made them are reused.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case import STAGES, resolve_case
+from twinalign.convert import convert_state
+from twinalign.errors import InputError
+from twinalign.freshness import interpreter_versions, is_fresh
+from twinalign.recorder.process import RecorderProcess
+from twinalign.recording import hash_arrays, read_metadata, save_npz, write_json
+from twinalign.stages import STAGE_BY_NAME
+
+SIDES = ("ref", "paddle")
+_MEMORY_FOR_BOTH = 8 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """What a run is asked for; the fields are the options of `twinalign run`."""
+
+    case: str
+    out: Path = Path("result")
+    stages: tuple[str, ...] = ()
+    device: str = "cpu"
+    precision: str = "both"
+    pythons: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fresh: bool = False
+    sequential: bool = False
+    debug: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One recording to be made or reused."""
+
+    side: str
+    stage: str
+    dtype: str
+    path: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightFiles:
+    """Where the initial weights of one side, and the layout that its model has, are kept."""
+
+    arrays: Path
+    layout: Path
+
+    @classmethod
+    def of(cls, folder: Path, part: str, side: str) -> WeightFiles:
+        """The files of a part of a case."""
+        return cls(folder / f"{part}_{side}.npz", folder / f"{part}_{side}_layout.json")
+
+    def request(self) -> dict[str, str]:
+        """As a recorder takes them."""
+        return {"arrays": str(self.arrays), "layout": str(self.layout)}
+
+
+class Recorder:
+    """Makes the recordings of a run and yields each stage as soon as both sides have it."""
+
+    def __init__(self, settings: RunSettings, progress: Callable[[str, str], None] = lambda side, text: None) -> None:
+        """Check the settings; raises InputError on an unknown case or stage, or an unwritable output folder."""
+        self.settings = settings
+        self.progress = progress
+        self.resolved = resolve_case(settings.case)
+        unknown = [stage for stage in settings.stages if stage not in STAGES]
+        if unknown:
+            raise InputError(f"--stages {unknown[0]}: unknown stage; the stages are {', '.join(STAGES)}")
+        self.out = settings.out
+        _require_writable(self.out)
+        self.identity = {
+            side: {
+                "case": self.resolved,
+                "options": dict(settings.options),
+                "device": settings.device,
+                "interpreter": interpreter_versions(settings.pythons.get(side) or sys.executable, side),
+            }
+            for side in SIDES
+        }
+        self.description: dict[str, Any] = {}
+        self._processes: dict[str, RecorderProcess] = {}
+        self._concurrent = True
+
+    def recording_path(self, side: str, stage: str, dtype: str) -> Path:
+        """Where a recording lies: the field's names in `out`, float64 partners under `out/float64`."""
+        folder = self.out if dtype == "float32" else self.out / dtype
+        return folder / f"{STAGE_BY_NAME[stage].file_stem}_{side}.npy"
+
+    def record(self, sides: Sequence[str] = SIDES) -> Iterator[str]:
+        """Record what is missing or stale; yields the name of each stage once all its recordings are there."""
+        self.description = self._known_description()
+        if self.description and not (stale := self._stale_jobs(sides)):
+            yield from self._stages()
+            return
+        try:
+            self._start(sides)
+            stale = self._stale_jobs(sides)
+            weights = self._initialise(sides, stale)
+            stale = self._stale_jobs(sides, weights)
+            yield from self._work_off(stale, weights, sides)
+        finally:
+            for process in self._processes.values():
+                process.close()
+
+    def _stages(self) -> list[str]:
+        offered = self.description["stages"]
+        missing = [stage for stage in self.settings.stages if stage not in offered]
+        if missing:
+            raise InputError(
+                f"--stages {missing[0]}: case {self.description['name']} does not define it; "
+                f"it has {', '.join(offered)} (see the methods of twinalign.Case)"
+            )
+        return [stage for stage in offered if not self.settings.stages or stage in self.settings.stages]
+
+    def dtypes_of(self, stage: str) -> list[str]:
+        """The precisions in which a stage is recorded."""
+        has_float64 = STAGE_BY_NAME[stage].float64 and (stage != "train" or self.description["float64_train_steps"] > 0)
+        wanted = {"both": ["float32", "float64"], "float32": ["float32"], "float64": ["float64"]}[
+            self.settings.precision
+        ]
+        return [dtype for dtype in wanted if dtype == "float32" or has_float64] or ["float32"]
+
+    def _jobs(self, sides: Sequence[str]) -> list[Job]:
+        # float64 jobs come last in a stage: the model object is rebuilt only when the precision changes.
+        return [
+            Job(side, stage, dtype, self.recording_path(side, stage, dtype))
+            for stage in self._stages()
+            for dtype in self.dtypes_of(stage)
+            for side in sides
+        ]
+
+    def _stale_jobs(self, sides: Sequence[str], weights: Mapping[str, Mapping[str, Any]] | None = None) -> list[Job]:
+        stale = []
+        for job in self._jobs(sides):
+            metadata = {} if self.settings.fresh else read_metadata(job.path)
+            part = self.description["parts"][job.stage]
+            other_weights = weights and part in weights and metadata.get("weights_sha256") != weights[part]["sha256"]
+            if not is_fresh(metadata, self.identity[job.side]) or (
+                other_weights and STAGE_BY_NAME[job.stage].needs_model
+            ):
+                stale.append(job)
+        return stale
+
+    def _known_description(self) -> dict[str, Any]:
+        known = read_metadata(self.out / "case")
+        return known.get("description", {}) if known.get("identity") == self.identity else {}
+
+    def _start(self, sides: Sequence[str]) -> None:
+        self._concurrent = not self.settings.sequential and _available_memory() >= _MEMORY_FOR_BOTH
+        threads = max(1, _processors() // len(sides)) if self._concurrent else None
+        for side in sides:
+            self._processes[side] = RecorderProcess(
+                side,
+                python=self.settings.pythons.get(side),
+                log=self.out / "log" / f"recorder_{side}.log",
+                threads=threads,
+                debug=self.settings.debug,
+                progress=self.progress,
+            )
+        described = self._on_each(
+            sides,
+            "start",
+            lambda side: {
+                "side": side,
+                "device": self.settings.device,
+                "case": self.resolved,
+                "options": dict(self.settings.options),
+            },
+        )
+        self.description = described[sides[0]]
+        write_json(self.out / "case.json", {"identity": self.identity, "description": self.description})
+        self.progress("both", "preparing")
+        self._processes[sides[0]].request("prepare")
+
+    def _on_each(
+        self, sides: Sequence[str], operation: str, values: Callable[[str], Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Send one request to each side at the same time; the first failure ends all."""
+        with concurrent.futures.ThreadPoolExecutor(len(sides)) as pool:
+            futures = {side: pool.submit(self._processes[side].request, operation, **values(side)) for side in sides}
+            with self._closing_on_error():
+                concurrent.futures.wait(futures.values(), return_when=concurrent.futures.FIRST_EXCEPTION)
+                for future in [f for f in futures.values() if f.done()]:
+                    future.result()
+            return {side: future.result() for side, future in futures.items()}
+
+    @contextlib.contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        # Closing the processes ends the requests that the other threads wait for.
+        try:
+            yield
+        except BaseException:
+            for process in self._processes.values():
+                process.close()
+            raise
+
+    def _initialise(self, sides: Sequence[str], stale: Sequence[Job]) -> dict[str, dict[str, Any]]:
+        """Make the weights of every part that a stale job needs: on the reference side, converted for the other.
+
+        Returns:
+            part -> what each side's recorder is given, and `sha256`, the hash of the reference's weights.
+        """
+        stage_of_part = {
+            self.description["parts"][job.stage]: job.stage for job in stale if STAGE_BY_NAME[job.stage].needs_model
+        }
+        made = {}
+        for part, stage in stage_of_part.items():
+            self.progress("both", f"weights of {part}")
+            files = {side: WeightFiles.of(self.out / "weights", part, side) for side in SIDES}
+            self._on_each(sides, "initialise", lambda side: {"stage": stage, **files[side].request()})  # noqa: B023
+            made[part] = self._convert(part, files, for_paddle="paddle" in sides)
+        return made
+
+    def _convert(self, part: str, files: Mapping[str, WeightFiles], for_paddle: bool) -> dict[str, Any]:
+        """Convert a part's reference weights for the port, with a ledger of every key."""
+        reference = files["ref"]
+        try:
+            with np.load(reference.arrays, allow_pickle=False) as stored:
+                arrays = dict(stored)
+            layout = json.loads(reference.layout.read_text(encoding="utf-8"))
+        except OSError:
+            raise InputError(
+                f"{reference.arrays}: no reference weights; record the reference side first and copy its weights folder"
+            ) from None
+        sha256 = hash_arrays(arrays)
+        given: dict[str, Any] = {"sha256": sha256, "ref": {"path": str(reference.arrays), "sha256": sha256}}
+        if for_paddle:
+            port = files["paddle"]
+            rename = self.description["rename"].get(part) or None
+            own_layout = json.loads(port.layout.read_text(encoding="utf-8"))
+            conversion = convert_state(arrays, layout, own_layout, source="ref", rename=rename)
+            save_npz(port.arrays, conversion.arrays)
+            write_json(self.out / "weights" / f"{part}_ledger.json", conversion.ledger.to_json())
+            canonical = {
+                entry.target: [entry.source[0], "transposed" in entry.actions]
+                for entry in conversion.ledger.entries
+                if entry.target is not None and len(entry.source) == 1
+            }
+            given["paddle"] = {"path": str(port.arrays), "sha256": sha256, "canonical": canonical}
+        return given
+
+    def _work_off(self, stale: Sequence[Job], weights: Mapping[str, Any], sides: Sequence[str]) -> Iterator[str]:
+        """Let the sides record, and yield each stage once nothing of it is missing."""
+        done: queue.SimpleQueue[Job | BaseException] = queue.SimpleQueue()
+        threads = [
+            threading.Thread(target=self._record_all, args=(jobs, weights, done), daemon=True)
+            for jobs in self._queues(stale, sides)
+        ]
+        with self._closing_on_error():
+            for thread in threads:
+                thread.start()
+            missing = {stage: {job for job in stale if job.stage == stage} for stage in self._stages()}
+            while True:
+                for stage in [stage for stage, jobs in missing.items() if not jobs]:
+                    del missing[stage]
+                    yield stage
+                if not missing:
+                    return
+                finished = done.get()
+                if isinstance(finished, BaseException):
+                    raise finished
+                missing[finished.stage].discard(finished)
+
+    def _queues(self, stale: Sequence[Job], sides: Sequence[str]) -> list[list[Job]]:
+        """Jobs for each thread: a side a thread, or one thread where both sides do not fit into memory together."""
+        # The jobs of one model in one precision follow each other, so that it is built once.
+        parts = list(dict.fromkeys(self.description["parts"].values()))
+
+        def order(job: Job) -> tuple[bool, int, str]:
+            return STAGE_BY_NAME[job.stage].needs_model, parts.index(self.description["parts"][job.stage]), job.dtype
+
+        by_side = [sorted((job for job in stale if job.side == side), key=order) for side in sides]
+        return by_side if self._concurrent else [[job for jobs in by_side for job in jobs]]
+
+    def _record_all(self, jobs: Sequence[Job], weights: Mapping[str, Any], done: queue.SimpleQueue) -> None:
+        for job in jobs:
+            given = weights.get(self.description["parts"][job.stage], {}).get(job.side, {})
+            try:
+                self._processes[job.side].request(
+                    "record",
+                    stage=job.stage,
+                    dtype=job.dtype,
+                    path=str(job.path),
+                    weights=given,
+                    identity=self.identity[job.side],
+                )
+            except BaseException as error:
+                done.put(error)
+                return
+            self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
+            done.put(job)
+
+
+def _require_writable(folder: Path) -> None:
+    probe = folder / ".twinalign-write-test"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"--out {folder}: cannot write there ({error.strerror}); name another folder") from None
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _available_memory() -> int:
+    """Bytes that new processes can have, a large number where the system does not tell."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 1 << 60

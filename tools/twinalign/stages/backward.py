@@ -1,0 +1,43 @@
+"""Stage 05: whole optimizer steps, with every gradient, parameter, buffer and optimizer tensor after each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from twinalign.stages.context import StageContext
+from twinalign.stages.loss import scalar_loss
+
+
+def record_backward(context: StageContext) -> None:
+    """Run `Case.steps` steps: schedule, forward, loss, backward, update; large tensors are recorded by sample."""
+    case, backend = context.case, context.backend
+    model = context.build_model()
+    backend.set_training(model, case.train_mode)
+    parameters = backend.named_parameters(model)
+    optimizer = case.optimizer([p for p in parameters.values() if backend.trainable(p)], context.framework)
+    for step in range(case.steps):
+        scheduled = case.schedule(optimizer, step, context.framework) or {}
+        inputs = context.inputs(step)
+        outputs = case.forward(model, inputs, context.framework)
+        losses = case.loss(outputs, inputs, context.framework)
+        backend.backward(scalar_loss(losses))
+
+        prefix = f"step{step}."
+        context.add(prefix + "loss", losses)
+        context.recording.add(prefix + "learning_rate", np.asarray(backend.learning_rate(optimizer)))
+        for name, value in scheduled.items():
+            context.recording.add(prefix + name, np.asarray(value))
+        context.add_state(prefix + "gradient.", backend.gradients(model))
+        backend.optimizer_step(optimizer)
+        backend.clear_gradients(model)
+        _record_state(context, model, parameters, optimizer, prefix)
+        context.progress(f"step {step + 1} of {case.steps}")
+
+
+def _record_state(context: StageContext, model: object, parameters: dict, optimizer: object, prefix: str) -> None:
+    state = context.backend.state_arrays(model)
+    context.add_state(prefix + "parameter.", {key: array for key, array in state.items() if key in parameters})
+    context.add_state(prefix + "buffer.", {key: array for key, array in state.items() if key not in parameters})
+    for name, array in context.backend.optimizer_state(model, optimizer).items():
+        quantity, _, key = name.partition(".")
+        context.add_state(f"{prefix}{quantity}.", {key: array})

@@ -1,0 +1,72 @@
+"""What a stage has at hand while it records one side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from twinalign.case import Case
+from twinalign.recording import Recording, hash_arrays
+from twinalign.stages.calling import named_values
+
+
+@dataclasses.dataclass(frozen=True)
+class CanonicalName:
+    """How a tensor of this side is called and laid out on the reference side."""
+
+    name: str
+    transposed: bool = False
+
+
+@dataclasses.dataclass
+class StageContext:
+    """One side, one stage, one precision."""
+
+    case: Case
+    framework: str
+    backend: ModuleType
+    dtype: str
+    device: str
+    build_model: Callable[[], Any]
+    """Returns the model with its initial weights, in `dtype` on `device`."""
+    canonical: Mapping[str, CanonicalName]
+    """State key of this side -> the reference's name; empty on the reference side."""
+    progress: Callable[[str], None]
+    recording: Recording = dataclasses.field(default_factory=Recording)
+
+    def inputs(self, step: int = 0) -> dict[str, Any]:
+        """The case's inputs for a step, as tensors; their hash goes into the metadata."""
+        arrays = {
+            name: np.asarray(value)
+            for name, value in self.case.inputs(np.random.default_rng([self.case.seed, step])).items()
+        }
+        if not arrays:
+            raise ValueError(f"{self.case.name}: inputs() returned nothing")
+        self.recording.metadata.setdefault("inputs_sha256", {})[str(step)] = hash_arrays(arrays)
+        return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}
+
+    def add(self, prefix: str, value: Any) -> None:
+        """Record every leaf of `value` under `prefix`."""
+        for name, leaf in named_values(value, self.backend.is_tensor, prefix):
+            self.recording.add(name, self.as_array(leaf))
+
+    def add_state(self, prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Record per-parameter or per-buffer arrays by sample, under the reference's names and layout."""
+        for key, array in arrays.items():
+            canonical = self.canonical_of(key)
+            if canonical is not None:
+                self.recording.add_sampled(prefix + canonical.name, array.T if canonical.transposed else array)
+
+    def canonical_of(self, key: str) -> CanonicalName | None:
+        """The reference's name for a key of this side; None for a key that the other framework does not have."""
+        if not self.canonical:
+            return CanonicalName(key)
+        return self.canonical.get(key)
+
+    def as_array(self, leaf: Any) -> np.ndarray:
+        """A tensor, array or number as an array."""
+        return self.backend.to_array(leaf) if self.backend.is_tensor(leaf) else np.asarray(leaf)

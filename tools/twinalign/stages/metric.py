@@ -1,0 +1,38 @@
+"""Stage 03: the numbers by which a model is judged, on the same weights and data."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from twinalign.case import Case
+from twinalign.stages.calling import call_model
+from twinalign.stages.context import StageContext
+
+
+def record_metric(context: StageContext) -> None:
+    """Record `Case.evaluate`, or model outputs and `Case.metric` over the `val` split."""
+    case = context.case
+    model = context.build_model()
+    context.backend.set_training(model, False)
+    with context.backend.no_grad():
+        if type(case).evaluate is not Case.evaluate:
+            context.add("", case.evaluate(model, context.framework, context.dtype))
+            return
+        images, labels = _collate(context)
+        outputs = call_model(model, {"x": images})
+        context.add("outputs", outputs)
+        context.add("metric", case.metric(outputs, labels, context.framework))
+
+
+def _collate(context: StageContext) -> tuple[Any, np.ndarray]:
+    """Stack `(input, label)` samples of the `val` split into one batch."""
+    samples = list(itertools.islice(iter(context.case.dataset(context.framework, "val")), context.case.data_samples))
+    pairs = [tuple(s.values())[:2] if isinstance(s, dict) else tuple(s)[:2] for s in samples]
+    if not pairs or len(pairs[0]) != 2:
+        raise ValueError(f"{context.case.name}: metric() needs (input, label) samples from dataset(framework, 'val')")
+    as_array = [[context.as_array(part) for part in pair] for pair in pairs]
+    inputs = np.stack([pair[0] for pair in as_array])
+    return context.backend.to_tensor(inputs, context.dtype, context.device), np.stack([pair[1] for pair in as_array])
