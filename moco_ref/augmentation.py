@@ -198,6 +198,11 @@ def draw_view(width: int, height: int, recipe: ViewRecipe, uniforms: np.ndarray)
     )
 
 
+def resize_and_center(image: Image.Image, image_size: int) -> Image.Image:
+    """Scale the shorter side to 8/7 of the size (224: the official 256) and cut the central square out."""
+    return F.center_crop(F.resize(image, image_size * 8 // 7), [image_size, image_size])
+
+
 def crop_and_resize(image: Image.Image, crop: tuple[int, int, int, int], image_size: int) -> Image.Image:
     """Cut the box out and scale it to a square, bilinear with antialiasing.
 
@@ -343,18 +348,17 @@ def build_two_views(image_size: int = 224, crop_min: float = 0.08, seed: int = 0
 
 @dataclass(frozen=True)
 class EvaluationTransform:
-    """The pipeline without randomness: shorter side to 8/7 of the size, central square, normalisation.
+    """The pipeline without randomness: scaled, central square, normalised.
 
     Attributes:
-        image_size: width and height of the result in pixels; 224 gives the official 256 for the shorter side.
+        image_size: width and height of the result in pixels.
     """
 
     image_size: int = 224
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """The (3, image_size, image_size) float32 array of an RGB image."""
-        image = F.resize(image, self.image_size * 8 // 7)
-        return normalize(F.center_crop(image, [self.image_size, self.image_size]))
+        return normalize(resize_and_center(image, self.image_size))
 
 
 def evaluation_transform(image_size: int = 224) -> EvaluationTransform:
