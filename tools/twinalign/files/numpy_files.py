@@ -1,0 +1,90 @@
+"""numpy's own files: `.npy` and `.npz`."""
+
+from __future__ import annotations
+
+import ast
+import os
+import struct
+from typing import Any
+
+import numpy as np
+
+from twinalign.files.dtypes import array_over, checked_numeric
+from twinalign.files.errors import BrokenFileError, RefusedError
+from twinalign.files.pickled import read_object
+
+MAGIC = b"\x93NUMPY"
+_MAXIMUM_HEADER = 65536
+
+
+def read_npy(buffer: memoryview) -> Any:
+    """The array in a `.npy`, mapped and not copied, or the tree that an object array wraps.
+
+    Format: numpy.lib.format's documentation, versions 1.0 to 3.0.
+    """
+    if len(buffer) < 12 or bytes(buffer[:6]) != MAGIC:
+        raise BrokenFileError("it is cut short: not even a numpy header is there")
+    major = buffer[6]
+    if major not in (1, 2, 3):
+        raise BrokenFileError(f"it is of numpy's format version {major}; 1 to 3 are known")
+    layout = struct.Struct("<H" if major == 1 else "<I")
+    start = 8 + layout.size
+    (length,) = layout.unpack(buffer[8:start])
+    if length > _MAXIMUM_HEADER or start + length > len(buffer):
+        raise BrokenFileError(f"its numpy header claims {length} bytes")
+    dtype, fortran, shape = _parse_header(bytes(buffer[start : start + length]), "latin-1" if major < 3 else "utf-8")
+    data = buffer[start + length :]
+    if dtype.hasobject:
+        if dtype.kind != "O":
+            raise RefusedError("it holds structures with objects in them, which are not numbers")
+        return read_object(data)
+    count = 1
+    for extent in shape:
+        count *= extent
+    if count * dtype.itemsize > len(data):
+        raise BrokenFileError(f"it is cut short: shape {shape} and {dtype} need {count * dtype.itemsize} bytes")
+    # np.load ignores bytes after the data as well (several arrays may be saved one after another).
+    return fields(array_over(data[: count * dtype.itemsize], dtype, shape, fortran))
+
+
+def _parse_header(header: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]]:
+    try:
+        parsed = ast.literal_eval(header.decode(encoding).strip())
+        if not isinstance(parsed, dict) or set(parsed) != {"descr", "fortran_order", "shape"}:
+            raise ValueError("other keys")
+        shape = parsed["shape"]
+        if not isinstance(shape, tuple) or not all(isinstance(extent, int) and extent >= 0 for extent in shape):
+            raise ValueError("shape")
+        dtype = np.lib.format.descr_to_dtype(parsed["descr"])
+        return dtype, bool(parsed["fortran_order"]), shape
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise BrokenFileError("its numpy header is malformed") from error
+
+
+def fields(array: np.ndarray) -> Any:
+    """The array, or name -> array where it is one of structures."""
+    if array.dtype.names is None:
+        if array.dtype.kind == "V" and array.dtype.itemsize == 2:
+            # np.save writes ml_dtypes' bfloat16 as two opaque bytes; nothing else of this field is stored so.
+            from twinalign.files.dtypes import numpy_dtype
+
+            return array.view(numpy_dtype("bfloat16"))
+        checked_numeric(array.dtype)
+        return array
+    return {name: fields(array[name]) for name in array.dtype.names}
+
+
+def read_npz(archive: Any) -> dict[str, Any]:
+    """name -> array of a `.npz`; members that are stored are mapped, compressed ones are unpacked into memory."""
+    tree: dict[str, Any] = {}
+    for member in archive.members:
+        name = member[:-4] if member.endswith(".npy") else member
+        if name in tree:
+            raise BrokenFileError(f"it holds {name!r} twice")
+        tree[name] = read_npy(archive.read(member))
+    return tree
+
+
+def memory_limit() -> int:
+    """Bytes that unpacking may take: three quarters of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4

@@ -1,0 +1,308 @@
+"""A reader of pickles that runs nothing.
+
+Python's own unpickler calls what the file names, and guarding it (`find_class`) still leaves `BUILD`, attribute access
+and memory to the file's author. This machine knows the opcodes (CPython's `Lib/pickletools.py` documents them) and
+nothing else: a global becomes a `Symbol` from an allow-list or the file is refused by name; calling a symbol calls a
+function of ours, which builds arrays and plain containers out of checked arguments. Byte strings are slices of the
+file's memory map, so a pickle of arrays is read without copying it.
+"""
+
+from __future__ import annotations
+
+import abc
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twinalign.files.errors import BrokenFileError, RefusedError
+
+
+class Symbol:
+    """What an allowed global stands for: `build` is what calling it gives; without one it is only a name."""
+
+    def __init__(self, name: str, build: Callable[..., Any] | None = None, value: Any = None) -> None:
+        self.name = name
+        self.build = build
+        self.value = value
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What calling the global gives; raises RefusedError where it is only a name."""
+        if self.build is None:
+            raise RefusedError(f"its pickle calls {self.name}, which data has no need to call; nothing was run")
+        return self.build(*arguments)
+
+
+class Stateful(abc.ABC):
+    """An object under construction that takes a state from the opcode BUILD."""
+
+    @abc.abstractmethod
+    def set_state(self, state: Any) -> None:
+        """Take the state, checked."""
+
+    @abc.abstractmethod
+    def finished(self) -> Any:
+        """What stands in its place once everything is read."""
+
+
+class StatefulDict(dict):
+    """A dictionary whose attributes (torch's `_metadata` of a state_dict) are dropped."""
+
+
+_MARK = object()
+_UNSET = object()
+
+# Opcodes whose value is read by one struct: opcode -> struct.
+_STRUCTS = {
+    ord("J"): struct.Struct("<i"),
+    ord("K"): struct.Struct("<B"),
+    ord("M"): struct.Struct("<H"),
+    ord("G"): struct.Struct(">d"),
+}
+# Opcodes followed by a length and that many bytes: opcode -> (struct of the length, decoder).
+_COUNTED: dict[int, tuple[struct.Struct, str]] = {
+    ord("X"): (struct.Struct("<I"), "utf8"),
+    0x8C: (struct.Struct("<B"), "utf8"),
+    0x8D: (struct.Struct("<Q"), "utf8"),
+    ord("T"): (struct.Struct("<i"), "latin1"),
+    ord("U"): (struct.Struct("<B"), "latin1"),
+    ord("B"): (struct.Struct("<I"), "bytes"),
+    ord("C"): (struct.Struct("<B"), "bytes"),
+    0x8E: (struct.Struct("<Q"), "bytes"),
+    0x96: (struct.Struct("<Q"), "bytes"),
+    0x8A: (struct.Struct("<B"), "integer"),
+    0x8B: (struct.Struct("<i"), "integer"),
+}
+_CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
+_FIXED_TUPLES = {ord(")"): 0, 0x85: 1, 0x86: 2, 0x87: 3}
+# What no file of arrays uses; each is refused by its name in pickletools.
+_REFUSED = {
+    ord("i"): "INST",
+    ord("o"): "OBJ",
+    0x82: "EXT1",
+    0x83: "EXT2",
+    0x84: "EXT4",
+    0x92: "NEWOBJ_EX",
+    0x97: "NEXT_BUFFER",
+    0x98: "READONLY_BUFFER",
+    ord("P"): "PERSID",
+}
+
+
+class PickleMachine:
+    """Reads one pickle after another from a buffer.
+
+    Args:
+        buffer: The bytes, memory-mapped or not.
+        symbols: Allowed globals by `module.name`.
+        position: Where the first pickle starts.
+        load_persistent: Resolves what BINPERSID asks for; without it such pickles are refused.
+    """
+
+    def __init__(
+        self,
+        buffer: memoryview,
+        symbols: Mapping[str, Symbol],
+        position: int = 0,
+        load_persistent: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._buffer = buffer
+        self._symbols = symbols
+        self._load_persistent = load_persistent
+        self.position = position
+
+    def load(self) -> Any:
+        """Read one pickle and stand behind it.
+
+        Raises:
+            RefusedError: a global, an opcode or a call that is not on the allow-list.
+            BrokenFileError: the bytes are not a pickle, or end too early.
+        """
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+        start = self.position
+        try:
+            while True:
+                opcode = self._take(1)[0]
+                if opcode == 0x2E:  # STOP
+                    return self._pop()
+                self._step(opcode)
+        except (IndexError, KeyError, struct.error, TypeError, OverflowError, RecursionError) as error:
+            raise BrokenFileError(f"its pickle is malformed near byte {self.position} (read from {start})") from error
+
+    def _take(self, count: int) -> memoryview:
+        end = self.position + count
+        if count < 0 or end > len(self._buffer):
+            raise BrokenFileError(f"it is cut short: {end} bytes are announced and {len(self._buffer)} are there")
+        piece = self._buffer[self.position : end]
+        self.position = end
+        return piece
+
+    def _line(self) -> str:
+        # Text opcodes end at a newline; a kilobyte is more than any name or number needs.
+        head = bytes(self._buffer[self.position : self.position + 1024])
+        length = head.find(b"\n")
+        if length < 0:
+            raise BrokenFileError(f"its pickle has an endless line at byte {self.position}")
+        self.position += length + 1
+        return head[:length].decode("utf-8")
+
+    def _push(self, value: Any) -> None:
+        self._stack.append(value)
+
+    def _pop(self) -> Any:
+        value = self._stack.pop()
+        if value is _MARK:
+            raise BrokenFileError("its pickle is malformed: a mark stands where a value should")
+        return value
+
+    def _pop_to_mark(self) -> list[Any]:
+        items: list[Any] = []
+        while (value := self._stack.pop()) is not _MARK:
+            items.append(value)
+        items.reverse()
+        return items
+
+    def _step(self, opcode: int) -> None:
+        if opcode in _COUNTED:
+            self._push(self._counted(opcode))
+        elif opcode in _STRUCTS:
+            layout = _STRUCTS[opcode]
+            self._push(layout.unpack(self._take(layout.size))[0])
+        elif opcode in _CONSTANTS:
+            self._push(_CONSTANTS[opcode])
+        elif opcode in _FIXED_TUPLES:
+            count = _FIXED_TUPLES[opcode]
+            self._push(tuple([self._pop() for _ in range(count)][::-1]))
+        elif (action := _ACTIONS.get(opcode)) is not None:
+            action(self)
+        elif opcode in _REFUSED:
+            raise RefusedError(f"its pickle uses the opcode {_REFUSED[opcode]}, which data has no need of")
+        else:
+            raise BrokenFileError(f"its pickle has no opcode 0x{opcode:02x} (byte {self.position - 1})")
+
+    def _counted(self, opcode: int) -> Any:
+        layout, kind = _COUNTED[opcode]
+        piece = self._take(layout.unpack(self._take(layout.size))[0])
+        if kind == "bytes":
+            return piece
+        if kind == "utf8":
+            return str(piece, "utf-8", "surrogatepass")
+        if kind == "latin1":  # a Python 2 str: text or bytes, and latin-1 keeps both
+            return str(piece, "latin-1")
+        return int.from_bytes(piece, "little", signed=True)
+
+    def _protocol(self) -> None:
+        version = self._take(1)[0]
+        if version > 5:
+            raise BrokenFileError(f"its pickle is of protocol {version}; protocols up to 5 are known")
+
+    def _global(self, name: str) -> None:
+        symbol = self._symbols.get(name)
+        if symbol is None:
+            raise RefusedError(
+                f"its pickle asks for {name}, which files of arrays do not use; nothing was run. "
+                "Save plain arrays or a state_dict instead"
+            )
+        self._push(symbol)
+
+    def _stack_global(self) -> None:
+        name, module = self._pop(), self._pop()
+        if not isinstance(name, str) or not isinstance(module, str):
+            raise BrokenFileError("its pickle names a global with something that is not text")
+        self._global(f"{module}.{name}")
+
+    def _reduce(self) -> None:
+        arguments, function = self._pop(), self._pop()
+        if not isinstance(function, Symbol) or not isinstance(arguments, tuple):
+            raise RefusedError(f"its pickle calls a {type(function).__name__}; only allowed names can be called")
+        self._push(function(*arguments))
+
+    def _build(self) -> None:
+        state, target = self._pop(), self._stack[-1]
+        if isinstance(target, Stateful):
+            target.set_state(state)
+        elif not isinstance(target, StatefulDict):
+            raise RefusedError(f"its pickle sets attributes of a {type(target).__name__}, which data has no need of")
+
+    def _persistent(self) -> None:
+        if self._load_persistent is None:
+            raise RefusedError("its pickle refers to storages outside of it, which only a torch file has")
+        self._push(self._load_persistent(self._pop()))
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if not isinstance(target, dict) or len(items) % 2:
+            raise BrokenFileError("its pickle is malformed: items for something that is not a dictionary")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[str(key, "utf-8") if isinstance(key, memoryview) else key] = value
+
+    def _append(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if not isinstance(target, list):
+            raise BrokenFileError("its pickle is malformed: elements for something that is not a list")
+        target.extend(items)
+
+    def _marked_dict(self) -> None:
+        items = self._pop_to_mark()
+        self._push(StatefulDict())
+        self._set_items(items)
+
+    def _add_items(self) -> None:
+        items = self._pop_to_mark()
+        if not isinstance(self._stack[-1], set):
+            raise BrokenFileError("its pickle is malformed: elements for something that is not a set")
+        self._stack[-1].update(items)
+
+    def _text_integer(self) -> None:
+        text = self._line()
+        self._push({"00": False, "01": True}.get(text) if text in ("00", "01") else int(text.rstrip("L")))
+
+    def _text_string(self) -> None:
+        text = self._line()
+        if len(text) < 2 or text[0] != text[-1] or text[0] not in "'\"" or "\\" in text:
+            raise BrokenFileError("its pickle has an unquoted or escaped text")
+        self._push(text[1:-1])
+
+
+def _decoded(machine: PickleMachine, layout: struct.Struct) -> int:
+    return int(layout.unpack(machine._take(layout.size))[0])
+
+
+_ACTIONS: dict[int, Callable[[PickleMachine], Any]] = {
+    0x80: PickleMachine._protocol,
+    0x95: lambda m: m._take(8),  # FRAME: a hint for buffered reading
+    ord("("): lambda m: m._push(_MARK),
+    ord("0"): lambda m: m._stack.pop(),
+    ord("1"): lambda m: m._pop_to_mark(),
+    ord("2"): lambda m: m._push(m._stack[-1]),
+    ord("]"): lambda m: m._push([]),
+    ord("l"): lambda m: m._push(m._pop_to_mark()),
+    ord("t"): lambda m: m._push(tuple(m._pop_to_mark())),
+    ord("}"): lambda m: m._push(StatefulDict()),
+    ord("d"): PickleMachine._marked_dict,
+    0x8F: lambda m: m._push(set()),
+    0x91: lambda m: m._push(frozenset(m._pop_to_mark())),
+    ord("s"): lambda m: m._set_items([m._pop(), m._pop()][::-1]),
+    ord("u"): lambda m: m._set_items(m._pop_to_mark()),
+    ord("a"): lambda m: m._append([m._pop()]),
+    ord("e"): lambda m: m._append(m._pop_to_mark()),
+    0x90: PickleMachine._add_items,
+    ord("c"): lambda m: m._global(f"{m._line()}.{m._line()}"),
+    0x93: PickleMachine._stack_global,
+    ord("R"): PickleMachine._reduce,
+    0x81: PickleMachine._reduce,  # NEWOBJ: cls.__new__(cls, *args); builders make no difference
+    ord("b"): PickleMachine._build,
+    ord("Q"): PickleMachine._persistent,
+    ord("q"): lambda m: m._memo.__setitem__(_decoded(m, struct.Struct("<B")), m._stack[-1]),
+    ord("r"): lambda m: m._memo.__setitem__(_decoded(m, struct.Struct("<I")), m._stack[-1]),
+    ord("p"): lambda m: m._memo.__setitem__(int(m._line()), m._stack[-1]),
+    0x94: lambda m: m._memo.__setitem__(len(m._memo), m._stack[-1]),
+    ord("h"): lambda m: m._push(m._memo[_decoded(m, struct.Struct("<B"))]),
+    ord("j"): lambda m: m._push(m._memo[_decoded(m, struct.Struct("<I"))]),
+    ord("g"): lambda m: m._push(m._memo[int(m._line())]),
+    ord("I"): PickleMachine._text_integer,
+    ord("L"): PickleMachine._text_integer,
+    ord("F"): lambda m: m._push(float(m._line())),
+    ord("V"): lambda m: m._push(m._line()),
+    ord("S"): PickleMachine._text_string,
+}
