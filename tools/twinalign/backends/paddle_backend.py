@@ -236,3 +236,16 @@ def _run_copy(layer: paddle.nn.Layer, parameters: Mapping[str, np.ndarray], x: n
         for name, value in parameters.items():
             getattr(twin, name).set_value(value)
         return to_array(twin(paddle.to_tensor(x)))
+
+
+def try_path(device: str, dtype: str) -> None:
+    """Run a matrix product and its gradient on `device` in `dtype`; raises what the framework raises."""
+    configure(device, None)
+    x = paddle.ones([4, 4], dtype=dtype)
+    x.stop_gradient = False
+    paddle.matmul(x, x).sum().backward()
+
+
+def communication_backends() -> list[str]:
+    """Backends of paddle.distributed that are compiled in."""
+    return ["gloo"] + (["nccl"] if paddle.is_compiled_with_cuda() else [])

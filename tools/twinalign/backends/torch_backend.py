@@ -205,3 +205,18 @@ def _run_copy(layer: torch.nn.Module, parameters: Mapping[str, np.ndarray], x: n
         for name, value in parameters.items():
             getattr(twin, name).copy_(torch.from_numpy(np.ascontiguousarray(value)))
         return to_array(twin(torch.from_numpy(x)))
+
+
+def try_path(device: str, dtype: str) -> None:
+    """Run a matrix product and its gradient on `device` in `dtype`; raises what the framework raises."""
+    configure(device, None)
+    x = torch.ones(4, 4, device=device_of(device), dtype=getattr(torch, dtype), requires_grad=True)
+    (x @ x).sum().backward()
+
+
+def communication_backends() -> list[str]:
+    """Backends of torch.distributed that are compiled in."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return []
+    return [name for name in ("gloo", "nccl") if getattr(distributed, f"is_{name}_available")()]

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from twinalign.errors import InputError, SideCrashError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@contextlib.contextmanager
+def borrowed_package(python: str | None) -> Iterator[dict[str, str]]:
+    """The environment for a child: a foreign interpreter is lent this twinalign, and nothing else from here."""
+    environment = dict(os.environ)
+    environment.setdefault("GLOG_minloglevel", "2")
+    own_path = [path for path in [environment.get("PYTHONPATH")] if path]
+    with tempfile.TemporaryDirectory(prefix="twinalign-") as staging:
+        paths = [os.getcwd(), *own_path]
+        if python is not None:
+            (Path(staging) / "twinalign").symlink_to(_PACKAGE)
+            paths.insert(0, staging)
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        yield environment
 
 
 class RecorderProcess:
@@ -44,7 +60,10 @@ class RecorderProcess:
         self.threads = threads
         self._progress = progress
         self._debug = debug
-        self._staging: tempfile.TemporaryDirectory | None = None
+        self._borrowed = contextlib.ExitStack()
+        environment = self._borrowed.enter_context(borrowed_package(python))
+        if threads:
+            environment |= {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as errors:
             try:
@@ -53,7 +72,7 @@ class RecorderProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    env=self._environment(python),
+                    env=environment,
                     text=True,
                     start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends its children
                 )
@@ -97,29 +116,13 @@ class RecorderProcess:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
-        if self._staging is not None:
-            self._staging.cleanup()
+        self._borrowed.close()
 
     def __enter__(self) -> RecorderProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _environment(self, python: str | None) -> dict[str, str]:
-        environment = dict(os.environ)
-        paths = [os.getcwd()]
-        if python is not None:
-            # The interpreter may have no twinalign: lend it this one, and nothing else of this environment.
-            self._staging = tempfile.TemporaryDirectory(prefix="twinalign-")
-            (Path(self._staging.name) / "twinalign").symlink_to(_PACKAGE)
-            paths.insert(0, self._staging.name)
-        environment["PYTHONPATH"] = os.pathsep.join(paths + [p for p in [environment.get("PYTHONPATH")] if p])
-        environment.setdefault("GLOG_minloglevel", "2")
-        if self.threads:
-            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-                environment[name] = str(self.threads)
-        return environment
 
     def _where(self, operation: str, values: Mapping[str, Any]) -> str:
         stage = values.get("stage")

@@ -158,7 +158,10 @@ class Worker:
         key = (self._part_key(stage), dtype)
         if self._model is None or self._model[0] != key:
             self._forget_model()
-            self._model = key, self.backend.prepare_model(self._construct(case), dtype, self.device)
+            # Built in the default dtype, as the user's code is used to, and converted after.
+            with self.backend.default_dtype("float32"):
+                built = self._construct(case)
+            self._model = key, self.backend.prepare_model(built, dtype, self.device)
         model = self._model[1]
         with np.load(weights["path"], allow_pickle=False) as arrays:
             self.backend.load_state_arrays(model, arrays)
