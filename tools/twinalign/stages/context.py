@@ -63,6 +63,9 @@ class StageContext:
 
     def canonical_of(self, key: str) -> CanonicalName | None:
         """The reference's name for a key of this side; None for a key that the other framework does not have."""
+        # torch's batch norm counts its batches, paddle's does not; nothing reads the count unless momentum is None.
+        if key.rpartition(".")[2] == "num_batches_tracked":
+            return None
         if not self.canonical:
             return CanonicalName(key)
         return self.canonical.get(key)

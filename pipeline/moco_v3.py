@@ -1,0 +1,257 @@
+"""MoCo v3 in torch and paddle, as cases of twinalign: the worked example.
+
+Three models take part: MoCo itself (forward, data, loss, backward), an encoder with a linear classifier (metric), and a
+small MoCo that is really trained (train). Frameworks are imported inside the methods only, each in its own process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from lite_data import prepare as lite_data
+from twinalign import Case, InputError
+
+_PACKAGE_OF = {"torch": "moco_ref", "paddle": "moco_paddle"}
+_MEAN = np.array([0.485, 0.456, 0.406])[:, None, None]
+_STD = np.array([0.229, 0.224, 0.225])[:, None, None]
+
+
+def twin(framework: str, module: str) -> Any:
+    """A module of the twin that is written in `framework`."""
+    return importlib.import_module(f"{_PACKAGE_OF[framework]}.{module}")
+
+
+class MoCoV3Case(Case):
+    """What the three cases share: the data and where the twins' code lies."""
+
+    code_packages = ("moco_ref", "moco_paddle", "pipeline", "lite_data")
+    data = ""
+    """Folder with `photos/` and `digits/` as lite_data prepares them; empty: prepared where it is missing."""
+
+    def prepare(self) -> None:
+        """Prepare lite_data where no folder is given; check the given one."""
+        if self.data:
+            for name in ("photos", "digits"):
+                if not (Path(self.data) / name / "train").is_dir():
+                    raise InputError(
+                        f"--data {self.data}: no folder {name}/train in it; leave --data out to have it made"
+                    )
+            return
+        try:
+            lite_data.prepare(lite_data.HERE)
+        except lite_data.InputError as error:
+            raise InputError(str(error)) from None
+
+    def folder(self, name: str, split: str) -> Path:
+        """Where the images of a split lie."""
+        return Path(self.data or lite_data.HERE) / name / split
+
+    def data_files(self) -> Iterator[Path]:
+        """The images that the stage reads, and their folders."""
+        for split in ("train", "val"):
+            yield from sorted(self.folder(self.dataset_name, split).rglob("*"))
+
+    dataset_name = "photos"
+
+
+class MoCoV3ViTSmall(MoCoV3Case):
+    """The official ViT-Small with its official projector and predictor, on photographs at 224 px."""
+
+    name = "moco_v3_vit_small"
+    arch = "vit_small"
+    image_size = 224
+    batch = 4
+    """Images a step: paddle's CPU kernels take several times torch's, and everything also runs in float64."""
+    dim = 256
+    mlp_dim = 4096
+    train_mode = True
+    steps = 3
+    epochs = 3
+    warmup_epochs = 1
+    iterations_per_epoch = 1
+    lr = 1e-3
+    weight_decay = 0.1
+    moco_m = 0.99
+    optimizer_name = "adamw"
+    splits = ("train", "val", "order")
+    data_samples = 4
+
+    def __init__(self) -> None:
+        self.momentum_now = self.moco_m
+        self._model: Any = None
+
+    def reference(self) -> Any:
+        """MoCo in torch; the momentum encoder is moved off the base encoder, or its update would show nowhere."""
+        import torch
+
+        model = self._build("torch")
+        with torch.no_grad():
+            for parameter in model.momentum_encoder.parameters():
+                parameter += 0.02 * torch.randn_like(parameter)
+        return model
+
+    def reproduced(self) -> Any:
+        """MoCo in paddle."""
+        return self._build("paddle")
+
+    def _build(self, framework: str) -> Any:
+        build_moco = twin(framework, "builder").build_moco
+        return build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim, image_size=self.image_size)
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Two crops of photographs `[batch, 3, size, size]`, cut here and not by the twins: stage 02 judges theirs."""
+        paths = [path for path in sorted(self.folder(self.dataset_name, "train").rglob("*.*")) if path.is_file()]
+        chosen = rng.choice([path for path in paths if path.suffix in (".jpg", ".png")], self.batch, replace=False)
+        return {name: np.stack([self._crop(path, rng) for path in chosen]) for name in ("x1", "x2")}
+
+    def _crop(self, path: Path, rng: np.random.Generator) -> np.ndarray:
+        with Image.open(path) as image:
+            rgb = image.convert("RGB")
+        side = int(min(rgb.size) * rng.uniform(0.5, 1.0))
+        left, top = (int(rng.integers(0, length - side + 1)) for length in rgb.size)
+        rgb = rgb.resize((self.image_size, self.image_size), box=(left, top, left + side, top + side))
+        return ((np.asarray(rgb).transpose(2, 0, 1) / 255 - _MEAN) / _STD).astype(np.float32)
+
+    def observe(self, model: Any, inputs: Mapping[str, Any], framework: str) -> dict[str, Any]:
+        """Encoder features in evaluation mode; queries and keys in training mode, with batch statistics."""
+        model.eval()
+        features = model.base_encoder.forward_features(inputs["x1"])
+        model.train()
+        return {"features": features, **self.forward(model, inputs, framework)}
+
+    def forward(self, model: Any, inputs: Mapping[str, Any], framework: str) -> dict[str, Any]:
+        """Queries and keys `[batch, dim]`; the momentum encoder moves in between."""
+        self._model = model
+        embeddings = model.embed(inputs["x1"], inputs["x2"], self.momentum_now)
+        return dict(zip(("q1", "q2", "k1", "k2"), embeddings, strict=True))
+
+    def loss(self, outputs: Any, inputs: Mapping[str, Any], framework: str) -> dict[str, Any]:
+        """Both halves of the symmetrised contrastive loss, and their sum."""
+        first = self._model.contrastive_loss(outputs["q1"], outputs["k2"])
+        second = self._model.contrastive_loss(outputs["q2"], outputs["k1"])
+        return {"q1_k2": first, "q2_k1": second, "loss": first + second}
+
+    def optimizer(self, parameters: list[Any], framework: str) -> Any:
+        """The recipe's optimizer."""
+        build = twin(framework, "optimizer").build_optimizer
+        return build(self.optimizer_name, parameters, self.lr, self.weight_decay)
+
+    def schedule(self, optimizer: Any, step: int, framework: str) -> dict[str, float]:
+        """Warm-up and cosine of the rate, cosine of the MoCo momentum, both per iteration."""
+        schedule = twin(framework, "schedule")
+        epoch = step / self.iterations_per_epoch
+        settings = types.SimpleNamespace(
+            lr=self.lr, warmup_epochs=self.warmup_epochs, epochs=self.epochs, moco_m=self.moco_m
+        )
+        schedule.adjust_learning_rate(optimizer, epoch, settings)
+        self.momentum_now = schedule.adjust_moco_momentum(epoch, settings)
+        return {"moco_momentum": self.momentum_now}
+
+    def dataset(self, framework: str, split: str) -> Iterable[Any]:
+        """Both augmented views of training images; evaluation images with labels; the order of three epochs."""
+        data = twin(framework, "data")
+        if split == "val":
+            yield from self._evaluation_samples(data)
+            return
+        if split == "order":
+            yield from self._orders(framework)
+            return
+        loader = data.build_pretraining_loader(
+            self.folder(self.dataset_name, "train"), self.batch, image_size=self.image_size, seed=self.seed
+        )
+        for views1, views2, indices in loader:
+            yield {"view1": views1, "view2": views2, "index": indices}
+
+    def _orders(self, framework: str) -> Iterator[dict[str, np.ndarray]]:
+        """The order of samples in each of three epochs, alone and as each of two ranks."""
+        sampler = twin(framework, "sampler").PretrainingBatchSampler
+        count = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")))
+        for epoch in range(3):
+            orders = {}
+            for rank, world_size in ((0, 1), (0, 2), (1, 2)):
+                batches = sampler(count, self.batch, self.seed, rank, world_size)
+                batches.set_epoch(epoch)
+                orders[f"rank{rank}_of_{world_size}"] = np.concatenate([np.array(batch) for batch in batches])
+            yield orders
+
+    def _evaluation_samples(self, data: Any) -> Iterator[dict[str, Any]]:
+        loader = data.build_evaluation_loader(self.folder(self.dataset_name, "val"), self.batch, self.image_size)
+        for images, labels in loader:
+            yield {"images": images, "labels": labels}
+
+    def part(self, stage: str) -> Case:
+        """The classifier for metric, the small MoCo for train."""
+        parts = {"metric": LinearClassifier, "train": DigitsTraining}
+        if stage not in parts:
+            return self
+        part = parts[stage]()
+        part.name = f"{self.name}_{stage}"
+        part.data = self.data
+        part.configure(self)
+        return part
+
+
+class LinearClassifier(MoCoV3Case):
+    """An encoder with a linear classifier on photographs: top-1, top-5 and kNN top-1."""
+
+    arch = "vit_small"
+    image_size = 224
+    batch = 8
+    neighbours = 5
+
+    def configure(self, whole: MoCoV3ViTSmall) -> None:
+        """Take architecture and image size from the whole case."""
+        self.arch, self.image_size, self.dataset_name = whole.arch, whole.image_size, whole.dataset_name
+
+    def reference(self) -> Any:
+        """The torch encoder; its classifier holds the classes' mean features, so that accuracies are not chance."""
+        import torch
+
+        model = self._build("torch")
+        features, labels = self._features(model, "torch", "train")
+        with torch.no_grad():
+            means = torch.stack([features[labels == label].mean(dim=0) for label in labels.unique()])
+            directions = (means - means.mean(dim=0)) / features.std()
+            model.head.weight.copy_(directions)
+            model.head.bias.copy_(-(directions * means).sum(dim=1) / 2)
+        return model
+
+    def reproduced(self) -> Any:
+        """The paddle encoder with a classifier of as many classes."""
+        return self._build("paddle")
+
+    def _build(self, framework: str) -> Any:
+        classes = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")).classes)
+        return twin(framework, "builder").build_encoder(self.arch, num_classes=classes, image_size=self.image_size)
+
+    def _features(self, model: Any, framework: str, split: str) -> tuple[Any, Any]:
+        """Features `[N, dim]` and labels `[N]` of a split."""
+        folder = self.folder(self.dataset_name, split)
+        loader = twin(framework, "data").build_evaluation_loader(folder, self.batch, self.image_size)
+        return twin(framework, "evaluation").extract_features(model, loader)
+
+    def evaluate(self, model: Any, framework: str, dtype: str) -> dict[str, Any]:
+        """Features and logits of the validation images, and the accuracies in percent that follow."""
+        evaluation = twin(framework, "evaluation")
+        train, train_labels = self._features(model, framework, "train")
+        features, labels = self._features(model, framework, "val")
+        logits = model.head(features)
+        top1, top5 = evaluation.topk_accuracy(logits, labels, topk=(1, 5))
+        knn = evaluation.knn_accuracy(train, train_labels, features, labels, k=self.neighbours)
+        return {"features": features, "logits": logits, "top1": top1, "top5": top5, "knn_top1": knn}
+
+
+class DigitsTraining(MoCoV3Case):
+    """A small MoCo v3 really trained on handwritten digits, and the kNN accuracy of its encoder before and after."""
+
+    dataset_name = "digits"
+
+    def configure(self, whole: MoCoV3ViTSmall) -> None:
+        """Nothing of the whole case matters here."""
