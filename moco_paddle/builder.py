@@ -98,7 +98,8 @@ class MoCo(nn.Layer):
             parameter.stop_gradient = True
         # diff: paddle reports what it could not load where torch raises.
         missing, unexpected = self.momentum_encoder.set_state_dict(self.base_encoder.state_dict())
-        assert not (missing or unexpected), (missing, unexpected)
+        if missing or unexpected:
+            raise RuntimeError(f"the encoders differ: {missing} missing, {unexpected} unexpected")
 
     def forward(self, x1: Tensor, x2: Tensor, m: float) -> Tensor:
         """Return the loss, a scalar, of two views `[N, 3, H, W]` of the same images; `m` moves the momentum encoder."""

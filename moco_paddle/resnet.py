@@ -77,6 +77,8 @@ class ResNet(nn.Layer):
 
     head_name = "fc"
     default_temperature = 1.0
+    image_size = 224
+    """What it is trained on; it takes others."""
 
     def __init__(
         self,

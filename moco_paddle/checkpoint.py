@@ -1,0 +1,115 @@
+"""Checkpoints of a training run: model, optimizer, place in the run, and the options that must not change.
+
+The file is numpy's own, arrays called `state_dict/KEY` and `optimizer/SLOT/KEY` beside a JSON text called `run`, and
+is read without free unpickling. The draws of the data depend on their address alone (`augmentation.py`) and
+the models have no randomness, so that no generator's state is needed to go on bit by bit.
+"""
+
+# diff: paddle.save writes a pickle that paddle.load runs whatever it holds, hence numpy's container.
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+from paddle.optimizer import Optimizer
+
+SUFFIX = ".npz"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read or belongs to another run; the message is one line that names the remedy."""
+
+
+def save_checkpoint(
+    path: str | Path, model: nn.Layer, optimizer: Optimizer, epoch: int, iteration: int, settings: dict[str, Any]
+) -> None:
+    """Write the state before `iteration` of `epoch`; `settings` are plain values that a resuming run must share."""
+    arrays = {"run": np.array(json.dumps({"epoch": epoch, "iteration": iteration, "settings": settings}))}
+    for key, value in model.state_dict().items():
+        arrays[f"state_dict/{key}"] = value.numpy()
+    # diff: paddle's optimizer state goes by names that count the layers built in this process; here it goes by key.
+    accumulators = optimizer.state_dict()
+    for key, parameter in model.named_parameters():
+        for name, value in accumulators.items():
+            if name.startswith(f"{parameter.name}_"):
+                arrays[f"optimizer/{_slot(name, parameter.name)}/{key}"] = value.numpy()
+    with written_beside(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+
+
+def load_checkpoint(
+    path: str | Path, model: nn.Layer, optimizer: Optimizer, settings: dict[str, Any]
+) -> tuple[int, int]:
+    """Put model and a new optimizer into the saved state; return the epoch and the iteration to go on with.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or no such checkpoint, or it was written under other settings.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        progress = json.loads(str(arrays.pop("run")))
+        place = progress["epoch"], progress["iteration"]
+        saved_settings = progress["settings"]
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file; give a checkpoint of this program to --resume") from None
+    except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"{path}: no checkpoint of this program ({type(error).__name__}); give another"
+        ) from error
+    check_settings(path, saved_settings, settings)
+    parameters = {name.removeprefix("state_dict/"): a for name, a in arrays.items() if name.startswith("state_dict/")}
+    missing, unexpected = model.set_state_dict(parameters)
+    if missing or unexpected:
+        raise CheckpointError(f"{path}: {missing} missing, {unexpected} unexpected; give a checkpoint of this model")
+    names = {key: parameter.name for key, parameter in model.named_parameters()}
+    accumulators = {}
+    for name, value in arrays.items():
+        if name.startswith("optimizer/"):
+            _, slot, key = name.split("/")
+            accumulators[f"{names[key]}_{slot}_0"] = paddle.to_tensor(value)
+    if accumulators:
+        optimizer.set_state_dict(accumulators)
+    return place
+
+
+def _slot(name: str, parameter_name: str) -> str:
+    """Return "moment1" for the accumulator "linear_0.w_0_moment1_0" of the parameter "linear_0.w_0"."""
+    return name.removeprefix(f"{parameter_name}_").rsplit("_", 1)[0]
+
+
+def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
+    """Refuse to go on under other options.
+
+    Raises:
+        CheckpointError: they differ; the message names the first that does.
+    """
+    for name in sorted(saved.keys() | current.keys()):
+        if saved.get(name) != current.get(name):
+            raise CheckpointError(
+                f"{path}: was written with {name} = {saved.get(name)!r}, this run has {current.get(name)!r}; "
+                "resume with the same options"
+            )
+
+
+@contextmanager
+def written_beside(path: str | Path) -> Iterator[Path]:
+    """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,93 @@
+"""Checkpoints of a training run: model, optimizer, place in the run, and the options that must not change.
+
+The file is torch's own, `{"epoch", "iteration", "settings", "state_dict", "optimizer"}`, tensors and plain values
+only, and is read without free unpickling. The draws of the data depend on their address alone (`augmentation.py`) and
+the models have no randomness, so that no generator's state is needed to go on bit by bit.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+SUFFIX = ".pth.tar"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read or belongs to another run; the message is one line that names the remedy."""
+
+
+def save_checkpoint(
+    path: str | Path, model: nn.Module, optimizer: Optimizer, epoch: int, iteration: int, settings: dict[str, Any]
+) -> None:
+    """Write the state before `iteration` of `epoch`; `settings` are plain values that a resuming run must share."""
+    checkpoint = {
+        "epoch": epoch,
+        "iteration": iteration,
+        "settings": settings,
+        "state_dict": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
+    with written_beside(path) as temporary:
+        torch.save(checkpoint, temporary)
+
+
+def load_checkpoint(
+    path: str | Path, model: nn.Module, optimizer: Optimizer, settings: dict[str, Any]
+) -> tuple[int, int]:
+    """Put model and optimizer into the saved state; return the epoch and the iteration to go on with.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or no such checkpoint, or it was written under other settings.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        place = checkpoint["epoch"], checkpoint["iteration"]
+        saved_settings, parameters = checkpoint["settings"], checkpoint["state_dict"]
+        optimizer_state = checkpoint["optimizer"]
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file; give a checkpoint of this program to --resume") from None
+    except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"{path}: no checkpoint of this program ({type(error).__name__}); give another"
+        ) from error
+    check_settings(path, saved_settings, settings)
+    model.load_state_dict(parameters)
+    optimizer.load_state_dict(optimizer_state)
+    return place
+
+
+def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
+    """Refuse to go on under other options.
+
+    Raises:
+        CheckpointError: they differ; the message names the first that does.
+    """
+    for name in sorted(saved.keys() | current.keys()):
+        if saved.get(name) != current.get(name):
+            raise CheckpointError(
+                f"{path}: was written with {name} = {saved.get(name)!r}, this run has {current.get(name)!r}; "
+                "resume with the same options"
+            )
+
+
+@contextmanager
+def written_beside(path: str | Path) -> Iterator[Path]:
+    """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
