@@ -1,0 +1,57 @@
+"""Float64 differences that a framework is known to make by storing a constant in float32: each by name, measured.
+
+A framework that keeps a hyperparameter or a slope in float32 computes with a constant that is off by up to 2^-24 =
+6e-8 of itself, in float64 as well. That is no bug of a port, and no wide threshold lets it pass: a caller names the
+allowance, and the verdict says that it was used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable
+
+from twinalign.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Allowance:
+    """A float64 difference of at most `bound`, relative to the tensor's RMS (and worst element to its greatest)."""
+
+    id: str
+    bound: float
+    text: str
+    pattern: str = "*"
+
+    def covers(self, name: str) -> bool:
+        """Whether the allowance is meant for a tensor of this name."""
+        return fnmatch.fnmatchcase(name, self.pattern)
+
+
+KNOWN_ALLOWANCES = {
+    allowance.id: allowance
+    for allowance in (
+        Allowance("paddle_optimizer_scalars", 1e-7, "paddle's optimizers keep rate and coefficients in float32"),
+        Allowance("paddle_hard_activation", 1e-7, "paddle's hard activations keep slope and offset in float32"),
+        Allowance("paddle_label_smoothing", 1e-7, "paddle's label smoothing keeps its epsilon in float32"),
+        Allowance("paddle_average_pool", 1e-7, "paddle's average pooling multiplies by a float32 reciprocal"),
+        Allowance("float32_epsilon", 1e-7, "an epsilon of a normalisation is kept in float32"),
+    )
+}
+"""Bounds are 2^-24 rounded up; docs/verdict.md has the measurements."""
+
+
+def resolve(allowances: Iterable[Allowance | str]) -> list[Allowance]:
+    """Allowances from themselves or `ID` or `ID=PATTERN`; raises InputError on an id that nobody has measured."""
+    found = []
+    for item in allowances:
+        if isinstance(item, str):
+            identifier, _, pattern = item.partition("=")
+            known = KNOWN_ALLOWANCES.get(identifier)
+            if known is None:
+                raise InputError(
+                    f"allowance {identifier!r} is unknown; known are {', '.join(sorted(KNOWN_ALLOWANCES))}"
+                )
+            item = dataclasses.replace(known, pattern=pattern or "*")
+        found.append(item)
+    return found

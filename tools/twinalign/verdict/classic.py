@@ -1,0 +1,133 @@
+"""The verdict of reprod_log 1.0.1, to the digit and with its quirks, because reviewers ask for it.
+
+Read from reprod_log/compare.py (`check_data`, `compute_diff`) and utils.py (`check_print_diff`): mean absolute
+difference in the arrays' own precision against one threshold. It passes NaN (no comparison with NaN is true), wraps
+unsigned integers, transposes a first array whose reversed shape fits, and broadcasts; so does this, and says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.verdict.chunks import CHUNK, in_memory_order, sum_pairwise
+from twinalign.verdict.results import plain
+
+THRESHOLD = 1e-6
+_WHOLE = 1 << 20
+_LARGEST_BROADCAST = 1 << 26
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassicDifference:
+    """Mean, maximum and minimum of a tensor's absolute difference, as numpy scalars of the arrays' precision."""
+
+    mean: Any
+    max: Any
+    min: Any
+
+
+@dataclasses.dataclass
+class Classic:
+    """reprod_log's verdict; `lines` are its log lines without time and logger name."""
+
+    passed: bool
+    threshold: float
+    lines: list[str]
+    error: str | None = None
+    """Why reprod_log would have stopped with an exception, if so; `passed` is then False."""
+    quirks: list[str] = dataclasses.field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "passed": self.passed,
+            "threshold": plain(self.threshold),
+            "lines": list(self.lines),
+            "error": self.error,
+            "quirks": list(self.quirks),
+        }
+
+
+def classic_verdict(
+    reference: Mapping[str, np.ndarray], reproduced: Mapping[str, np.ndarray], threshold: float = THRESHOLD
+) -> Classic:
+    """What `ReprodDiffHelper.compare_info(reference, reproduced)` and `.report(diff_threshold=threshold)` would say."""
+    return judge_classic(reference, reproduced, threshold, {})
+
+
+def judge_classic(
+    reference: Mapping[str, np.ndarray],
+    reproduced: Mapping[str, np.ndarray],
+    threshold: float,
+    known: Mapping[str, ClassicDifference],
+) -> Classic:
+    """`classic_verdict` with differences that a pass over the data has already computed."""
+    for name in (*reference, *reproduced):
+        if name not in reference or name not in reproduced:
+            side = "data2" if name in reference else "data1"
+            error = f"AssertionError: {name!r} not found in {side}"
+            return Classic(False, threshold, [error, "diff check failed"], error)
+    lines: list[str] = []
+    passed, quirks = True, []
+    for name, first in reference.items():
+        difference = known.get(name)
+        if difference is None:
+            second = reproduced[name]
+            if first.shape != second.shape:
+                quirks.append(f"{name}: reprod_log transposes or broadcasts {first.shape} against {second.shape}")
+            try:
+                difference = classic_difference(first, second)
+            except (ValueError, TypeError) as exception:
+                error = f"{type(exception).__name__}: {name}: {exception}"
+                return Classic(False, threshold, [*lines, error, "diff check failed"], error, quirks)
+        if difference.mean != difference.mean:
+            quirks.append(f"{name}: the mean is NaN, which reprod_log passes")
+        good = not difference.mean > threshold
+        lines += [f"{name}: ", f"\tmean diff: check passed: {good}, value: {difference.mean}"]
+        passed = passed and good
+    lines.append("diff check passed" if passed else "diff check failed")
+    return Classic(passed, threshold, lines, None, quirks)
+
+
+def classic_difference(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
+    """`np.abs(first - second)`'s mean, max and min, to the bit, without arrays of the size of the inputs.
+
+    Raises:
+        ValueError, TypeError: where numpy would (shapes that do not broadcast, booleans, empty arrays).
+    """
+    if first.shape != second.shape:
+        if first.T.shape == second.shape:
+            first = first.T
+        elif np.prod(np.broadcast_shapes(first.shape, second.shape), dtype=float) > _LARGEST_BROADCAST:
+            raise ValueError(f"broadcasting {first.shape} and {second.shape} takes more memory than is sensible")
+    with np.errstate(all="ignore"):
+        plain_float = first.dtype == second.dtype and first.dtype in (np.float32, np.float64)
+        if first.size <= _WHOLE or not plain_float or first.shape != second.shape:
+            difference = np.abs(first - second)
+            return ClassicDifference(difference.mean(), difference.max(), difference.min())
+        return _in_pieces(first, second)
+
+
+def _in_pieces(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
+    (left, right), _ = in_memory_order(first, second)
+    buffer = np.empty(CHUNK, left.dtype)
+    greatest, least = left.dtype.type(0), left.dtype.type(np.inf)
+
+    def leaf(start: int, stop: int) -> np.floating:
+        nonlocal greatest, least
+        difference = buffer[: stop - start]
+        np.abs(np.subtract(left[start:stop], right[start:stop], out=difference), out=difference)
+        greatest, least = np.maximum(greatest, difference.max()), np.minimum(least, difference.min())
+        return np.add.reduce(difference)
+
+    total = sum_pairwise(left.size, leaf)
+    return ClassicDifference(mean_of(total, left.size), greatest, least)
+
+
+def mean_of(total: np.floating, count: int) -> np.floating:
+    """Sum to mean as numpy's `mean` does: divided in float64, rounded to the sum's precision."""
+    return total.dtype.type(float(total) / count)

@@ -1,0 +1,181 @@
+"""The comparison of two sets of arrays: structure, float64 arbiter, noise floor, tolerances, in that order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from twinalign.errors import InputError
+from twinalign.verdict import results
+from twinalign.verdict.allowances import Allowance, resolve
+from twinalign.verdict.classic import THRESHOLD, ClassicDifference, judge_classic
+from twinalign.verdict.conventions import accept_conventions
+from twinalign.verdict.findings import describe_difference
+from twinalign.verdict.judgement import Judge
+from twinalign.verdict.results import Comparison, Described, TensorVerdict, whole
+from twinalign.verdict.statistics import Statistics, measure, value_at
+from twinalign.verdict.structure import lone, require_something, select_names, structural_reason
+
+_TOLERANCES = {
+    # torch.testing.assert_close's table (documentation, "rtol and atol ... dtype"); exact for integers and booleans.
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
+}
+_EIGHT_BIT = (2**-3, 1e-5)
+
+
+@dataclasses.dataclass
+class _Options:
+    rtol: float | None
+    atol: float | None
+    check_dtype: bool
+    everything: bool
+    search: bool
+
+
+def compare_arrays(
+    reference: Mapping[str, np.ndarray],
+    reproduced: Mapping[str, np.ndarray],
+    *,
+    reference64: Mapping[str, np.ndarray] | None = None,
+    reproduced64: Mapping[str, np.ndarray] | None = None,
+    reference_repeat: Mapping[str, np.ndarray] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    accept: Iterable[str] | Mapping[str, str] = (),
+    allowances: Iterable[Allowance | str] = (),
+    classic_threshold: float = THRESHOLD,
+    described: Mapping[str, Described] | None = None,
+    check_dtype: bool = True,
+    everything: bool = True,
+    search: bool = True,
+) -> Comparison:
+    """Judge a reproduction against its reference.
+
+    Args:
+        reference: Name -> array, in the precision that is judged (float32, or half precision).
+        reproduced: Likewise, from the port.
+        reference64: The reference's run in float64; gives the noise floor.
+        reproduced64: The port's run in float64; makes float64 the arbiter.
+        reference_repeat: The reference in the judged precision with another summation order (other thread count,
+            permuted batch); gives the floor where there is no float64.
+        rtol: Relative tolerance; given together with `atol`, the two decide alone.
+        atol: Absolute tolerance.
+        only: Shell patterns of names to compare; all by default.
+        skip: Shell patterns of names to leave out.
+        accept: Ids of conventions whose differences are shown and do not decide; a mapping of ids to patterns, or
+            `ID=PATTERN`, limits them to names.
+        allowances: Float64 differences that are explained by float32 constants: `Allowance`, `ID` or `ID=PATTERN`.
+        classic_threshold: reprod_log's threshold for its verdict beside ours.
+        described: For names stored as samples, what they stand for.
+        check_dtype: Whether different element types are a divergence.
+        everything: False leaves out what a verdict does not need (relative errors, ULP, cosine, mismatches).
+        search: Whether diverged tensors are searched for permutation, transpose, factor, offset and shift.
+
+    Raises:
+        InputError: nothing is left to compare, one of `rtol` and `atol` is missing, or an id is unknown.
+    """
+    if (rtol is None) != (atol is None):
+        raise InputError("--rtol and --atol: give both or neither")
+    only, skip = tuple(only), tuple(skip)
+    names = set(select_names((*reference, *reproduced), only, skip))
+    reference = {name: np.asarray(array) for name, array in reference.items() if name in names}
+    reproduced = {name: np.asarray(array) for name, array in reproduced.items() if name in names}
+    require_something(reference, reproduced, (*only, *skip))
+    options = _Options(rtol, atol, check_dtype, everything, search)
+    judge = Judge(reference64 or {}, reproduced64 or {}, reference_repeat or {}, resolve(allowances))
+    tensors, classic_known = [], {}
+    for name, array in reference.items():
+        if name not in reproduced:
+            tensors.append(lone(name, array, in_reference=True))
+            continue
+        verdict, classic = _compare_one(name, array, reproduced[name], (described or {}).get(name), judge, options)
+        tensors.append(verdict)
+        if classic is not None:
+            classic_known[name] = classic
+    tensors += [lone(name, array, in_reference=False) for name, array in reproduced.items() if name not in reference]
+    judge.finish(tensors, reference, reproduced)
+    for tensor in tensors:
+        _explain(tensor, reference, reproduced, classic_threshold, options)
+    accept_conventions(tensors, accept)
+    classic_result = judge_classic(reference, reproduced, classic_threshold, classic_known)
+    return Comparison(whole(tensors), tensors, classic_result, judge.notes(tensors))
+
+
+def _compare_one(
+    name: str,
+    reference: np.ndarray,
+    reproduced: np.ndarray,
+    described: Described | None,
+    judge: Judge,
+    options: _Options,
+) -> tuple[TensorVerdict, ClassicDifference | None]:
+    tensor = TensorVerdict(name, results.ALIGNED, "", shape=described.shape if described else reference.shape)
+    tensor.dtype, tensor.reproduced_dtype = str(reference.dtype), str(reproduced.dtype)
+    tensor.reproduced_shape = described.shape if described else reproduced.shape
+    tensor.size = reference.size
+    reason = structural_reason(reference, reproduced, described, options.check_dtype)
+    if reason is not None:
+        tensor.verdict, tensor.reason, tensor.basis = results.DIVERGED, reason, "structure"
+    if reference.shape != reproduced.shape:
+        return tensor, None
+    if reference.dtype != reproduced.dtype:
+        common = np.result_type(reference.dtype, reproduced.dtype)
+        reference, reproduced = reference.astype(common), reproduced.astype(common)
+    tensor.rtol, tensor.atol = _tolerances(reference.dtype, options)
+    found = measure(reference, reproduced, tensor.rtol, tensor.atol, everything=options.everything)
+    _fill(tensor, found, reference, reproduced, described, options.everything)
+    if reason is None:
+        judge.judge(tensor, found, reference, reproduced, explicit=options.rtol is not None)
+    return tensor, found.classic
+
+
+def _tolerances(dtype: np.dtype, options: _Options) -> tuple[float, float]:
+    if options.rtol is not None and options.atol is not None:
+        return options.rtol, options.atol
+    return _TOLERANCES.get(dtype.name, _EIGHT_BIT if dtype.name.startswith("float8") else (0.0, 0.0))
+
+
+def _fill(
+    tensor: TensorVerdict,
+    found: Statistics,
+    reference: np.ndarray,
+    reproduced: np.ndarray,
+    described: Described | None,
+    everything: bool,
+) -> None:
+    tensor.max_abs, tensor.mean_abs, tensor.rms_abs = found.max_abs, found.mean_abs, found.rms_abs
+    worst = found.nonfinite_index if found.nonfinite_differ else found.worst_index
+    if worst is not None:
+        tensor.reference_value, tensor.reproduced_value = value_at(reference, worst), value_at(reproduced, worst)
+        tensor.worst_index = worst if described is None else described.index_of(worst[0])
+    if everything:
+        tensor.mismatched = found.mismatched + found.nonfinite_differ
+        tensor.mismatched_share = tensor.mismatched / reference.size if reference.size else 0.0
+        tensor.max_rel, tensor.mean_rel, tensor.rms_rel = found.max_rel, found.mean_rel, found.rms_rel
+        tensor.max_ulp, tensor.mean_ulp, tensor.cosine = found.max_ulp, found.mean_ulp, found.cosine
+        tensor.reference_max = found.reference_max
+
+
+def _explain(
+    tensor: TensorVerdict,
+    reference: Mapping[str, np.ndarray],
+    reproduced: Mapping[str, np.ndarray],
+    classic_threshold: float,
+    options: _Options,
+) -> None:
+    """Split aligned from rounding, and look for causes of a divergence."""
+    if tensor.verdict == results.ALIGNED and (tensor.mean_abs or 0.0) > classic_threshold:
+        tensor.verdict = results.ROUNDING
+    if tensor.verdict == results.DIVERGED and options.search and tensor.name in reference and tensor.name in reproduced:
+        tensor.findings = describe_difference(reference[tensor.name], reproduced[tensor.name])
+        if tensor.findings:
+            tensor.reason += "; " + "; ".join(finding["text"] for finding in tensor.findings)

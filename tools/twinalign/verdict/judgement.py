@@ -1,0 +1,341 @@
+"""The decision on a tensor; docs/verdict.md derives every constant here and lists what it was calibrated on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from twinalign.verdict import results
+from twinalign.verdict.allowances import Allowance
+from twinalign.verdict.noise import Distance, Noise, TensorNoise, gather
+from twinalign.verdict.results import TensorVerdict
+from twinalign.verdict.statistics import Statistics, measure
+
+RMS_FACTOR = 8.0
+"""How much worse than the reference's own rounding the reproduction's may be, in RMS."""
+WORST_FACTOR = 16.0
+"""Likewise in the worst element, whose distribution is wider."""
+ZERO_FACTOR = 64.0
+"""Likewise for values that are zero in exact arithmetic: few of them, and nothing but rounding in them."""
+ARBITER_MARGIN = 1024.0
+"""How far over the expected float64 rounding two float64 runs may differ: 2^-29 times this is 2^-19 of the floor."""
+PRIOR_WEIGHT = 16.0
+"""Elements' worth of weight that the recording's typical relative rounding has against a tensor's own."""
+
+_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def epsilon_of(dtype: np.dtype) -> float:
+    """Distance from 1 to the next number of a floating type (its components' for a complex one)."""
+    name = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
+    return _EPSILON.get(name, 2.0**-3 if name.startswith("float8") else 2.0**-52)
+
+
+@dataclasses.dataclass
+class _Pending:
+    """A tensor whose floor is measured; decided once the recording's typical rounding is known."""
+
+    tensor: TensorVerdict
+    noise: TensorNoise
+    arrays: tuple[np.ndarray, ...]
+    has_arbiter: bool
+    basis: str
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ratios:
+    """Distances over what is allowed: at most 1 passes."""
+
+    rms: float
+    worst: float
+    arbiter: float
+    noise_rms: float
+    noise_worst: float
+
+    @property
+    def passes(self) -> bool:
+        return max(self.rms, self.worst, self.arbiter) <= 1.0
+
+
+class Judge:
+    """Decides tensor after tensor; call `finish` after the last."""
+
+    def __init__(
+        self,
+        reference64: Mapping[str, np.ndarray],
+        reproduced64: Mapping[str, np.ndarray],
+        repeat: Mapping[str, np.ndarray],
+        allowances: Sequence[Allowance],
+    ) -> None:
+        self._reference64, self._reproduced64, self._repeat = reference64, reproduced64, repeat
+        self._allowances = allowances
+        self._pending: list[_Pending] = []
+
+    def judge(
+        self,
+        tensor: TensorVerdict,
+        found: Statistics,
+        reference: np.ndarray,
+        reproduced: np.ndarray,
+        *,
+        explicit: bool,
+    ) -> None:
+        """Decide what can be decided from this tensor alone, and keep the rest for `finish`.
+
+        Args:
+            tensor: Filled with the statistics; receives verdict, reason and basis.
+            found: Statistics of `reference` and `reproduced`.
+            reference: In the judged precision.
+            reproduced: Likewise, of the same shape and dtype.
+            explicit: Whether the caller's own tolerances decide.
+        """
+        if reference.size == 0:
+            _set(tensor, results.ALIGNED, "structure", "empty on both sides")
+        elif found.nonfinite_differ:
+            count = found.nonfinite_differ
+            text = f"{count} element{'s are' if count > 1 else ' is'} NaN or infinite on one side only"
+            _set(tensor, results.DIVERGED, "structure", f"{text}, first at {list(tensor.worst_index or ())}")
+        elif found.finite == 0:
+            _set(tensor, results.INCONCLUSIVE, "structure", "every element is NaN or infinite on both sides")
+        elif explicit:
+            _by_tolerance(tensor, "the given tolerances")
+        elif reference.dtype.kind in "iub":
+            self._exactly(tensor, found)
+        elif not self._by_partners(tensor, reference, reproduced):
+            if found.max_abs == 0:
+                _set(tensor, results.ALIGNED, "exact", "identical")
+            else:
+                _by_tolerance(tensor, f"the tolerances of {reference.dtype}")
+
+    def _exactly(self, tensor: TensorVerdict, found: Statistics) -> None:
+        if found.max_abs == 0:
+            _set(tensor, results.ALIGNED, "exact", "identical")
+        else:
+            _set(tensor, results.DIVERGED, "exact", f"integers differ by up to {found.max_abs:g}")
+
+    def _by_partners(self, tensor: TensorVerdict, reference: np.ndarray, reproduced: np.ndarray) -> bool:
+        high = self._usable(self._reference64.get(tensor.name), reference)
+        if high is None:
+            repeat = self._repeat.get(tensor.name)
+            if repeat is None or repeat.shape != reference.shape or repeat.dtype != reference.dtype:
+                return False
+            distance = measure(reference, repeat, 0.0, 0.0, everything=False)
+            if distance.max_abs == 0 or distance.nonfinite_differ:
+                return False  # an identical repeat measures nothing
+            noise = gather(reference, reproduced, reference, None)
+            noise.ordinary.reference = Distance(distance.sum_squares, distance.max_abs, distance.finite)
+            arrays: tuple[np.ndarray, ...] = (reference, reproduced, reference)
+            low = epsilon_of(reference.dtype)
+            self._pending.append(_Pending(tensor, noise, arrays, False, "repeat", low, low))
+            return True
+        other = self._reproduced64.get(tensor.name)
+        if other is not None and other.shape != high.shape:
+            text = f"the float64 runs have shapes {list(high.shape)} and {list(other.shape)}"
+            _set(tensor, results.DIVERGED, "structure", text)
+            return True
+        if reference.dtype.kind == "c":
+            reference, reproduced, high = (_real_view(array) for array in (reference, reproduced, high))
+            other = None if other is None else _real_view(other)
+        low = max(epsilon_of(reference.dtype), _EPSILON["float32"])
+        noise = gather(reference, reproduced, high, other)
+        arrays = (reference, reproduced, high) if other is None else (reference, reproduced, high, other)
+        basis = "noise floor" if other is None else "float64"
+        self._pending.append(_Pending(tensor, noise, arrays, other is not None, basis, low, epsilon_of(high.dtype)))
+        return True
+
+    def _usable(self, high: np.ndarray | None, reference: np.ndarray) -> np.ndarray | None:
+        if high is None or high.shape != reference.shape or high.dtype.kind not in "fc":
+            return None
+        # Float64 projections of float32 tensors have partners of their own type.
+        finer = epsilon_of(high.dtype) < epsilon_of(reference.dtype)
+        return high if finer or high.dtype.itemsize >= 8 else None
+
+    def finish(
+        self,
+        tensors: Sequence[TensorVerdict],
+        reference: Mapping[str, np.ndarray],
+        reproduced: Mapping[str, np.ndarray],
+    ) -> None:
+        """Decide every tensor whose floor was measured."""
+        prior = self._typical_rounding()
+        masks = {
+            item.tensor.name: item.noise.zero_mask
+            for item in self._pending
+            if item.noise.zero_mask is not None and "grad" in item.tensor.name.lower()
+        }
+        for item in self._pending:
+            inherited = _inherited(item, masks)
+            if inherited is not None:
+                high = item.arrays[3] if item.has_arbiter else None
+                reference32, reproduced32, reference64 = item.arrays[:3]
+                item.noise = gather(reference32, reproduced32, reference64, high, inherited)
+            self._decide(item, prior)
+
+    def _typical_rounding(self) -> float:
+        """Median over tensors of the reference's relative rounding; 0 where nothing was measured."""
+        shares = [
+            item.noise.ordinary.reference.rms / item.noise.ordinary.truth.rms
+            for item in self._pending
+            if item.noise.ordinary.truth.rms > 0 and item.noise.ordinary.reference.rms > 0
+        ]
+        return float(np.median(shares)) if shares else 0.0
+
+    def _decide(self, item: _Pending, prior: float) -> None:
+        tensor, noise = item.tensor, item.noise
+        ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR)
+        zero = _judge_group(item, noise.zero, 0.0, ZERO_FACTOR, ZERO_FACTOR)
+        blown = _judge_group(item, noise.blown, 0.0, ZERO_FACTOR, ZERO_FACTOR, blown=True)
+        tensor.structural_zeros = noise.zero.count + noise.blown.count
+        tensor.floor_rms, tensor.floor_max = noise.ordinary.reference.rms, noise.ordinary.reference.greatest
+        shown = ordinary if noise.ordinary.count else (zero if noise.zero.count else blown)
+        tensor.noise_ratio, tensor.noise_ratio_worst = shown.noise_rms, shown.noise_worst
+        if item.has_arbiter:
+            truth, high = noise.ordinary.truth.rms, noise.ordinary.high
+            tensor.fp64_rel = high.rms / truth if truth else (0.0 if high.rms == 0 else None)
+            tensor.fp64_max_abs = max(high.greatest, noise.zero.high.greatest, noise.blown.high.greatest)
+            tensor.fp64_ratio = max(ordinary.arbiter, zero.arbiter, blown.arbiter)
+        tensor.basis = item.basis
+        if noise.nonfinite_differ:
+            tensor.verdict = results.DIVERGED
+            tensor.reason = f"{noise.nonfinite_differ} elements are NaN or infinite in one float64 run only"
+        elif item.has_arbiter and (tensor.fp64_ratio or 0.0) > 1.0 and not self._allow(tensor, noise):
+            tensor.verdict, tensor.reason = results.DIVERGED, _float64_reason(tensor)
+        elif max(r for g in (ordinary, zero, blown) for r in (g.rms, g.worst)) > 1.0:
+            _over_the_floor(item, ordinary)
+        else:
+            tensor.verdict, tensor.reason = results.ALIGNED, _passing_reason(item)
+
+    def _allow(self, tensor: TensorVerdict, noise: TensorNoise) -> bool:
+        for allowance in self._allowances:
+            truth, high = noise.ordinary.truth, noise.ordinary.high
+            fits = high.rms <= allowance.bound * truth.rms and high.greatest <= allowance.bound * truth.greatest
+            if allowance.covers(tensor.name) and fits:
+                tensor.allowed = allowance.id
+                return True
+        return False
+
+    def notes(self, tensors: Sequence[TensorVerdict]) -> list[str]:
+        """What a reader must know about how the tensors were judged."""
+        by_basis: dict[str, int] = {}
+        for tensor in tensors:
+            by_basis[tensor.basis] = by_basis.get(tensor.basis, 0) + 1
+        found = []
+        if count := by_basis.get("tolerance", 0):
+            found.append(
+                f"{count} of {len(tensors)} tensors were judged by tolerances: no float64 recording and no repeat was "
+                "at hand to measure rounding with"
+            )
+        if count := by_basis.get("noise floor", 0):
+            found.append(
+                f"{count} of {len(tensors)} tensors have no float64 run of the reproduction: judged by the reference's "
+                "measured rounding alone"
+            )
+        if count := by_basis.get("repeat", 0):
+            found.append(
+                f"{count} of {len(tensors)} tensors have no float64 run: rounding was measured by repeating the "
+                "reference with another summation order"
+            )
+        return found
+
+
+def _real_view(array: np.ndarray) -> np.ndarray:
+    array = np.ascontiguousarray(array)
+    return array.view(np.float32 if array.dtype.itemsize == 8 else np.float64)
+
+
+def _set(tensor: TensorVerdict, verdict: str, basis: str, reason: str) -> None:
+    tensor.verdict, tensor.basis, tensor.reason = verdict, basis, reason
+
+
+def _by_tolerance(tensor: TensorVerdict, whose: str) -> None:
+    limits = f"{whose} (rtol {tensor.rtol:g}, atol {tensor.atol:g})"
+    if tensor.mismatched:
+        share = f"{tensor.mismatched} of {tensor.size} elements ({100 * (tensor.mismatched_share or 0):.2g}%)"
+        _set(tensor, results.DIVERGED, "tolerance", f"{share} are outside {limits}")
+    else:
+        _set(tensor, results.ALIGNED, "tolerance", f"within {limits}")
+
+
+def _judge_group(
+    item: _Pending, noise: Noise, prior: float, rms_factor: float, worst_factor: float, *, blown: bool = False
+) -> _Ratios:
+    """Ratios of one group of elements; see docs/verdict.md, "The noise floor"."""
+    count = noise.count
+    if count == 0:
+        return _Ratios(0.0, 0.0, 0.0, 0.0, 0.0)
+    scale = noise.truth.rms
+    own = noise.reference.rms
+    pooled = math.sqrt((count * own**2 + PRIOR_WEIGHT * (prior * scale) ** 2) / (count + PRIOR_WEIGHT))
+    floor = max(own, pooled, item.low / 2 * scale)
+    # The greatest of n normal errors is expected at sqrt(2 ln 2n) standard deviations.
+    floor_worst = max(noise.reference.greatest, floor * math.sqrt(2 * math.log(2 * count)), item.low / 2 * scale)
+    noise_rms, noise_worst = _over(noise.reproduced.rms, floor), _over(noise.reproduced.greatest, floor_worst)
+    arbiter = 0.0
+    if item.has_arbiter:
+        shrink = rms_factor if blown else ARBITER_MARGIN * item.high / item.low
+        allowed = shrink * max(floor, noise.own.rms)
+        allowed_worst = shrink * max(floor_worst, noise.own.greatest)
+        arbiter = max(_over(noise.high.rms, allowed), _over(noise.high.greatest, allowed_worst))
+    return _Ratios(noise_rms / rms_factor, noise_worst / worst_factor, arbiter, noise_rms, noise_worst)
+
+
+def _over(value: float, allowed: float) -> float:
+    if value == 0:
+        return 0.0
+    return value / allowed if allowed else math.inf
+
+
+def _inherited(item: _Pending, masks: Mapping[str, np.ndarray | None]) -> np.ndarray | None:
+    """Mask of the gradient that drives this tensor, where an optimizer may have blown up its zeros.
+
+    Names correspond when they are equal after at most two leading parts (`step0.gradient.x`, `step3.parameter.x`).
+    """
+    parts = item.tensor.name.split(".")
+    for name, mask in masks.items():
+        if name == item.tensor.name or mask is None or mask.size != item.arrays[0].size:
+            continue
+        others = name.split(".")
+        for drop in (1, 2):
+            if len(parts) > drop and parts[drop:] == others[drop:] and len(others) > drop:
+                return mask
+    return None
+
+
+def _float64_reason(tensor: TensorVerdict) -> str:
+    share = f"{tensor.fp64_rel:.2g} relative" if tensor.fp64_rel is not None else f"{tensor.fp64_max_abs:.2g}"
+    return (
+        f"the float64 runs differ by {share}, {tensor.fp64_ratio:.2g} times what rounding explains: "
+        "the two compute different things"
+    )
+
+
+def _over_the_floor(item: _Pending, ordinary: _Ratios) -> None:
+    tensor = item.tensor
+    few = (tensor.size or 0) < PRIOR_WEIGHT and not item.has_arbiter
+    tensor.verdict = results.INCONCLUSIVE if few else results.DIVERGED
+    worst = f"{tensor.noise_ratio:.3g} times (worst element {tensor.noise_ratio_worst:.3g} times)"
+    tensor.reason = f"{worst} as far from the truth as the reference's own rounding"
+    if item.has_arbiter:
+        tensor.reason += "; the float64 runs agree, so it is the lower precision that is computed worse"
+    elif few:
+        tensor.reason += f"; {tensor.size} elements are too few to tell: record the reproduction in float64 as well"
+
+
+def _passing_reason(item: _Pending) -> str:
+    tensor = item.tensor
+    parts = []
+    if tensor.allowed:
+        parts.append(f"the float64 runs differ by {tensor.fp64_rel:.2g} relative, allowed as {tensor.allowed}")
+    elif item.has_arbiter:
+        parts.append(f"the float64 runs agree ({tensor.fp64_rel or 0.0:.2g} relative)")
+    floor = "reference's own rounding" if item.basis != "repeat" else "reference's change under another summation order"
+    if tensor.noise_ratio:
+        parts.append(f"the error is {tensor.noise_ratio:.2g} times the {floor}")
+    if tensor.structural_zeros:
+        parts.append(f"{tensor.structural_zeros} elements are zero in exact arithmetic")
+    return "; ".join(parts) or "identical"

@@ -1,0 +1,146 @@
+"""What a comparison found, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from twinalign.verdict.classic import Classic
+
+ALIGNED = "aligned"
+ROUNDING = "rounding"
+DIVERGED = "diverged"
+INCONCLUSIVE = "inconclusive"
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """What a stored array stands for, where it is a sample of a larger tensor.
+
+    `shape` is the whole tensor's, and `index_of` turns a flat position in the sample into an index in it.
+    """
+
+    shape: tuple[int, ...]
+    index_of: Callable[[int], tuple[int, ...]]
+
+
+@dataclasses.dataclass
+class TensorVerdict:
+    """One tensor's verdict with every number it rests on; None where a number could not be had.
+
+    Relative errors are elementwise against the reference, over elements whose reference is not zero.
+    """
+
+    name: str
+    verdict: str
+    reason: str
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    max_rel: float | None = None
+    noise_ratio: float | None = None
+    """RMS of the reproduction's distance from float64 truth over the reference's."""
+    fp64_rel: float | None = None
+    """RMS of the two float64 runs' difference over the RMS of the reference's."""
+    worst_index: tuple[int, ...] | None = None
+
+    basis: str = ""
+    """What decided: structure, exact, float64, noise floor, repeat, or tolerance."""
+    reproduced_shape: tuple[int, ...] | None = None
+    reproduced_dtype: str | None = None
+    size: int | None = None
+    mismatched: int | None = None
+    """Elements over the tolerances `rtol` and `atol`."""
+    mismatched_share: float | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    reference_value: Any = None
+    """At the worst element."""
+    reproduced_value: Any = None
+    rms_abs: float | None = None
+    mean_rel: float | None = None
+    rms_rel: float | None = None
+    max_ulp: int | None = None
+    mean_ulp: float | None = None
+    cosine: float | None = None
+    reference_max: float | None = None
+    """Greatest magnitude in the reference."""
+    floor_rms: float | None = None
+    """Rounding of the reference, measured: RMS of its distance from float64 truth, absolute."""
+    floor_max: float | None = None
+    noise_ratio_worst: float | None = None
+    fp64_max_abs: float | None = None
+    fp64_ratio: float | None = None
+    """The float64 runs' difference over what rounding in float64 explains; at most 1 is agreement."""
+    structural_zeros: int | None = None
+    """Elements that are zero in exact arithmetic, so that float32 holds rounding alone."""
+    findings: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """Facts that name a cause: permutation, transpose, factor, offset, shift."""
+    accepted: str | None = None
+    """Id of the convention under which a difference was accepted; it then does not decide."""
+    allowed: str | None = None
+    """Id of the allowance that explains a float64 difference."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; not-a-number and infinities become the strings "NaN", "Infinity", "-Infinity"."""
+        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+
+@dataclasses.dataclass
+class Comparison:
+    """The verdict on two sets of arrays."""
+
+    verdict: str
+    """"aligned" ("rounding" tensors included), "diverged" or "inconclusive"."""
+    tensors: list[TensorVerdict]
+    classic: Classic
+    notes: list[str] = dataclasses.field(default_factory=list)
+    """What the reader of a verdict must know, such as that no float64 partner was at hand."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many tensors have each verdict, accepted ones counted apart."""
+        found: dict[str, int] = {}
+        for tensor in self.tensors:
+            key = "accepted" if tensor.accepted else tensor.verdict
+            found[key] = found.get(key, 0) + 1
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types, in the form of a stage in `summary.json`."""
+        return {
+            "verdict": self.verdict,
+            "classic": self.classic.to_json(),
+            "counts": self.counts,
+            "notes": list(self.notes),
+            "tensors": [tensor.to_json() for tensor in self.tensors],
+        }
+
+
+def whole(tensors: list[TensorVerdict]) -> str:
+    """Verdict of all from each: one divergence decides, then one open question; accepted ones do not count."""
+    verdicts = {tensor.verdict for tensor in tensors if tensor.accepted is None}
+    if DIVERGED in verdicts:
+        return DIVERGED
+    return INCONCLUSIVE if INCONCLUSIVE in verdicts else ALIGNED
+
+
+def plain(value: Any) -> Any:
+    """`value` in types that strict JSON knows."""
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, complex):
+        return [plain(value.real), plain(value.imag)]
+    if hasattr(value, "item"):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value

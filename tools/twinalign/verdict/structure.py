@@ -1,0 +1,63 @@
+"""What must agree before numbers are looked at: names, shapes, element types. Nothing is made to fit."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from twinalign.errors import InputError
+from twinalign.verdict.results import DIVERGED, Described, TensorVerdict
+
+
+def select_names(names: Iterable[str], only: Iterable[str], skip: Iterable[str]) -> list[str]:
+    """Names that match a pattern of `only` (all where there is none) and none of `skip`; shell patterns."""
+    only, skip = tuple(only), tuple(skip)
+
+    def matches(name: str, patterns: tuple[str, ...]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    return [name for name in names if (not only or matches(name, only)) and not matches(name, skip)]
+
+
+def require_something(
+    reference: Mapping[str, np.ndarray], reproduced: Mapping[str, np.ndarray], patterns: Iterable[str]
+) -> None:
+    """Raise InputError where there is nothing to compare: equality of nothing proves nothing."""
+    if not reference and not reproduced:
+        patterns = ", ".join(patterns)
+        raise InputError(
+            f"nothing to compare: no tensor is left after {patterns}" if patterns else "nothing to compare: no tensors"
+        )
+    if all(array.size == 0 for array in (*reference.values(), *reproduced.values())):
+        raise InputError("nothing to compare: every tensor is empty")
+
+
+def lone(name: str, array: np.ndarray, in_reference: bool) -> TensorVerdict:
+    """The verdict on a tensor that one side alone has."""
+    where = "missing in the reproduction" if in_reference else "not in the reference"
+    verdict = TensorVerdict(name, DIVERGED, f"{where}: {array.dtype} {list(array.shape)}", basis="structure")
+    if in_reference:
+        verdict.shape, verdict.dtype = array.shape, str(array.dtype)
+    else:
+        verdict.reproduced_shape, verdict.reproduced_dtype = array.shape, str(array.dtype)
+    verdict.size = array.size
+    return verdict
+
+
+def structural_reason(
+    reference: np.ndarray, reproduced: np.ndarray, described: Described | None, check_dtype: bool
+) -> str | None:
+    """Why two arrays cannot be equal whatever their numbers, or None."""
+    reasons = []
+    if reference.shape != reproduced.shape:
+        if described is not None:
+            reasons.append("the samples of the two sides differ in size")
+        else:
+            reasons.append(f"shape {list(reference.shape)} against {list(reproduced.shape)}")
+    if check_dtype and reference.dtype != reproduced.dtype:
+        reasons.append(f"dtype {reference.dtype} against {reproduced.dtype}")
+        if {str(reference.dtype), str(reproduced.dtype)} & {"uint16"}:
+            reasons[-1] += " (paddle hands bfloat16 to numpy as uint16: record it as float32)"
+    return "; ".join(reasons) or None

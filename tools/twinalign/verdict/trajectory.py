@@ -1,0 +1,222 @@
+"""Losses and metrics over steps: growth of rounding (chaos) told from a bug, with the step at which they part.
+
+Training multiplies any difference by a factor a step, rounding as well as a bug. Three things tell them apart
+(docs/verdict.md, "Trajectories"): where the difference starts (at rounding or above), whether it grows at the rate at
+which rounding is seen to grow, and whether float64 shrinks it 2^29 times, as it shrinks rounding and no bug.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from twinalign.errors import InputError
+from twinalign.verdict import results
+
+_ROUNDING = 2.0**-24
+_SHRINK = 2.0**-29
+_ARBITER_MARGIN = 1024.0
+_FLOOR_FACTOR = 32.0
+"""A scalar's rounding at one step is a poor measure of its size; docs/verdict.md has the calibration."""
+_START_FACTOR = 4096.0
+"""Rounding in a deep network's loss, over the rounding of the loss itself, before any update."""
+_JUMP = 100.0
+"""Growth within a step that no smooth training shows."""
+_PARTED = 1e-2
+"""Relative difference from which two curves are no longer the same curve."""
+
+
+@dataclasses.dataclass
+class TrajectoryVerdict:
+    """Whether two curves are one up to the growth of rounding."""
+
+    name: str
+    verdict: str
+    kind: str
+    """"identical", "rounding", "chaos", "offset" (wrong from the start), "slope" (from an update on) or "jump"."""
+    reason: str
+    steps: int
+    parted_at: int | None
+    """First step over what rounding explains; for chaos the first at which the curves differ by more than 1%."""
+    growth: float | None
+    """Factor by which the difference grows in a step, fitted while it is small; None where it does not grow."""
+    basis: str
+    max_rel: float
+    """Greatest |difference| over the reference's greatest magnitude."""
+    first_rel: float
+    """The same at the first step."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {field.name: results.plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+
+def judge_trajectory(
+    reference: ArrayLike,
+    reproduced: ArrayLike,
+    *,
+    reference64: ArrayLike | None = None,
+    reproduced64: ArrayLike | None = None,
+    reference_repeat: ArrayLike | None = None,
+    name: str = "loss",
+) -> TrajectoryVerdict:
+    """Judge a scalar recorded at every step.
+
+    Args:
+        reference: One value a step, float32 run.
+        reproduced: Likewise, the port's.
+        reference64: The reference's float64 run, same steps.
+        reproduced64: The port's float64 run.
+        reference_repeat: The reference's float32 run with another summation order.
+        name: For the verdict.
+
+    Raises:
+        InputError: curves that are not one-dimensional or are empty.
+    """
+    curves = [_curve(values, name) for values in (reference, reproduced)]
+    partners = [None if values is None else _curve(values, name) for values in (reference64, reproduced64)]
+    repeat = None if reference_repeat is None else _curve(reference_repeat, name)
+    if len(curves[0]) != len(curves[1]):
+        reason = f"{len(curves[0])} steps against {len(curves[1])}"
+        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, len(curves[0]), None, None, "structure", 0, 0)
+    steps = len(curves[0])
+    partners = [curve if curve is not None and len(curve) == steps else None for curve in partners]
+    repeat = repeat if repeat is not None and len(repeat) == steps else None
+    wrong = np.isfinite(curves[0]) != np.isfinite(curves[1])
+    if wrong.any():
+        step = int(wrong.argmax())
+        reason = f"NaN or infinite on one side only at step {step}"
+        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, step, None, "structure", math.inf, 0)
+    return _Curves(name, curves[0], curves[1], partners[0], partners[1], repeat).judge()
+
+
+def _curve(values: ArrayLike, name: str) -> np.ndarray:
+    curve = np.asarray(values, dtype=np.float64)
+    curve = curve.reshape(-1) if curve.ndim == 0 or curve.size == max(curve.shape) else curve
+    if curve.ndim != 1 or curve.size == 0:
+        raise InputError(f"{name}: a curve has one value a step, got shape {list(curve.shape)}")
+    return curve
+
+
+class _Curves:
+    def __init__(
+        self,
+        name: str,
+        reference: np.ndarray,
+        reproduced: np.ndarray,
+        reference64: np.ndarray | None,
+        reproduced64: np.ndarray | None,
+        repeat: np.ndarray | None,
+    ) -> None:
+        self._name = name
+        self._finite = np.isfinite(reference) & np.isfinite(reproduced)
+        self._difference = np.where(self._finite, np.abs(reproduced - reference), 0.0)
+        finite = np.abs(reference[self._finite])
+        self._scale = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+        self._reference, self._reproduced = reference, reproduced
+        self._reference64, self._reproduced64, self._repeat = reference64, reproduced64, repeat
+
+    def judge(self) -> TrajectoryVerdict:
+        """The verdict by the best evidence at hand."""
+        if self._reference64 is not None and self._reproduced64 is not None:
+            own = np.maximum(np.abs(self._reference - self._reference64), np.abs(self._reproduced - self._reproduced64))
+            high = np.abs(self._reproduced64 - self._reference64)
+            over = self._first_over_arbiter(np.nan_to_num(own, nan=0.0, posinf=0.0), np.nan_to_num(high))
+            return self._verdict("float64", over, np.nan_to_num(high))
+        if self._difference.max() == 0:
+            return self._verdict("exact", None, self._difference)
+        if self._repeat is not None or self._reference64 is not None:
+            other = self._repeat if self._repeat is not None else self._reference64
+            assert other is not None
+            floor = _envelope(np.nan_to_num(np.abs(self._reference - other))) + _ROUNDING * self._scale
+            over = _first(self._difference > _FLOOR_FACTOR * floor)
+            basis = "repeat" if self._repeat is not None else "noise floor"
+            return self._verdict(basis, over, self._difference)
+        return self._verdict("growth", self._first_over_growth(), self._difference)
+
+    def _first_over_arbiter(self, own: np.ndarray, high: np.ndarray) -> int | None:
+        floor = _envelope(own) + _ROUNDING * self._scale
+        shrink = _ARBITER_MARGIN * _SHRINK
+        # Where float32 is saturated its floor stops growing and float64 does not: there the float64 difference may
+        # grow on at the pace at which rounding grew before, with room for a bad step.
+        saturated = floor > _PARTED * self._scale
+        before = floor[~saturated]
+        pace = 4.0 * max(1.5, float(np.exp(np.diff(np.log(before)).max()))) if len(before) > 1 else 16.0
+        reached = 0.0
+        for step in range(len(high)):
+            allowed = shrink * floor[step]
+            if saturated[step]:
+                allowed = max(allowed, reached * pace)
+            if high[step] > allowed:
+                return step
+            reached = max(reached, float(high[step]), 2.0**-53 * self._scale)
+        return None
+
+    def _first_over_growth(self) -> int | None:
+        relative = self._difference / self._scale
+        if relative[0] > _START_FACTOR * _ROUNDING:
+            return 0
+        envelope = np.maximum(_envelope(relative), _ROUNDING)
+        return _first(np.concatenate([[False], relative[1:] > _JUMP * envelope[:-1]]) & (relative > 1e-5))
+
+    def _verdict(self, basis: str, over: int | None, judged: np.ndarray) -> TrajectoryVerdict:
+        relative = self._difference / self._scale
+        found = TrajectoryVerdict(
+            self._name,
+            results.ALIGNED,
+            "identical",
+            "identical",
+            len(relative),
+            None,
+            _growth(judged / self._scale),
+            basis,
+            float(relative.max()),
+            float(relative[0]),
+        )
+        if over is not None:
+            found.verdict, found.parted_at = results.DIVERGED, over
+            found.kind, found.reason = self._bug(over, judged, basis)
+        elif relative.max() > _PARTED:
+            found.verdict, found.kind = results.ROUNDING, "chaos"
+            found.parted_at = _first(relative > _PARTED)
+            pace = f" by {found.growth:.2f} a step" if found.growth else ""
+            found.reason = f"rounding grows{pace} until the curves part at step {found.parted_at}; no step adds to it"
+            if basis == "growth":
+                found.reason += "; no float64 runs were at hand to prove it"
+        elif relative.max() > 0:
+            found.kind, found.verdict = "rounding", results.ROUNDING
+            found.reason = f"the curves differ by rounding, at most {relative.max():.2g} of the greatest value"
+        return found
+
+    def _bug(self, step: int, judged: np.ndarray, basis: str) -> tuple[str, str]:
+        place = (
+            "in float64, where rounding cannot be the cause" if basis == "float64" else "beyond what rounding explains"
+        )
+        if step == 0:
+            return "offset", f"the curves differ from the first step on, {place}: forward pass, loss or data"
+        before = float(judged[:step].max())
+        if step == 1 or judged[step] <= _JUMP * max(before, 2.0**-53 * self._scale):
+            return "slope", f"the curves part from step {step} on, {place}: gradient, optimizer or schedule"
+        return "jump", f"the difference jumps at step {step}, {place}: schedule, data order or state"
+
+
+def _envelope(values: np.ndarray) -> np.ndarray:
+    return np.maximum.accumulate(values)
+
+
+def _first(flags: np.ndarray) -> int | None:
+    return int(flags.argmax()) if flags.any() else None
+
+
+def _growth(relative: np.ndarray) -> float | None:
+    """Factor a step by least squares on the logarithm of the envelope, while it is between rounding and 1%."""
+    envelope = _envelope(relative)
+    used = np.flatnonzero((envelope > 0) & (envelope < _PARTED))
+    if len(used) < 4:
+        return None
+    slope = float(np.polyfit(used, np.log(envelope[used]), 1)[0])
+    return math.exp(slope) if slope > 1e-3 else None
