@@ -248,10 +248,77 @@ class LinearClassifier(MoCoV3Case):
         return {"features": features, "logits": logits, "top1": top1, "top5": top5, "knn_top1": knn}
 
 
+class _EnoughStepsError(Exception):
+    """Ends a training that is wanted for its first steps only."""
+
+
 class DigitsTraining(MoCoV3Case):
     """A small MoCo v3 really trained on handwritten digits, and the kNN accuracy of its encoder before and after."""
 
     dataset_name = "digits"
+    arch = "vit_digits"
+    image_size = 32
+    batch = 64
+    dim = 64
+    mlp_dim = 256
+    epochs = 8
+    warmup_epochs = 1
+    lr = 2e-3
+    weight_decay = 0.1
+    moco_m = 0.99
+    moco_m_cos = True
+    crop_min = 0.3
+    float64_train_steps = 12
 
     def configure(self, whole: MoCoV3ViTSmall) -> None:
-        """Nothing of the whole case matters here."""
+        """The size of this training is its own; nothing of the whole case matters here."""
+
+    def reference(self) -> Any:
+        """MoCo in torch, initialised as the recipe has it."""
+        return self._build("torch")
+
+    def reproduced(self) -> Any:
+        """MoCo in paddle."""
+        return self._build("paddle")
+
+    def _build(self, framework: str) -> Any:
+        build_moco = twin(framework, "builder").build_moco
+        return build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim, image_size=self.image_size)
+
+    def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, float]:
+        """Pre-train for `epochs`; curves of loss, rate and MoCo momentum, kNN accuracy before and after."""
+        training, data = twin(framework, "training"), twin(framework, "data")
+        loader = data.build_pretraining_loader(
+            self.folder(self.dataset_name, "train"), self.batch, self.image_size, self.seed, crop_min=self.crop_min
+        )
+        build_optimizer = twin(framework, "optimizer").build_optimizer
+        optimizer = build_optimizer("adamw", model.parameters(), self.lr, self.weight_decay)
+        log = training.LogWriter(len(loader), self.epochs, self.batch, print_freq=10)
+        taken = 0
+
+        def on_step(step: Any) -> None:
+            nonlocal taken
+            log(step)
+            for name in ("loss", "learning_rate", "moco_momentum"):
+                record(name, getattr(step, name))
+            taken += 1
+            if taken == steps:
+                raise _EnoughStepsError
+
+        before = self._knn_accuracy(model, framework) if steps is None else 0.0
+        try:
+            training.train(model, loader, optimizer, self, on_step=on_step)
+        except _EnoughStepsError:
+            return {}
+        return {"knn_top1_untrained": before, "knn_top1": self._knn_accuracy(model, framework)}
+
+    def _knn_accuracy(self, model: Any, framework: str) -> float:
+        evaluation, data = twin(framework, "evaluation"), twin(framework, "data")
+        features = [
+            evaluation.extract_features(
+                model.base_encoder,
+                data.build_evaluation_loader(self.folder(self.dataset_name, split), 256, self.image_size),
+            )
+            for split in ("train", "val")
+        ]
+        return evaluation.knn_accuracy(*features[0], *features[1])

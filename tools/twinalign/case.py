@@ -47,6 +47,9 @@ class Case:
     """Reference name -> paddle name, for keys or whole prefixes that differ."""
     accept: Sequence[str] = ()
     """Ids of known framework conventions that are shown as accepted and do not decide."""
+    allowances: Sequence[str] = ()
+    """Ids, or `ID=PATTERN`, of float64 differences that constants stored in float32 explain, beyond those known of the
+    port's layers and optimizers (`label_smoothing`, say, leaves no layer to see it by)."""
     code_packages: tuple[str, ...] = ()
     """Top-level packages, beyond the case's own file, whose change makes a recording stale."""
     float64_train_steps: int = 0
@@ -166,10 +169,8 @@ def load_case(reference: str, options: Mapping[str, str] | None = None) -> Case:
         InputError: no case of that name, several to choose from, or an option that does not fit.
     """
     module_name, _, class_name = reference.partition(":")
-    if module_name.endswith(".py"):
-        module = _import_file(Path(module_name))
-    else:
-        module = _import_module(module_name, reference)
+    in_file = module_name.endswith(".py")
+    module = _import_file(Path(module_name)) if in_file else _import_module(module_name, reference)
     if class_name:
         chosen = getattr(module, class_name, None)
         if not (isinstance(chosen, type) and issubclass(chosen, Case)):

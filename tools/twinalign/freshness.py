@@ -14,7 +14,7 @@ from twinalign.errors import InputError
 _VERSIONS = """
 import importlib.metadata as m, json, sys
 found = {"python": sys.version.split()[0], "executable": sys.executable}
-for name in ("torch", "torchvision", "paddlepaddle", "paddlepaddle-gpu", "numpy", "pillow", "reprod-log", "safetensors"):
+for name in "torch torchvision paddlepaddle paddlepaddle-gpu numpy pillow reprod-log safetensors".split():
     try: found[name] = m.version(name)
     except m.PackageNotFoundError: pass
 print(json.dumps(found))

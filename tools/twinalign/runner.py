@@ -109,7 +109,12 @@ class Recorder:
     def record(self, sides: Sequence[str] = SIDES) -> Iterator[str]:
         """Record what is missing or stale; yields the name of each stage once all its recordings are there."""
         self.description = self._known_description()
-        if self.description and not (stale := self._stale_jobs(sides)):
+        # What is known of the case stands as long as every recording made with it does.
+        if (
+            set(self.settings.stages) <= set(self.description.get("stages", ()))
+            and self._jobs(sides)
+            and not self._stale_jobs(sides)
+        ):
             yield from self._stages()
             return
         try:
@@ -163,7 +168,7 @@ class Recorder:
 
     def _known_description(self) -> dict[str, Any]:
         known = read_metadata(self.out / "case")
-        return known.get("description", {}) if known.get("identity") == self.identity else {}
+        return known.get("description", {}) if known.get("identity") == self.identity else {"stages": []}
 
     def _start(self, sides: Sequence[str]) -> None:
         self._concurrent = not self.settings.sequential and _available_memory() >= _MEMORY_FOR_BOTH

@@ -14,6 +14,7 @@ import platform
 import resource
 import sys
 import sysconfig
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -68,6 +69,7 @@ class Worker:
             "parts": parts,
             "rename": {parts[stage]: dict(self.case.part(stage).rename) for stage in stages},
             "accept": list(self.case.accept),
+            "allowances": list(self.case.allowances),
             "float64_train_steps": self.case.part("train").float64_train_steps if "train" in stages else 0,
             "environment": self.environment(),
         }
@@ -128,6 +130,7 @@ class Worker:
             "seed": case.seed,
             "environment": self.environment(),
             "weights_sha256": weights.get("sha256"),
+            "layer_classes": self._layer_classes() if definition.needs_model else [],
             "identity": identity,
             "code_sha256": self._code_hashes(case),
             "data_sha256": hash_paths(case.data_files()),
@@ -168,6 +171,12 @@ class Worker:
         self.backend.clear_gradients(model)
         return model
 
+    def _layer_classes(self) -> list[str]:
+        """Full names of the classes of all layers, each once."""
+        model = self._model[1] if self._model else None
+        kinds = {type(layer) for layer in self.backend.all_layers(model)} if model is not None else set()
+        return sorted({f"{base.__module__}.{base.__qualname__}" for kind in kinds for base in kind.__mro__[:-1]})
+
     def _forget_model(self) -> None:
         self._model = None
         gc.collect()
@@ -197,8 +206,21 @@ def _own_frames(error: BaseException) -> str:
     return "".join(traceback.format_list(kept)) + "".join(traceback.format_exception_only(error))
 
 
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, killed without a chance to say so."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     """Serve requests until standard input closes."""
+    _end_with_parent()
     events: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

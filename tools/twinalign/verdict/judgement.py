@@ -205,7 +205,7 @@ class Judge:
             tensor.reason = f"{noise.nonfinite_differ} elements are NaN or infinite in one float64 run only"
         elif item.has_arbiter and (tensor.fp64_ratio or 0.0) > 1.0 and not self._allow(tensor, noise):
             tensor.verdict, tensor.reason = results.DIVERGED, _float64_reason(tensor)
-        elif max(r for g in (ordinary, zero, blown) for r in (g.rms, g.worst)) > 1.0:
+        elif max(r for g in (ordinary, zero, blown) for r in (g.rms, g.worst)) > 1.0 and not self._allow_low(item):
             _over_the_floor(item, ordinary)
         else:
             tensor.verdict, tensor.reason = results.ALIGNED, _passing_reason(item)
@@ -216,6 +216,17 @@ class Judge:
             fits = high.rms <= allowance.bound * truth.rms and high.greatest <= allowance.bound * truth.greatest
             if allowance.covers(tensor.name) and fits:
                 tensor.allowed = allowance.id
+                return True
+        return False
+
+    def _allow_low(self, item: _Pending) -> bool:
+        """Whether a constant in the judged precision explains the distance; only where the float64 runs agree."""
+        truth, reproduced = item.noise.ordinary.truth, item.noise.ordinary.reproduced
+        for allowance in self._allowances if item.has_arbiter else ():
+            bound = allowance.low_bound
+            fits = reproduced.rms <= bound * truth.rms and reproduced.greatest <= bound * truth.greatest
+            if allowance.covers(item.tensor.name) and fits:
+                item.tensor.allowed = allowance.id
                 return True
         return False
 

@@ -1,0 +1,176 @@
+"""From recordings to a verdict: compare each stage of a run, and write what reviewers read."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from twinalign.errors import ExitCode
+from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
+from twinalign.runner import SIDES, Recorder, RunSettings
+from twinalign.verdict import Described, compare_arrays, log_lines
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
+
+if TYPE_CHECKING:
+    from twinalign.verdict import Comparison
+
+_EXIT_CODES = {ALIGNED: ExitCode.ALIGNED, DIVERGED: ExitCode.DIVERGED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
+
+# Layer classes of paddle that keep a constant in float32, by a part of their full name, and the allowance for each.
+_FLOAT32_CONSTANTS = (
+    (".norm.", "float32_epsilon"),
+    ("AvgPool", "paddle_average_pool"),
+    ("Hardswish", "paddle_hard_activation"),
+    ("Hardsigmoid", "paddle_hard_activation"),
+)
+
+
+@dataclasses.dataclass
+class RunResult:
+    """The verdict of a run with its evidence, stage by stage."""
+
+    case: str
+    stages: dict[str, Comparison]
+    environment: dict[str, Any]
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """The gravest verdict of the stages: diverged, inconclusive, aligned."""
+        found = {comparison.verdict for comparison in self.stages.values()}
+        return next((verdict for verdict in (DIVERGED, INCONCLUSIVE) if verdict in found), ALIGNED)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the command ends with."""
+        return _EXIT_CODES[self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """In the form of `summary.json`."""
+        return {
+            "case": self.case,
+            "verdict": self.verdict,
+            "seconds": round(self.seconds, 1),
+            "stages": {stage: comparison.to_json() for stage, comparison in self.stages.items()},
+            "environment": self.environment,
+        }
+
+
+def run(
+    settings: RunSettings,
+    progress: Callable[[str, str], None] = lambda side, text: None,
+    on_stage: Callable[[str, Comparison], None] = lambda stage, comparison: None,
+) -> RunResult:
+    """Record what is missing, compare every stage, and write logs and `summary.json`.
+
+    Raises:
+        InputError: the settings, the case or its data are at fault.
+        SideCrashError: the process of a side died, or the case's own code raised.
+    """
+    started = time.perf_counter()
+    recorder = Recorder(settings, progress)
+    (settings.out / "summary.json").unlink(missing_ok=True)  # an old verdict must not stand beside new recordings
+    result = RunResult(recorder.resolved, {}, {}, 0.0)
+    for stage in recorder.record():
+        recordings = StageRecordings.load(recorder, stage)
+        comparison = compare_stage(stage, recordings, recorder.description)
+        result.stages[stage] = comparison
+        write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
+        result.environment.update(recordings.environment())
+        on_stage(stage, comparison)
+    result.case = recorder.description["name"]
+    result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
+    result.seconds = time.perf_counter() - started
+    write_json(settings.out / "summary.json", result.to_json())
+    return result
+
+
+@dataclasses.dataclass
+class StageRecordings:
+    """The two or four recordings of one stage, by (side, dtype)."""
+
+    by_key: dict[tuple[str, str], Recording]
+
+    @classmethod
+    def load(cls, recorder: Recorder, stage: str) -> StageRecordings:
+        """Read what the recorder has made of a stage."""
+        keys = [(side, dtype) for side in SIDES for dtype in recorder.dtypes_of(stage)]
+        return cls({key: Recording.load(recorder.recording_path(key[0], stage, key[1])) for key in keys})
+
+    def arrays(self, side: str, dtype: str) -> dict[str, np.ndarray] | None:
+        """Arrays of a side in a precision, None where it was not recorded."""
+        recording = self.by_key.get((side, dtype))
+        return recording.arrays if recording else None
+
+    @property
+    def judged_dtype(self) -> str:
+        """The precision that is judged: float32, unless float64 alone was asked for."""
+        return "float32" if ("ref", "float32") in self.by_key else "float64"
+
+    def metadata(self, side: str) -> dict[str, Any]:
+        """Metadata of a side in the judged precision."""
+        return self.by_key[side, self.judged_dtype].metadata
+
+    def environment(self) -> dict[str, Any]:
+        """Both sides' environments."""
+        return {side: self.metadata(side).get("environment", {}) for side in SIDES}
+
+    def input_differences(self) -> list[str]:
+        """Steps whose inputs were not the same on both sides, which would make any verdict worthless."""
+        hashes = [self.metadata(side).get("inputs_sha256", {}) for side in SIDES]
+        return [step for step in hashes[0] if hashes[1].get(step, hashes[0][step]) != hashes[0][step]]
+
+
+def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[str, Any]) -> Comparison:
+    """Judge one stage from its recordings."""
+    dtype = recordings.judged_dtype
+    reference, reproduced = recordings.arrays("ref", dtype), recordings.arrays("paddle", dtype)
+    assert reference is not None
+    assert reproduced is not None
+    with_partners = dtype == "float32"
+    comparison = compare_arrays(
+        reference,
+        reproduced,
+        reference64=recordings.arrays("ref", "float64") if with_partners else None,
+        reproduced64=recordings.arrays("paddle", "float64") if with_partners else None,
+        accept=description.get("accept", ()),
+        allowances=allowances_for(stage, recordings.metadata("paddle"), description),
+        described=described_samples(recordings.metadata("ref")),
+    )
+    for step in recordings.input_differences():
+        reason = "inputs(rng) gave each side other arrays: it must depend on rng alone"
+        comparison.tensors.insert(0, TensorVerdict(f"inputs of step {step}", DIVERGED, reason, basis="structure"))
+        comparison.verdict = DIVERGED
+    return comparison
+
+
+def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping[str, Any]) -> list[str]:
+    """Ids of the allowances that the port's own layers and the stage call for, and those that the case names."""
+    found = list(description.get("allowances", ()))
+    for name in metadata.get("layer_classes", ()):
+        found += [allowance for part, allowance in _FLOAT32_CONSTANTS if part in name]
+    if stage in ("backward", "train"):
+        found += ["paddle_optimizer_scalars", "paddle_adam_second_moment"]
+    return list(dict.fromkeys(found))
+
+
+def described_samples(metadata: Mapping[str, Any]) -> dict[str, Described]:
+    """What the sampled names of a recording stand for."""
+    return {
+        name: _describe(tuple(entry["shape"]))
+        for name, entry in metadata.get("sampled", {}).items()
+        if not name.endswith(PROJECTIONS_SUFFIX)
+    }
+
+
+def _describe(shape: tuple[int, ...]) -> Described:
+    size = int(np.prod(shape))
+
+    def index_of(position: int) -> tuple[int, ...]:
+        return tuple(int(i) for i in np.unravel_index(sample_positions(size)[position], shape))
+
+    return Described(shape, index_of)

@@ -1,0 +1,67 @@
+"""A run on the terminal: one table of stages, then what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from twinalign.verdict.render import sorted_by_weight
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
+
+if TYPE_CHECKING:
+    from twinalign.judging import RunResult
+    from twinalign.verdict import Comparison
+
+_COLOURS = {ALIGNED: "green", DIVERGED: "red", INCONCLUSIVE: "yellow"}
+_SHOWN = 5
+
+
+def print_run(result: RunResult, out: Path, console: Console | None = None) -> None:
+    """Print the stages, the worst tensors of those that are not aligned, and the verdict."""
+    console = console or Console()
+    table = Table(box=None, pad_edge=False)
+    table.add_column("stage")
+    table.add_column("verdict")
+    for header in ("tensors", "float64 differs by", "noise ×", "reprod_log 1e-06"):
+        table.add_column(header, justify="right")
+    for number, (stage, comparison) in enumerate(result.stages.items(), start=1):
+        table.add_row(f"{number:02d} {stage}", *_cells(comparison))
+    console.print(table)
+    for stage, comparison in result.stages.items():
+        _print_faults(console, stage, comparison)
+    console.print(
+        Text.assemble(
+            f"\n{result.case}: ", (result.verdict, f"bold {_COLOURS[result.verdict]}"), f" in {result.seconds:.0f} s"
+        )
+    )
+    console.print(f"evidence in {out / 'summary.json'}, logs in {out / 'log'}", style="dim", highlight=False)
+
+
+def _cells(comparison: Comparison) -> list[Text]:
+    float64 = [tensor.fp64_rel for tensor in comparison.tensors if tensor.fp64_rel is not None]
+    noise = [tensor.noise_ratio for tensor in comparison.tensors if tensor.noise_ratio is not None]
+    identical = all(tensor.max_abs == 0 for tensor in comparison.tensors)
+    return [
+        Text(comparison.verdict, style=_COLOURS[comparison.verdict]),
+        Text(str(len(comparison.tensors))),
+        Text(f"{max(float64):.1e}" if float64 else ("bit-equal" if identical else "–")),
+        Text(f"{max(noise):.2g}" if noise else "–"),
+        Text("passed" if comparison.classic.passed else "failed"),
+    ]
+
+
+def _print_faults(console: Console, stage: str, comparison: Comparison) -> None:
+    if comparison.verdict == ALIGNED:
+        return
+    wrong = [t for t in sorted_by_weight(comparison.tensors) if t.verdict in (DIVERGED, INCONCLUSIVE)]
+    console.print(
+        Text(f"\n{stage}: {len(wrong)} of {len(comparison.tensors)} tensors", style=_COLOURS[comparison.verdict])
+    )
+    for tensor in wrong[:_SHOWN]:
+        console.print(Text(f"  {tensor.name}: {tensor.reason}"), soft_wrap=True)
+    if len(wrong) > _SHOWN:
+        console.print(f"  … and {len(wrong) - _SHOWN} more", style="dim")
