@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,11 @@ def clear_gradients(model: paddle.nn.Layer) -> None:
         parameter.clear_gradient(set_to_zero=False)
 
 
+def all_layers(model: paddle.nn.Layer) -> list[paddle.nn.Layer]:
+    """The model and every layer below it."""
+    return list(model.sublayers(include_self=True))
+
+
 def state_arrays(model: paddle.nn.Layer) -> dict[str, np.ndarray]:
     """The state dict as numpy copies, in its order."""
     return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
@@ -249,3 +255,35 @@ def try_path(device: str, dtype: str) -> None:
 def communication_backends() -> list[str]:
     """Backends of paddle.distributed that are compiled in."""
     return ["gloo"] + (["nccl"] if paddle.is_compiled_with_cuda() else [])
+
+
+def tensors_in(value: Any) -> list[paddle.Tensor]:
+    """Every tensor in nested tuples, lists, dictionaries and output objects, in order."""
+    if isinstance(value, paddle.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
+
+
+@contextlib.contextmanager
+def observing(model: paddle.nn.Layer, observe: Callable[[str, Any, list[Any], list[Any]], None]) -> Iterator[None]:
+    """Call `observe(path, layer, input tensors, output tensors)` after every call of every layer inside the block.
+
+    paddle's hooks see positional inputs only.
+    """
+
+    def hook(path: str, layer: Any, given: Any, returned: Any) -> None:
+        observe(path, layer, tensors_in(given), tensors_in(returned))
+
+    handles = [
+        layer.register_forward_post_hook(functools.partial(hook, path))
+        for path, layer in model.named_sublayers(include_self=True)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,11 @@ def clear_gradients(model: torch.nn.Module) -> None:
     model.zero_grad(set_to_none=True)
 
 
+def all_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The model and every layer below it."""
+    return list(model.modules())
+
+
 def state_arrays(model: torch.nn.Module) -> dict[str, np.ndarray]:
     """The state dict as numpy copies, in its order."""
     return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
@@ -220,3 +226,32 @@ def communication_backends() -> list[str]:
     if not distributed.is_available():
         return []
     return [name for name in ("gloo", "nccl") if getattr(distributed, f"is_{name}_available")()]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Every tensor in nested tuples, lists, dictionaries and output objects, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
+
+
+@contextlib.contextmanager
+def observing(model: torch.nn.Module, observe: Callable[[str, Any, list[Any], list[Any]], None]) -> Iterator[None]:
+    """Call `observe(path, layer, input tensors, output tensors)` after every call of every layer inside the block."""
+
+    def hook(path: str, layer: Any, given: Any, named: Any, returned: Any) -> None:
+        observe(path, layer, tensors_in([given, named]), tensors_in(returned))
+
+    handles = [
+        layer.register_forward_hook(functools.partial(hook, path), with_kwargs=True)
+        for path, layer in model.named_modules()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -11,7 +11,7 @@ import numpy as np
 from twinalign.convert.layout import StateEntry
 from twinalign.convert.ledger import Ledger
 from twinalign.convert.names import Renaming
-from twinalign.convert.plan import OTHER, Move, Plan, make_plan, read_side
+from twinalign.convert.plan import OTHER, Move, Plan, fits_any, make_plan, read_side
 from twinalign.errors import InputError
 
 FRAMEWORK_OF_SIDE = {"ref": "torch", "paddle": "paddle"}
@@ -48,11 +48,11 @@ def convert_state(
 
     Raises InputError that lists every missing, unexpected and misshapen key.
     """
-    check_keys(arrays, source_layout, source)
+    present, _ = check_keys(arrays, source_layout, source)
     renaming = Renaming(rename)
     framework = FRAMEWORK_OF_SIDE[source]
     sides = (
-        read_side(framework, source_layout, renaming, {}),
+        read_side(framework, present, renaming, {}),
         read_side(OTHER[framework], target_layout, renaming, {}),
     )
     plan = make_plan(*sides, cast=cast, allow_missing=allow_missing, allow_unexpected=allow_unexpected)
@@ -68,12 +68,29 @@ def check_renaming(renaming: Renaming) -> None:
 
 
 def check_keys(
-    arrays: Mapping[str, Any], entries: Sequence[StateEntry | Mapping[str, Any]], source: str = "ref"
-) -> None:
-    """Raise InputError unless the arrays are exactly what the model of that side has, by key and shape."""
-    wanted = {entry.key: entry for entry in map(StateEntry.of, entries) if entry.persistent}
-    problems = [f"missing {key!r}" for key in wanted if key not in arrays]
-    problems += [f"unexpected {key!r}" for key in arrays if key not in wanted]
+    arrays: Mapping[str, Any],
+    entries: Sequence[StateEntry | Mapping[str, Any]],
+    source: str = "ref",
+    *,
+    path: str = "the checkpoint",
+    allow_missing: Sequence[str] = (),
+    allow_unexpected: Sequence[str] = (),
+) -> tuple[list[StateEntry], list[str]]:
+    """Hold the arrays to what the model of that side has, by key and shape.
+
+    Returns the layout of what is there, and the keys that the model does not know but that were allowed by name.
+    Counters of batches may be missing, as in checkpoints from before torch had them. Raises InputError otherwise.
+    """
+    known = [StateEntry.of(entry) for entry in entries]
+    wanted = {entry.key: entry for entry in known if entry.persistent}
+    optional = {key for key, entry in wanted.items() if entry.name == "num_batches_tracked"}
+    problems = [
+        f"missing {key!r}"
+        for key in wanted
+        if key not in arrays and key not in optional and not fits_any(key, allow_missing)
+    ]
+    extra = [key for key in arrays if key not in wanted]
+    problems += [f"unexpected {key!r}" for key in extra if not fits_any(key, allow_unexpected)]
     problems += [
         f"{key!r} has shape {list(arrays[key].shape)}, the model has {list(entry.shape)}"
         for key, entry in wanted.items()
@@ -82,7 +99,8 @@ def check_keys(
     if problems:
         shown = "; ".join(problems[:20]) + (f"; and {len(problems) - 20} more" if len(problems) > 20 else "")
         name = {"ref": "reference", "paddle": "paddle"}[source]
-        raise InputError(f"the checkpoint is not one of the {name} model: {shown}")
+        raise InputError(f"{path} is not one of the {name} model: {shown}. Give the model that wrote it")
+    return [entry for entry in known if entry.key in arrays or not entry.persistent], extra
 
 
 def execute(plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
@@ -90,6 +108,13 @@ def execute(plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str,
 
     Raises InputError where the target ties two keys and the source holds different numbers for them.
     """
+    check_ties(plan, arrays)
+    for move in plan.moves:
+        yield move.target.key, make(move, arrays)
+
+
+def check_ties(plan: Plan, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise InputError where the target ties two keys and the source holds different numbers for them."""
     made_from = {move.target.key: move for move in plan.moves}
     differing = [
         (first, second)
@@ -104,8 +129,6 @@ def execute(plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str,
             f"the target ties {second!r} to {first!r}, but the source holds different numbers for them: "
             "untie them in the target model"
         )
-    for move in plan.moves:
-        yield move.target.key, make(move, arrays)
 
 
 def make(move: Move, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -126,14 +149,15 @@ def make(move: Move, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _cast(array: np.ndarray, move: Move) -> np.ndarray:
     """The array in the target's dtype; integers must keep their values."""
-    dtype = _numpy_dtype(move.dtype or "")
+    dtype = numpy_dtype(move.dtype or "")
     result = array.astype(dtype)
     if array.dtype.kind in "iub" and not np.array_equal(result, array):
         raise InputError(f"{move.target.key!r}: {array.dtype} values do not fit into {dtype}")
     return result
 
 
-def _numpy_dtype(name: str) -> np.dtype:
+def numpy_dtype(name: str) -> np.dtype:
+    """numpy's dtype of that name, bfloat16 included."""
     if name == "bfloat16":
         import ml_dtypes
 

@@ -331,16 +331,16 @@ class _Planner:
         """Enter what was allowed by name, and raise for the rest."""
         entries = {part.entry.key: part.entry for part in (*self.source.stored, *self.target.stored)}
         for key in unexpected:
-            if _fits(key, allow_unexpected):
+            if fits_any(key, allow_unexpected):
                 self._enter_drop(entries[key], "allowed by name to go nowhere")
         for key in missing:
-            if _fits(key, allow_missing):
+            if fits_any(key, allow_missing):
                 entry = entries[key]
                 self.entries.append(
                     LedgerEntry((), key, ("dropped",), "allowed by name to be missing", (), entry.shape, entry.dtype)
                 )
-        missing = [key for key in missing if not _fits(key, allow_missing)]
-        unexpected = [key for key in unexpected if not _fits(key, allow_unexpected)]
+        missing = [key for key in missing if not fits_any(key, allow_missing)]
+        unexpected = [key for key in unexpected if not fits_any(key, allow_unexpected)]
         problems = []
         if missing:
             problems.append(f"missing (the target needs, the source lacks): {_listed(missing)}")
@@ -355,7 +355,8 @@ class _Planner:
             )
 
 
-def _fits(key: str, patterns: Sequence[str]) -> bool:
+def fits_any(key: str, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns (`*` and `?` as in file names) names the key."""
     return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
 
 

@@ -1,0 +1,204 @@
+"""Convert one checkpoint file into another: what `twinalign convert` does."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.convert import conversion, explicit, inputs, layout, storage
+from twinalign.convert.align import Alignment, align
+from twinalign.convert.checkpoint import Checkpoint, read_checkpoint
+from twinalign.convert.counterpart import counterpart, renamed_layout
+from twinalign.convert.layout import StateEntry
+from twinalign.convert.ledger import Ledger, LedgerEntry
+from twinalign.convert.names import Renaming
+from twinalign.convert.options import Options, Report
+from twinalign.convert.output import Output
+from twinalign.convert.plan import OTHER, Plan, Side, make_plan, read_side
+from twinalign.convert.process import ModelProcess
+from twinalign.convert.trial import Trial
+from twinalign.convert.units import units_of
+from twinalign.convert.verification import verify
+from twinalign.errors import InputError
+
+SIDE_OF = {"torch": "ref", "paddle": "paddle"}
+FRAMEWORK_OF_SIDE = {"ref": "torch", "paddle": "paddle"}
+SUFFIX_FRAMEWORKS = {
+    ".pth": "torch",
+    ".pt": "torch",
+    ".tar": "torch",
+    ".bin": "torch",
+    ".pdparams": "paddle",
+    ".npz": "paddle",
+}
+
+
+def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
+    """Convert `source` into `target`.
+
+    Raises InputError for what the user can mend, DivergedError where `--verify` or a trial shows that the two models
+    compute different things; nothing is written then.
+    """
+    checkpoint = read_checkpoint(source, options.entry)
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target}: source and target are the same file")
+    if not target.parent.is_dir():
+        raise InputError(f"{target.parent}: no such folder; make it first")
+    with _processes(options) as processes:
+        layouts = {FRAMEWORK_OF_SIDE[side]: _layout(process) for side, process in processes.items()}
+        given = _source_framework(checkpoint, target, options, layouts)
+        _complete(layouts, checkpoint, given, options)
+        layouts[given], extra = conversion.check_keys(
+            checkpoint.weights,
+            layouts[given],
+            SIDE_OF[given],
+            path=str(source),
+            allow_missing=options.allow_missing,
+            allow_unexpected=options.allow_unexpected,
+        )
+        layouts[given] = _with_dtypes(layouts[given], checkpoint)
+        planning = _Planning(given, layouts, options)
+        plan, renaming = planning.plan(processes)
+        facts = _facts(source, target, given, checkpoint)
+        if options.verify or (plan.unproven and len(processes) == 2):
+            plan, facts["verified"] = verify(
+                processes, *planning.sides, plan, checkpoint.weights, options.inputs, planning.settings
+            )
+    conversion.check_renaming(renaming)
+    ledger = Ledger(plan.entries, facts)
+    ledger.entries += [
+        LedgerEntry((key,), None, ("dropped",), f"a {kind}, no array") for key, kind in checkpoint.dropped.items()
+    ]
+    ledger.entries += [
+        LedgerEntry((key,), None, ("dropped",), "allowed by name; the model does not know it") for key in extra
+    ]
+    output = Output(checkpoint, given, plan, layouts, options, ledger)
+    return Report(ledger, output.write(target))
+
+
+def _layout(process: ModelProcess) -> list[StateEntry]:
+    return [StateEntry.of(entry) for entry in process.result()["layout"]]
+
+
+@contextlib.contextmanager
+def _processes(options: Options) -> Iterator[dict[str, ModelProcess]]:
+    """One process for each model that is given, both asked for their layouts at once."""
+    with contextlib.ExitStack() as stack:
+        processes = {}
+        for side, factory in options.factories.items():
+            process = stack.enter_context(ModelProcess(side, factory, options.pythons.get(side)))
+            process.send("describe")
+            processes[side] = process
+        yield processes
+
+
+def _source_framework(
+    checkpoint: Checkpoint, target: Path, options: Options, layouts: Mapping[str, Sequence[StateEntry]]
+) -> str:
+    """The framework that the source is of: by its content, by the direction asked, by the target, by its keys."""
+    found = {OTHER[options.direction]} if options.direction else set()
+    if checkpoint.framework is not None:
+        found.add(checkpoint.framework)
+    if len(found) == 2:
+        raise InputError(
+            f"{checkpoint.path}: it is a {checkpoint.framework} file, which --to {options.direction} need not convert"
+        )
+    aimed = SUFFIX_FRAMEWORKS.get(target.suffix)
+    if not found and aimed is not None:
+        found = {OTHER[aimed]}
+    if not found:
+        fitting = [
+            name
+            for name, layout in layouts.items()
+            if {e.key for e in layout if e.persistent} == set(checkpoint.weights)
+        ]
+        found = set(fitting) if len(fitting) == 1 else set()
+    if not found:
+        raise InputError(
+            f"{checkpoint.path}: neither it nor the target's name tells the direction; say --to paddle or --to torch"
+        )
+    framework = found.pop()
+    if aimed == framework:
+        raise InputError(
+            f"{target}: {checkpoint.path} is a {framework} checkpoint already, and {target.suffix} is {framework}'s "
+            f"too; name a {OTHER[framework]} file"
+        )
+    return framework
+
+
+def _complete(layouts: dict[str, list[StateEntry]], checkpoint: Checkpoint, given: str, options: Options) -> None:
+    """Fill in the layouts that no model gave: the source's from its keys, the target's from the source's layers."""
+    if options.layers and layouts:
+        raise InputError("--layer says what layers are where no model does; with --ref or --paddle it has no use")
+    if not layouts:
+        layouts[given] = explicit.explicit_layout(given, checkpoint.weights, options.layers, str(checkpoint.path))
+    for framework in ("torch", "paddle"):
+        if framework not in layouts:
+            known = layouts[OTHER[framework]]
+            renaming = Renaming(options.rename)
+            layers = layout.group_layers(known, functools.partial(storage.absorbs, OTHER[framework]))
+            layouts[framework] = renamed_layout(counterpart(OTHER[framework], layers), renaming, framework)
+
+
+class _Planning:
+    """Finds the plan: by names and rules, and where names do not fit, by aligning the two models."""
+
+    def __init__(self, given: str, layouts: Mapping[str, list[StateEntry]], options: Options) -> None:
+        self.given, self.layouts, self.options = given, layouts, options
+        self.settings: dict[str, Any] = {
+            "cast": options.cast,
+            "allow_missing": options.allow_missing,
+            "allow_unexpected": options.allow_unexpected,
+        }
+
+    def _sides(self, alignment: Alignment | None) -> tuple[tuple[Side, Side], Renaming]:
+        renaming = Renaming({**self.options.rename, **(alignment.keys if alignment else {})})
+        paths = alignment.paths if alignment else {}
+        sides = [read_side(f, self.layouts[f], renaming, paths) for f in (self.given, OTHER[self.given])]
+        return (sides[0], sides[1]), renaming
+
+    def plan(self, processes: Mapping[str, ModelProcess]) -> tuple[Plan, Renaming]:
+        """The plan and the renaming that it was made with."""
+        self.sides, renaming = self._sides(None)
+        by = "rename" if self.options.rename else "name"
+        try:
+            return make_plan(*self.sides, matched_by=by, **self.settings), renaming
+        except InputError:
+            # Rules that were given are meant to be enough; names that fit by half are not aligned behind their back.
+            if self.options.rename or len(self.layouts) < 2 or set(processes) != {"ref", "paddle"}:
+                raise
+        reference, paddle = self.sides if self.given == "torch" else self.sides[::-1]
+        units = units_of("torch", reference.layers)
+
+        def trial() -> Trial:
+            return Trial(processes["ref"], processes["paddle"], inputs.guess_inputs(units, self.options.inputs))
+
+        alignment = align(reference, paddle, trial, (*self.options.allow_missing, *self.options.allow_unexpected))
+        self.sides, renaming = self._sides(alignment)
+        return make_plan(*self.sides, matched_by=alignment.matched_by, **self.settings), renaming
+
+
+def _with_dtypes(layout: Sequence[StateEntry], checkpoint: Checkpoint) -> list[StateEntry]:
+    """The layout with the dtypes that the file has; a model says only what it is built with."""
+    weights = checkpoint.weights
+    return [
+        dataclasses.replace(entry, dtype=weights[entry.key].dtype.name) if entry.key in weights else entry
+        for entry in layout
+    ]
+
+
+def _facts(source: Path, target: Path, given: str, checkpoint: Checkpoint) -> dict[str, Any]:
+    return {
+        "source": {
+            "file": str(source),
+            "framework": given,
+            "format": checkpoint.format,
+            "entry": checkpoint.entry,
+            "prefix": checkpoint.prefix,
+        },
+        "target": {"file": str(target), "framework": OTHER[given]},
+    }

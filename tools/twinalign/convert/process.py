@@ -1,0 +1,129 @@
+"""The parent's end of a converter process: one child a framework, for what only the framework can answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.errors import InputError, SideCrashError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+class ModelProcess:
+    """A child process that holds the model of one side; answers are awaited by `result`, so two can work at once."""
+
+    def __init__(self, side: str, factory: str, python: str | None = None) -> None:
+        """Start the process and let it import its framework; `python` is another interpreter, None: this one."""
+        self.side, self.factory = side, factory
+        self._scratch = tempfile.TemporaryDirectory(prefix="twinalign-convert-")
+        self.folder = Path(self._scratch.name)
+        self._log = self.folder / "log"
+        self._files = 0
+        with self._log.open("wb") as errors:
+            try:
+                self._process = subprocess.Popen(
+                    [python or sys.executable, "-u", "-m", "twinalign.convert.worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=self._environment(python),
+                    text=True,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._scratch.cleanup()
+                raise InputError(f"--{side}-python {python}: cannot be started ({error.strerror})") from None
+        self.send("start", side=side, factory=factory)
+        self._started = False
+
+    def send(self, operation: str, **values: Any) -> None:
+        """Ask for something; one `result` belongs to every `send`."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"operation": operation, **values}) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise self._death() from None
+
+    def result(self) -> dict[str, Any]:
+        """The answer to the oldest request.
+
+        Raises InputError for a mistake in what the user gave, SideCrashError where the model's code failed.
+        """
+        if not self._started:
+            self._started = True
+            self._answer()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._death()
+        answer: dict[str, Any] = json.loads(line)
+        if "problem" in answer:
+            raise InputError(answer["problem"])
+        if "crash" in answer:
+            raise SideCrashError(f"the {self.side} model {self.factory} failed: {answer['crash']}")
+        return answer
+
+    def ask(self, operation: str, **values: Any) -> dict[str, Any]:
+        """Send and wait."""
+        self.send(operation, **values)
+        return self.result()
+
+    def save(self, arrays: Mapping[str, np.ndarray]) -> str:
+        """Put arrays where the child can read them; bfloat16 goes as float32, which holds it exactly."""
+        self._files += 1
+        path = self.folder / f"{self._files}.npz"
+        np.savez(
+            path,
+            allow_pickle=False,
+            **{k: v.astype(np.float32) if v.dtype.name == "bfloat16" else v for k, v in arrays.items()},
+        )
+        return str(path)
+
+    def close(self) -> None:
+        """End the process at once and remove what was exchanged."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._scratch.cleanup()
+
+    def __enter__(self) -> ModelProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _environment(self, python: str | None) -> dict[str, str]:
+        environment = dict(os.environ)
+        paths = [os.getcwd()]
+        if python is not None:
+            # The interpreter may have no twinalign: lend it this one, and nothing else of this environment.
+            (self.folder / "lent").mkdir()
+            (self.folder / "lent" / "twinalign").symlink_to(_PACKAGE)
+            paths.insert(0, str(self.folder / "lent"))
+        environment["PYTHONPATH"] = os.pathsep.join(paths + [p for p in [environment.get("PYTHONPATH")] if p])
+        environment.setdefault("GLOG_minloglevel", "2")
+        return environment
+
+    def _death(self) -> SideCrashError:
+        code = self._process.wait()
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last = f": {lines[-1].strip()}" if lines else ""
+        return SideCrashError(f"the process of the {self.side} model {self.factory} ended ({how}){last}")

@@ -1,0 +1,37 @@
+"""The ledger on screen."""
+
+from __future__ import annotations
+
+import sys
+
+from twinalign.convert.ledger import LedgerEntry
+from twinalign.convert.options import Report
+
+
+def print_report(report: Report, *, quiet: bool = False) -> None:
+    """Print a row for every target key and every dropped one, then the totals, what was proven and what was written."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # Rows that wrap are for people; a file or a pipe gets one line a row.
+    console = Console() if sys.stdout.isatty() else Console(width=240)
+    if not quiet:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("source", "target", "shape", "what", "why"):
+            table.add_column(name, overflow="fold")
+        for entry in report.ledger.entries:
+            table.add_row(*_row(entry))
+        console.print(table)
+    totals = ", ".join(f"{count} {action}" for action, count in report.ledger.totals().items())
+    console.print(f"{len(report.ledger.source_keys)} keys in, {len(report.ledger.target_keys)} out: {totals}")
+    verified = report.ledger.facts.get("verified")
+    if verified:
+        console.print(f"verified in float64: outputs differ by {verified['relative_difference']:.1e} relative")
+    for path in report.written:
+        console.print(f"wrote {path}", highlight=False)
+
+
+def _row(entry: LedgerEntry) -> tuple[str, str, str, str, str]:
+    shape = entry.target_shape if entry.target_shape is not None else (entry.source_shapes or (None,))[0]
+    shown = "" if shape is None else "×".join(map(str, shape)) or "scalar"
+    return ", ".join(entry.source) or "-", entry.target or "-", shown, ", ".join(entry.actions), entry.reason

@@ -1,0 +1,136 @@
+"""Write checkpoints in either framework's own formats, without the framework; whole or not at all.
+
+`.pth` files load with `torch.load(weights_only=True)`, `.pdparams` and `.pdopt` with `paddle.load`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from twinalign.convert.pickles import Deferred, NumpyPickleWriter, TorchPickleWriter, raw_bytes
+from twinalign.errors import InputError
+
+_SAFETENSORS_NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+    "bool": "BOOL",
+}
+
+NAME_TABLE = "StructuredToParameterName@@"
+"""Key under which `.pdparams` keeps the parameters' global names; `paddle.load` makes tensors of what it lists."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when the block ends well; otherwise the old file stands untouched.
+
+    Raises InputError where the folder or the space is wanting.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(beside, "wb") as file:
+            yield file
+        os.replace(beside, path)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise InputError(f"{path}: the disk is full; nothing was written, make room and repeat") from None
+        raise InputError(f"{path}: cannot be written ({error.strerror}); nothing was written") from None
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+def write_torch(path: Path, tree: Any) -> None:
+    """Write what `torch.save(tree, path)` would: a zip with one pickle and one file a storage."""
+    text = io.BytesIO()
+    writer = TorchPickleWriter(text.write)
+    writer.dump(tree)
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        _member(archive, "archive/data.pkl", text.getbuffer())
+        _member(archive, "archive/byteorder", memoryview(b"little"))
+        for number, array in enumerate(writer.storages):
+            _member(archive, f"archive/data/{number}", raw_bytes(_loaded(array)))
+        _member(archive, "archive/version", memoryview(b"3\n"))
+
+
+def _member(archive: zipfile.ZipFile, name: str, data: memoryview) -> None:
+    information = zipfile.ZipInfo(name)  # its default date makes equal content an equal file
+    with archive.open(information, "w", force_zip64=data.nbytes >= 2**31 - 1) as member:
+        member.write(data)
+
+
+def write_paddle(path: Path, tree: Any, parameter_names: Mapping[str, str] | None = None) -> None:
+    """Write what `paddle.save(tree, path)` would: a pickle of numpy arrays.
+
+    `parameter_names`: key → paddle's global name, for a state dict; every array is listed, under its key where no name
+    is given, because `paddle.load` makes tensors only of what the table lists.
+    """
+    if isinstance(tree, Mapping):
+        names = parameter_names or {}
+        table = {key: names.get(key, key) for key, value in tree.items() if isinstance(value, (np.ndarray, Deferred))}
+        tree = {**tree, NAME_TABLE: table} if table else tree
+    with replacing(path) as file:
+        NumpyPickleWriter(file.write, 4).dump(tree)
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray | Deferred]) -> None:
+    """Write what `numpy.savez(path, **arrays)` would, one array at a time; texts are arrays of numpy's str."""
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in arrays.items():
+            loaded = _loaded(array)
+            if loaded.dtype.name == "bfloat16":
+                raise InputError(f"{path}: .npz has no bfloat16, the dtype of {name!r}; write .pdparams")
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, loaded, allow_pickle=False)
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray | Deferred], metadata: Mapping[str, str]) -> None:
+    """Write a .safetensors file; raises InputError for what the format cannot hold (anything but named arrays)."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    offset = 0
+    for name, array in arrays.items():
+        if not isinstance(array, (np.ndarray, Deferred)):
+            raise InputError(f"{path}: .safetensors holds arrays only, and {name!r} is a {type(array).__name__}")
+        kind = _SAFETENSORS_NAMES.get(np.dtype(array.dtype).name)
+        if kind is None:
+            raise InputError(f"{path}: .safetensors has no {array.dtype}, the dtype of {name!r}")
+        size = int(np.prod(array.shape, dtype=np.int64)) * np.dtype(array.dtype).itemsize
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with replacing(path) as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for array in arrays.values():
+            file.write(raw_bytes(_loaded(array)))
+
+
+def _loaded(array: np.ndarray | Deferred) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else array.load()
