@@ -6,6 +6,7 @@ small MoCo that is really trained (train). Frameworks are imported inside the me
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,16 @@ from twinalign import Case, InputError
 _PACKAGE_OF = {"torch": "moco_ref", "paddle": "moco_paddle"}
 _MEAN = np.array([0.485, 0.456, 0.406])[:, None, None]
 _STD = np.array([0.229, 0.224, 0.225])[:, None, None]
+
+
+@contextlib.contextmanager
+def reading(framework: str) -> Iterator[None]:
+    """Turn a bad folder or picture into the one line that a user is shown."""
+    data = twin(framework, "data")
+    try:
+        yield
+    except (data.DataFolderError, data.BadImageError) as error:
+        raise InputError(str(error)) from None
 
 
 def twin(framework: str, module: str) -> Any:
@@ -156,13 +167,13 @@ class MoCoV3ViTSmall(MoCoV3Case):
 
     def dataset(self, framework: str, split: str) -> Iterable[Any]:
         """Both augmented views of training images; evaluation images with labels; the order of three epochs."""
+        samples = {"train": self._views, "val": self._evaluation_samples, "order": self._orders}[split]
+        with reading(framework):
+            yield from samples(framework)
+
+    def _views(self, framework: str) -> Iterator[dict[str, Any]]:
+        """Batches of both views."""
         data = twin(framework, "data")
-        if split == "val":
-            yield from self._evaluation_samples(data)
-            return
-        if split == "order":
-            yield from self._orders(framework)
-            return
         loader = data.build_pretraining_loader(
             self.folder(self.dataset_name, "train"), self.batch, image_size=self.image_size, seed=self.seed
         )
@@ -181,7 +192,9 @@ class MoCoV3ViTSmall(MoCoV3Case):
                 orders[f"rank{rank}_of_{world_size}"] = np.concatenate([np.array(batch) for batch in batches])
             yield orders
 
-    def _evaluation_samples(self, data: Any) -> Iterator[dict[str, Any]]:
+    def _evaluation_samples(self, framework: str) -> Iterator[dict[str, Any]]:
+        """Batches of evaluation images with their labels."""
+        data = twin(framework, "data")
         loader = data.build_evaluation_loader(self.folder(self.dataset_name, "val"), self.batch, self.image_size)
         for images, labels in loader:
             yield {"images": images, "labels": labels}
@@ -205,10 +218,13 @@ class LinearClassifier(MoCoV3Case):
     image_size = 224
     batch = 8
     neighbours = 5
+    """Of the few training photographs, those that vote."""
 
     def configure(self, whole: MoCoV3ViTSmall) -> None:
         """Take architecture and image size from the whole case."""
         self.arch, self.image_size, self.dataset_name = whole.arch, whole.image_size, whole.dataset_name
+        # As many pixels a batch, whatever their size.
+        self.batch = 8 * (224 // self.image_size) ** 2
 
     def reference(self) -> Any:
         """The torch encoder; its classifier holds the classes' mean features, so that accuracies are not chance."""
@@ -240,8 +256,9 @@ class LinearClassifier(MoCoV3Case):
     def evaluate(self, model: Any, framework: str, dtype: str) -> dict[str, Any]:
         """Features and logits of the validation images, and the accuracies in percent that follow."""
         evaluation = twin(framework, "evaluation")
-        train, train_labels = self._features(model, framework, "train")
-        features, labels = self._features(model, framework, "val")
+        with reading(framework):
+            train, train_labels = self._features(model, framework, "train")
+            features, labels = self._features(model, framework, "val")
         logits = model.head(features)
         top1, top5 = evaluation.topk_accuracy(logits, labels, topk=(1, 5))
         knn = evaluation.knn_accuracy(train, train_labels, features, labels, k=self.neighbours)

@@ -1,0 +1,47 @@
+"""What tests share: the command line in a process of its own, and data prepared once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _prepared_data() -> None:
+    """Digits and photographs are there before any test wants them."""
+    from lite_data import prepare
+
+    prepare.prepare()
+
+
+@pytest.fixture
+def twinalign(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `twinalign ARGUMENTS` in an empty directory, with the tests' own modules importable."""
+
+    def call(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **options.pop("env", {})}
+        return subprocess.run(
+            [sys.executable, "-m", "twinalign", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            cwd=options.pop("cwd", tmp_path),
+            env=environment,
+            timeout=options.pop("timeout", 500),
+            **options,
+        )
+
+    return call
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """`summary.json` of a run."""
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))

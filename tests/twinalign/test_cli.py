@@ -1,0 +1,198 @@
+"""A user's mistakes end as one line, with the file or key and the remedy, and exit code 2; a crash ends with 4."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+Twinalign = Callable[..., subprocess.CompletedProcess[str]]
+
+TINY_CASE = """
+from twinalign import Case
+
+class Tiny(Case):
+    name = "tiny"
+    def reference(self):
+        from torch import nn
+        {reference}
+        return nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    def reproduced(self):
+        from paddle import nn
+        {reproduced}
+        return nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    def inputs(self, rng):
+        return {{"x": rng.standard_normal((2, 3), dtype="float32")}}
+"""
+
+
+def write_case(folder: Path, reference: str = "pass", reproduced: str = "pass") -> Path:
+    """A three-method case whose factories can be made to misbehave."""
+    path = folder / "case.py"
+    path.write_text(TINY_CASE.format(reference=reference, reproduced=reproduced))
+    return path
+
+
+def last_line(finished: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a user is left with; there is no traceback before it."""
+    assert "Traceback" not in finished.stderr
+    return finished.stderr.strip().splitlines()[-1]
+
+
+def test_three_methods_are_enough(twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", write_case(tmp_path))
+    assert finished.returncode == 0, finished.stderr
+    assert "01 forward  aligned" in finished.stdout
+    assert (tmp_path / "result" / "summary.json").is_file()
+
+
+def test_unknown_case(twinalign: Twinalign) -> None:
+    finished = twinalign("run", "mocov3")
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        "twinalign: unknown case 'mocov3'; registered: moco_v3_vit_small; "
+        "or give path/to/case.py or package.module:ClassName"
+    )
+
+
+def test_missing_case_file(twinalign: Twinalign) -> None:
+    finished = twinalign("run", "nowhere/case.py")
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        "twinalign: case 'nowhere/case.py': no file nowhere/case.py; give a path to a case.py, or a registered name"
+    )
+
+
+def test_missing_module(twinalign: Twinalign) -> None:
+    finished = twinalign("run", "no_such_module:Case")
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        "twinalign: case 'no_such_module:Case': no module no_such_module; check the name and PYTHONPATH"
+    )
+
+
+def test_unknown_stage(twinalign: Twinalign) -> None:
+    finished = twinalign("run", "--stages", "forward,lose")
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        "twinalign: --stages lose: unknown stage; the stages are forward, data, metric, loss, backward, train"
+    )
+
+
+def test_stage_that_the_case_lacks(twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", write_case(tmp_path), "--stages", "loss")
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        "twinalign: --stages loss: case tiny does not define it; it has forward (see the methods of twinalign.Case)"
+    )
+
+
+def test_missing_data_folder(twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", "--data", tmp_path / "nowhere", "--stages", "data")
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        f"twinalign: --data {tmp_path}/nowhere: no folder photos/train in it; leave --data out to have it made"
+    )
+
+
+def test_corrupt_image(twinalign: Twinalign, tmp_path: Path) -> None:
+    import shutil
+
+    for name in ("photos", "digits"):
+        shutil.copytree(ROOT / "lite_data" / name, tmp_path / "data" / name)
+    broken = sorted((tmp_path / "data" / "photos" / "val").rglob("*.png"))[0]
+    broken.write_bytes(broken.read_bytes()[:200])
+    finished = twinalign("run", "--data", tmp_path / "data", "--stages", "data")
+    assert finished.returncode == 2
+    assert str(broken) in last_line(finished)
+    assert "cannot be read as an image" in last_line(finished)
+    assert not list((tmp_path / "result").glob("*.npy"))
+    assert not (tmp_path / "result" / "summary.json").exists()
+
+
+def test_output_that_is_a_file(twinalign: Twinalign, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    finished = twinalign("run", write_case(tmp_path), "--out", tmp_path / "taken")
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        f"twinalign: --out {tmp_path}/taken: cannot write there (File exists); name another folder"
+    )
+
+
+def test_unknown_option_of_the_case(twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", write_case(tmp_path), "--set", "batsh=4")
+    assert finished.returncode == 2
+    assert last_line(finished).startswith("twinalign: --set batsh: case tiny has no such option; it has ")
+
+
+def test_interpreter_that_does_not_start(twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", write_case(tmp_path), "--ref-python", "/bin/false")
+    assert finished.returncode == 2
+    assert last_line(finished) == "twinalign: --ref-python /bin/false: not a working Python interpreter"
+
+
+@pytest.mark.parametrize("side", ["reference", "reproduced"])
+def test_error_in_the_users_code_names_side_and_stage(twinalign: Twinalign, tmp_path: Path, side: str) -> None:
+    finished = twinalign("run", write_case(tmp_path, **{side: "raise KeyError('depth')"}))
+    assert finished.returncode == 4
+    name = "ref" if side == "reference" else "paddle"
+    assert f"twinalign: the {name} side crashed while building the model of forward: KeyError: 'depth'" in last_line(
+        finished
+    )
+    log = (tmp_path / "result" / "log" / f"recorder_{name}.log").read_text()
+    assert "case.py" in log
+    assert "twinalign/recorder" not in log
+
+
+def test_process_that_dies_is_reported(twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", write_case(tmp_path, reproduced="import os; os.kill(os.getpid(), 11)"))
+    assert finished.returncode == 4
+    assert "the paddle side crashed while building the model of forward" in last_line(finished)
+    assert "killed by SIGSEGV" in finished.stderr
+
+
+def test_interrupted_run_leaves_nothing_half_written(tmp_path: Path) -> None:
+    case = write_case(tmp_path, reference="import time; time.sleep(60)")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "twinalign", "run", str(case)],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 100
+    while not (tmp_path / "result" / "case.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert errors.strip().splitlines()[-1] == (
+        "twinalign: interrupted; finished recordings are kept and will be reused"
+    )
+    assert not list((tmp_path / "result").rglob("*.npy"))
+    assert not list((tmp_path / "result").rglob(".*"))
+
+
+def test_help_names_every_command_and_exit_code(twinalign: Twinalign) -> None:
+    finished = twinalign("--help")
+    assert finished.returncode == 0
+    for word in ("run", "record", "compare", "convert", "doctor", "0 all aligned", "4 a side crashed"):
+        assert word in finished.stdout
+
+
+def test_doctor_says_what_works(twinalign: Twinalign) -> None:
+    import json
+
+    found = json.loads(twinalign("doctor", "--json").stdout)
+    assert found["ref"]["paths"]["cpu float64"] == "works"
+    assert found["paddle"]["paths"]["cpu float32"] == "works"
+    assert found["paddle"]["paths"]["cpu bfloat16"].startswith("(NotFound)")

@@ -1,0 +1,135 @@
+"""The main job on a tiny MoCo v3: aligned as it stands, and each planted fault is found in the stage where it acts."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import read_summary
+
+STAGES = ["forward", "data", "metric", "loss", "backward"]
+Twinalign = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def clean_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run of the faultless case, shared by the tests that only read it."""
+    import sys
+
+    folder = tmp_path_factory.mktemp("clean")
+    finished = subprocess.run(
+        [sys.executable, "-m", "twinalign", "run", "tests.tiny_cases:TinyMoCo", "--out", str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return folder
+
+
+def test_clean_twins_are_aligned_in_every_stage(clean_run: Path) -> None:
+    summary = read_summary(clean_run)
+    assert summary["case"] == "tiny_moco"
+    assert summary["verdict"] == "aligned"
+    assert list(summary["stages"]) == STAGES
+    assert {stage["verdict"] for stage in summary["stages"].values()} == {"aligned"}
+
+
+def test_float64_differences_are_far_below_any_bug(clean_run: Path) -> None:
+    for name, stage in read_summary(clean_run)["stages"].items():
+        measured = [tensor["fp64_rel"] for tensor in stage["tensors"] if tensor["fp64_rel"] is not None]
+        assert name == "data" or max(measured) <= 1e-7, name
+
+
+def test_data_stage_is_bit_equal(clean_run: Path) -> None:
+    tensors = read_summary(clean_run)["stages"]["data"]["tensors"]
+    assert {name.split(".")[0] for name in (t["name"] for t in tensors)} == {"train", "val", "order"}
+    assert all(tensor["max_abs"] == 0 for tensor in tensors)
+
+
+def test_files_have_the_names_that_reviewers_know(clean_run: Path) -> None:
+    stems = ["forward", "data", "metric", "loss", "losses"]
+    for side in ("ref", "paddle"):
+        assert all((clean_run / f"{stem}_{side}.npy").is_file() for stem in stems)
+    for stage in STAGES:
+        log = (clean_run / "log" / f"{stage}_diff.log").read_text()
+        assert "root INFO: " in log
+        assert "diff check" in log.splitlines()[-1]
+
+
+def test_recordings_are_read_by_numpy_as_reprod_log_reads_them(clean_run: Path) -> None:
+    stored = np.load(clean_run / "forward_ref.npy", allow_pickle=True).item()
+    assert {"features", "q1", "q2", "k1", "k2"} <= set(stored)
+    assert stored["q1"].shape == (8, 16)
+
+
+def test_backward_records_everything_that_a_step_moves(clean_run: Path) -> None:
+    names = set(np.load(clean_run / "losses_paddle.npy", allow_pickle=True).item())
+    weight = "base_encoder.blocks.0.attn.qkv.weight"
+    for step in range(3):
+        assert {f"step{step}.{name}" for name in ("loss.loss", "learning_rate", "moco_momentum")} <= names
+        assert {f"step{step}.{kind}.{weight}" for kind in ("gradient", "parameter", "moment1", "moment2")} <= names
+        assert f"step{step}.parameter.momentum_encoder.blocks.0.attn.qkv.weight" in names
+        assert f"step{step}.buffer.base_encoder.head.1.running_var" in names
+
+
+def test_schedules_move_and_the_first_step_has_rate_zero(clean_run: Path) -> None:
+    stored = np.load(clean_run / "losses_paddle.npy", allow_pickle=True).item()
+    rates = [float(stored[f"step{step}.learning_rate"]) for step in range(3)]
+    assert rates[0] == 0
+    assert len(set(rates)) == 3
+    momenta = [float(stored[f"step{step}.moco_momentum"]) for step in range(3)]
+    assert momenta == sorted(set(momenta))
+
+
+def test_weights_are_accounted_for_in_a_ledger(clean_run: Path) -> None:
+    import json
+
+    ledger = json.loads((clean_run / "weights" / "tiny_moco_ledger.json").read_text())
+    assert ledger["totals"]["transposed"] == 44
+    assert ledger["totals"]["dropped"] > 0
+
+
+def test_environment_of_both_sides_is_recorded(clean_run: Path) -> None:
+    environment = read_summary(clean_run)["environment"]
+    assert environment["ref"]["versions"]["torch"]
+    assert environment["paddle"]["versions"]["paddle"]
+    assert "threads" in environment["ref"]["flags"]
+
+
+def test_second_run_records_nothing(clean_run: Path, twinalign: Twinalign) -> None:
+    before = {path: path.stat().st_mtime_ns for path in clean_run.rglob("*.npy")}
+    root = Path(__file__).resolve().parents[2]
+    finished = twinalign("run", "tests.tiny_cases:TinyMoCo", "--out", clean_run, cwd=root)
+    assert finished.returncode == 0
+    assert "recorded" not in finished.stderr
+    assert {path: path.stat().st_mtime_ns for path in clean_run.rglob("*.npy")} == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "stage", "tensor"),
+    [
+        ("UntransposedLinear", "forward", "features"),
+        ("LayerNormEpsilon", "forward", "features"),
+        ("KeysBeforeUpdate", "forward", "k1"),
+        ("ForgottenTwoT", "loss", "loss"),
+        ("LateSchedule", "backward", "step1.learning_rate"),
+        ("DecayAsL2", "backward", "step1.parameter.base_encoder.blocks.0.attn.qkv.weight"),
+        ("WrongProbability", "data", "train.0.view2"),
+    ],
+)
+def test_fault_is_found_in_its_stage(fault: str, stage: str, tensor: str, twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", f"tests.tiny_cases:{fault}", "--out", tmp_path / "out")
+    assert finished.returncode == 1, finished.stdout + finished.stderr
+    summary = read_summary(tmp_path / "out")
+    assert summary["verdict"] == "diverged"
+    diverged = [name for name, found in summary["stages"].items() if found["verdict"] == "diverged"]
+    assert diverged[0] == stage
+    wrong = {t["name"] for t in summary["stages"][stage]["tensors"] if t["verdict"] == "diverged"}
+    assert tensor in wrong
+    assert f"{stage}: " in finished.stdout
