@@ -302,7 +302,7 @@ class DigitsTraining(MoCoV3Case):
         build_moco = twin(framework, "builder").build_moco
         return build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim, image_size=self.image_size)
 
-    def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, float]:
+    def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
         """Pre-train for `epochs`; curves of loss, rate and MoCo momentum, kNN accuracy before and after."""
         training, data = twin(framework, "training"), twin(framework, "data")
         loader = data.build_pretraining_loader(
@@ -322,14 +322,15 @@ class DigitsTraining(MoCoV3Case):
             if taken == steps:
                 raise _EnoughStepsError
 
-        before = self._knn_accuracy(model, framework) if steps is None else 0.0
+        before = self._knn_accuracy(model, framework) if steps is None else None
         try:
             training.train(model, loader, optimizer, self, on_step=on_step)
         except _EnoughStepsError:
             return {}
         return {"knn_top1_untrained": before, "knn_top1": self._knn_accuracy(model, framework)}
 
-    def _knn_accuracy(self, model: Any, framework: str) -> float:
+    def _knn_accuracy(self, model: Any, framework: str) -> tuple[float, int]:
+        """kNN top-1 in percent of the validation digits, and how many they are."""
         evaluation, data = twin(framework, "evaluation"), twin(framework, "data")
         features = [
             evaluation.extract_features(
@@ -338,4 +339,4 @@ class DigitsTraining(MoCoV3Case):
             )
             for split in ("train", "val")
         ]
-        return evaluation.knn_accuracy(*features[0], *features[1])
+        return evaluation.knn_accuracy(*features[0], *features[1]), len(features[1][1])

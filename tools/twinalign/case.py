@@ -102,9 +102,10 @@ class Case:
         raise NotImplementedError
 
     def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> Mapping[str, Any]:
-        """Train `model`, calling `record(name, value)` for each point of a curve; the returned numbers are outcomes.
+        """Train `model`, calling `record(name, value)` for each point of a curve.
 
-        `steps` limits the training (None: all of it). Switches on train.
+        `steps` limits the training (None: all of it). Returns outcomes by name: `(percent, samples)`, an accuracy and
+        the number of samples that it was counted on. Switches on train.
         """
         raise NotImplementedError
 

@@ -12,6 +12,7 @@ import numpy as np
 from twinalign.errors import ExitCode
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.runner import SIDES, Recorder, RunSettings
+from twinalign.training_verdict import compare_training
 from twinalign.verdict import Described, compare_arrays, log_lines
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
 
@@ -131,6 +132,9 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
     reference, reproduced = recordings.arrays("ref", dtype), recordings.arrays("paddle", dtype)
     assert reference is not None
     assert reproduced is not None
+    if stage == "train":
+        float64 = [recordings.arrays(side, "float64") if dtype == "float32" else None for side in SIDES]
+        return compare_training(reference, reproduced, *float64)
     with_partners = dtype == "float32"
     comparison = compare_arrays(
         reference,

@@ -80,6 +80,8 @@ def compare_arrays(
         everything: False leaves out what a verdict does not need (relative errors, ULP, cosine, mismatches).
         search: Whether diverged tensors are searched for permutation, transpose, factor, offset and shift.
 
+    `float32_epsilon` is always allowed, and said where it is used.
+
     Raises:
         InputError: nothing is left to compare, one of `rtol` and `atol` is missing, or an id is unknown.
     """

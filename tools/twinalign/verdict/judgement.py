@@ -25,6 +25,9 @@ ARBITER_MARGIN = 1024.0
 PRIOR_WEIGHT = 16.0
 """Elements' worth of weight that the recording's typical relative rounding has against a tensor's own."""
 
+_CONSTANT = 1e-7
+"""A difference as small as this may be a float32 constant's, which an allowance can name."""
+
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -319,10 +322,13 @@ def _inherited(item: _Pending, masks: Mapping[str, np.ndarray | None]) -> np.nda
 
 def _float64_reason(tensor: TensorVerdict) -> str:
     share = f"{tensor.fp64_rel:.2g} relative" if tensor.fp64_rel is not None else f"{tensor.fp64_max_abs:.2g}"
-    return (
+    reason = (
         f"the float64 runs differ by {share}, {tensor.fp64_ratio:.2g} times what rounding explains: "
         "the two compute different things"
     )
+    if tensor.fp64_rel is not None and tensor.fp64_rel <= _CONSTANT:
+        reason += " (as small as a constant kept in float32; if that is the cause, allow it by name)"
+    return reason
 
 
 def _over_the_floor(item: _Pending, ordinary: _Ratios) -> None:
