@@ -87,7 +87,8 @@ class MoCoV3ViTSmall(MoCoV3Case):
     epochs = 3
     warmup_epochs = 1
     iterations_per_epoch = 1
-    lr = 1e-3
+    lr = 1e-4
+    """Of the size that the official linear scaling gives to a batch of a few hundred."""
     weight_decay = 0.1
     moco_m = 0.99
     optimizer_name = "adamw"

@@ -13,7 +13,8 @@ import numpy as np
 from twinalign.verdict.chunks import CHUNK, in_memory_order, pieces
 
 ZERO_SHARE = 2.0**-16
-"""An element is zero in exact arithmetic where float64 leaves less than this share of its float32 rounding error."""
+"""An element is zero in exact arithmetic where float64 leaves less than this share of the float32 rounding error: its
+own or the tensor's, since an element's own rounding can be zero by luck."""
 
 
 @dataclasses.dataclass
@@ -91,6 +92,7 @@ def gather(
     mask = None
     if inherited_zeros is not None:
         inherited_zeros = inherited_zeros.reshape(reference.shape).transpose(order).reshape(-1)
+    typical = _typical_rounding(flat[0], flat[2])
     for piece in pieces(flat[0].size, CHUNK // 4):
         r32, p32, r64, *rest = (array[piece].astype(np.float64) for array in flat)
         p64 = rest[0] if rest else None
@@ -101,7 +103,8 @@ def gather(
             finite &= np.isfinite(p64)
         rounding = np.abs(r32 - r64)
         blown = np.zeros(len(r32), bool) if inherited_zeros is None else inherited_zeros[piece] & finite
-        zero = (np.abs(r64) <= ZERO_SHARE * rounding) & (rounding > 0) & finite & ~blown
+        limit = ZERO_SHARE * np.maximum(rounding, typical)
+        zero = (np.abs(r64) <= limit) & (limit > 0) & finite & ~blown
         if zero.any():
             mask = np.zeros(flat[0].size, bool) if mask is None else mask
             mask[piece] = zero
@@ -112,6 +115,15 @@ def gather(
         permuted = tuple(reference.shape[axis] for axis in order)
         found.zero_mask = mask.reshape(permuted).transpose(inverse).reshape(-1)
     return found
+
+
+def _typical_rounding(low: np.ndarray, high: np.ndarray) -> float:
+    """RMS of the finite rounding errors of a whole tensor, given flat."""
+    distance = Distance()
+    for piece in pieces(low.size, CHUNK // 4):
+        difference = low[piece].astype(np.float64) - high[piece]
+        distance.add(difference[np.isfinite(difference)])
+    return distance.rms
 
 
 def _add(
