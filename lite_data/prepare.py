@@ -342,7 +342,7 @@ def locked(out: Path) -> Iterator[None]:
     """Hold the folder's lock, so that of two runs at the same time one waits and then finds everything done."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        handle = (out / ".lock").open("w")
+        handle = (out / ".lock").open("a")
     except OSError as error:
         raise InputError(f"{out}: cannot write here ({error.strerror}); give another folder with --out") from None
     with handle:

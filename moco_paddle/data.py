@@ -88,67 +88,55 @@ class ImageFolder:
         return len(self.samples)
 
 
-def check_on_bad_image(on_bad_image: str) -> None:
-    """Refuse a word that is not one of the two ways to meet a bad picture.
-
-    Raises:
-        ValueError: it is neither "refuse" nor "skip".
-    """
-    if on_bad_image not in ("refuse", "skip"):
-        raise ValueError(f"on_bad_image: {on_bad_image!r} is not known; give 'refuse' or 'skip'")
-
-
 class PretrainingDataset(Dataset):
     """Two augmented views of each picture; an item's address is (epoch, index).
+
+    A picture that does not decode is replaced by the next that does (after the last comes the first), and the index
+    returned tells. Nothing is raised here: an error in a worker of paddle's loader would reach the main process as a
+    "blocking queue is killed" without its reason. The loader refuses or lists, in the main process.
 
     Args:
         folder: the pictures.
         two_views: the pipelines.
-        on_bad_image: "refuse" raises `BadImageError` at a picture that does not decode; "skip" takes the next picture
-            that does (after the last comes the first) and returns its index.
     """
 
-    def __init__(self, folder: ImageFolder, two_views: TwoViews, on_bad_image: str = "refuse") -> None:
+    def __init__(self, folder: ImageFolder, two_views: TwoViews) -> None:
         super().__init__()
-        check_on_bad_image(on_bad_image)
         self.folder = folder
         self.two_views = two_views
-        self.on_bad_image = on_bad_image
 
     def __len__(self) -> int:
         return len(self.folder)
 
     def __getitem__(self, address: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, int]:
-        """Both views, each (3, size, size) float32, and the index of the picture that they show."""
+        """Both views, each (3, size, size) float32, and the index of the picture they show, -1 where none decodes."""
         epoch, index = address
         for offset in range(len(self)):
-            used = (index + offset) % len(self)
+            shown = (index + offset) % len(self)
             try:
-                image = load_image(self.folder.samples[used][0])
+                image = load_image(self.folder.samples[shown][0])
             except BadImageError:
-                if self.on_bad_image == "refuse":
-                    raise
                 continue
-            return *self.two_views(image, epoch, index), used
-        raise BadImageError(f"{self.folder.root}: none of its {len(self)} pictures can be read; check the data")
+            return *self.two_views(image, epoch, index), shown
+        nothing = np.zeros((3, self.two_views.image_size, self.two_views.image_size), dtype=np.float32)
+        return nothing, nothing, -1
 
 
 class EvaluationDataset(Dataset):
     """Each picture without randomness, and its label; an item's address is (any epoch, index).
 
+    A picture that does not decode comes as zeros with the label -1, for the loader to leave out: a replacement would
+    count twice in an accuracy.
+
     Args:
         folder: the pictures.
         transform: picture to array.
-        on_bad_image: "refuse" raises `BadImageError` at a picture that does not decode; "skip" returns zeros and the
-            label -1, for the loader to leave out: a replacement would count twice in an accuracy.
     """
 
-    def __init__(self, folder: ImageFolder, transform: EvaluationTransform, on_bad_image: str = "refuse") -> None:
+    def __init__(self, folder: ImageFolder, transform: EvaluationTransform) -> None:
         super().__init__()
-        check_on_bad_image(on_bad_image)
         self.folder = folder
         self.transform = transform
-        self.on_bad_image = on_bad_image
 
     def __len__(self) -> int:
         return len(self.folder)
@@ -160,24 +148,32 @@ class EvaluationDataset(Dataset):
         try:
             return self.transform(load_image(path)), label, index
         except BadImageError:
-            if self.on_bad_image == "refuse":
-                raise
             size = self.transform.image_size
             return np.zeros((3, size, size), dtype=np.float32), BAD_LABEL, index
 
 
 class _Loader:
-    """What both loaders share: the framework's loader, clean errors out of workers, and the list of bad pictures.
+    """What both loaders share: the framework's loader and what is done about pictures that do not decode.
+
+    Args:
+        dataset: the dataset, with the pictures in `dataset.folder`.
+        batch_sampler: the sampler of addresses.
+        workers: processes that read; 0 does it in this one.
+        on_bad_image: "refuse" raises `BadImageError` at a picture that does not decode, "skip" lists it.
 
     Attributes:
-        dataset: the dataset, with the pictures in `dataset.folder`.
-        batch_sampler: the sampler.
-        bad_images: the paths of the pictures left out so far, each once, in order of discovery.
+        bad_images: the paths of the pictures skipped so far, each once, in order of discovery.
+
+    Raises:
+        ValueError: `on_bad_image` is neither word.
     """
 
-    def __init__(self, dataset: Any, batch_sampler: Any, workers: int) -> None:
+    def __init__(self, dataset: Any, batch_sampler: Any, workers: int, on_bad_image: str) -> None:
+        if on_bad_image not in ("refuse", "skip"):
+            raise ValueError(f"on_bad_image: {on_bad_image!r} is not known; give 'refuse' or 'skip'")
         self.dataset = dataset
         self.batch_sampler = batch_sampler
+        self.on_bad_image = on_bad_image
         self.bad_images: list[Path] = []
         self._loader = DataLoader(
             dataset,
@@ -189,20 +185,11 @@ class _Loader:
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
-    def _batches(self) -> Iterator[Any]:
-        """The framework loader's batches.
-
-        Raises:
-            BadImageError: a picture does not decode and is not to be skipped; one line also out of a worker.
-        """
-        try:
-            yield from self._loader
-        except BadImageError as error:
-            # A worker's error comes wrapped in the text of its traceback, which ends in the message.
-            raise BadImageError(str(error).rsplit("BadImageError: ", 1)[-1].strip()) from None
-
-    def _note_bad_image(self, index: int) -> None:
+    def _meet_bad_image(self, index: int) -> None:
         path = self.dataset.folder.samples[index][0]
+        if self.on_bad_image == "refuse":
+            load_image(path)  # raises, with the reason
+            raise BadImageError(f"{path}: could not be read a moment ago, and can be now; run again")
         if path not in self.bad_images:
             self.bad_images.append(path)
 
@@ -215,24 +202,37 @@ class PretrainingLoader(_Loader):
         self.batch_sampler.set_epoch(epoch, start)
 
     def __iter__(self) -> Iterator[tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]]:
-        """The chosen epoch's batches of this rank; `bad_images` grows as bad pictures come by."""
-        for addresses, (view1, view2, used) in zip(self.batch_sampler, self._batches(), strict=True):
-            # Where another picture than the one asked for came back, all from the one to the other are bad.
-            for (_, index), shown in zip(addresses, used.tolist(), strict=True):
-                for offset in range((shown - index) % len(self.dataset)):
-                    self._note_bad_image((index + offset) % len(self.dataset))
-            yield view1, view2, used
+        """The chosen epoch's batches of this rank.
+
+        Raises:
+            BadImageError: a picture does not decode and is not to be skipped, or none does.
+        """
+        length = len(self.dataset)
+        for addresses, (view1, view2, shown) in zip(self.batch_sampler, self._loader, strict=True):
+            for (_, index), instead in zip(addresses, shown.tolist(), strict=True):
+                # Where another picture than the one asked for came back, all from the one to the other are bad.
+                for offset in range((instead - index) % length if instead >= 0 else length):
+                    self._meet_bad_image((index + offset) % length)
+                if instead < 0:
+                    raise BadImageError(
+                        f"{self.dataset.folder.root}: none of its {length} pictures can be read; check the data"
+                    )
+            yield view1, view2, shown
 
 
 class EvaluationLoader(_Loader):
     """Batches (images, labels): float32 (n, 3, size, size) and int64 (n,), tensors of the framework."""
 
     def __iter__(self) -> Iterator[tuple[paddle.Tensor, paddle.Tensor]]:
-        """This rank's batches in the dataset's order; a batch is smaller by the bad pictures in it, or left out."""
-        for images, labels, indices in self._batches():
+        """This rank's batches in the dataset's order; a batch is smaller by the bad pictures in it, or left out.
+
+        Raises:
+            BadImageError: a picture does not decode and is not to be skipped.
+        """
+        for images, labels, indices in self._loader:
             bad = (labels == BAD_LABEL).numpy()
             for index in indices.numpy()[bad].tolist():
-                self._note_bad_image(index)
+                self._meet_bad_image(index)
             if not bad.any():
                 yield images, labels
             elif not bad.all():
@@ -261,15 +261,15 @@ def build_pretraining_loader(
         workers: processes that read and augment; 0 does it in this one.
         rank, world_size: this process and how many there are.
         crop_min: smallest share of a picture's area that a crop takes.
-        on_bad_image: "refuse" or "skip", see `PretrainingDataset`.
+        on_bad_image: "refuse" raises `BadImageError` at a picture that does not decode; "skip" takes the next one
+            that does, and lists the bad one in `bad_images`.
 
     Raises:
         DataFolderError, ValueError: the folder or an option is wrong.
     """
-    dataset = PretrainingDataset(ImageFolder(root), build_two_views(image_size, crop_min, seed), on_bad_image)
-    return PretrainingLoader(
-        dataset, PretrainingBatchSampler(len(dataset), batch_size, seed, rank, world_size), workers
-    )
+    dataset = PretrainingDataset(ImageFolder(root), build_two_views(image_size, crop_min, seed))
+    batch_sampler = PretrainingBatchSampler(len(dataset), batch_size, seed, rank, world_size)
+    return PretrainingLoader(dataset, batch_sampler, workers, on_bad_image)
 
 
 def build_evaluation_loader(
@@ -289,10 +289,12 @@ def build_evaluation_loader(
         image_size: width and height of the images in pixels.
         workers: processes that read; 0 does it in this one.
         rank, world_size: this process and how many there are.
-        on_bad_image: "refuse" or "skip", see `EvaluationDataset`.
+        on_bad_image: "refuse" raises `BadImageError` at a picture that does not decode; "skip" leaves it out and
+            lists it in `bad_images`.
 
     Raises:
         DataFolderError, ValueError: the folder or an option is wrong.
     """
-    dataset = EvaluationDataset(ImageFolder(root), evaluation_transform(image_size), on_bad_image)
-    return EvaluationLoader(dataset, EvaluationBatchSampler(len(dataset), batch_size, rank, world_size), workers)
+    dataset = EvaluationDataset(ImageFolder(root), evaluation_transform(image_size))
+    batch_sampler = EvaluationBatchSampler(len(dataset), batch_size, rank, world_size)
+    return EvaluationLoader(dataset, batch_sampler, workers, on_bad_image)

@@ -1,0 +1,119 @@
+"""Samplers of both twins: the same addressed order, shared among ranks so that together they make one process's run."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+TWINS = ("moco_ref", "moco_paddle")
+COMMON = settings(deadline=None, max_examples=50, derandomize=True)
+
+
+@pytest.fixture(params=TWINS)
+def sampler(request):
+    return importlib.import_module(f"{request.param}.sampler")
+
+
+def epoch_of(batches, epoch: int, start: int = 0) -> list[list[int]]:
+    batches.set_epoch(epoch, start)
+    addresses = list(batches)
+    assert all(one_epoch == epoch for batch in addresses for one_epoch, _ in batch)
+    return [[index for _, index in batch] for batch in addresses]
+
+
+def test_both_twins_visit_the_samples_in_the_same_order():
+    orders = [importlib.import_module(f"{name}.sampler").epoch_order(1000, 3, 5) for name in TWINS]
+    np.testing.assert_array_equal(*orders)
+    assert orders[0].dtype == np.int64
+
+
+def test_order_is_a_permutation_that_seed_and_epoch_decide(sampler):
+    base = sampler.epoch_order(500, 0, 0)
+    assert sorted(base) == list(range(500))
+    np.testing.assert_array_equal(base, sampler.epoch_order(500, 0, 0))
+    for seed, epoch in ((0, 1), (1, 0)):
+        other = sampler.epoch_order(500, seed, epoch)
+        assert sorted(other) == list(range(500))
+        assert (other == base).sum() < 10
+
+
+def test_every_place_is_equally_likely(sampler):
+    places = np.array([np.argsort(sampler.epoch_order(8, 0, epoch)) for epoch in range(4000)])
+    for sample in range(8):
+        counts = np.bincount(places[:, sample], minlength=8)
+        assert ((counts - 500) ** 2 / 500).sum() < 30  # chi-square with 7 degrees of freedom, p = 1e-4
+
+
+def test_order_stays_what_it_was(sampler):
+    # Pinned: a resumed run must find the order that it left.
+    assert sampler.epoch_order(10, 7, 3).tolist() == [2, 4, 7, 3, 5, 1, 8, 9, 0, 6]
+
+
+@COMMON
+@given(length=st.integers(1, 200), share=st.integers(1, 9), world=st.integers(1, 5), epoch=st.integers(0, 3))
+@pytest.mark.parametrize("name", TWINS)
+def test_ranks_together_make_the_batches_of_one_process(name, length, share, world, epoch):
+    sampler = importlib.import_module(f"{name}.sampler")
+    batch = share * world
+    if length < batch:
+        return
+    alone = sampler.PretrainingBatchSampler(length, batch, seed=1)
+    ranks = [
+        sampler.PretrainingBatchSampler(length, batch, seed=1, rank=rank, world_size=world) for rank in range(world)
+    ]
+    pieces = [epoch_of(one, epoch) for one in ranks]
+    joined = [list(itertools.chain(*parts)) for parts in zip(*pieces, strict=True)]
+    assert joined == epoch_of(alone, epoch)
+    assert len(alone) == len(joined) == length // batch
+    seen = list(itertools.chain(*joined))
+    assert len(set(seen)) == len(seen) == length // batch * batch  # none twice, the incomplete batch left out
+
+
+def test_an_epoch_resumes_in_its_middle(sampler):
+    batches = sampler.PretrainingBatchSampler(50, 8, seed=2)
+    whole = epoch_of(batches, 4)
+    assert epoch_of(batches, 4, start=3) == whole[3:]
+    assert epoch_of(batches, 4) == whole  # the start is forgotten with the next set_epoch
+    assert len(batches) == 6
+
+
+def test_the_samples_left_out_change_from_epoch_to_epoch(sampler):
+    batches = sampler.PretrainingBatchSampler(10, 8, seed=0)
+    left_out = {frozenset(range(10)) - frozenset(epoch_of(batches, epoch)[0]) for epoch in range(20)}
+    assert len(left_out) > 10
+
+
+@COMMON
+@given(length=st.integers(0, 100), batch=st.integers(1, 12), world=st.integers(1, 7))
+@pytest.mark.parametrize("name", TWINS)
+def test_evaluation_visits_every_sample_once_and_in_order(name, length, batch, world):
+    sampler = importlib.import_module(f"{name}.sampler")
+    ranks = [sampler.EvaluationBatchSampler(length, batch, rank, world) for rank in range(world)]
+    assert [index for one in ranks for addresses in one for _, index in addresses] == list(range(length))
+    sizes = [[len(addresses) for addresses in one] for one in ranks]
+    assert [len(one) for one in ranks] == [len(of_rank) for of_rank in sizes]
+    totals = [sum(of_rank) for of_rank in sizes]
+    assert max(totals) - min(totals) <= 1
+    for of_rank in sizes:  # only the last batch of a rank may be smaller
+        assert all(size == batch for size in of_rank[:-1])
+        assert all(0 < size <= batch for size in of_rank[-1:])
+
+
+def test_wrong_options_are_refused_in_one_line(sampler):
+    with pytest.raises(
+        ValueError, match=r"^batch_size: 6 over all ranks cannot be shared equally by 4; give a multiple$"
+    ):
+        sampler.PretrainingBatchSampler(100, 6, rank=0, world_size=4)
+    with pytest.raises(ValueError, match=r"^batch_size: 16 is more than the 10 samples; give at most 10$"):
+        sampler.PretrainingBatchSampler(10, 16)
+    with pytest.raises(ValueError, match=r"^rank: 2 is not one of the 2 of this run; give 0 to 1$"):
+        sampler.PretrainingBatchSampler(10, 2, rank=2, world_size=2)
+    with pytest.raises(ValueError, match=r"^batch_size: 0 is not a size; give 1 or more$"):
+        sampler.EvaluationBatchSampler(10, 0)
+    with pytest.raises(ValueError, match=r"^rank: -1 is not one of the 1 of this run; give 0 to 0$"):
+        sampler.EvaluationBatchSampler(10, 1, rank=-1)
