@@ -11,6 +11,7 @@ import numpy as np
 
 from twinalign.errors import ExitCode
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
+from twinalign.report import write_report
 from twinalign.runner import SIDES, Recorder, RunSettings
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import Described, compare_arrays, log_lines
@@ -66,7 +67,7 @@ def run(
     progress: Callable[[str, str], None] = lambda side, text: None,
     on_stage: Callable[[str, Comparison], None] = lambda stage, comparison: None,
 ) -> RunResult:
-    """Record what is missing, compare every stage, and write logs and `summary.json`.
+    """Record what is missing, compare every stage, and write logs, `summary.json` and `report.html`.
 
     Raises:
         InputError: the settings, the case or its data are at fault.
@@ -87,6 +88,7 @@ def run(
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
     result.seconds = time.perf_counter() - started
     write_json(settings.out / "summary.json", result.to_json())
+    write_report(settings.out)
     return result
 
 

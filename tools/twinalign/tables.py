@@ -38,7 +38,7 @@ def print_run(result: RunResult, out: Path, console: Console | None = None) -> N
             f"\n{result.case}: ", (result.verdict, f"bold {_COLOURS[result.verdict]}"), f" in {result.seconds:.0f} s"
         )
     )
-    console.print(f"evidence in {out / 'summary.json'}, logs in {out / 'log'}", style="dim", highlight=False)
+    console.print(f"report in {out / 'report.html'}, evidence in {out / 'summary.json'}", style="dim", highlight=False)
 
 
 def _cells(comparison: Comparison) -> list[Text]:

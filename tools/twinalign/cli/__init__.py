@@ -17,6 +17,7 @@ _COMMANDS = {
     "record": "Record one side of a case, to compare it elsewhere.",
     "compare": "Compare two recordings or tensor files.",
     "convert": "Convert a checkpoint between the frameworks.",
+    "report": "Write the HTML report of a run, or its table for a pull request.",
     "doctor": "Say what is installed and which device paths work here.",
 }
 
