@@ -85,18 +85,6 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "temple": (SKLEARN + "china.jpg",),
     "texture": (SKIMAGE + "brick.png", SKIMAGE + "grass.png", SKIMAGE + "gravel.png"),  # grayscale
 }
-SOURCE_SIZES = {
-    SKIMAGE + "astronaut.png": (512, 512),
-    SKIMAGE + "brick.png": (512, 512),
-    SKIMAGE + "chelsea.png": (451, 300),
-    SKIMAGE + "coffee.png": (600, 400),
-    SKIMAGE + "grass.png": (512, 512),
-    SKIMAGE + "gravel.png": (512, 512),
-    SKIMAGE + "hubble_deep_field.jpg": (1000, 872),
-    SKIMAGE + "motorcycle_left.png": (741, 500),
-    SKLEARN + "china.jpg": (640, 427),
-    SKLEARN + "flower.jpg": (640, 427),
-}
 SPECIAL = {
     "train/astronaut/1.jpg": "rotated",
     "train/coffee/2.png": "palette",
@@ -115,15 +103,12 @@ def photo_list() -> list[Photo]:
         for class_name, sources in CLASSES.items():
             for number, (left, top, right, bottom) in enumerate(regions):
                 source = sources[number % len(sources)]
-                width, height = SOURCE_SIZES[source]
+                with Image.open(wheel_file(source)) as image:
+                    width, height = image.size
                 cut = round(SPLIT_COLUMN * width)
                 start, span = (0, cut) if split == "train" else (cut, width - cut)
-                box = (
-                    start + round(left * span),
-                    round(top * height),
-                    start + round(right * span),
-                    round(bottom * height),
-                )
+                columns = start + round(left * span), start + round(right * span)
+                box = (columns[0], round(top * height), columns[1], round(bottom * height))
                 # Photographs that came as JPEG stay JPEG; of the others every second one is stored as PNG.
                 suffix = "png" if source.endswith(".png") and number % 2 == 0 else "jpg"
                 path = f"{split}/{class_name}/{number}.{suffix}"
