@@ -77,14 +77,16 @@ def test_state_of_the_port_is_recorded_under_the_references_names_and_layout() -
         {"fc.weight": CanonicalName("head.weight", transposed=True), "bn._mean": CanonicalName("bn.running_mean")}
     )
     weight = np.arange(6.0).reshape(2, 3)
-    recorded.add_state("parameter.", {"fc.weight": weight, "bn._mean": np.zeros(2), "own.scratch": np.ones(1)})
+    for key, array in {"fc.weight": weight, "bn._mean": np.zeros(2), "own.scratch": np.ones(1)}.items():
+        recorded.add_state("parameter.", key, array)
     assert list(recorded.recording.arrays) == ["parameter.head.weight", "parameter.bn.running_mean"]
     np.testing.assert_array_equal(recorded.recording.arrays["parameter.head.weight"], weight.T)
 
 
 def test_the_count_of_batches_has_no_partner() -> None:
     recorded = context({})
-    recorded.add_state("buffer.", {"bn.num_batches_tracked": np.array(3), "bn.running_mean": np.zeros(2)})
+    recorded.add_state("buffer.", "bn.num_batches_tracked", np.array(3))
+    recorded.add_state("buffer.", "bn.running_mean", np.zeros(2))
     assert list(recorded.recording.arrays) == ["buffer.bn.running_mean"]
 
 

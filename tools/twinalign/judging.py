@@ -14,21 +14,21 @@ from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions,
 from twinalign.report import write_report
 from twinalign.runner import SIDES, Recorder, RunSettings
 from twinalign.training_verdict import compare_training
-from twinalign.verdict import Described, compare_arrays, log_lines
+from twinalign.verdict import KNOWN_ALLOWANCES, Described, compare_arrays, log_lines
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
 
 if TYPE_CHECKING:
-    from twinalign.verdict import Comparison
+    from twinalign.verdict import Allowance, Comparison
 
 _EXIT_CODES = {ALIGNED: ExitCode.ALIGNED, DIVERGED: ExitCode.DIVERGED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
 
 # Layer classes of paddle that keep a constant in float32, by a part of their full name, and the allowance for each.
 _FLOAT32_CONSTANTS = (
-    (".norm.", "float32_epsilon"),
     ("AvgPool", "paddle_average_pool"),
     ("Hardswish", "paddle_hard_activation"),
     ("Hardsigmoid", "paddle_hard_activation"),
 )
+_NORMALISATIONS = tuple(f"paddle.nn.layer.norm.{name}" for name in ("_BatchNormBase", "LayerNorm", "GroupNorm"))
 
 
 @dataclasses.dataclass
@@ -154,14 +154,17 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
     return comparison
 
 
-def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping[str, Any]) -> list[str]:
-    """Ids of the allowances that the port's own layers and the stage call for, and those that the case names."""
-    found = list(description.get("allowances", ()))
-    for name in metadata.get("layer_classes", ()):
-        found += [allowance for part, allowance in _FLOAT32_CONSTANTS if part in name]
+def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping[str, Any]) -> list[Allowance | str]:
+    """Allowances that the port's own layers and the stage call for, and those that the case names."""
+    counts = metadata.get("layer_counts", {})
+    found: list[Allowance | str] = list(description.get("allowances", ()))
+    found += dict.fromkeys(allowance for name in counts for part, allowance in _FLOAT32_CONSTANTS if part in name)
     if stage in ("backward", "train"):
         found += ["paddle_optimizer_scalars", "paddle_adam_second_moment"]
-    return list(dict.fromkeys(found))
+    # The bound is measured for one layer; what several leave adds up on the way through them.
+    epsilon = KNOWN_ALLOWANCES["float32_epsilon"]
+    layers = sum(counts.get(name, 0) for name in _NORMALISATIONS)
+    return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, layers))]
 
 
 def described_samples(metadata: Mapping[str, Any]) -> dict[str, Described]:

@@ -139,9 +139,15 @@ def all_layers(model: paddle.nn.Layer) -> list[paddle.nn.Layer]:
     return list(model.sublayers(include_self=True))
 
 
+def state_items(model: paddle.nn.Layer) -> Iterator[tuple[str, np.ndarray]]:
+    """Keys of the state dict with numpy copies, one at a time, in its order."""
+    for name, tensor in model.state_dict().items():
+        yield name, to_array(tensor)
+
+
 def state_arrays(model: paddle.nn.Layer) -> dict[str, np.ndarray]:
     """The state dict as numpy copies, in its order."""
-    return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
+    return dict(state_items(model))
 
 
 def load_state_arrays(model: paddle.nn.Layer, arrays: Mapping[str, np.ndarray]) -> None:
@@ -176,21 +182,21 @@ def trainable(parameter: paddle.Tensor) -> bool:
     return not parameter.stop_gradient
 
 
-def gradients(model: paddle.nn.Layer) -> dict[str, np.ndarray]:
-    """Gradient of every parameter that has one, by name."""
-    return {name: to_array(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+def gradient_items(model: paddle.nn.Layer) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and gradient of every parameter that has one, one at a time."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            yield name, to_array(parameter.grad)
 
 
-def optimizer_state(model: paddle.nn.Layer, optimizer: Any) -> dict[str, np.ndarray]:
-    """The optimizer's per-parameter tensors as `<quantity>.<parameter>`, in the names that both frameworks share."""
+def optimizer_items(model: paddle.nn.Layer, optimizer: Any) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Quantity, parameter and tensor of the optimizer's state, in the names that both frameworks share."""
     shared = {"moment1": "moment1", "moment2": "moment2", "velocity": "velocity", "mu": "velocity"}
     accumulators = optimizer._accumulators
-    found = {}
     for name, parameter in named_parameters(model).items():
         for quantity, values in accumulators.items():
             if quantity in shared and parameter.name in values:
-                found[f"{shared[quantity]}.{name}"] = to_array(values[parameter.name])
-    return found
+                yield shared[quantity], name, to_array(values[parameter.name])
 
 
 def learning_rate(optimizer: Any) -> float:

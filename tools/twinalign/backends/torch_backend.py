@@ -127,9 +127,15 @@ def all_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     return list(model.modules())
 
 
+def state_items(model: torch.nn.Module) -> Iterator[tuple[str, np.ndarray]]:
+    """Keys of the state dict with numpy copies, one at a time, in its order."""
+    for name, tensor in model.state_dict().items():
+        yield name, to_array(tensor)
+
+
 def state_arrays(model: torch.nn.Module) -> dict[str, np.ndarray]:
     """The state dict as numpy copies, in its order."""
-    return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
+    return dict(state_items(model))
 
 
 def load_state_arrays(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
@@ -147,20 +153,20 @@ def trainable(parameter: torch.Tensor) -> bool:
     return bool(parameter.requires_grad)
 
 
-def gradients(model: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Gradient of every parameter that has one, by name."""
-    return {name: to_array(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+def gradient_items(model: torch.nn.Module) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and gradient of every parameter that has one, one at a time."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            yield name, to_array(parameter.grad)
 
 
-def optimizer_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
-    """The optimizer's per-parameter tensors as `<quantity>.<parameter>`, in the names that both frameworks share."""
+def optimizer_items(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Quantity, parameter and tensor of the optimizer's state, in the names that both frameworks share."""
     shared = {"exp_avg": "moment1", "exp_avg_sq": "moment2", "momentum_buffer": "velocity", "mu": "velocity"}
-    found = {}
     for name, parameter in model.named_parameters():
         for quantity, value in optimizer.state.get(parameter, {}).items():
             if quantity in shared and isinstance(value, torch.Tensor):
-                found[f"{shared[quantity]}.{name}"] = to_array(value)
-    return found
+                yield shared[quantity], name, to_array(value)
 
 
 def learning_rate(optimizer: torch.optim.Optimizer) -> float:

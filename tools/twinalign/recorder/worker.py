@@ -17,6 +17,7 @@ import sysconfig
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -130,7 +131,7 @@ class Worker:
             "seed": case.seed,
             "environment": self.environment(),
             "weights_sha256": weights.get("sha256"),
-            "layer_classes": self._layer_classes() if definition.needs_model else [],
+            "layer_counts": self._layer_counts() if definition.needs_model else {},
             "identity": identity,
             "code_sha256": self._code_hashes(case),
             "data_sha256": hash_paths(case.data_files()),
@@ -171,11 +172,10 @@ class Worker:
         self.backend.clear_gradients(model)
         return model
 
-    def _layer_classes(self) -> list[str]:
-        """Full names of the classes of all layers, each once."""
-        model = self._model[1] if self._model else None
-        kinds = {type(layer) for layer in self.backend.all_layers(model)} if model is not None else set()
-        return sorted({f"{base.__module__}.{base.__qualname__}" for kind in kinds for base in kind.__mro__[:-1]})
+    def _layer_counts(self) -> dict[str, int]:
+        """How many layers of each class the model has, its base classes too, by full name."""
+        layers = self.backend.all_layers(self._model[1]) if self._model else []
+        return dict(Counter(f"{base.__module__}.{base.__qualname__}" for x in layers for base in type(x).__mro__[:-1]))
 
     def _forget_model(self) -> None:
         self._model = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from twinalign.stages.context import StageContext
@@ -27,17 +29,16 @@ def record_backward(context: StageContext) -> None:
         context.recording.add(prefix + "learning_rate", np.asarray(backend.learning_rate(optimizer)))
         for name, value in scheduled.items():
             context.recording.add(prefix + name, np.asarray(value))
-        context.add_state(prefix + "gradient.", backend.gradients(model))
+        for key, array in backend.gradient_items(model):
+            context.add_state(prefix + "gradient.", key, array)
         backend.optimizer_step(optimizer)
         backend.clear_gradients(model)
         _record_state(context, model, parameters, optimizer, prefix)
         context.progress(f"step {step + 1} of {case.steps}")
 
 
-def _record_state(context: StageContext, model: object, parameters: dict, optimizer: object, prefix: str) -> None:
-    state = context.backend.state_arrays(model)
-    context.add_state(prefix + "parameter.", {key: array for key, array in state.items() if key in parameters})
-    context.add_state(prefix + "buffer.", {key: array for key, array in state.items() if key not in parameters})
-    for name, array in context.backend.optimizer_state(model, optimizer).items():
-        quantity, _, key = name.partition(".")
-        context.add_state(f"{prefix}{quantity}.", {key: array})
+def _record_state(context: StageContext, model: object, parameters: Mapping, optimizer: object, prefix: str) -> None:
+    for key, array in context.backend.state_items(model):
+        context.add_state(prefix + ("parameter." if key in parameters else "buffer."), key, array)
+    for quantity, key, array in context.backend.optimizer_items(model, optimizer):
+        context.add_state(f"{prefix}{quantity}.", key, array)

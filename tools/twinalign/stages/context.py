@@ -54,12 +54,11 @@ class StageContext:
         for name, leaf in named_values(value, self.backend.is_tensor, prefix):
             self.recording.add(name, self.as_array(leaf))
 
-    def add_state(self, prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Record per-parameter or per-buffer arrays by sample, under the reference's names and layout."""
-        for key, array in arrays.items():
-            canonical = self.canonical_of(key)
-            if canonical is not None:
-                self.recording.add_sampled(prefix + canonical.name, array.T if canonical.transposed else array)
+    def add_state(self, prefix: str, key: str, array: np.ndarray) -> None:
+        """Record the array of a parameter or buffer by sample, under the reference's name and layout."""
+        canonical = self.canonical_of(key)
+        if canonical is not None:
+            self.recording.add_sampled(prefix + canonical.name, array.T if canonical.transposed else array)
 
     def canonical_of(self, key: str) -> CanonicalName | None:
         """The reference's name for a key of this side; None for a key that the other framework does not have."""

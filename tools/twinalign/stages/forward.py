@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from twinalign.stages.context import StageContext
 
 
@@ -10,14 +14,18 @@ def record_forward(context: StageContext) -> None:
     model = context.build_model()
     backend = context.backend
     inputs = context.inputs()
-    before = backend.state_arrays(model) if context.case.train_mode else {}
+    buffers = _buffers(context, model) if context.case.train_mode else {}
     backend.set_training(model, context.case.train_mode)
     with backend.no_grad():
         outputs = context.case.observe(model, inputs, context.framework)
     context.add("output" if backend.is_tensor(outputs) else "", outputs)
-    parameters = backend.named_parameters(model)
-    after = backend.state_arrays(model) if context.case.train_mode else {}
-    moved = {k: v for k, v in after.items() if k not in parameters and (v != before[k]).any()}
-    context.add_state("buffer.", moved)
+    for key, array in (_buffers(context, model) if buffers else {}).items():
+        if (array != buffers[key]).any():
+            context.add_state("buffer.", key, array)
     if not context.recording.arrays:
         raise ValueError(f"{context.case.name}: the model returned nothing to record")
+
+
+def _buffers(context: StageContext, model: Any) -> dict[str, np.ndarray]:
+    parameters = context.backend.named_parameters(model)
+    return {key: array for key, array in context.backend.state_items(model) if key not in parameters}
