@@ -10,7 +10,7 @@ from twinalign.convert import storage
 from twinalign.convert.plan import Side, fits_any
 from twinalign.convert.trial import AmbiguousError, Trial, align_by_trial
 from twinalign.convert.units import Unit, differences, units_of
-from twinalign.errors import InputError
+from twinalign.errors import InputError, SideCrashError
 
 
 @dataclasses.dataclass
@@ -50,6 +50,8 @@ def align(reference: Side, paddle: Side, trial: Callable[[], Trial] | None, allo
         return _alignment(align_by_trial(trial(), mine, other), mine, "trial")
     except AmbiguousError as error:
         raise InputError(str(error)) from None
+    except SideCrashError as error:
+        raise InputError(f"{_unproven(mine, other)}. Running them was tried: {error}") from None
 
 
 def _wanted(units: Sequence[Unit], allowed: Sequence[str]) -> list[Unit]:

@@ -124,7 +124,7 @@ def read_paddle(
     slots = {slot: by_slot[slot] for slot in SLOTS if slot in by_slot}
     betas = settings.get("betas", (0.9, 0.999))
     powers = [by_slot.get(name, {}) for name in _POWERS]
-    steps = {key: steps_from_powers([float(p[key].reshape(-1)[0]) for p in powers], betas) for key in powers[0]}
+    steps = {key: steps_from_powers([power[key] for power in powers], betas) for key in powers[0]}
     kind = _kind(slots, path) if slots else str(settings.get("optimizer", "sgd"))
     return OptimizerState(kind, slots, steps, dict(settings))
 
@@ -147,14 +147,15 @@ def _by_key(state: Mapping[str, Any], layout: Sequence[StateEntry], path: str) -
     return found
 
 
-def steps_from_powers(powers: Sequence[float], betas: Sequence[float]) -> int:
-    """Steps made, from paddle's accumulated powers of the betas (one ahead of the step, kept in float32).
+def steps_from_powers(powers: Sequence[np.ndarray], betas: Sequence[float]) -> int:
+    """Steps made, from paddle's accumulated powers of the betas (one ahead of the step, in the parameter's precision).
 
     The first runs out of float32 after some 800 steps, so the second decides from there on.
     """
     for power, beta in zip(powers, betas, strict=True):
-        if power > 1e-30:
-            return max(round(math.log(power) / math.log(float(np.float32(beta)))) - 1, 0)
+        value = float(power.reshape(-1)[0])
+        if value > 1e-30:
+            return max(round(math.log(value) / math.log(float(power.dtype.type(beta)))) - 1, 0)
     # Both have underflown: the bias corrections are one to the last bit, whatever the count.
     return 100_000
 
@@ -206,12 +207,16 @@ def write_paddle(state: OptimizerState) -> dict[str, dict[str, np.ndarray]]:
     found = {SLOTS[slot][1]: dict(values) for slot, values in state.slots.items()}
     if state.kind == "adamw":
         for name, beta in zip(_POWERS, state.settings.get("betas", (0.9, 0.999)), strict=True):
-            # paddle's kernels hold the betas in float32 and keep their powers one step ahead.
             found[name] = {
-                key: np.full(1, float(np.float32(beta)) ** (steps + 1), state.slots["moment1"][key].dtype)
-                for key, steps in state.steps.items()
+                key: _power(beta, steps, state.slots["moment1"][key].dtype) for key, steps in state.steps.items()
             }
     return found
+
+
+def _power(beta: float, steps: int, dtype: np.dtype) -> np.ndarray:
+    """The power of a beta as paddle's kernel has accumulated it, one step ahead, in the parameter's precision."""
+    kept = dtype if dtype.name == "float64" else np.dtype(np.float32)
+    return np.multiply.accumulate(np.full(steps + 1, beta, kept))[-1:].copy()
 
 
 def flat_paddle(slots: Mapping[str, Mapping[str, Any]], layout: Sequence[StateEntry], path: str) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""Pairs of models for the converter's tests: `Torch…` and `Paddle…` are the same network unless the name says not."""
+
+from __future__ import annotations
+
+import paddle
+import torch
+
+
+class TorchBranches(torch.nn.Module):
+    """Two branches of equal layers whose outputs are joined in an order, then a square head."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 4, 3, padding=1)
+        self.left = torch.nn.Conv2d(4, 4, 1)
+        self.right = torch.nn.Conv2d(4, 4, 1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.head = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = torch.relu(self.stem(x))
+        x = torch.relu(self.norm(torch.cat([self.left(x), self.right(x)], 1)))
+        return self.head(x.mean((2, 3)))
+
+
+class PaddleBranches(paddle.nn.Layer):
+    """TorchBranches under other names, its branches registered the other way round."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv0 = paddle.nn.Conv2D(3, 4, 3, padding=1)
+        self.second = paddle.nn.Conv2D(4, 4, 1)
+        self.first = paddle.nn.Conv2D(4, 4, 1)
+        self.bn = paddle.nn.BatchNorm2D(8)
+        self.fc = paddle.nn.Linear(8, 8)
+
+    def join(self, x):
+        return paddle.concat([self.first(x), self.second(x)], 1)
+
+    def forward(self, x):
+        x = paddle.nn.functional.relu(self.conv0(x))
+        x = paddle.nn.functional.relu(self.bn(self.join(x)))
+        return self.fc(x.mean((2, 3)))
+
+
+class PaddleBranchesDifferent(PaddleBranches):
+    """The same layers with another activation in the middle."""
+
+    def forward(self, x):
+        x = paddle.nn.functional.relu(self.conv0(x))
+        x = paddle.nn.functional.gelu(self.bn(self.join(x)))
+        return self.fc(x.mean((2, 3)))
+
+
+class TorchRaw(torch.nn.Module):
+    """A square matrix of the model's own that the port keeps transposed."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = torch.nn.Parameter(torch.zeros(4, 4))
+        self.norm = torch.nn.LayerNorm(4)
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.norm(x @ self.matrix))
+
+
+class PaddleRaw(paddle.nn.Layer):
+    """TorchRaw with the matrix kept (out, in)."""
+
+    def __init__(self):
+        super().__init__()
+        self.matrix = self.create_parameter([4, 4])
+        self.norm = paddle.nn.LayerNorm(4)
+        self.head = paddle.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.norm(x @ self.matrix.T))
+
+
+def torch_mlp(width=4):
+    return torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.BatchNorm1d(width), torch.nn.Linear(width, width))
+
+
+def paddle_mlp(width=4):
+    return paddle.nn.Sequential(
+        paddle.nn.Linear(3, width), paddle.nn.BatchNorm1D(width), paddle.nn.Linear(width, width)
+    )
+
+
+def torch_token():
+    return torch.nn.Sequential(torch.nn.Embedding(7, 4), torch.nn.LSTM(4, 4, batch_first=True))
+
+
+def paddle_token():
+    return paddle.nn.Sequential(paddle.nn.Embedding(7, 4), paddle.nn.LSTM(4, 4))
+
+
+def no_model():
+    return 3
+
+
+def failing():
+    raise RuntimeError("the data is not here")

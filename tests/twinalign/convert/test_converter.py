@@ -1,0 +1,194 @@
+"""Whole conversions of files, the models asked in this process."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import paddle
+import pytest
+import torch
+
+from twinalign.convert.converter import convert_checkpoint
+from twinalign.convert.options import Options
+from twinalign.convert.trial import DivergedError
+from twinalign.errors import ExitCode, InputError
+
+
+def load_models(in_process, reference, port):
+    from twinalign.convert.worker import load_factory
+
+    return [load_factory(specification)[0]() for specification in in_process(reference, port).values()]
+
+
+def randomised(model, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for name, value in model.state_dict().items():
+        if value.dtype.is_floating_point:
+            made = torch.randn(value.shape, generator=generator)
+            value.copy_(made.abs() + 0.5 if name.endswith("running_var") else made)
+    return model.eval()
+
+
+def outputs(reference, port, *inputs):
+    with torch.no_grad(), paddle.no_grad():
+        return (
+            reference.double()(*map(torch.from_numpy, inputs)).numpy(),
+            port.to(dtype="float64")(*map(paddle.to_tensor, inputs)).numpy(),
+        )
+
+
+def test_there_and_back_is_bit_identical_and_the_frameworks_load_it(in_process, tmp_path):
+    reference, port = load_models(in_process, "torch_mlp", "paddle_mlp")
+    state = randomised(reference).state_dict()
+    torch.save(state, tmp_path / "a.pth")
+    options = Options(factories=in_process("torch_mlp", "paddle_mlp"))
+    convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert port.set_state_dict(paddle.load(str(tmp_path / "a.pdparams"))) == ([], [])
+    port.eval()
+    expected, given = outputs(reference, port, np.random.default_rng(0).standard_normal((5, 3)))
+    np.testing.assert_allclose(given, expected, atol=1e-10)  # paddle keeps a norm's epsilon in float32
+    convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "b.pth", options)
+    back = torch.load(tmp_path / "b.pth", weights_only=True)
+    assert list(back) == list(state)
+    assert all(torch.equal(back[key], value.to(back[key].dtype)) for key, value in state.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_kept_bit_for_bit(in_process, tmp_path, dtype):
+    reference, _ = load_models(in_process, "torch_mlp", "paddle_mlp")
+    state = {k: v.to(dtype) if v.dtype.is_floating_point else v for k, v in randomised(reference).state_dict().items()}
+    torch.save(state, tmp_path / "a.pth")
+    options = Options(factories=in_process("torch_mlp", "paddle_mlp"))
+    convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    loaded = paddle.load(str(tmp_path / "a.pdparams"))
+    assert str(loaded["0.weight"].dtype).removeprefix("paddle.") == str(dtype).removeprefix("torch.")
+    convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "a.safetensors", options)
+    convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "b.pth", options)
+    back = torch.load(tmp_path / "b.pth", weights_only=True)
+    for key, value in state.items():
+        assert back[key].dtype == value.dtype
+        assert torch.equal(
+            back[key].view(torch.int16) if value.ndim else back[key], value.view(torch.int16) if value.ndim else value
+        )
+
+
+def test_one_model_is_enough_where_both_have_the_same_names(in_process, tmp_path):
+    reference, port = load_models(in_process, "torch_token", "paddle_token")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    factories = in_process("torch_token", "paddle_token")
+    convert_checkpoint(tmp_path / "a.pth", tmp_path / "one.pdparams", Options(factories={"ref": factories["ref"]}))
+    convert_checkpoint(tmp_path / "a.pth", tmp_path / "both.pdparams", Options(factories=factories))
+    one, both = (paddle.load(str(tmp_path / f"{name}.pdparams")) for name in ("one", "both"))
+    assert set(one) == set(both) == set(port.state_dict())
+    assert all(np.array_equal(one[key].numpy(), both[key].numpy()) for key in both)
+
+
+def test_branches_of_equal_shape_registered_in_another_order_are_found_by_running(in_process, tmp_path):
+    reference, port = load_models(in_process, "TorchBranches", "PaddleBranches")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchBranches", "PaddleBranches"), inputs=("2,3,8,8",), verify=True)
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert {e.target: e.source for e in report.ledger.entries if e.target}["first.weight"] == ("left.weight",)
+    assert {e.matched_by for e in report.ledger.entries if e.target} == {"trial"}
+    assert report.ledger.facts["verified"]["relative_difference"] < 1e-10
+    port.set_state_dict(paddle.load(str(tmp_path / "a.pdparams")))
+    port.eval()
+    expected, given = outputs(reference, port, np.random.default_rng(0).standard_normal((2, 3, 8, 8)))
+    np.testing.assert_allclose(given, expected, atol=1e-10)
+
+
+def test_networks_that_differ_are_refused_with_the_place_named_and_nothing_is_written(in_process, tmp_path):
+    reference, _ = load_models(in_process, "TorchBranches", "PaddleBranchesDifferent")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchBranches", "PaddleBranchesDifferent"), inputs=("2,3,8,8",))
+    with pytest.raises(DivergedError, match=r"from 'norm' \(paddle: 'bn'\) on the reference runs norm BatchNorm2d"):
+        convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert DivergedError.exit_code == ExitCode.DIVERGED
+    assert [path.name for path in tmp_path.glob("*.pdparams*")] == []
+
+
+def test_without_an_input_to_run_on_the_candidates_are_listed(in_process, tmp_path):
+    reference, _ = load_models(in_process, "TorchBranches", "PaddleBranches")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchBranches", "PaddleBranches"), inputs=("2,3",))
+    with pytest.raises(InputError) as error:
+        convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert str(error.value).startswith(
+        "the names differ and shapes alone do not settle which layer is which; give rename rules, or an input to run "
+        "both models on (--input): left, right ↔ second, first. Running them was tried: the ref model failed"
+    )
+
+
+def test_a_square_matrix_of_the_models_own_is_settled_by_running_it(in_process, tmp_path):
+    reference, _ = load_models(in_process, "TorchRaw", "PaddleRaw")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchRaw", "PaddleRaw"), inputs=("3,4",))
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert report.ledger.facts["verified"]["settled_matrices"] == {"matrix": True}
+    matrix = paddle.load(str(tmp_path / "a.pdparams"))["matrix"].numpy()
+    np.testing.assert_array_equal(matrix, reference.matrix.detach().numpy().T)
+
+
+def test_nested_checkpoint_of_a_wrapped_model(in_process, tmp_path):
+    reference, _ = load_models(in_process, "torch_mlp", "paddle_mlp")
+    state = {f"module.{key}": value for key, value in randomised(reference).state_dict().items()}
+    torch.save({"epoch": 7, "arch": "mlp", "state_dict": state}, tmp_path / "a.pth.tar")
+    options = Options(factories=in_process("torch_mlp", "paddle_mlp"))
+    report = convert_checkpoint(tmp_path / "a.pth.tar", tmp_path / "a.pdparams", options)
+    assert report.ledger.facts["source"]["prefix"] == "module."
+    assert json.loads((tmp_path / "a.run.json").read_text()) == {"epoch": 7, "arch": "mlp"}
+    convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "b.pth", options)
+    back = torch.load(tmp_path / "b.pth", weights_only=True)
+    assert (back["epoch"], back["arch"], list(back["state_dict"])) == (7, "mlp", list(reference.state_dict()))
+
+
+def test_sharded_safetensors(in_process, tmp_path):
+    from safetensors.torch import save_file
+
+    reference, _ = load_models(in_process, "torch_mlp", "paddle_mlp")
+    state = {key: value.contiguous() for key, value in randomised(reference).state_dict().items()}
+    names = {key: f"model-{i % 2 + 1}.safetensors" for i, key in enumerate(state)}
+    for name in set(names.values()):
+        save_file({key: value for key, value in state.items() if names[key] == name}, tmp_path / name)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    torch.save(reference.state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("torch_mlp", "paddle_mlp"))
+    convert_checkpoint(tmp_path / "model.safetensors.index.json", tmp_path / "a.pdparams", options)
+    convert_checkpoint(tmp_path / "a.pth", tmp_path / "b.pdparams", options)
+    one, two = (paddle.load(str(tmp_path / name)) for name in ("a.pdparams", "b.pdparams"))
+    assert list(one) == list(two)
+    assert all(np.array_equal(one[key].numpy(), two[key].numpy()) for key in one)
+
+
+def test_the_ledger_accounts_for_every_key_of_either_side(in_process, tmp_path):
+    reference, port = load_models(in_process, "torch_mlp", "paddle_mlp")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("torch_mlp", "paddle_mlp"))
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert report.ledger.unaccounted(list(reference.state_dict()), list(port.state_dict())) == []
+    written = json.loads(report.ledger.dumps())
+    assert written["totals"] == {"copied": 4, "transposed": 2, "renamed": 2, "dropped": 1}
+    assert written["entries"][0] == {
+        "source": ["0.weight"],
+        "target": "0.weight",
+        "actions": ["transposed"],
+        "reason": "Linear to Linear: one keeps the matrix (out, in), the other (in, out)",
+        "source_shapes": [[4, 3]],
+        "target_shape": [3, 4],
+        "dtype": "float32",
+        "matched_by": "name",
+    }
+
+
+def test_values_that_the_source_cannot_know_come_from_a_given_checkpoint(in_process, tmp_path):
+    reference, _ = load_models(in_process, "torch_mlp", "paddle_mlp")
+    reference.state_dict()["1.num_batches_tracked"].fill_(41)
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    factories = in_process("torch_mlp", "paddle_mlp")
+    convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", Options(factories=factories))
+    convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "zero.pth", Options(factories=factories))
+    options = Options(factories=factories, defaults=tmp_path / "a.pth")
+    convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "kept.pth", options)
+    counters = [torch.load(tmp_path / f"{n}.pth", weights_only=True)["1.num_batches_tracked"] for n in ("zero", "kept")]
+    assert [int(counter) for counter in counters] == [0, 41]
