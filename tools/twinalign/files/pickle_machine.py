@@ -74,8 +74,15 @@ _COUNTED: dict[int, tuple[struct.Struct, str]] = {
 }
 _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
 _FIXED_TUPLES = {ord(")"): 0, 0x85: 1, 0x86: 2, 0x87: 3}
-# What no file of arrays uses; each is refused by its name in pickletools.
+# What no file of arrays uses, the text opcodes of protocol 0 among it; each is refused by its name in pickletools.
 _REFUSED = {
+    ord("F"): "FLOAT",
+    ord("I"): "INT",
+    ord("L"): "LONG",
+    ord("S"): "STRING",
+    ord("V"): "UNICODE",
+    ord("g"): "GET",
+    ord("p"): "PUT",
     ord("i"): "INST",
     ord("o"): "OBJ",
     0x82: "EXT1",
@@ -138,7 +145,7 @@ class PickleMachine:
         return piece
 
     def _line(self) -> str:
-        # Text opcodes end at a newline; a kilobyte is more than any name or number needs.
+        # The two parts of GLOBAL end at a newline; a kilobyte is more than any name needs.
         head = bytes(self._buffer[self.position : self.position + 1024])
         length = head.find(b"\n")
         if length < 0:
@@ -253,16 +260,6 @@ class PickleMachine:
             raise BrokenFileError("its pickle is malformed: elements for something that is not a set")
         self._stack[-1].update(items)
 
-    def _text_integer(self) -> None:
-        text = self._line()
-        self._push({"00": False, "01": True}.get(text) if text in ("00", "01") else int(text.rstrip("L")))
-
-    def _text_string(self) -> None:
-        text = self._line()
-        if len(text) < 2 or text[0] != text[-1] or text[0] not in "'\"" or "\\" in text:
-            raise BrokenFileError("its pickle has an unquoted or escaped text")
-        self._push(text[1:-1])
-
 
 def _decoded(machine: PickleMachine, layout: struct.Struct) -> int:
     return int(layout.unpack(machine._take(layout.size))[0])
@@ -295,14 +292,7 @@ _ACTIONS: dict[int, Callable[[PickleMachine], Any]] = {
     ord("Q"): PickleMachine._persistent,
     ord("q"): lambda m: m._memo.__setitem__(_decoded(m, struct.Struct("<B")), m._stack[-1]),
     ord("r"): lambda m: m._memo.__setitem__(_decoded(m, struct.Struct("<I")), m._stack[-1]),
-    ord("p"): lambda m: m._memo.__setitem__(int(m._line()), m._stack[-1]),
     0x94: lambda m: m._memo.__setitem__(len(m._memo), m._stack[-1]),
     ord("h"): lambda m: m._push(m._memo[_decoded(m, struct.Struct("<B"))]),
     ord("j"): lambda m: m._push(m._memo[_decoded(m, struct.Struct("<I"))]),
-    ord("g"): lambda m: m._push(m._memo[int(m._line())]),
-    ord("I"): PickleMachine._text_integer,
-    ord("L"): PickleMachine._text_integer,
-    ord("F"): lambda m: m._push(float(m._line())),
-    ord("V"): lambda m: m._push(m._line()),
-    ord("S"): PickleMachine._text_string,
 }

@@ -61,19 +61,28 @@ def settle(value: Any, depth: int = 0, seen: dict[int, Any] | None = None) -> An
     return settled
 
 
-def _as_paddle(value: Any) -> Any:
+def _as_paddle(value: Any, seen: dict[int, Any] | None = None) -> Any:
     """What paddle.save meant: bfloat16 is stored as uint16, a tensor inside a container as (name, array)."""
+    seen = {} if seen is None else seen
+    if id(value) in seen:  # shared lists stay shared: unfolding them here could take for ever
+        return seen[id(value)]
+    meant: Any = value
     if isinstance(value, np.ndarray):
         # paddle has no uint16 tensors; paddle.load makes the same of them.
-        return value.view(numpy_dtype("bfloat16")) if value.dtype == np.uint16 else value
-    if isinstance(value, dict):
-        value = {key: item for key, item in _join_slices(value).items() if key != _PADDLE_NAME_TABLE}
-        return {key: _as_paddle(item) for key, item in value.items()}
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], np.ndarray):
-        return _as_paddle(value[1])
-    if isinstance(value, list | tuple):
-        return [_as_paddle(item) for item in value]
-    return value
+        meant = value.view(numpy_dtype("bfloat16")) if value.dtype == np.uint16 else value
+    elif isinstance(value, dict):
+        joined = {key: item for key, item in _join_slices(value).items() if key != _PADDLE_NAME_TABLE}
+        meant = {key: _as_paddle(item, seen) for key, item in joined.items()}
+    elif isinstance(value, tuple) and len(value) == 2 and _is_named_tensor(*value):
+        meant = _as_paddle(value[1], seen)
+    elif isinstance(value, list | tuple):
+        meant = [_as_paddle(item, seen) for item in value]
+    seen[id(value)] = meant
+    return meant
+
+
+def _is_named_tensor(name: Any, array: Any) -> bool:
+    return isinstance(name, str) and isinstance(array, np.ndarray)
 
 
 def _join_slices(tree: dict[Any, Any]) -> dict[Any, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from twinalign.errors import InputError
 from twinalign.files.errors import BrokenFileError, RefusedError
 
-_MAXIMUM_NODES = 10_000_000
+_MAXIMUM_NODES = 1_000_000
 SINGLE_ARRAY_NAME = "array"
 """Name that a file of one bare array gives to it."""
 
@@ -39,11 +39,16 @@ def read_tree(path: str | os.PathLike[str]) -> Any:
     except InputError:
         raise
     except (BrokenFileError, RefusedError) as error:
-        raise InputError(f"{os.fspath(path)}: {error}") from error
+        raise InputError(f"{os.fspath(path)}: {_one_line(error)}") from error
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from error
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError, RecursionError) as error:
-        raise InputError(f"{os.fspath(path)}: it is malformed ({type(error).__name__}: {error})") from error
+        raise InputError(f"{os.fspath(path)}: it is malformed ({type(error).__name__}: {_one_line(error)})") from error
+
+
+def _one_line(error: Exception) -> str:
+    # Names out of the file stand in messages, and may hold anything.
+    return "".join(letter if letter.isprintable() else "?" for letter in str(error))[:500]
 
 
 def _map(path: str | os.PathLike[str]) -> memoryview:

@@ -33,6 +33,8 @@ class Allowance:
 KNOWN_ALLOWANCES = {
     allowance.id: allowance
     for allowance in (
+        Allowance("float32_epsilon", 1e-10, "a normalisation keeps its epsilon in float32; its variances are not small"),
+        Allowance("paddle_batch_norm_epsilon", 1e-7, "paddle's batch norm keeps its epsilon in float32"),
         Allowance("paddle_optimizer_scalars", 1e-7, "paddle's optimizers keep rate and coefficients in float32"),
         # 1 - beta2 of a float32 beta2 = 0.999 is off by up to 2^-24 / 0.001 of itself; torch computes it in double.
         Allowance(
@@ -42,13 +44,12 @@ KNOWN_ALLOWANCES = {
             pattern="*moment2*",
             low_bound=2.0**-24 / 1e-3,
         ),
-        Allowance("paddle_hard_activation", 1e-7, "paddle's hard activations keep slope and offset in float32"),
+        Allowance("paddle_hard_activation", 1e-6, "paddle's hard activations keep slope and offset in float32"),
         Allowance("paddle_label_smoothing", 1e-7, "paddle's label smoothing keeps its epsilon in float32"),
         Allowance("paddle_average_pool", 1e-7, "paddle's average pooling multiplies by a float32 reciprocal"),
-        Allowance("float32_epsilon", 1e-10, "a normalisation keeps its epsilon in float32"),
     )
 }
-"""Bounds are 2^-24 rounded up, less where the constant is a small part of a sum; docs/verdict.md has measurements."""
+"""A float32 constant is off by up to 2^-24 = 6e-8 of itself; docs/verdict.md has what that was measured to do."""
 
 ALWAYS = ("float32_epsilon",)
 """Allowed without being asked for: every paddle batch norm has it, and no fault is as small."""
