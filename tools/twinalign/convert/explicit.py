@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -82,18 +83,13 @@ def _fits(key: str, pattern: str) -> bool:
 def _entry(framework: str, key: str, array: np.ndarray, name: str) -> StateEntry:
     owner, _, leaf = key.rpartition(".")
     kind = CLASSES[name][0 if framework == "torch" else 1]
-    path = _whole_layer(owner, key, name)
-    return StateEntry(key, tuple(array.shape), array.dtype.name, path, leaf, (kind,))
-
-
-def _whole_layer(owner: str, key: str, name: str) -> str:
-    """Path of the layer that owns the key: layers that are made of layers own what is below them."""
-    below: Sequence[str] = ()
+    tied_to = None
     if name == "MultiHeadAttention":
-        below = ("q_proj", "k_proj", "v_proj", "out_proj")
-    elif name == "Recurrent":
-        below = ("cell", "cell_fw", "cell_bw")
-    steps = owner.split(".") if owner else []
-    while steps and (steps[-1] in below or (name == "Recurrent" and steps[-1].isdigit() and ".cell" in key)):
-        steps.pop()
-    return ".".join(steps)
+        owner = re.sub(r"(^|\.)(q|k|v|out)_proj$", "", owner)
+    cell = re.fullmatch(r"((?:.*\.)?)(\d+)\.cell(_fw|_bw)?", owner) if name == "Recurrent" else None
+    if cell is not None:
+        above, depth, direction = cell.groups()
+        owner = above.removesuffix(".")
+        if not leaf.endswith("_ho"):  # listed by layer as well
+            tied_to = f"{above}{leaf}_l{depth}{'_reverse' if direction == '_bw' else ''}"
+    return StateEntry(key, tuple(array.shape), array.dtype.name, owner, leaf, (kind,), tied_to=tied_to)

@@ -1,0 +1,115 @@
+"""Round trips of every classification architecture that torchvision and paddle.vision both have.
+
+For each: torchvision's random weights go through `convert_checkpoint` with verification in float64 (no name list is
+given; layers are matched by the tool), then torch → paddle → torch and paddle → torch → paddle are compared bit by bit.
+
+    python benchmarks/convert_zoo.py [NAME …] [--size 128] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+warnings.simplefilter("ignore")
+
+import numpy as np  # noqa: E402
+import paddle  # noqa: E402
+import torch  # noqa: E402
+import torchvision  # noqa: E402
+
+from twinalign.backends import paddle_backend, torch_backend  # noqa: E402
+from twinalign.convert import convert_state  # noqa: E402
+from twinalign.convert.converter import convert_checkpoint  # noqa: E402
+from twinalign.convert.options import Options  # noqa: E402
+from twinalign.errors import TwinalignError  # noqa: E402
+
+
+def shared_architectures() -> dict[str, tuple[str, str]]:
+    """Name → torchvision's call and paddle.vision's; vgg*_bn is an argument of vgg* in paddle."""
+    names = [name for name in torchvision.models.list_models(torchvision.models) if hasattr(paddle.vision.models, name)]
+    found = {name: (name, name) for name in names}
+    for name in names:
+        if name.startswith("vgg"):
+            found[f"{name}_bn"] = (f"{name}_bn", f"{name}(batch_norm=True)")
+        if name == "inception_v3":  # the auxiliary classifier is torchvision's alone
+            found[name] = (f"{name}(aux_logits=False, init_weights=False)", name)
+    return dict(sorted(found.items()))
+
+
+def call(module: object, specification: str) -> object:
+    name, _, arguments = specification.partition("(")
+    return getattr(module, name)(**(eval(f"dict({arguments}") if arguments else {}))
+
+
+def bits_equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
+    return list(first) == list(second) and all(first[key].tobytes() == second[key].tobytes() for key in first)
+
+
+def measure(names: tuple[str, str], size: int, folder: Path) -> dict[str, object]:
+    """Convert one architecture; what went wrong is part of the result."""
+    started = time.perf_counter()
+    torch.manual_seed(0)
+    paddle.seed(0)
+    models = call(torchvision.models, names[0]), call(paddle.vision.models, names[1])
+    generator = torch.Generator().manual_seed(1)
+    for key, value in models[0].state_dict().items():
+        if key.endswith(("running_mean", "running_var")):  # statistics as after training, not 0 and 1
+            value.copy_(torch.rand(value.shape, generator=generator) * 0.2 + (1.0 if "var" in key else -0.1))
+    torch.save(models[0].state_dict(), folder / "a.pth")
+    factories = {"ref": f"torchvision.models:{names[0]}", "paddle": f"paddle.vision.models:{names[1]}"}
+    options = Options(factories=factories, inputs=(f"2,3,{size},{size}",), verify=True)
+    try:
+        report = convert_checkpoint(folder / "a.pth", folder / "a.pdparams", options)
+    except TwinalignError as error:
+        kind = type(error).__name__
+        return {"verdict": "diverged" if kind == "DivergedError" else "refused", "reason": str(error)}
+    matched = {entry.matched_by for entry in report.ledger.entries if entry.target}
+    # The tool's own assignment as rename rules, so that the round trips need no further runs.
+    rename = {entry.source[0]: entry.target for entry in report.ledger.entries if entry.target and entry.source}
+    layouts = torch_backend.describe_state(models[0]), paddle_backend.describe_state(models[1])
+    states = torch_backend.state_arrays(models[0]), paddle_backend.state_arrays(models[1])
+    there = convert_state(states[0], *layouts, rename=rename).arrays
+    back = convert_state(there, *reversed(layouts), source="paddle", rename=rename).arrays
+    here = convert_state(states[1], *reversed(layouts), source="paddle", rename=rename).arrays
+    again = convert_state(here, *layouts, rename=rename).arrays
+    return {
+        "verdict": "aligned",
+        "matched_by": "/".join(sorted(matched)),
+        "float64": report.ledger.facts["verified"]["relative_difference"],
+        "torch_round_trip": bits_equal(states[0], back),
+        "paddle_round_trip": bits_equal(states[1], again),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    every = shared_architectures()
+    results = {}
+    for name in arguments.names or every:
+        with tempfile.TemporaryDirectory() as folder:
+            results[name] = measure(every[name], arguments.size, Path(folder))
+        print(f"{name:22}", *(f"{key}={value}" for key, value in results[name].items()), flush=True)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    aligned = [r for r in results.values() if r["verdict"] == "aligned"]
+    close = sum(r["float64"] <= 1e-8 for r in aligned)
+    exact = sum(bool(r["torch_round_trip"] and r["paddle_round_trip"]) for r in aligned)
+    print(
+        f"{len(results)} architectures: {len(aligned)} aligned ({close} within 1e-8 in float64, {exact} round trips bit "
+        f"for bit), {sum(r['verdict'] == 'diverged' for r in results.values())} diverged, "
+        f"{sum(r['verdict'] == 'refused' for r in results.values())} refused"
+    )
+
+
+if __name__ == "__main__":
+    main()
