@@ -1,0 +1,134 @@
+"""Both twins behind one face: numpy in and out, state in the reference's names and layouts."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import zlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+import torch
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+
+
+class Twin:
+    """One of the two packages."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self.is_torch = package == "moco_ref"
+
+    def __repr__(self) -> str:
+        return self.package
+
+    def module(self, name: str) -> ModuleType:
+        return importlib.import_module(f"{self.package}.{name}")
+
+    def seed(self, seed: int) -> None:
+        torch.manual_seed(seed) if self.is_torch else paddle.seed(seed)
+
+    def tensor(self, array: Any) -> Any:
+        array = np.array(array)
+        return torch.from_numpy(array) if self.is_torch else paddle.to_tensor(array)
+
+    def parameter(self, array: np.ndarray) -> Any:
+        if self.is_torch:
+            return torch.nn.Parameter(torch.from_numpy(array.copy()))
+        parameter = paddle.create_parameter(list(array.shape), dtype=str(array.dtype))
+        parameter.set_value(array)
+        return parameter
+
+    def array(self, tensor: Any) -> np.ndarray:
+        return tensor.detach().numpy()
+
+    def to(self, model: Any, dtype: str) -> Any:
+        model.to(getattr(torch, dtype)) if self.is_torch else model.to(dtype=dtype)
+        return model
+
+    def clear_gradients(self, optimizer: Any) -> None:
+        optimizer.zero_grad() if self.is_torch else optimizer.clear_grad(set_to_zero=False)
+
+    def is_trainable(self, parameter: Any) -> bool:
+        return parameter.requires_grad if self.is_torch else not parameter.stop_gradient
+
+    def reference_name(self, key: str) -> str:
+        prefix, _, name = key.rpartition(".")
+        name = name if self.is_torch else {"_mean": "running_mean", "_variance": "running_var"}.get(name, name)
+        return f"{prefix}.{name}" if prefix else name
+
+    def transposed(self, model: Any) -> set[str]:
+        """The keys whose arrays this twin stores transposed."""
+        if self.is_torch:
+            return set()
+        return {f"{n}.weight" for n, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear)}
+
+    def state(self, model: Any) -> dict[str, np.ndarray]:
+        transposed = self.transposed(model)
+        return {
+            self.reference_name(key): value.numpy().T if key in transposed else value.numpy()
+            for key, value in model.state_dict().items()
+        }
+
+    def load(self, model: Any, arrays: dict[str, np.ndarray]) -> None:
+        """Set the state entries that are in `arrays`, by reference name and in reference layout."""
+        transposed = self.transposed(model)
+        for key, value in model.state_dict().items():
+            array = arrays.get(self.reference_name(key))
+            if array is not None:
+                array = np.ascontiguousarray(array.T if key in transposed else array)
+                value.copy_(torch.from_numpy(array)) if self.is_torch else value.set_value(array)
+
+    def gradients(self, model: Any) -> dict[str, np.ndarray]:
+        transposed = self.transposed(model)
+        return {
+            key: parameter.grad.numpy().T if key in transposed else parameter.grad.numpy()
+            for key, parameter in model.named_parameters()
+            if self.is_trainable(parameter) and parameter.grad is not None
+        }
+
+
+@pytest.fixture(params=["moco_ref", "moco_paddle"])
+def twin(request) -> Twin:
+    return Twin(request.param)
+
+
+@pytest.fixture
+def twins() -> tuple[Twin, Twin]:
+    return Twin("moco_ref"), Twin("moco_paddle")
+
+
+def golden(name: str) -> Any:
+    return json.loads((GOLDEN / name).read_text(encoding="utf-8"))
+
+
+def golden_fill(key: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The weights that the golden figures were made with (tests/golden/README.md)."""
+    array = 0.02 * np.random.RandomState(zlib.crc32(key.encode()) & 0x7FFFFFFF).randn(*shape)
+    if key.endswith(".running_var"):
+        array = np.abs(array) + 0.5
+    elif len(shape) == 1 and key.endswith(".weight"):
+        array = 1 + array
+    return array.astype("float32")
+
+
+def golden_probe(key: str, array: np.ndarray) -> tuple[float, float]:
+    """L2 norm, and dot product with noise that the key names, in float64."""
+    array = np.asarray(array, dtype="float64")
+    noise = np.random.RandomState(zlib.crc32(f"probe:{key}".encode()) & 0x7FFFFFFF).randn(*array.shape)
+    return float(np.linalg.norm(array)), float((array * noise).sum())
+
+
+@pytest.fixture
+def golden_figures() -> Any:
+    return golden
+
+
+@pytest.fixture
+def fill() -> Any:
+    return golden_fill

@@ -1,0 +1,172 @@
+"""Both twins against the official release: loss, embeddings, gradients and states of up to five steps.
+
+The figures, the weights and inputs that they belong to, and the tolerances are described in tests/golden/README.md.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+# In importlib mode a conftest is no module that one can import by name.
+_spec = importlib.util.spec_from_file_location("moco_conftest", Path(__file__).with_name("conftest.py"))
+support = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(support)
+
+# The gradient of these is zero in exact arithmetic, or a third of it is; AdamW makes full-size steps of float32 noise.
+NOISE_DRIVEN = ("base_encoder.norm.bias", "attn.qkv.bias")
+
+RUNS = [
+    # package, run, steps
+    ("moco_ref", "vit_small_float32", 1),
+    ("moco_ref", "vit_small_float64", 5),
+    ("moco_ref", "vit_small_stopgrad_float64", 1),
+    ("moco_ref", "resnet50_float32", 1),
+    ("moco_ref", "resnet50_float64", 2),
+    ("moco_paddle", "vit_small_float32", 1),
+    ("moco_paddle", "vit_small_float64", 5),
+    ("moco_paddle", "vit_small_stopgrad_float64", 1),
+    ("moco_paddle", "resnet50_float32", 1),
+    ("moco_paddle", "resnet50_float64", 1),
+]
+FORWARD_RUNS = [
+    (package, f"{run}_{dtype}")
+    for package in ("moco_ref", "moco_paddle")
+    for run in ("vit_small_full", "vit_small_sincos")
+    for dtype in ("float32", "float64")
+]
+
+
+class GoldenRun:
+    """A golden run and what a twin makes of it."""
+
+    def __init__(self, package: str, run: str) -> None:
+        self.twin = support.Twin(package)
+        self.figures = support.golden(f"runs/{run}.json")
+        with np.load(support.GOLDEN / f"runs/{run}.npz") as file:
+            self.embeddings = {name.rsplit("/", 1)[-1]: file[name] for name in file.files}
+        self.is_exact = self.figures["dtype"] == "float64"
+        self.model = self.build()
+        self.views = [
+            self.twin.tensor(
+                np.random.RandomState(seed).randn(8, 3, 224, 224).astype("float32").astype(self.figures["dtype"])
+            )
+            for seed in (1, 2)
+        ]
+
+    def build(self) -> Any:
+        figures = self.figures
+        build_moco = self.twin.module("builder").build_moco
+        model = build_moco(
+            figures["arch"], figures["dim"], figures["mlp_dim"], stop_grad_conv1=figures["stop_grad_conv1"]
+        )
+        arrays = {
+            key: support.golden_fill(key, value.shape)
+            for key, value in self.twin.state(model).items()
+            if not key.endswith("num_batches_tracked")
+        }
+        if figures["pos_embed_filled"] is False:
+            with np.load(support.GOLDEN / "pos_embed.npz") as file:
+                position_embedding = file["pos_embed_vit_small_full"][None]
+            for key in [key for key in arrays if key.endswith("pos_embed")]:
+                arrays[key] = position_embedding
+        self.twin.load(model, arrays)
+        model.train()
+        return self.twin.to(model, figures["dtype"])
+
+    def forward(self) -> tuple[Any, Any]:
+        """Check embeddings and halves; return the loss."""
+        q1, q2, k1, k2 = self.model.embed(*self.views, 0.99)
+        halves = self.model.contrastive_loss(q1, k2), self.model.contrastive_loss(q2, k1)
+        tolerance = 1e-9 if self.is_exact else 1e-4
+        for name, embedding in zip(("q1", "q2", "k1", "k2"), (q1, q2, k1, k2), strict=True):
+            np.testing.assert_allclose(
+                self.twin.array(embedding)[:8, :8], self.embeddings[name], rtol=tolerance, atol=tolerance, err_msg=name
+            )
+        for name, half in zip(("loss_q1k2", "loss_q2k1"), halves, strict=True):
+            assert self.twin.array(half) == pytest.approx(self.figures[name], rel=1e-9 if self.is_exact else 1e-5)
+        return halves[0] + halves[1]
+
+    def optimizer(self) -> Any:
+        build_optimizer = self.twin.module("optimizer").build_optimizer
+        if self.figures["arch"].startswith("vit"):
+            return build_optimizer("adamw", self.model.parameters(), 1e-3, 0.1)
+        return build_optimizer("lars", self.model.parameters(), 0.05, 1e-6)
+
+
+def compare_probes(
+    actual: dict[str, np.ndarray], expected: dict[str, list[float]], norm_tolerance: float, probe_tolerance: float
+) -> None:
+    """Compare norm and probe of every entry, relative to its norm; all that differ are named."""
+    expected = {key: value for key, value in expected.items() if isinstance(value, list)}
+    assert {key for key in actual if not key.endswith("num_batches_tracked")} == expected.keys()
+    wrong = {}
+    for key, (norm, dot) in expected.items():
+        own_norm, own_dot = support.golden_probe(key, actual[key])
+        if norm < 1e-6:  # zero in exact arithmetic
+            if own_norm > 1e-5:
+                wrong[key] = own_norm, norm
+        elif abs(own_norm - norm) > norm_tolerance * norm or abs(own_dot - dot) > probe_tolerance * max(norm, abs(dot)):
+            wrong[key] = (own_norm, norm), (own_dot, dot)
+    assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("package", "run", "steps"), RUNS)
+def test_steps_equal_official_release(package: str, run: str, steps: int) -> None:
+    golden = GoldenRun(package, run)
+    twin, figures = golden.twin, golden.figures
+    optimizer = golden.optimizer()
+    # paddle's optimizers keep their scalars in float32.
+    late = 1e-7 if package == "moco_paddle" else 1e-9
+    for step in range(steps):
+        loss = golden.forward() if step == 0 else golden.model(*golden.views, 0.99)
+        tolerance = (1e-9 if step == 0 else late) if golden.is_exact else 1e-5
+        assert twin.array(loss) == pytest.approx(figures["losses"][step], rel=tolerance), f"step {step + 1}"
+        loss.backward()
+        if step == 0:
+            tolerances = (1e-9, 1e-9) if golden.is_exact else (1e-4, 1e-3)
+            compare_probes(twin.gradients(golden.model), figures["grads"], *tolerances)
+        optimizer.step()
+        twin.clear_gradients(optimizer)
+        if step == 0:
+            check_state(golden, figures["state_after_step1"], late)
+        if step == 4:
+            check_state(golden, figures["state_after_step5"], late * 100)
+
+
+def check_state(golden: GoldenRun, expected: dict[str, list[float]], tolerance: float) -> None:
+    state = golden.twin.state(golden.model)
+    tolerances = (tolerance, tolerance)
+    if not golden.is_exact:
+        tolerances = (1e-4, 1e-2)
+        state, expected = (
+            {key: value for key, value in entries.items() if not key.endswith(NOISE_DRIVEN)}
+            for entries in (state, expected)
+        )
+    compare_probes(state, expected, *tolerances)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("package", "run"), FORWARD_RUNS)
+def test_forward_equals_official_release(package: str, run: str) -> None:
+    golden = GoldenRun(package, run)
+    loss = golden.forward()
+    tolerance = 1e-9 if golden.is_exact else 1e-5
+    assert golden.twin.array(loss) == pytest.approx(golden.figures["losses"][0], rel=tolerance)
+
+
+def test_probe_comparison_notices_a_small_fault() -> None:
+    array = np.random.RandomState(0).randn(30, 40)
+    expected = {"weight": list(support.golden_probe("weight", array))}
+    compare_probes({"weight": array.copy()}, expected, 1e-9, 1e-9)
+    faulty = array.copy()
+    faulty[3, 4], faulty[4, 3] = array[4, 3], array[3, 4]
+    with pytest.raises(AssertionError):
+        compare_probes({"weight": faulty}, expected, 1e-9, 1e-9)
+    with pytest.raises(AssertionError):
+        compare_probes({}, expected, 1e-9, 1e-9)

@@ -1,0 +1,96 @@
+"""Optimizers of both twins against their update rules, written down once more in numpy float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+RATES = (0.0, 0.3, 0.1)
+
+
+def gradients_of(shape: tuple[int, ...]) -> list[np.ndarray]:
+    return [np.random.RandomState(step).randn(*shape) for step in range(len(RATES))]
+
+
+def run(twin, name: str, weight: np.ndarray, gradients: list[np.ndarray], weight_decay: float) -> np.ndarray:
+    """The weight after a step a gradient, at the rates of `RATES`."""
+    parameter = twin.parameter(weight)
+    optimizer = twin.module("optimizer").build_optimizer(name, [parameter], 1.0, weight_decay)
+    for rate, gradient in zip(RATES, gradients, strict=True):
+        (parameter * twin.tensor(gradient)).sum().backward()
+        if twin.is_torch:
+            optimizer.param_groups[0]["lr"] = rate
+        else:
+            optimizer.set_lr(rate)
+        optimizer.step()
+        twin.clear_gradients(optimizer)
+    return twin.array(parameter)
+
+
+def lars(weight: np.ndarray, gradients: list[np.ndarray], weight_decay: float) -> np.ndarray:
+    velocity = np.zeros_like(weight)
+    for rate, gradient in zip(RATES, gradients, strict=True):
+        if weight.ndim > 1:
+            gradient = gradient + weight_decay * weight
+            norms = np.linalg.norm(weight), np.linalg.norm(gradient)
+            gradient = gradient * (0.001 * norms[0] / norms[1] if min(norms) > 0 else 1.0)
+        velocity = 0.9 * velocity + gradient
+        weight = weight - rate * velocity
+    return weight
+
+
+def adamw(weight: np.ndarray, gradients: list[np.ndarray], weight_decay: float) -> np.ndarray:
+    first, second = np.zeros_like(weight), np.zeros_like(weight)
+    for step, (rate, gradient) in enumerate(zip(RATES, gradients, strict=True), start=1):
+        weight = weight * (1 - rate * weight_decay)
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        corrected = np.sqrt(second / (1 - 0.999**step)) + 1e-8
+        weight = weight - rate * first / (1 - 0.9**step) / corrected
+    return weight
+
+
+def sgd(weight: np.ndarray, gradients: list[np.ndarray], weight_decay: float) -> np.ndarray:
+    velocity = np.zeros_like(weight)
+    for rate, gradient in zip(RATES, gradients, strict=True):
+        velocity = 0.9 * velocity + gradient + weight_decay * weight
+        weight = weight - rate * velocity
+    return weight
+
+
+@pytest.mark.parametrize("rule", [lars, adamw, sgd])
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 3, 3), (5,)], ids=str)
+def test_steps_equal_the_rule(twin, rule, shape: tuple[int, ...]) -> None:
+    weight, gradients = np.random.RandomState(9).randn(*shape), gradients_of(shape)
+    actual = run(twin, rule.__name__, weight, gradients, 0.1)
+    assert actual.dtype == np.float64
+    # Float32 scalars in paddle's kernels, see optimizer.py; its LARS is the twin's own and has none.
+    tolerance = 1e-12 if twin.is_torch or rule is lars else 2e-7
+    np.testing.assert_allclose(actual, rule(weight, gradients, 0.1), rtol=tolerance, atol=tolerance)
+
+
+def test_lars_leaves_the_gradient_of_zero_weights_as_it_is(twin) -> None:
+    weight, gradients = np.zeros((3, 2)), gradients_of((3, 2))
+    np.testing.assert_allclose(run(twin, "lars", weight, gradients, 0.1), lars(weight, gradients, 0.1), rtol=1e-12)
+
+
+def test_weight_decay_as_l2_would_be_noticed() -> None:
+    weight, gradients = np.random.RandomState(9).randn(4, 3), gradients_of((4, 3))
+    as_l2 = adamw(weight, [gradient + 0.1 * weight for gradient in gradients], 0.0)
+    assert np.abs(as_l2 - adamw(weight, gradients, 0.1)).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["lars", "adamw", "sgd"])
+def test_parameters_without_gradient_stay(twin, name: str) -> None:
+    used, unused = twin.parameter(np.ones((2, 2))), twin.parameter(np.ones((2, 2)))
+    optimizer = twin.module("optimizer").build_optimizer(name, [used, unused], 0.1, 0.1)
+    for _ in range(2):
+        (used * used).sum().backward()
+        optimizer.step()
+        twin.clear_gradients(optimizer)
+    assert (twin.array(unused) == 1).all()
+    assert (twin.array(used) != 1).all()
+
+
+def test_unknown_name(twin) -> None:
+    with pytest.raises(ValueError, match=r"^no optimizer is called 'adam'; there are lars, adamw, sgd$"):
+        twin.module("optimizer").build_optimizer("adam", [twin.parameter(np.ones(2))], 0.1, 0.0)
