@@ -185,3 +185,11 @@ def run_reproduced(
             transposed = isinstance(layer, torch.nn.Linear) and key == "weight"
             found[f"gradient.{name}.{key}"] = np.ascontiguousarray(array.T if transposed else array)
     return found
+
+
+def allowances(name: str) -> tuple[str, ...]:
+    """What paddle is known to keep in float32 in this network (docs/verdict.md, "Float32 constants")."""
+    found = ["paddle_batch_norm_epsilon"]
+    if "v3" in name:
+        found.append("paddle_hard_activation")
+    return tuple(found)

@@ -33,7 +33,7 @@ class Allowance:
 KNOWN_ALLOWANCES = {
     allowance.id: allowance
     for allowance in (
-        Allowance("float32_epsilon", 1e-10, "a normalisation keeps its epsilon in float32; its variances are not small"),
+        Allowance("float32_epsilon", 1e-10, "a normalisation keeps its epsilon in float32"),
         Allowance("paddle_batch_norm_epsilon", 1e-7, "paddle's batch norm keeps its epsilon in float32"),
         Allowance("paddle_optimizer_scalars", 1e-7, "paddle's optimizers keep rate and coefficients in float32"),
         # 1 - beta2 of a float32 beta2 = 0.999 is off by up to 2^-24 / 0.001 of itself; torch computes it in double.

@@ -10,6 +10,7 @@ import numpy as np
 
 from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance
+from twinalign.verdict.kinks import Pending, excuse_kinks
 from twinalign.verdict.noise import Distance, Noise, TensorNoise, gather
 from twinalign.verdict.results import TensorVerdict
 from twinalign.verdict.statistics import Statistics, measure
@@ -28,9 +29,6 @@ PRIOR_WEIGHT = 16.0
 _CONSTANT = 1e-7
 """A difference as small as this may be a float32 constant's, which an allowance can name."""
 
-_FEWEST = 8
-"""Elements that a tensor needs before one can say that few of them are wrong."""
-
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -38,21 +36,6 @@ def epsilon_of(dtype: np.dtype) -> float:
     """Distance from 1 to the next number of a floating type (its components' for a complex one)."""
     name = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
     return _EPSILON.get(name, 2.0**-3 if name.startswith("float8") else 2.0**-52)
-
-
-@dataclasses.dataclass
-class _Pending:
-    """A tensor whose floor is measured; decided once the recording's typical rounding is known."""
-
-    tensor: TensorVerdict
-    noise: TensorNoise
-    arrays: tuple[np.ndarray, ...]
-    has_arbiter: bool
-    basis: str
-    low: float
-    high: float
-    over_floor: bool = False
-    """Whether the one thing against it is its distance from the float64 truth."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +65,7 @@ class Judge:
     ) -> None:
         self._reference64, self._reproduced64, self._repeat = reference64, reproduced64, repeat
         self._allowances = allowances
-        self._pending: list[_Pending] = []
+        self._pending: list[Pending] = []
 
     def judge(
         self,
@@ -139,7 +122,7 @@ class Judge:
             noise.ordinary.reference = Distance(distance.sum_squares, distance.max_abs, distance.finite)
             arrays: tuple[np.ndarray, ...] = (reference, reproduced, reference)
             low = epsilon_of(reference.dtype)
-            self._pending.append(_Pending(tensor, noise, arrays, False, "repeat", low, low))
+            self._pending.append(Pending(tensor, noise, arrays, False, "repeat", low, low))
             return True
         other = self._reproduced64.get(tensor.name)
         if other is not None and other.shape != high.shape:
@@ -153,7 +136,7 @@ class Judge:
         noise = gather(reference, reproduced, high, other)
         arrays = (reference, reproduced, high) if other is None else (reference, reproduced, high, other)
         basis = "noise floor" if other is None else "float64"
-        self._pending.append(_Pending(tensor, noise, arrays, other is not None, basis, low, epsilon_of(high.dtype)))
+        self._pending.append(Pending(tensor, noise, arrays, other is not None, basis, low, epsilon_of(high.dtype)))
         return True
 
     def _usable(self, high: np.ndarray | None, reference: np.ndarray) -> np.ndarray | None:
@@ -183,37 +166,7 @@ class Judge:
                 reference32, reproduced32, reference64 = item.arrays[:3]
                 item.noise = gather(reference32, reproduced32, reference64, high, inherited)
             self._decide(item, prior)
-        self._excuse_kinks()
-
-    def _excuse_kinks(self) -> None:
-        """Take back divergences in float32 that a kink explains (docs/verdict.md, "Kinks").
-
-        An activation that rounding pushes over the kink of a ReLU or of a maximum changes gradients, by far more than
-        rounding, in one float32 run and not in the other. It cannot change what was computed before the first
-        gradient; where it happens it touches few elements; and float64 agrees everywhere.
-        """
-        names = [item.tensor.name for item in self._pending]
-        first = next((at for at, name in enumerate(names) if "grad" in name.lower()), len(names))
-        over = [item for item in self._pending if item.over_floor]
-        excusable = [item for item in self._pending[first:] if item.over_floor]
-        if not over or len(over) != len(excusable) or len(over) == len(self._pending) - first:
-            return
-        if any((item.tensor.fp64_ratio or 0.0) > 1.0 and not item.tensor.allowed for item in self._pending):
-            return
-        if not any(_concentrated(item) for item in over):
-            return
-        for item in over:
-            tensor = item.tensor
-            distance = f"the error is {tensor.noise_ratio:.2g} times the reference's own rounding"
-            if item.has_arbiter:
-                tensor.verdict = results.ALIGNED
-                tensor.reason = (
-                    f"the float64 runs agree here and everywhere ({tensor.fp64_rel or 0.0:.2g} relative); {distance}, "
-                    "as where float32 falls on the other side of a kink (ReLU, maximum), which few elements start"
-                )
-            else:
-                tensor.verdict = results.INCONCLUSIVE
-                tensor.reason = f"{distance}: a kink or a bug; record the reproduction in float64 as well"
+        excuse_kinks(self._pending)
 
     def _typical_rounding(self) -> float:
         """Median over tensors of the reference's relative rounding; 0 where nothing was measured."""
@@ -224,7 +177,7 @@ class Judge:
         ]
         return float(np.median(shares)) if shares else 0.0
 
-    def _decide(self, item: _Pending, prior: float) -> None:
+    def _decide(self, item: Pending, prior: float) -> None:
         tensor, noise = item.tensor, item.noise
         ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR)
         zero = _judge_group(item, noise.zero, 0.0, ZERO_FACTOR, ZERO_FACTOR)
@@ -259,7 +212,7 @@ class Judge:
                 return True
         return False
 
-    def _allow_low(self, item: _Pending) -> bool:
+    def _allow_low(self, item: Pending) -> bool:
         """Whether a constant in the judged precision explains the distance; only where the float64 runs agree."""
         truth, reproduced = item.noise.ordinary.truth, item.noise.ordinary.reproduced
         for allowance in self._allowances if item.has_arbiter else ():
@@ -313,7 +266,7 @@ def _by_tolerance(tensor: TensorVerdict, whose: str) -> None:
 
 
 def _judge_group(
-    item: _Pending, noise: Noise, prior: float, rms_factor: float, worst_factor: float, *, blown: bool = False
+    item: Pending, noise: Noise, prior: float, rms_factor: float, worst_factor: float, *, blown: bool = False
 ) -> _Ratios:
     """Ratios of one group of elements; see docs/verdict.md, "The noise floor"."""
     count = noise.count
@@ -341,7 +294,7 @@ def _over(value: float, allowed: float) -> float:
     return value / allowed if allowed else math.inf
 
 
-def _inherited(item: _Pending, masks: Mapping[str, np.ndarray | None]) -> np.ndarray | None:
+def _inherited(item: Pending, masks: Mapping[str, np.ndarray | None]) -> np.ndarray | None:
     """Mask of the gradient that drives this tensor, where an optimizer may have blown up its zeros.
 
     Names correspond when they are equal after at most two leading parts (`step0.gradient.x`, `step3.parameter.x`).
@@ -368,7 +321,7 @@ def _float64_reason(tensor: TensorVerdict) -> str:
     return reason
 
 
-def _over_the_floor(item: _Pending) -> None:
+def _over_the_floor(item: Pending) -> None:
     tensor = item.tensor
     few = (tensor.size or 0) < PRIOR_WEIGHT and not item.has_arbiter
     tensor.verdict = results.INCONCLUSIVE if few else results.DIVERGED
@@ -380,17 +333,7 @@ def _over_the_floor(item: _Pending) -> None:
         tensor.reason += f"; {tensor.size} elements are too few to tell: record the reproduction in float64 as well"
 
 
-def _concentrated(item: _Pending) -> bool:
-    """Whether at most a quarter of the elements are over the floor: the others are as good as the reference's."""
-    noise = item.noise.ordinary
-    if noise.count < _FEWEST or noise.reproduced.greatest == 0:
-        return False
-    reproduced, truth = (np.asarray(array, np.float64) for array in item.arrays[1:3])
-    limit = WORST_FACTOR * max(noise.reference.greatest, item.low / 2 * noise.truth.rms)
-    return bool(np.count_nonzero(np.abs(reproduced - truth) > limit) <= noise.count // 4)
-
-
-def _passing_reason(item: _Pending) -> str:
+def _passing_reason(item: Pending) -> str:
     tensor = item.tensor
     parts = []
     if tensor.allowed:
