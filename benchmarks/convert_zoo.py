@@ -90,7 +90,7 @@ def measure(names: tuple[str, str], size: int, folder: Path) -> dict[str, object
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     every = shared_architectures()
@@ -105,8 +105,8 @@ def main() -> None:
     close = sum(r["float64"] <= 1e-8 for r in aligned)
     exact = sum(bool(r["torch_round_trip"] and r["paddle_round_trip"]) for r in aligned)
     print(
-        f"{len(results)} architectures: {len(aligned)} aligned ({close} within 1e-8 in float64, {exact} round trips bit "
-        f"for bit), {sum(r['verdict'] == 'diverged' for r in results.values())} diverged, "
+        f"{len(results)} architectures: {len(aligned)} aligned ({close} within 1e-8 in float64, {exact} round trips "
+        f"bit for bit), {sum(r['verdict'] == 'diverged' for r in results.values())} diverged, "
         f"{sum(r['verdict'] == 'refused' for r in results.values())} refused"
     )
 

@@ -229,7 +229,7 @@ def test_a_checkpoint_of_another_model_is_refused_before_anything_is_planned():
         convert_state(arrays, torch_backend.describe_state(reference), paddle_backend.describe_state(port))
     assert str(error.value) == (
         "the checkpoint is not one of the reference model: missing '0.bias'; unexpected '0.extra'; "
-        "'0.weight' has shape [3, 4], the model has [3, 2]"
+        "'0.weight' has shape [3, 4], the model has [3, 2]. Give the model that wrote it"
     )
 
 
@@ -332,3 +332,16 @@ def test_floating_point_keeps_its_dtype_unless_asked():
     cast = convert_state(arrays, *layouts, cast=True)
     assert cast.arrays["weight"].dtype == np.float32
     assert cast.ledger.totals() == {"transposed": 1, "cast": 2}
+
+
+def test_rename_rules_for_whole_keys_of_either_framework():
+    reference, port = n.Sequential(n.BatchNorm1d(3)), p.Sequential(p.BatchNorm1D(3))
+    rules = {"0.running_mean": "0._mean", "0.running_var": "0._variance", "0.weight": "0.weight"}
+    convert_there_and_back(randomised(reference), port, rename=rules)
+
+
+def test_the_arrays_are_the_callers_own():
+    reference, port = n.Sequential(n.Linear(2, 2), n.LayerNorm(2)), p.Sequential(p.Linear(2, 2), p.LayerNorm(2))
+    arrays = torch_backend.state_arrays(reference)
+    there = convert_state(arrays, torch_backend.describe_state(reference), paddle_backend.describe_state(port))
+    assert not any(np.may_share_memory(there.arrays[key], arrays[key]) for key in arrays)

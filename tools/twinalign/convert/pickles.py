@@ -109,12 +109,17 @@ class PickleWriter:
 class NumpyPickleWriter(PickleWriter):
     """What `paddle.save` writes: arrays as numpy pickles them, bfloat16 as the uint16 that paddle keeps it in."""
 
+    def __init__(self, write: Callable[[Any], object], load: Callable[[np.ndarray | Deferred], np.ndarray]) -> None:
+        """`load` makes a deferred array."""
+        super().__init__(write, 4)
+        self.load = load
+
     def array(self, array: np.ndarray | Deferred) -> None:
         """Write `numpy.core.multiarray._reconstruct(ndarray, (0,), b'b')` and its state.
 
         The module has been `numpy._core` since numpy 2; the old name is known to both generations.
         """
-        loaded = array if isinstance(array, np.ndarray) else array.load()
+        loaded = self.load(array)
         dtype = np.dtype("<u2") if loaded.dtype.name == "bfloat16" else loaded.dtype
         self.symbol("numpy.core.multiarray", "_reconstruct")
         self.symbol("numpy", "ndarray")

@@ -98,9 +98,14 @@ def _common_name(
     exact = renaming.rules.get(part.entry.key)
     if exact is not None and len(part.slots) == 1:
         renaming.used.add(part.entry.key)
-        return exact
+        return _by_key(exact)
     path = reference_path(layer)
     return renaming.apply(f"{path}.{slot.name}" if path else slot.name)
+
+
+def _by_key(paddle_key: str) -> str:
+    """The name of a tensor that a rename rule pairs by its very key, whatever its slot is called."""
+    return f"key {paddle_key}"
 
 
 def make_plan(
@@ -136,6 +141,8 @@ class _Planner:
         for part in source.stored:
             for index, name in enumerate(self._exact(source, part)):
                 self.offered.setdefault(name, (part, index))
+            if source.framework == "paddle" and len(part.slots) == 1:
+                self.offered.setdefault(_by_key(part.entry.key), (part, 0))
 
     def _exact(self, side: Side, part: Stored) -> tuple[str, ...]:
         return side.slot_names[part.entry.key]
@@ -163,6 +170,8 @@ class _Planner:
         """Plan one target tensor; False where the source offers nothing for it."""
         names = self._exact(self.target, part)
         found = [self.offered.get(name) for name in names]
+        if found == [None] and self.target.framework == "paddle":
+            found = [self.offered.get(_by_key(part.entry.key))]
         if any(offer is None for offer in found):
             return self._fill(part)
         pieces, flips = [], []

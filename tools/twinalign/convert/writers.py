@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import errno
 import io
@@ -12,7 +13,7 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,6 +62,48 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             beside.unlink(missing_ok=True)
 
 
+class Loader:
+    """Makes deferred arrays in the order in which they are written, one ahead of the writing, in a thread.
+
+    Making an array is copying memory and writing it is waiting for the system, so the two overlap.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray | Deferred]) -> None:
+        """`arrays` in the order in which they will be asked for."""
+        self._waiting = iter([array for array in arrays if not isinstance(array, np.ndarray)])
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        self._next: concurrent.futures.Future[np.ndarray] | None = None
+        self._submit()
+
+    def _submit(self) -> None:
+        following = next(self._waiting, None)
+        self._next = self._pool.submit(following.load) if following is not None else None
+
+    def __call__(self, array: np.ndarray | Deferred) -> np.ndarray:
+        """The array itself, or what the next deferred one makes."""
+        if isinstance(array, np.ndarray):
+            return array
+        assert self._next is not None
+        made = self._next.result()
+        self._submit()
+        return made
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def arrays_in(tree: Any) -> list[np.ndarray | Deferred]:
+    """Every array of a tree in the order in which it is written."""
+    if isinstance(tree, (np.ndarray, Deferred)):
+        return [tree]
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    return [array for item in tree for array in arrays_in(item)] if isinstance(tree, (list, tuple)) else []
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with replacing(path) as file:
@@ -72,12 +115,19 @@ def write_torch(path: Path, tree: Any) -> None:
     text = io.BytesIO()
     writer = TorchPickleWriter(text.write)
     writer.dump(tree)
-    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with _archive(path) as archive, Loader(writer.storages) as load:
         _member(archive, "archive/data.pkl", text.getbuffer())
         _member(archive, "archive/byteorder", memoryview(b"little"))
         for number, array in enumerate(writer.storages):
-            _member(archive, f"archive/data/{number}", raw_bytes(_loaded(array)))
+            _member(archive, f"archive/data/{number}", raw_bytes(load(array)))
         _member(archive, "archive/version", memoryview(b"3\n"))
+
+
+@contextlib.contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An uncompressed zip archive that takes the place of `path` when the block ends well."""
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        yield archive
 
 
 def _member(archive: zipfile.ZipFile, name: str, data: memoryview) -> None:
@@ -96,15 +146,15 @@ def write_paddle(path: Path, tree: Any, parameter_names: Mapping[str, str] | Non
         names = parameter_names or {}
         table = {key: names.get(key, key) for key, value in tree.items() if isinstance(value, (np.ndarray, Deferred))}
         tree = {**tree, NAME_TABLE: table} if table else tree
-    with replacing(path) as file:
-        NumpyPickleWriter(file.write, 4).dump(tree)
+    with replacing(path) as file, Loader(arrays_in(tree)) as load:
+        NumpyPickleWriter(file.write, load).dump(tree)
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray | Deferred]) -> None:
     """Write what `numpy.savez(path, **arrays)` would, one array at a time; texts are arrays of numpy's str."""
-    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with _archive(path) as archive, Loader(list(arrays.values())) as load:
         for name, array in arrays.items():
-            loaded = _loaded(array)
+            loaded = load(array)
             if loaded.dtype.name == "bfloat16":
                 raise InputError(f"{path}: .npz has no bfloat16, the dtype of {name!r}; write .pdparams")
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -126,11 +176,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray | Deferred], m
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with replacing(path) as file:
+    with replacing(path) as file, Loader(list(arrays.values())) as load:
         file.write(struct.pack("<Q", len(text)) + text)
         for array in arrays.values():
-            file.write(raw_bytes(_loaded(array)))
-
-
-def _loaded(array: np.ndarray | Deferred) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.load()
+            file.write(raw_bytes(load(array)))
