@@ -199,5 +199,5 @@ ARCHITECTURES = {
     "vit_conv_small": partial(VisionTransformer, dim=384, depth=11, num_heads=12, stem=ConvStem),
     "vit_conv_base": partial(VisionTransformer, dim=768, depth=11, num_heads=12, stem=ConvStem),
     # Not in the paper: small enough to be trained on 32-pixel digits in a minute.
-    "vit_digits": partial(VisionTransformer, dim=96, depth=4, num_heads=3, patch_size=4, image_size=32),
+    "vit_digits": partial(VisionTransformer, dim=64, depth=2, num_heads=2, patch_size=4, image_size=32),
 }

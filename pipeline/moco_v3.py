@@ -279,13 +279,13 @@ class DigitsTraining(MoCoV3Case):
     batch = 64
     dim = 64
     mlp_dim = 256
-    epochs = 8
+    epochs = 5
     warmup_epochs = 1
     lr = 2e-3
     weight_decay = 0.1
     moco_m = 0.99
     moco_m_cos = True
-    crop_min = 0.3
+    crop_min = 0.5
     float64_train_steps = 12
 
     def configure(self, whole: MoCoV3ViTSmall) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pipeline.moco_v3 import MoCoV3ViTSmall, twin
+from pipeline.moco_v3 import DigitsTraining, MoCoV3ViTSmall, twin
 from twinalign import Case
 
 
@@ -15,7 +15,6 @@ class TinyMoCo(MoCoV3ViTSmall):
     name = "tiny_moco"
     arch = "vit_digits"
     image_size = 32
-    dataset_name = "digits"
     batch = 8
     dim = 16
     mlp_dim = 32
@@ -97,3 +96,32 @@ class WrongProbability(TinyMoCo):
             augmentation = twin(framework, "augmentation")
             augmentation.VIEW_2 = dataclasses.replace(augmentation.VIEW_2, solarize_probability=0.0)
         return super().dataset(framework, split)
+
+
+class TinyTraining(DigitsTraining):
+    """The training of the main job, two epochs of it."""
+
+    name = "tiny_training"
+    epochs = 2
+    dim = 16
+    mlp_dim = 32
+    float64_train_steps = 6
+
+
+class InvertedMomentum(TinyTraining):
+    """The momentum encoder takes 1 - m of itself and m of the base encoder."""
+
+    def reproduced(self) -> Any:
+        model = super().reproduced()
+        update = model.update_momentum_encoder
+        model.update_momentum_encoder = lambda m: update(1 - m)
+        return model
+
+
+class WrongRate(TinyTraining):
+    """The peak of the learning rate is a tenth higher."""
+
+    def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
+        if framework == "paddle":
+            self.lr = 1.1 * self.lr
+        return super().train(framework, model, record, steps)

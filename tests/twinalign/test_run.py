@@ -90,7 +90,7 @@ def test_weights_are_accounted_for_in_a_ledger(clean_run: Path) -> None:
     import json
 
     ledger = json.loads((clean_run / "weights" / "tiny_moco_ledger.json").read_text())
-    assert ledger["totals"]["transposed"] == 44
+    assert ledger["totals"]["transposed"] == 24
     assert ledger["totals"]["dropped"] > 0
 
 
@@ -133,3 +133,26 @@ def test_fault_is_found_in_its_stage(fault: str, stage: str, tensor: str, twinal
     wrong = {t["name"] for t in summary["stages"][stage]["tensors"] if t["verdict"] == "diverged"}
     assert tensor in wrong
     assert f"{stage}: " in finished.stdout
+
+
+@pytest.mark.slow
+def test_training_is_aligned_and_learns(twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", "tests.tiny_cases:TinyTraining", "--stages", "train", "--out", tmp_path / "out")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    tensors = {tensor["name"]: tensor for tensor in read_summary(tmp_path / "out")["stages"]["train"]["tensors"]}
+    assert tensors["curve.loss"]["shape"] == [42]
+    assert tensors["curve.learning_rate"]["max_abs"] == 0
+    assert tensors["curve.loss (float64)"]["fp64_rel"] < 1e-8
+    # It really trains: the reference's encoder is better at the end than untrained.
+    trained, untrained = (tensors[f"outcome.{name}"]["reference_value"] for name in ("knn_top1", "knn_top1_untrained"))
+    assert trained > untrained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "curve"), [("InvertedMomentum", "curve.loss"), ("WrongRate", "curve.learning_rate")])
+def test_training_fault_is_found_in_its_curve(fault: str, curve: str, twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("run", f"tests.tiny_cases:{fault}", "--stages", "train", "--out", tmp_path / "out")
+    assert finished.returncode == 1, finished.stdout + finished.stderr
+    tensors = read_summary(tmp_path / "out")["stages"]["train"]["tensors"]
+    diverged = {tensor["name"] for tensor in tensors if tensor["verdict"] == "diverged"}
+    assert {curve, f"{curve} (float64)"} <= diverged

@@ -26,6 +26,8 @@ _START_FACTOR = 4096.0
 """Rounding in a deep network's loss, over the rounding of the loss itself, before any update."""
 _JUMP = 100.0
 """Growth within a step that no smooth training shows."""
+_ONSET_SHARE = 0.1
+"""Share of the steps by which the onset of visible growth may come earlier than in the run that measures it."""
 _PARTED = 1e-2
 """Relative difference from which two curves are no longer the same curve."""
 
@@ -133,6 +135,9 @@ class _Curves:
             other = self._repeat if self._repeat is not None else self._reference64
             assert other is not None
             floor = _envelope(np.nan_to_num(np.abs(self._reference - other))) + _ROUNDING * self._scale
+            # Growth sets in at a random step (an element that rounding tips over); two runs need not agree on which.
+            lag = math.ceil(_ONSET_SHARE * len(floor))
+            floor = np.concatenate([floor[lag:], np.full(lag, floor[-1])])
             over = _first(self._difference > _FLOOR_FACTOR * floor)
             basis = "repeat" if self._repeat is not None else "noise floor"
             return self._verdict(basis, over, self._difference)
