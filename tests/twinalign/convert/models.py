@@ -78,6 +78,40 @@ class PaddleRaw(paddle.nn.Layer):
         return self.head(self.norm(x @ self.matrix.T))
 
 
+class TorchPacked(torch.nn.Module):
+    """Attention with q, k and v in one Linear, as timm's."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = torch.nn.Linear(4, 12)
+        self.proj = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.proj(torch.softmax(q @ k.transpose(-1, -2), -1) @ v)
+
+
+class PaddleApart(paddle.nn.Layer):
+    """TorchPacked with three Linear layers under other names."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (paddle.nn.Linear(4, 4) for _ in range(3))
+        self.out_proj = paddle.nn.Linear(4, 4)
+
+    def forward(self, x):
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        return self.out_proj(paddle.nn.functional.softmax(q @ k.transpose([0, 2, 1]), -1) @ v)
+
+
+class PaddleApartSwapped(PaddleApart):
+    """Its query and value change places, so that the usual packing is wrong."""
+
+    def forward(self, x):
+        v, k, q = self.query(x), self.key(x), self.value(x)
+        return self.out_proj(paddle.nn.functional.softmax(q @ k.transpose([0, 2, 1]), -1) @ v)
+
+
 def torch_mlp(width=4):
     return torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.BatchNorm1d(width), torch.nn.Linear(width, width))
 

@@ -9,7 +9,10 @@ import torch
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 from twinalign.backends import paddle_backend, torch_backend
-from twinalign.convert import convert_state
+from twinalign.convert import StateEntry, Stored, convert_state, storage_rule
+from twinalign.convert.counterpart import counterpart
+from twinalign.convert.layout import group_layers
+from twinalign.convert.storage import absorbs
 from twinalign.errors import InputError
 
 
@@ -345,3 +348,58 @@ def test_the_arrays_are_the_callers_own():
     arrays = torch_backend.state_arrays(reference)
     there = convert_state(arrays, torch_backend.describe_state(reference), paddle_backend.describe_state(port))
     assert not any(np.may_share_memory(there.arrays[key], arrays[key]) for key in arrays)
+
+
+ONE_SIDED = set(LAYERS) - {
+    # These ports are not what the other framework's own layer would be.
+    "compat linear",
+    "subclass that keeps (out, in)",
+    "compat attention",
+    "decoder layer",
+}
+
+
+# What paddle stores does not tell which of torch's ways is meant.
+SEVERAL_IN_TORCH = {
+    "layer norm of two axes",
+    "matrix kept (in, out)",
+    "weight norm as parametrisation",
+    "spectral norm as parametrisation",
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("name", sorted(ONE_SIDED))
+def test_the_layout_derived_from_one_model_is_the_other_models(name):
+    make_reference, make_port, _ = LAYERS[name]
+    layouts = torch_backend.describe_state(make_reference()), paddle_backend.describe_state(make_port())
+    for framework, given, wanted in (("torch", *layouts), ("paddle", *reversed(layouts))):
+        if framework == "paddle" and name in SEVERAL_IN_TORCH:
+            continue
+        entries = [StateEntry.of(entry) for entry in given]
+        layers = group_layers(entries, lambda bases, framework=framework: absorbs(framework, bases))
+        derived = {entry.key: entry.shape for entry in counterpart(framework, layers)}
+        assert derived == {entry["key"]: tuple(entry["shape"]) for entry in wanted if entry["persistent"]}
+
+
+def test_a_rule_for_a_layer_of_ones_own():
+    class Scaled(p.Layer):
+        """Keeps weight and bias in one tensor, the bias as its last row."""
+
+        def __init__(self):
+            super().__init__()
+            self.both = self.create_parameter([5, 4])
+
+    @storage_rule("paddle", f"{Scaled.__module__}.{Scaled.__qualname__}", kind="linear")
+    def scaled(layer):
+        return [Stored.packed(layer, "both", ["weight", "bias"], [4, 1])]
+
+    reference = randomised(n.Linear(4, 4))
+    there = convert_state(
+        torch_backend.state_arrays(reference),
+        torch_backend.describe_state(reference),
+        paddle_backend.describe_state(Scaled()),
+    )
+    expected = np.vstack([reference.weight.detach().numpy(), reference.bias.detach().numpy()])
+    np.testing.assert_array_equal(there.arrays["both"], expected)
+    assert there.ledger.totals() == {"renamed": 1, "merged": 1}

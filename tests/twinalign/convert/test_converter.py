@@ -192,3 +192,27 @@ def test_values_that_the_source_cannot_know_come_from_a_given_checkpoint(in_proc
     convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "kept.pth", options)
     counters = [torch.load(tmp_path / f"{n}.pth", weights_only=True)["1.num_batches_tracked"] for n in ("zero", "kept")]
     assert [int(counter) for counter in counters] == [0, 41]
+
+
+def test_attention_packed_in_one_linear_and_apart_in_three(in_process, tmp_path):
+    reference, port = load_models(in_process, "TorchPacked", "PaddleApart")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchPacked", "PaddleApart"), inputs=("2,5,4",))
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert report.ledger.totals() == {"transposed": 4, "renamed": 8, "split": 6}
+    assert report.ledger.facts["verified"]["relative_difference"] < 1e-12
+    port.set_state_dict(paddle.load(str(tmp_path / "a.pdparams")))
+    expected, given = outputs(reference, port, np.random.default_rng(0).standard_normal((2, 5, 4)))
+    np.testing.assert_allclose(given, expected, atol=1e-12)
+    report = convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "b.pth", options)
+    assert report.ledger.totals()["merged"] == 2
+    back = torch.load(tmp_path / "b.pth", weights_only=True)
+    assert all(torch.equal(back[key], value.float()) for key, value in reference.state_dict().items())
+
+
+def test_a_wrong_assumption_about_the_packing_does_not_pass(in_process, tmp_path):
+    reference, _ = load_models(in_process, "TorchPacked", "PaddleApartSwapped")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchPacked", "PaddleApartSwapped"), inputs=("2,5,4",))
+    with pytest.raises(DivergedError, match="in float64 the outputs differ by"):
+        convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)

@@ -64,7 +64,7 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
         planning = _Planning(given, layouts, options)
         plan, renaming = planning.plan(processes)
         facts = _facts(source, target, given, checkpoint)
-        if options.verify or (plan.unproven and len(processes) == 2):
+        if options.verify or ((plan.unproven or plan.assumed) and len(processes) == 2):
             plan, facts["verified"] = verify(
                 processes, *planning.sides, plan, checkpoint.weights, options.inputs, planning.settings
             )

@@ -7,7 +7,7 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twinalign.convert import layout, reparametrised, storage
+from twinalign.convert import attention, layout, reparametrised, storage
 from twinalign.convert.layout import Layer, StateEntry
 from twinalign.convert.ledger import LedgerEntry
 from twinalign.convert.names import Renaming, reference_path
@@ -49,6 +49,8 @@ class Plan:
     """Target keys of square matrices whose layout is a convention; a trial can settle them."""
     ties: list[tuple[str, str]]
     """Pairs of target keys that hold one tensor and are made from different source keys."""
+    assumed: list[str]
+    """Keys that pack q, k and v, assumed in this order; a trial can prove it."""
 
 
 @dataclasses.dataclass
@@ -123,7 +125,20 @@ def make_plan(
     Raises InputError listing every key that is missing, unexpected or of another shape. `transpose` settles by target
     key whether a matrix of unproven layout is transposed. `cast` gives every tensor the target's dtype.
     """
-    return _Planner(source, target, matched_by, cast, dict(transpose or {})).plan(allow_missing, allow_unexpected)
+    assumed = _reconcile_attention(source, target)
+    plan = _Planner(source, target, matched_by, cast, dict(transpose or {})).plan(allow_missing, allow_unexpected)
+    return dataclasses.replace(plan, assumed=assumed)
+
+
+def _reconcile_attention(*sides: Side) -> list[str]:
+    """Let attention layers written by hand meet; returns the keys whose packing is an assumption."""
+    assumed = []
+    for side, other in (sides, sides[::-1]):
+        stored = {part.entry.key: part for part in side.stored}
+        others = {name for names in other.slot_names.values() for name in names}
+        assumed += attention.reconcile(stored, side.slot_names, others)
+        side.stored[:] = [stored[part.entry.key] for part in side.stored]
+    return assumed
 
 
 class _Planner:
@@ -159,7 +174,7 @@ class _Planner:
             for move in self.moves
             if move.target.tied_to is not None and move.pieces
         ]
-        return Plan(self._in_order(), self.entries, self.unproven, ties)
+        return Plan(self._in_order(), self.entries, self.unproven, ties, [])
 
     def _in_order(self) -> list[Move]:
         order = {part.entry.key: index for index, part in enumerate(self.target.stored)}
