@@ -81,7 +81,7 @@ class Twin:
         for key, value in model.state_dict().items():
             array = arrays.get(self.reference_name(key))
             if array is not None:
-                array = np.ascontiguousarray(array.T if key in transposed else array)
+                array = np.array(array.T if key in transposed else array, order="C")
                 value.copy_(torch.from_numpy(array)) if self.is_torch else value.set_value(array)
 
     def gradients(self, model: Any) -> dict[str, np.ndarray]:
