@@ -107,6 +107,7 @@ def _shown(stage: dict[str, Any]) -> dict[str, Any]:
         "tensors": tensors[:ROWS_A_STAGE],
         "left_out": max(0, len(tensors) - ROWS_A_STAGE),
         "count": len(tensors),
+        "identical": all(tensor.get("max_abs") == 0 for tensor in tensors),
         "float64": greatest["fp64_rel"],
         "noise": greatest["noise_ratio"],
     }
