@@ -130,7 +130,7 @@ def main() -> None:
     lines = [
         "# The verdict, measured",
         "",
-        "Written by `python benchmarks/verdict_table.py`; torch, paddle and reprod_log as locked in `uv.lock`, on a CPU.",
+        "Written by `python benchmarks/verdict_table.py`; versions as locked in `uv.lock`, on a CPU.",
         "",
         f"| | {' | '.join(JUDGES)} |",
         "| --- |" + " --- |" * len(JUDGES),

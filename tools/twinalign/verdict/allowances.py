@@ -16,7 +16,7 @@ from twinalign.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Allowance:
-    """A float64 difference of at most `bound`, relative to the tensor's RMS (and worst element to its greatest)."""
+    """A float64 difference of at most `bound` relative to the tensor's RMS, twice that in the worst element."""
 
     id: str
     bound: float

@@ -180,11 +180,12 @@ class Judge:
     def _decide(self, item: Pending, prior: float) -> None:
         tensor, noise = item.tensor, item.noise
         ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR)
-        zero = _judge_group(item, noise.zero, 0.0, ZERO_FACTOR, ZERO_FACTOR)
+        # A value that is zero by cancellation rounds as the values beside it do.
+        zero = _judge_group(item, noise.zero, 0.0, ZERO_FACTOR, ZERO_FACTOR, beside=noise.ordinary.reference)
         blown = _judge_group(item, noise.blown, 0.0, ZERO_FACTOR, ZERO_FACTOR, blown=True)
         tensor.structural_zeros = noise.zero.count + noise.blown.count
         tensor.floor_rms, tensor.floor_max = noise.ordinary.reference.rms, noise.ordinary.reference.greatest
-        shown = ordinary if noise.ordinary.count else (zero if noise.zero.count else blown)
+        shown = max((ordinary, zero, blown), key=lambda ratios: max(ratios.rms, ratios.worst))
         tensor.noise_ratio, tensor.noise_ratio_worst = shown.noise_rms, shown.noise_worst
         if item.has_arbiter:
             truth, high = noise.ordinary.truth.rms, noise.ordinary.high
@@ -206,7 +207,8 @@ class Judge:
     def _allow(self, tensor: TensorVerdict, noise: TensorNoise) -> bool:
         for allowance in self._allowances:
             truth, high = noise.ordinary.truth, noise.ordinary.high
-            fits = high.rms <= allowance.bound * truth.rms and high.greatest <= allowance.bound * truth.greatest
+            worst = WORST_FACTOR / RMS_FACTOR * allowance.bound * truth.greatest
+            fits = high.rms <= allowance.bound * truth.rms and high.greatest <= worst
             if allowance.covers(tensor.name) and fits:
                 tensor.allowed = allowance.id
                 return True
@@ -266,7 +268,14 @@ def _by_tolerance(tensor: TensorVerdict, whose: str) -> None:
 
 
 def _judge_group(
-    item: Pending, noise: Noise, prior: float, rms_factor: float, worst_factor: float, *, blown: bool = False
+    item: Pending,
+    noise: Noise,
+    prior: float,
+    rms_factor: float,
+    worst_factor: float,
+    *,
+    blown: bool = False,
+    beside: Distance | None = None,
 ) -> _Ratios:
     """Ratios of one group of elements; see docs/verdict.md, "The noise floor"."""
     count = noise.count
@@ -275,7 +284,7 @@ def _judge_group(
     scale = noise.truth.rms
     own = noise.reference.rms
     pooled = math.sqrt((count * own**2 + PRIOR_WEIGHT * (prior * scale) ** 2) / (count + PRIOR_WEIGHT))
-    floor = max(own, pooled, item.low / 2 * scale)
+    floor = max(own, pooled, item.low / 2 * scale, beside.rms if beside is not None else 0.0)
     # The greatest of n normal errors is expected at sqrt(2 ln 2n) standard deviations.
     floor_worst = max(noise.reference.greatest, floor * math.sqrt(2 * math.log(2 * count)), item.low / 2 * scale)
     noise_rms, noise_worst = _over(noise.reproduced.rms, floor), _over(noise.reproduced.greatest, floor_worst)
