@@ -34,6 +34,12 @@ def reading(framework: str) -> Iterator[None]:
         raise InputError(str(error)) from None
 
 
+def default_data() -> Path:
+    """Where lite_data is prepared: in the clone, or in the working directory where twinalign was installed without."""
+    in_a_clone = (lite_data.HERE.parent / "pyproject.toml").is_file()
+    return lite_data.HERE if in_a_clone else Path("lite_data").absolute()
+
+
 def twin(framework: str, module: str) -> Any:
     """A module of the twin that is written in `framework`."""
     return importlib.import_module(f"{_PACKAGE_OF[framework]}.{module}")
@@ -56,13 +62,13 @@ class MoCoV3Case(Case):
                     )
             return
         try:
-            lite_data.prepare(lite_data.HERE)
+            lite_data.prepare(default_data())
         except lite_data.InputError as error:
             raise InputError(str(error)) from None
 
     def folder(self, name: str, split: str) -> Path:
         """Where the images of a split lie."""
-        return Path(self.data or lite_data.HERE) / name / split
+        return Path(self.data or default_data()) / name / split
 
     def data_files(self) -> Iterator[Path]:
         """The images that the stage reads, and their folders."""
