@@ -17,9 +17,9 @@ MODELS = Path(__file__).with_name("models.py")
 class InProcess:
     """Stands in for `ModelProcess`; the protocol is the same, the process is not another one."""
 
-    def __init__(self, side, factory, python=None, folder=None):
+    def __init__(self, side, factory, rules, folder):
         self.side, self.folder = side, folder
-        self.worker = Worker(side, factory)
+        self.worker = Worker(side, factory, rules)
         self.pending = []
         self.saved = 0
 
@@ -51,10 +51,10 @@ def in_process(monkeypatch, tmp_path):
     """Let `convert_checkpoint` ask the models in this process; returns `{side: factory}` for a pair in models.py."""
     counter = iter(range(1000))
 
-    def start(side, factory, python=None):
+    def start(side, factory, python=None, rules=()):
         folder = tmp_path / f"process{next(counter)}"
         folder.mkdir()
-        return InProcess(side, factory, python, folder)
+        return InProcess(side, factory, rules, folder)
 
     monkeypatch.setattr(converter, "ModelProcess", start)
     return lambda reference, port: {"ref": f"{MODELS}:{reference}", "paddle": f"{MODELS}:{port}"}

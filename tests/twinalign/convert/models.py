@@ -112,6 +112,21 @@ class PaddleApartSwapped(PaddleApart):
         return self.out_proj(paddle.nn.functional.softmax(q @ k.transpose([0, 2, 1]), -1) @ v)
 
 
+class PaddleFused(paddle.nn.Layer):
+    """A Linear that keeps its bias as the last row of its matrix."""
+
+    def __init__(self):
+        super().__init__()
+        self.both = self.create_parameter([5, 4])
+
+    def forward(self, x):
+        return x @ self.both[:4].T + self.both[4]
+
+
+def torch_linear():
+    return torch.nn.Linear(4, 4)
+
+
 def torch_mlp(width=4):
     return torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.BatchNorm1d(width), torch.nn.Linear(width, width))
 

@@ -216,3 +216,25 @@ def test_a_wrong_assumption_about_the_packing_does_not_pass(in_process, tmp_path
     options = Options(factories=in_process("TorchPacked", "PaddleApartSwapped"), inputs=("2,5,4",))
     with pytest.raises(DivergedError, match="in float64 the outputs differ by"):
         convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+
+
+def test_a_rule_of_ones_own_from_a_file(in_process, tmp_path):
+    reference, _ = load_models(in_process, "torch_linear", "PaddleFused")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    (tmp_path / "my_rules.py").write_text(
+        "from twinalign.convert import Stored, storage_rule\n"
+        "@storage_rule('paddle', 'models.PaddleFused', kind='linear')\n"
+        "def fused(layer):\n"
+        "    return [Stored.packed(layer, 'both', ['weight', 'bias'], [4, 1])]\n"
+    )
+    factories = in_process("torch_linear", "PaddleFused")
+    with pytest.raises(InputError, match="the two models are different networks"):
+        convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", Options(factories=factories))
+    options = Options(factories=factories, rules=(str(tmp_path / "my_rules.py"),), verify=True)
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert report.ledger.totals() == {"renamed": 1, "merged": 1}
+    assert report.ledger.facts["verified"]["relative_difference"] < 1e-12
+    back = Options(factories=factories, rules=options.rules, prefix="module.")
+    convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "b.pth", back)
+    state = torch.load(tmp_path / "b.pth", weights_only=True)
+    assert torch.equal(state["module.weight"], reference.weight.detach())

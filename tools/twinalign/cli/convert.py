@@ -28,6 +28,8 @@ import click
 )
 @click.option("--defaults", type=click.Path(path_type=Path), metavar="FILE", help="Values the source cannot know.")
 @click.option("--setting", "settings", multiple=True, metavar="NAME=VALUE", help="Settings the source does not hold.")
+@click.option("--prefix", default="", metavar="TEXT", help="Put before every key of a torch target: module.")
+@click.option("--rules", multiple=True, metavar="FILE.py", help="Rules for layers of your own.")
 @click.option("--ledger", type=click.Path(path_type=Path), metavar="FILE", help="Write the ledger as JSON.")
 @click.option("--verify", is_flag=True, help="Run both models in float64 and compare before anything is written.")
 @click.option("--quiet", is_flag=True, help="Show no table.")
@@ -51,6 +53,8 @@ def command(
     export: str | None,
     defaults: Path | None,
     settings: tuple[str, ...],
+    prefix: str,
+    rules: tuple[str, ...],
     ledger: Path | None,
     verify: bool,
     quiet: bool,
@@ -82,6 +86,8 @@ def command(
         defaults=defaults,
         settings=parse_pairs("--setting", settings, literal=True),
         verify=verify,
+        prefix=prefix,
+        rules=rules,
     )
     report = convert_checkpoint(source, target, options)
     if ledger is not None:

@@ -23,6 +23,7 @@ from twinalign.convert.process import ModelProcess
 from twinalign.convert.trial import Trial
 from twinalign.convert.units import units_of
 from twinalign.convert.verification import verify
+from twinalign.convert.worker import load_rules
 from twinalign.errors import InputError
 
 SIDE_OF = {"torch": "ref", "paddle": "paddle"}
@@ -43,6 +44,7 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
     Raises InputError for what the user can mend, DivergedError where `--verify` or a trial shows that the two models
     compute different things; nothing is written then.
     """
+    load_rules(options.rules)
     checkpoint = read_checkpoint(source, options.entry)
     if target.exists() and target.samefile(source):
         raise InputError(f"{target}: source and target are the same file")
@@ -90,7 +92,7 @@ def _processes(options: Options) -> Iterator[dict[str, ModelProcess]]:
     with contextlib.ExitStack() as stack:
         processes = {}
         for side, factory in options.factories.items():
-            process = stack.enter_context(ModelProcess(side, factory, options.pythons.get(side)))
+            process = stack.enter_context(ModelProcess(side, factory, options.pythons.get(side), options.rules))
             process.send("describe")
             processes[side] = process
         yield processes

@@ -45,6 +45,10 @@ class Options:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Settings of the training run that the source does not hold (weight_decay, …)."""
     verify: bool = False
+    prefix: str = ""
+    """Put before every key of a torch target, e.g. `module.`."""
+    rules: Sequence[str] = ()
+    """Python files or modules that register storage rules for layers of the user's own."""
 
 
 @dataclasses.dataclass

@@ -166,6 +166,7 @@ class Output:
     def _write_torch(
         self, target: Path, arrays: dict[str, Any], optimizer: OptimizerState | None, values: dict[str, Any]
     ) -> list[Path]:
+        arrays = {f"{self.options.prefix}{key}": array for key, array in arrays.items()}
         if optimizer is None and not values:
             writers.write_torch(target, arrays)
             return [target]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,11 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 class ModelProcess:
     """A child process that holds the model of one side; answers are awaited by `result`, so two can work at once."""
 
-    def __init__(self, side: str, factory: str, python: str | None = None) -> None:
-        """Start the process and let it import its framework; `python` is another interpreter, None: this one."""
+    def __init__(self, side: str, factory: str, python: str | None = None, rules: Sequence[str] = ()) -> None:
+        """Start the process and let it import its framework; `python` is another interpreter, None: this one.
+
+        `rules`: modules that register storage rules, for the trials.
+        """
         self.side, self.factory = side, factory
         self._scratch = tempfile.TemporaryDirectory(prefix="twinalign-convert-")
         self.folder = Path(self._scratch.name)
@@ -43,7 +46,7 @@ class ModelProcess:
             except OSError as error:
                 self._scratch.cleanup()
                 raise InputError(f"--{side}-python {python}: cannot be started ({error.strerror})") from None
-        self.send("start", side=side, factory=factory)
+        self.send("start", side=side, factory=factory, rules=list(rules))
         self._started = False
 
     def send(self, operation: str, **values: Any) -> None:

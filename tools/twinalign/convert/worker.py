@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,22 @@ def _module(name: str) -> Any:
     return module
 
 
+def load_rules(names: Sequence[str]) -> None:
+    """Import modules that register storage rules; raises InputError naming one that cannot be imported."""
+    for name in names:
+        try:
+            _module(name)
+        except (ImportError, FileNotFoundError) as error:
+            raise InputError(f"--rules {name}: cannot be imported: {error}") from None
+
+
 class Worker:
     """State of the process: its backend and the models that it has built."""
 
-    def __init__(self, side: str, factory: str) -> None:
-        """Import the framework of the side and the factory's module."""
+    def __init__(self, side: str, factory: str, rules: Sequence[str] = ()) -> None:
+        """Import the framework of the side, the factory's module and the modules that register rules."""
         self.side = side
+        load_rules(rules)
         self.framework = FRAMEWORK_OF_SIDE[side]
         try:
             self.backend = load_backend(self.framework)
