@@ -238,3 +238,13 @@ def test_a_rule_of_ones_own_from_a_file(in_process, tmp_path):
     convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "b.pth", back)
     state = torch.load(tmp_path / "b.pth", weights_only=True)
     assert torch.equal(state["module.weight"], reference.weight.detach())
+
+
+def test_recurrent_layers_and_embeddings_are_verified_on_guessed_tokens(in_process, tmp_path):
+    reference, _ = load_models(in_process, "torch_token", "paddle_token")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("torch_token", "paddle_token"), verify=True)
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    verified = report.ledger.facts["verified"]
+    assert verified["inputs"] == [[2, 16]]
+    assert verified["relative_difference"] < 1e-12

@@ -14,7 +14,12 @@ from twinalign.backends import paddle_backend, torch_backend
 from twinalign.convert import convert_state
 
 
-@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+SMALL = ("resnet18", "vit_digits")
+
+
+@pytest.mark.parametrize(
+    "arch", [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in sorted(ARCHITECTURES)]
+)
 def test_round_trips_are_bit_identical(arch):
     torch.manual_seed(0)
     paddle.seed(0)

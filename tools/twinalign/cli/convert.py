@@ -65,6 +65,8 @@ def command(
     Layouts come from the models' layers (--ref, --paddle; one is enough where both have the same names). Every key of
     either side is accounted for in the ledger.
     """
+    from rich.console import Console
+
     from twinalign.convert.converter import convert_checkpoint
     from twinalign.convert.options import Options, parse_pairs, read_rules
     from twinalign.convert.table import print_report
@@ -89,7 +91,8 @@ def command(
         prefix=prefix,
         rules=rules,
     )
-    report = convert_checkpoint(source, target, options)
+    with Console(stderr=True).status(f"converting {source}"):  # shown on a terminal only
+        report = convert_checkpoint(source, target, options)
     if ledger is not None:
         write_text(ledger, report.ledger.dumps())
     print_report(report, quiet=quiet)
