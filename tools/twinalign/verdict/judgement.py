@@ -261,7 +261,7 @@ def _set(tensor: TensorVerdict, verdict: str, basis: str, reason: str) -> None:
 def _by_tolerance(tensor: TensorVerdict, whose: str) -> None:
     limits = f"{whose} (rtol {tensor.rtol:g}, atol {tensor.atol:g})"
     if tensor.mismatched:
-        share = f"{tensor.mismatched} of {tensor.size} elements ({100 * (tensor.mismatched_share or 0):.2g}%)"
+        share = f"{tensor.mismatched} of {tensor.size} elements ({100 * (tensor.mismatched_share or 0):.3g}%)"
         _set(tensor, results.DIVERGED, "tolerance", f"{share} are outside {limits}")
     else:
         _set(tensor, results.ALIGNED, "tolerance", f"within {limits}")

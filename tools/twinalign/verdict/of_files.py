@@ -36,11 +36,11 @@ def compare_files(
     Raises:
         InputError: a file that is missing or broken, a file against a directory, directories without files.
     """
-    first, second = _read(Path(reference)), _read(Path(reproduced))
     if os.path.isdir(reference) != os.path.isdir(reproduced):
         raise InputError(
             f"{reference} and {reproduced}: one is a directory and one is not; give two files or two folders"
         )
+    first, second = _read(Path(reference)), _read(Path(reproduced))
     partners: dict[str, Any] = {
         name: _read(Path(path))
         for name, path in (
@@ -94,6 +94,12 @@ def _described_beside(path: Path) -> Mapping[str, Described]:
 
     def index_of(shape: tuple[int, ...]) -> Any:
         positions = sample_positions(int(np.prod(shape, dtype=np.int64)))
-        return lambda position: tuple(int(place) for place in np.unravel_index(positions[position], shape))
+
+        def index(position: int) -> tuple[int, ...]:
+            if position >= len(positions):  # metadata of another file
+                return (position,)
+            return tuple(int(place) for place in np.unravel_index(positions[position], shape))
+
+        return index
 
     return {name: Described(shape, index_of(shape)) for name, shape in shapes.items()}

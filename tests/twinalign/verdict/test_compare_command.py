@@ -1,0 +1,151 @@
+"""`twinalign compare` as a user runs it: files of any mixture, folders, options, exit codes, messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from twinalign.files import write_reprod_log
+from twinalign.recording import sample_positions
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.standard_normal((4, 10)).astype("f4")
+
+
+def compare(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "twinalign", "compare", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    paths = {kind: tmp_path / f"a.{kind}" for kind in ("npy", "npz", "safetensors", "pth", "pdparams")}
+    write_reprod_log(paths["npy"], {"logits": LOGITS})
+    np.savez(paths["npz"], logits=LOGITS)
+    save_file({"logits": LOGITS}, str(paths["safetensors"]))
+    torch.save({"logits": torch.from_numpy(LOGITS)}, paths["pth"])
+    paddle.save({"logits": paddle.to_tensor(LOGITS)}, str(paths["pdparams"]))
+    return paths
+
+
+def test_any_mixture_of_formats(files: dict[str, Path]) -> None:
+    for kind in ("npz", "safetensors", "pth", "pdparams"):
+        found = compare(files["npy"], files[kind])
+        assert (found.returncode, found.stderr) == (0, "")
+        assert found.stdout.splitlines()[-1] == "aligned: 1 aligned · reprod_log at 1e-06: passed"
+
+
+def test_divergence_is_explained_and_ends_with_one(tmp_path: Path, files: dict[str, Path]) -> None:
+    write_reprod_log(tmp_path / "b.npy", {"logits": LOGITS + np.float32(0.5)})
+    found = compare(files["npy"], tmp_path / "b.npy", "--json", tmp_path / "out.json", "--md", tmp_path / "out.md")
+    assert found.returncode == 1
+    assert found.stdout.splitlines() == [
+        "diverged     logits (max 0.5, mean 0.5): 40 of 40 elements (100%) are outside the tolerances of float32 "
+        "(rtol 1.3e-06, atol 1e-05); it is the reference plus 0.5",
+        "note: 1 of 1 tensors were judged by tolerances: no float64 recording and no repeat was at hand to measure "
+        "rounding with",
+        "reprod_log would say:",
+        "  diff check failed",
+        "diverged: 1 diverged · reprod_log at 1e-06: failed",
+    ]
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert (report["verdict"], report["classic"]["passed"]) == ("diverged", False)
+    assert "| logits | diverged |" in (tmp_path / "out.md").read_text()
+
+
+def test_float64_partners_and_inconclusive(tmp_path: Path) -> None:
+    truth = RNG.standard_normal((64, 64))
+    rounded = {name: (truth * (1 + 1e-4 * RNG.standard_normal(truth.shape))).astype("f4") for name in ("ref", "paddle")}
+    for name, array in (*rounded.items(), ("ref64", truth), ("paddle64", truth)):
+        write_reprod_log(tmp_path / f"{name}.npy", {"y": array})
+    sides = tmp_path / "ref.npy", tmp_path / "paddle.npy"
+    assert compare(*sides).returncode == 1
+    found = compare(*sides, "--ref64", tmp_path / "ref64.npy", "--paddle64", tmp_path / "paddle64.npy")
+    assert found.returncode == 0
+    assert "aligned: 1 rounding · reprod_log at 1e-06: failed" in found.stdout
+    write_reprod_log(tmp_path / "nan.npy", {"y": np.full(3, np.nan)})
+    assert compare(tmp_path / "nan.npy", tmp_path / "nan.npy").returncode == 3
+
+
+def test_classic_log_on_standard_output_alone(files: dict[str, Path]) -> None:
+    lines = compare(files["npy"], files["npy"], "--log", "-").stdout.splitlines()
+    assert [line.partition("INFO: ")[2] for line in lines] == [
+        "logits: ",
+        "\tmean diff: check passed: True, value: 0.0",
+        "diff check passed",
+    ]
+
+
+def test_folders_of_ranks(tmp_path: Path) -> None:
+    for side in ("ref", "paddle"):
+        (tmp_path / side).mkdir()
+        for rank in range(2):
+            write_reprod_log(tmp_path / side / f"loss_{side}_rank{rank}.npy", {"q1": LOGITS + rank})
+    found = compare(tmp_path / "ref", tmp_path / "paddle")
+    assert found.returncode == 0
+    assert found.stdout.splitlines()[0].startswith("aligned      loss_rank0:q1 ")
+    (tmp_path / "paddle" / "loss_paddle_rank1.npy").unlink()
+    found = compare(tmp_path / "ref", tmp_path / "paddle")
+    assert found.returncode == 1
+    assert "loss_rank1:q1: missing in the reproduction: float32 [4, 10]" in found.stdout
+
+
+def test_samples_are_described_by_the_metadata_beside(tmp_path: Path) -> None:
+    for side, value in (("ref", 0.0), ("paddle", 1.0)):
+        sample = np.zeros(len(sample_positions(7000)), "f4")
+        sample[-1] = value
+        write_reprod_log(tmp_path / f"{side}.npy", {"weight": sample})
+        metadata = {"sampled": {"weight": {"shape": [1000, 7]}}}
+        (tmp_path / f"{side}.json").write_text(json.dumps(metadata))
+    found = compare(tmp_path / "ref.npy", tmp_path / "paddle.npy", "--json", "-")
+    tensor = json.loads(found.stdout)["tensors"][0]
+    assert (tensor["shape"], tensor["worst_index"]) == ([1000, 7], [999, 6])
+
+
+USER_MISTAKES = [
+    (("missing.npy", "a.npy"), "missing.npy: No such file or directory"),
+    (("a.npy", "."), ": one is a directory and one is not; give two files or two folders"),
+    (("a.npy", "text.npy"), "text.npy: its content is none of .npy, .npz, .safetensors"),
+    (("a.npy", "a.npy", "--rtol", "1e-3"), "--rtol and --atol: give both or neither"),
+    (("a.npy", "a.npy", "--only", "z*"), "a.npy: nothing to compare: no tensor is left after z*"),
+    (("a.npy", "a.npy", "--allow", "all"), "allowance 'all' is unknown; known are"),
+    (("a.npy", "a.npy", "--accept", "all"), "accept 'all': known conventions are"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), USER_MISTAKES, ids=[row[1][:40] for row in USER_MISTAKES])
+def test_a_mistake_gets_one_line_and_ends_with_two(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.npy").write_text("loss: 0.5")
+    monkeypatch.chdir(tmp_path)
+    found = compare(*arguments)
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert len(found.stderr.splitlines()) == 1
+    assert message in found.stderr
+
+
+_IMPORTS = """
+import sys
+from twinalign.cli import main
+try:
+    main(["compare", *sys.argv[1:]])
+except SystemExit:
+    pass
+loaded = {name.split(".")[0] for name in sys.modules}
+print(sorted(loaded & {"torch", "paddle", "reprod_log", "rich", "PIL"}), file=sys.stderr)
+"""
+
+
+def test_comparing_imports_no_framework(files: dict[str, Path]) -> None:
+    command = [sys.executable, "-c", _IMPORTS, str(files["pth"]), str(files["pdparams"])]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr.strip() == "[]"

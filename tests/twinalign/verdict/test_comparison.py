@@ -1,0 +1,329 @@
+"""The verdict: structure, arbiter, floor, zeros, kinks, tolerances; messages are pinned."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twinalign.errors import InputError
+from twinalign.verdict import Allowance, Comparison, Described, compare_arrays
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.standard_normal((4, 10)).astype("f4")
+
+
+def one(first: np.ndarray, second: np.ndarray, **options: Any) -> Any:
+    return compare_arrays({"x": first}, {"x": second}, **options).tensors[0]
+
+
+class Product:
+    """A product of matrices, with its rounding: float32 and float64 runs, optionally in another summation order."""
+
+    def __init__(self, seed: int = 0, depth: int = 3, width: int = 256, scale: float = 1.0) -> None:
+        rng = np.random.default_rng(seed)
+        self.x = (scale * rng.standard_normal((16, width))).astype("f4")
+        self.weights = [(rng.standard_normal((width, width)) / np.sqrt(width)).astype("f4") for _ in range(depth)]
+        self.order = rng.permutation(width)
+
+    def run(self, dtype: str, permuted: bool = False, factor: float = 1.0, index: Any = None) -> np.ndarray:
+        x = self.x.astype(dtype)
+        for layer, weight in enumerate(self.weights):
+            weight = weight.astype("f8")
+            if layer == 1 and factor != 1.0:
+                weight[... if index is None else index] *= factor
+            weight = weight.astype(dtype)
+            x = np.tanh(x[:, self.order] @ weight[self.order] if permuted else x @ weight)
+        return x
+
+    def compare(self, factor: float = 1.0, index: Any = None, **options: Any) -> Comparison:
+        return compare_arrays(
+            {"y": self.run("f4")},
+            {"y": self.run("f4", True, factor, index)},
+            reference64={"y": self.run("f8")},
+            reproduced64={"y": self.run("f8", True, factor, index)},
+            **options,
+        )
+
+
+STRUCTURE = [
+    (LOGITS, LOGITS[:1], "shape [4, 10] against [1, 10]"),
+    (LOGITS, LOGITS.reshape(-1), "shape [4, 10] against [40]; it is the reference reshaped to [40]"),
+    (LOGITS, LOGITS.T, "shape [4, 10] against [10, 4]; it is the reference with its axes in the order [1, 0]"),
+    (LOGITS, LOGITS.astype("f8"), "dtype float32 against float64"),
+    (np.float32(1).reshape(()), np.ones(1, "f4"), "shape [] against [1]"),
+    (np.array([1.0, np.nan]), np.array([1.0, 2.0]), "1 element is NaN or infinite on one side only, first at [1]"),
+    (np.array([np.inf, 1]), np.array([-np.inf, 1]), "1 element is NaN or infinite on one side only, first at [0]"),
+    (np.array([1, 2]), np.array([1, 3]), "integers differ by up to 1"),
+    (np.array([0], "u1"), np.array([255], "u1"), "integers differ by up to 255"),
+    (np.array([-(2**63)]), np.array([2**63 - 1]), "integers differ by up to 1.84467e+19"),
+    (np.array([True]), np.array([False]), "integers differ by up to 1"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "reason"), STRUCTURE, ids=[row[2] for row in STRUCTURE])
+def test_structure_decides_first(first: np.ndarray, second: np.ndarray, reason: str) -> None:
+    tensor = one(first, second)
+    assert (tensor.verdict, tensor.reason) == ("diverged", reason)
+
+
+def test_names_that_one_side_lacks_are_each_named() -> None:
+    found = compare_arrays({"a": LOGITS, "b": LOGITS}, {"a": LOGITS, "c": LOGITS})
+    assert {tensor.name: tensor.reason for tensor in found.tensors if tensor.verdict == "diverged"} == {
+        "b": "missing in the reproduction: float32 [4, 10]",
+        "c": "not in the reference: float32 [4, 10]",
+    }
+    assert found.verdict == "diverged"
+
+
+def test_nothing_is_not_equal_to_nothing() -> None:
+    with pytest.raises(InputError, match=r"^nothing to compare: no tensors$"):
+        compare_arrays({}, {})
+    with pytest.raises(InputError, match=r"^nothing to compare: no tensor is left after y\*$"):
+        compare_arrays({"x": LOGITS}, {"x": LOGITS}, only=["y*"])
+    with pytest.raises(InputError, match=r"^nothing to compare: every tensor is empty$"):
+        compare_arrays({"x": np.zeros((0, 3))}, {"x": np.zeros((0, 3))})
+
+
+def test_all_nan_is_no_proof() -> None:
+    tensor = one(np.full(3, np.nan), np.full(3, np.nan))
+    assert (tensor.verdict, tensor.reason) == ("inconclusive", "every element is NaN or infinite on both sides")
+
+
+def test_same_nonfinite_positions_and_empty_tensors_pass_beside_others() -> None:
+    first = {"a": np.array([1.0, np.nan, np.inf]), "b": np.zeros((0, 2)), "c": np.array(2.0)}
+    assert compare_arrays(first, dict(first)).verdict == "aligned"
+
+
+def test_tolerances_are_torchs_and_said_to_be_all_there_is() -> None:
+    import torch
+
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        base = torch.linspace(0.5, 2, 40).to(dtype)
+        for shift in (1e-9, 1e-7, 1e-6, 5e-6, 1e-5, 1e-3, 1e-2, 5e-2):
+            other = (base.double() * (1 + shift)).to(dtype)
+            try:
+                torch.testing.assert_close(other, base)
+                expected = "aligned"
+            except AssertionError:
+                expected = "diverged"
+
+            kind = ml_dtypes.bfloat16 if dtype == torch.bfloat16 else str(dtype).removeprefix("torch.")
+            arrays = [{"x": tensor.double().numpy().astype(kind)} for tensor in (base, other)]
+            found = compare_arrays(*arrays)
+            assert found.verdict == expected, (dtype, shift)
+    assert found.notes == [
+        "1 of 1 tensors were judged by tolerances: "
+        "no float64 recording and no repeat was at hand to measure rounding with"
+    ]
+
+
+def test_given_tolerances_decide_alone_and_come_together() -> None:
+    assert compare_arrays({"x": LOGITS}, {"x": LOGITS + 1e-3}, rtol=0, atol=1e-2).verdict == "aligned"
+    assert compare_arrays({"x": LOGITS}, {"x": LOGITS + 1e-3}, rtol=0, atol=1e-4).verdict == "diverged"
+    with pytest.raises(InputError, match="--rtol and --atol: give both or neither"):
+        compare_arrays({"x": LOGITS}, {"x": LOGITS}, rtol=1e-3)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    depth=st.integers(1, 12),
+    width=st.sampled_from([4, 16, 64, 256]),
+    scale=st.sampled_from([1e-3, 1.0, 100.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_another_summation_order_is_never_an_alarm(seed: int, depth: int, width: int, scale: float) -> None:
+    found = Product(seed, depth, width, scale).compare()
+    assert found.verdict == "aligned", found.tensors[0].reason
+
+
+@given(seed=st.integers(0, 10**6), depth=st.integers(2, 8), width=st.sampled_from([8, 64, 256]))
+@settings(max_examples=40, deadline=None)
+def test_one_weight_off_by_a_millionth_is_always_caught(seed: int, depth: int, width: int) -> None:
+    index = (seed % width, seed // width % width)
+    found = Product(seed, depth, width).compare(1 + 1e-6, index)
+    assert found.verdict == "diverged"
+    assert "the two compute different things" in found.tensors[0].reason
+
+
+def test_rounding_explains_itself() -> None:
+    tensor = Product(depth=8, scale=3.0).compare(classic_threshold=1e-9).tensors[0]
+    assert tensor.verdict == "rounding"
+    assert tensor.reason.startswith("the float64 runs agree (")
+    assert "times the reference's own rounding" in tensor.reason
+    assert 0.5 < tensor.noise_ratio < 2
+
+
+def test_coarse_arithmetic_is_caught_where_float64_agrees() -> None:
+    model = Product()
+    coarse = model.run("f4").astype("f2").astype("f4")
+    found = compare_arrays(
+        {"y": model.run("f4")},
+        {"y": coarse},
+        reference64={"y": model.run("f8")},
+        reproduced64={"y": model.run("f8", True)},
+    )
+    assert found.verdict == "diverged"
+    assert "it is the lower precision that is computed worse" in found.tensors[0].reason
+
+
+@pytest.mark.parametrize("dtype", ["f2", "bfloat16"])
+def test_half_precision_is_judged_by_its_own_rounding(dtype: str) -> None:
+    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    model = Product()
+    truth = model.run("f8")
+    rng = np.random.default_rng(1)
+    first = (truth + 1e-3 * rng.standard_normal(truth.shape)).astype(kind)
+    second = (truth + 1e-3 * rng.standard_normal(truth.shape)).astype(kind)
+    worse = (truth + 1e-1 * rng.standard_normal(truth.shape)).astype(kind)
+    for port, expected in ((second, "aligned"), (worse, "diverged")):
+        found = compare_arrays({"y": first}, {"y": port}, reference64={"y": truth}, reproduced64={"y": truth})
+        assert found.verdict == expected
+
+
+def test_without_the_ports_float64_the_floor_alone_decides_and_says_so() -> None:
+    model = Product()
+    first, truth = {"y": model.run("f4")}, {"y": model.run("f8")}
+    found = compare_arrays(first, {"y": model.run("f4", True)}, reference64=truth)
+    assert found.verdict == "aligned"
+    assert found.notes[0].startswith("1 of 1 tensors have no float64 run of the reproduction")
+    found = compare_arrays(first, {"y": model.run("f4", True, 1.001)}, reference64=truth)
+    assert found.verdict == "diverged"
+
+
+def test_a_repeat_measures_the_floor_and_an_identical_one_does_not() -> None:
+    model = Product(depth=10, scale=10.0)
+    first, other = {"y": model.run("f4")}, {"y": model.run("f4", True)}
+    found = compare_arrays(first, other, reference_repeat=other)
+    assert (found.verdict, found.tensors[0].basis) == ("aligned", "repeat")
+    assert "rounding was measured by repeating the reference" in found.notes[0]
+    assert compare_arrays(first, {"y": model.run("f4", True, 1.01)}, reference_repeat=other).verdict == "diverged"
+    assert compare_arrays(first, other, reference_repeat=first).tensors[0].basis == "tolerance"
+
+
+def attention_bias_gradient(rng: np.random.Generator, noise: float) -> np.ndarray:
+    """Gradient of a qkv bias: the middle third is zero in exact arithmetic."""
+    truth = np.concatenate([np.linspace(1, 2, 64), np.zeros(64), np.linspace(-2, -1, 64)])
+    return truth + noise * rng.standard_normal(192)
+
+
+def test_zeros_in_exact_arithmetic_are_judged_absolutely() -> None:
+    rng = np.random.default_rng(3)
+    first, second = (attention_bias_gradient(rng, 1e-7).astype("f4") for _ in range(2))
+    high, other = (attention_bias_gradient(rng, 1e-16) for _ in range(2))
+    options = {"reference64": {"g": high}, "reproduced64": {"g": other}}
+    found = compare_arrays({"g": first}, {"g": second}, **options)
+    assert found.verdict == "aligned"
+    assert found.tensors[0].structural_zeros == 64
+    wrong = second.copy()
+    wrong[64:128] += np.float32(1e-3)
+    assert compare_arrays({"g": first}, {"g": wrong}, **options).verdict == "diverged"
+
+
+def test_zeros_blown_up_by_an_optimizer_are_judged_by_their_gradient() -> None:
+    """A normalising optimizer turns rounding into steps of full size, in float64 too: no order of the two agrees."""
+    rng = np.random.default_rng(4)
+    gradients = [attention_bias_gradient(rng, 1e-7).astype("f4") for _ in range(2)]
+    gradients += [attention_bias_gradient(rng, 1e-16) for _ in range(2)]
+    start = rng.standard_normal(192)
+    after = [start - 1e-3 * np.sign(gradient) for gradient in gradients]
+    names = ("step0.gradient.qkv.bias", "step0.parameter.qkv.bias")
+
+    def arrays(index: int, kind: str, spoil: float = 0.0) -> dict[str, np.ndarray]:
+        parameter = after[index].copy()
+        parameter[:64] += spoil
+        return {names[0]: gradients[index].astype(kind), names[1]: parameter.astype(kind)}
+
+    def verdict(spoil: float) -> Comparison:
+        return compare_arrays(
+            arrays(0, "f4"),
+            arrays(1, "f4", spoil),
+            reference64=arrays(2, "f8"),
+            reproduced64=arrays(3, "f8", spoil),
+        )
+
+    assert verdict(0.0).verdict == "aligned"
+    assert verdict(1e-6).verdict == "diverged"
+
+
+def test_float32_constants_are_allowed_by_name_only() -> None:
+    model = Product()
+    found = model.compare(1 + 5e-8)
+    assert found.verdict == "diverged"
+    assert "as small as a constant kept in float32; if that is the cause, allow it by name" in found.tensors[0].reason
+    found = model.compare(1 + 5e-8, allowances=["paddle_optimizer_scalars=y*"])
+    assert (found.verdict, found.tensors[0].allowed) == ("aligned", "paddle_optimizer_scalars")
+    assert "allowed as paddle_optimizer_scalars" in found.tensors[0].reason
+    assert model.compare(1 + 5e-8, allowances=["paddle_optimizer_scalars=z*"]).verdict == "diverged"
+    assert model.compare(1 + 5e-8, allowances=[Allowance("mine", 1e-9, "too small")]).verdict == "diverged"
+    with pytest.raises(InputError, match="allowance 'anything' is unknown; known are float32_epsilon"):
+        model.compare(allowances=["anything"])
+
+
+def test_accepted_conventions_are_shown_and_do_not_decide() -> None:
+    first, second = {"bn.running_var": LOGITS, "x": LOGITS}, {"bn.running_var": LOGITS * 1.1, "x": LOGITS}
+    assert compare_arrays(first, second).verdict == "diverged"
+    found = compare_arrays(first, second, accept=["bn_running_var_biased"])
+    assert found.verdict == "aligned"
+    assert (found.tensors[0].verdict, found.tensors[0].accepted) == ("diverged", "bn_running_var_biased")
+    assert found.counts == {"accepted": 1, "aligned": 1}
+    assert compare_arrays(first, second, accept={"mine": "bn.*"}).verdict == "aligned"
+    with pytest.raises(InputError, match="accept 'mine': known conventions are bn_running_var_biased"):
+        compare_arrays(first, second, accept=["mine"])
+
+
+def test_kinks_are_told_from_spoiled_elements() -> None:
+    """A ReLU over its kink moves a filter's gradient and what lies before it; one spoiled element is no kink."""
+    rng = np.random.default_rng(5)
+    truth = {name: rng.standard_normal((32, 64)) for name in ("gradient.a", "gradient.b", "gradient.c")}
+    noisy = [{name: (a + 1e-7 * rng.standard_normal(a.shape)).astype("f4") for name, a in truth.items()} for _ in "ab"]
+    options = {"reference64": truth, "reproduced64": truth}
+    kinked = {name: array.copy() for name, array in noisy[1].items()}
+    kinked["gradient.b"][3] += np.float32(1e-3)
+    found = compare_arrays(noisy[0], kinked, **options)
+    assert found.verdict == "aligned"
+    assert "kink" in found.tensors[1].reason
+    spoiled = {name: array.copy() for name, array in noisy[1].items()}
+    spoiled["gradient.b"][3, 4] += np.float32(1e-3)
+    assert compare_arrays(noisy[0], spoiled, **options).verdict == "diverged"
+    coarse = {name: array.astype("f2").astype("f4") for name, array in noisy[1].items()}
+    assert compare_arrays(noisy[0], coarse, **options).verdict == "diverged"
+    forward = {"logits": truth["gradient.a"], **truth}
+    low = [{name: forward[name].astype("f4") for name in forward} for _ in "ab"]
+    low[1]["logits"][3] += np.float32(1e-3)
+    assert compare_arrays(*low, reference64=forward, reproduced64=forward).verdict == "diverged"
+
+
+def test_samples_speak_of_the_whole_tensor() -> None:
+    described = {"x": Described((100, 7), lambda position: (position * 10, 3))}
+    tensor = one(np.zeros(5, "f4"), np.array([0, 0, 1, 0, 0], "f4"), described=described)
+    assert (tensor.shape, tensor.worst_index) == ((100, 7), (20, 3))
+
+
+def test_dtype_may_be_left_out() -> None:
+    assert one(LOGITS, LOGITS.astype("f8"), check_dtype=False).verdict == "aligned"
+
+
+def test_json_is_strict() -> None:
+    found = compare_arrays({"x": np.array([1.0, np.nan, 2.0])}, {"x": np.array([np.inf, np.nan, 2.0])})
+    text = json.dumps(found.to_json(), allow_nan=False)
+    tensor = json.loads(text)["tensors"][0]
+    assert (tensor["reference_value"], tensor["reproduced_value"], tensor["worst_index"]) == (1.0, "Infinity", [0])
+    for key in (
+        "name",
+        "verdict",
+        "reason",
+        "shape",
+        "dtype",
+        "max_abs",
+        "mean_abs",
+        "max_rel",
+        "noise_ratio",
+        "fp64_rel",
+    ):
+        assert key in tensor
