@@ -123,6 +123,28 @@ class PaddleFused(paddle.nn.Layer):
         return x @ self.both[:4].T + self.both[4]
 
 
+class TorchCosine(torch.nn.Linear):
+    """A Linear on unit vectors."""
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, torch.nn.functional.normalize(self.weight, dim=1), self.bias)
+
+
+class PaddleCosine(paddle.nn.Linear):
+    """TorchCosine; derived from paddle's Linear, it keeps its weight (out, in) all the same."""
+
+    def forward(self, x):
+        return x @ paddle.nn.functional.normalize(self.weight, axis=1).T + self.bias
+
+
+def torch_cosine():
+    return TorchCosine(4, 4)
+
+
+def paddle_cosine():
+    return PaddleCosine(4, 4)
+
+
 def torch_linear():
     return torch.nn.Linear(4, 4)
 

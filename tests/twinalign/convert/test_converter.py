@@ -248,3 +248,30 @@ def test_recurrent_layers_and_embeddings_are_verified_on_guessed_tokens(in_proce
     verified = report.ledger.facts["verified"]
     assert verified["inputs"] == [[2, 16]]
     assert verified["relative_difference"] < 1e-12
+
+
+def test_a_linear_that_computes_something_else_is_settled_by_running_the_models(in_process, tmp_path):
+    reference, _ = load_models(in_process, "torch_cosine", "paddle_cosine")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("torch_cosine", "paddle_cosine"))
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert report.ledger.facts["verified"]["settled_matrices"] == {"weight": False}
+    weight = paddle.load(str(tmp_path / "a.pdparams"))["weight"].numpy()
+    np.testing.assert_array_equal(weight, reference.weight.detach().numpy())
+
+
+def test_with_one_model_a_matrix_of_its_own_wants_an_answer(in_process, tmp_path):
+    reference, _ = load_models(in_process, "TorchRaw", "PaddleRaw")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    factories = {"ref": in_process("TorchRaw", "PaddleRaw")["ref"]}
+    with pytest.raises(InputError) as error:
+        convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", Options(factories=factories))
+    assert str(error.value) == (
+        "matrices of the model's own, which either framework may keep transposed: matrix [4, 4]. Answer with "
+        "--keep PATTERN or --transpose PATTERN, or give both models, which settles it by running them"
+    )
+    expected = reference.matrix.detach().numpy()
+    for answer, wanted in (("keep", expected), ("transpose", expected.T)):
+        options = Options(factories=factories, **{answer: ("matrix",)})
+        convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+        np.testing.assert_array_equal(paddle.load(str(tmp_path / "a.pdparams"))["matrix"].numpy(), wanted)

@@ -13,7 +13,6 @@ from moco_ref.builder import build_moco as build_torch
 from twinalign.backends import paddle_backend, torch_backend
 from twinalign.convert import convert_state
 
-
 SMALL = ("resnet18", "vit_digits")
 
 

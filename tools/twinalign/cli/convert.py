@@ -21,6 +21,8 @@ import click
 @click.option("--allow-missing", multiple=True, metavar="PATTERN", help="Keys that the source may lack.")
 @click.option("--allow-unexpected", multiple=True, metavar="PATTERN", help="Keys of the source that may go nowhere.")
 @click.option("--input", "inputs", multiple=True, metavar="SHAPE|FILE", help="What the models take: 2,3,224,224.")
+@click.option("--keep", multiple=True, metavar="PATTERN", help="Matrices of your own that are not transposed.")
+@click.option("--transpose", multiple=True, metavar="PATTERN", help="Matrices of your own that are.")
 @click.option("--cast", is_flag=True, help="Give every array the dtype of the target model.")
 @click.option("--weights-only", is_flag=True, help="Leave optimizer, epoch and the rest.")
 @click.option(
@@ -48,6 +50,8 @@ def command(
     allow_missing: tuple[str, ...],
     allow_unexpected: tuple[str, ...],
     inputs: tuple[str, ...],
+    keep: tuple[str, ...],
+    transpose: tuple[str, ...],
     cast: bool,
     weights_only: bool,
     export: str | None,
@@ -82,6 +86,8 @@ def command(
         allow_missing=allow_missing,
         allow_unexpected=allow_unexpected,
         inputs=inputs,
+        keep=keep,
+        transpose=transpose,
         cast=cast,
         weights_only=weights_only,
         export=export,

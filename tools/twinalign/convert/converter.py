@@ -18,7 +18,7 @@ from twinalign.convert.ledger import Ledger, LedgerEntry
 from twinalign.convert.names import Renaming
 from twinalign.convert.options import Options, Report
 from twinalign.convert.output import Output
-from twinalign.convert.plan import OTHER, Plan, Side, make_plan, read_side
+from twinalign.convert.plan import OTHER, Plan, Side, fits_any, make_plan, read_side
 from twinalign.convert.process import ModelProcess
 from twinalign.convert.trial import Trial
 from twinalign.convert.units import units_of
@@ -66,6 +66,8 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
         planning = _Planning(given, layouts, options)
         plan, renaming = planning.plan(processes)
         facts = _facts(source, target, given, checkpoint)
+        if plan.unproven and len(processes) == 1:
+            raise InputError(_matrices(plan))
         if options.verify or ((plan.unproven or plan.assumed) and len(processes) == 2):
             plan, facts["verified"] = verify(
                 processes, *planning.sides, plan, checkpoint.weights, options.inputs, planning.settings
@@ -80,6 +82,15 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
     ]
     output = Output(checkpoint, given, plan, layouts, options, ledger)
     return Report(ledger, output.write(target))
+
+
+def _matrices(plan: Plan) -> str:
+    shapes = {move.target.key: move.target.shape for move in plan.moves}
+    shown = ", ".join(f"{key} {list(shapes[key])}" for key in plan.unproven[:12])
+    return (
+        f"matrices of the model's own, which either framework may keep transposed: {shown}. Answer with --keep PATTERN "
+        "or --transpose PATTERN, or give both models, which settles it by running them"
+    )
 
 
 def _layout(process: ModelProcess) -> list[StateEntry]:
@@ -155,6 +166,10 @@ class _Planning:
             "cast": options.cast,
             "allow_missing": options.allow_missing,
             "allow_unexpected": options.allow_unexpected,
+            "transpose": {
+                **{e.key: False for e in layouts[OTHER[given]] if fits_any(e.key, options.keep)},
+                **{e.key: True for e in layouts[OTHER[given]] if fits_any(e.key, options.transpose)},
+            },
         }
 
     def _sides(self, alignment: Alignment | None) -> tuple[tuple[Side, Side], Renaming]:

@@ -40,6 +40,10 @@ class Options:
     """Leave optimizer, epoch and whatever else the checkpoint holds."""
     export: str | None = None
     """A form of `export.FORMS`."""
+    keep: Sequence[str] = ()
+    """Patterns of target keys whose matrices both frameworks keep the same way, where nothing else tells."""
+    transpose: Sequence[str] = ()
+    """Patterns of target keys whose matrices are transposed, where nothing else tells."""
     defaults: Path | None = None
     """A checkpoint of the target framework, whose values stand where the source's framework keeps none."""
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)

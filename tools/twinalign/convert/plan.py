@@ -212,7 +212,10 @@ class _Planner:
         key, shape = part.entry.key, slot.shape
         flipped = False
         unproven = not (part.proven and offer.proven) and len(shape) == 2 and rows is None
-        if unproven and self.transpose.get(key, shape == given.shape[::-1] and shape != given.shape):
+        flip = shape == given.shape[::-1] and shape != given.shape
+        if key in self.transpose:
+            flip = self.transpose[key] != (offer.transposed != part.transposed)
+        if unproven and flip:
             transposed, flipped = not transposed, True
             given = dataclasses.replace(given, shape=given.shape[::-1])
         elif unproven and key not in self.transpose and shape == given.shape and shape[0] == shape[1]:

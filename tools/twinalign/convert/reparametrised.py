@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from twinalign.convert import rules
+from twinalign.convert import rules, storage
 from twinalign.convert.layout import Layer, StateEntry
 from twinalign.convert.storage import Slot, Stored, find_rule
 
@@ -103,6 +103,9 @@ def _canonical_axis(axis: int | None, part: Stored, others: list[tuple[str, Stat
 def _with_evidence(layer: Layer, stored: list[Stored]) -> list[Stored]:
     """Correct the layout of a matrix by what running the layer alone has shown (`weight_layout`)."""
     evidence = layer.config.get("weight_layout")
+    if not evidence and storage.is_own_linear(layer):
+        # Derived from Linear, yet it computes something else: how it keeps its matrix is not known.
+        return [dataclasses.replace(part, proven=part.proven and len(part.entry.shape) != 2) for part in stored]
     if not evidence:
         return stored
     corrected = []

@@ -117,6 +117,12 @@ def absorbs(framework: str, bases: Sequence[str]) -> bool:
     return rule is not None and rule.absorbs
 
 
+def is_own_linear(layer: Layer) -> bool:
+    """Whether the layer is of a user's class derived from one of the frameworks' Linear layers."""
+    linear = any(base.endswith((".linear.Linear", ".common.Linear", "compat.nn.Linear")) for base in layer.bases[1:])
+    return linear and not layer.class_name.startswith(("torch.", "paddle."))
+
+
 RAW = "raw"
 """Kind of a layer whose class no rule knows: its tensors are copied under their names."""
 

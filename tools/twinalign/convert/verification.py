@@ -42,9 +42,11 @@ def verify(
     trial = Trial(processes["ref"], processes["paddle"], guess_inputs(units[0], specifications))
     first: tuple[Run, Run] | None = None
     flips = plan.unproven[:_MAXIMUM_FLIPS]
+    usual = {move.target.key: move.pieces[0].transposed != move.transposed for move in plan.moves if move.pieces}
     for decided in itertools.product((False, True), repeat=len(flips)):
-        transpose = dict(zip(flips, decided, strict=True))
-        tried = make_plan(source, target, transpose=transpose, **settings) if any(decided) else plan
+        transpose = {key: usual[key] != flipped for key, flipped in zip(flips, decided, strict=True)}
+        answers = {**settings.get("transpose", {}), **transpose}
+        tried = make_plan(source, target, **{**settings, "transpose": answers}) if any(decided) else plan
         runs = _run(trial, source, tried, arrays)
         first = first or runs
         differences = relative_differences(runs)
