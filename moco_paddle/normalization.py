@@ -6,6 +6,8 @@ buffer names stay paddle's (`weight`, `bias`, `_mean`, `_variance`), and replace
 
 from __future__ import annotations
 
+import math
+
 import paddle
 from paddle import Tensor, nn
 from paddle.nn import functional as F
@@ -26,9 +28,16 @@ class _UnbiasedRunningVariance:
             ValueError: in training, where there is one value a channel and hence no variance.
         """
         self._check_input_dim(x)
-        statistics = {"weight": self.weight, "bias": self.bias, "epsilon": self._epsilon}
+        # diff: paddle's kernel rounds its epsilon to float32. Batch norm of c x with c² epsilon is that of x with
+        # epsilon, and a power of two survives the rounding: c makes it one. (In float32 there is nothing to mend.)
+        scale, epsilon = 1.0, self._epsilon
+        if x.dtype == paddle.float64:
+            epsilon = 2.0 ** round(math.log2(self._epsilon))
+            scale = math.sqrt(epsilon / self._epsilon)
+            x = x * scale
+        options = {"weight": self.weight, "bias": self.bias, "epsilon": epsilon}
         if not self.training:
-            return F.batch_norm(x, self._mean, self._variance, training=False, **statistics)
+            return F.batch_norm(x, self._mean * scale, self._variance * scale**2, training=False, **options)
         count = x.size // x.shape[1]
         # diff: paddle hands a batch with one value a channel through unchanged; torch refuses it.
         if count == 1:
@@ -36,10 +45,10 @@ class _UnbiasedRunningVariance:
         # diff: paddle's kernel rounds its momentum to float32 and moves the running variance by the biased batch
         # variance. With a momentum of 0, which is exact, it hands out the batch statistics, and the update is ours.
         mean, variance = paddle.zeros_like(self._mean), paddle.zeros_like(self._variance)
-        y = F.batch_norm(x, mean, variance, training=True, momentum=0.0, **statistics)
+        y = F.batch_norm(x, mean, variance, training=True, momentum=0.0, **options)
         with paddle.no_grad():
+            mean, variance = mean / scale, variance / scale**2 * (count / (count - 1))
             self._mean.set_value(self._mean * self._momentum + mean * (1 - self._momentum))
-            variance = variance * (count / (count - 1))
             self._variance.set_value(self._variance * self._momentum + variance * (1 - self._momentum))
         return y
 

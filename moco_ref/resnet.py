@@ -112,7 +112,6 @@ class ResNet(nn.Module):
             stage = _build_stage(block, input_channels, channels, depth, stride, groups, base_width)
             setattr(self, f"layer{index + 1}", stage)
             input_channels = channels * block.expansion
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(self.num_features, num_classes)
         initialization.torch_default_(self.fc)
         for layer in self.modules():
@@ -123,7 +122,7 @@ class ResNet(nn.Module):
         """Return the pooled features, `[N, num_features]`, of images `[N, 3, H, W]`."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.avgpool(x).flatten(1)
+        return x.mean(dim=(2, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `fc` of the features: logits `[N, num_classes]`, or projections under MoCo."""

@@ -20,6 +20,9 @@ _spec.loader.exec_module(support)
 # The gradient of these is zero in exact arithmetic, or a third of it is; AdamW makes full-size steps of float32 noise.
 NOISE_DRIVEN = ("base_encoder.norm.bias", "attn.qkv.bias")
 
+NOISE_FACTOR = 5
+"""Another order of summation may be this much further off than the official release in float32 is from float64."""
+
 RUNS = [
     # package, run, steps
     ("moco_ref", "vit_small_float32", 1),
@@ -46,10 +49,13 @@ class GoldenRun:
 
     def __init__(self, package: str, run: str) -> None:
         self.twin = support.Twin(package)
+        self.run = run
         self.figures = support.golden(f"runs/{run}.json")
         with np.load(support.GOLDEN / f"runs/{run}.npz") as file:
             self.embeddings = {name.rsplit("/", 1)[-1]: file[name] for name in file.files}
         self.is_exact = self.figures["dtype"] == "float64"
+        # On noise images a ResNet's gradients lose all but two digits to rounding, in the official release too.
+        self.is_chaotic = self.figures["arch"] == "resnet50"
         self.model = self.build()
         self.views = [
             self.twin.tensor(
@@ -82,14 +88,36 @@ class GoldenRun:
         """Check embeddings and halves; return the loss."""
         q1, q2, k1, k2 = self.model.embed(*self.views, 0.99)
         halves = self.model.contrastive_loss(q1, k2), self.model.contrastive_loss(q2, k1)
-        tolerance = 1e-9 if self.is_exact else 1e-4
+        tolerance = 1e-9 if self.is_exact else max(1e-4, NOISE_FACTOR * self.embedding_noise())
         for name, embedding in zip(("q1", "q2", "k1", "k2"), (q1, q2, k1, k2), strict=True):
             np.testing.assert_allclose(
-                self.twin.array(embedding)[:8, :8], self.embeddings[name], rtol=tolerance, atol=tolerance, err_msg=name
+                self.twin.array(embedding)[:8, :8], self.embeddings[name], rtol=0, atol=tolerance, err_msg=name
             )
         for name, half in zip(("loss_q1k2", "loss_q2k1"), halves, strict=True):
-            assert self.twin.array(half) == pytest.approx(self.figures[name], rel=1e-9 if self.is_exact else 1e-5)
+            assert self.twin.array(half) == pytest.approx(self.figures[name], **self.loss_tolerance(name))
         return halves[0] + halves[1]
+
+    def reference_in_float64(self) -> Any:
+        """The same golden run in float64."""
+        return support.golden(f"runs/{self.run.replace('float32', 'float64')}.json")
+
+    def embedding_noise(self) -> float:
+        """How far the official release in float32 is from itself in float64, at worst."""
+        with np.load(support.GOLDEN / f"runs/{self.run.replace('float32', 'float64')}.npz") as file:
+            exact = {name.rsplit("/", 1)[-1]: file[name] for name in file.files}
+        return max(np.abs(exact[name] - self.embeddings[name]).max() for name in exact)
+
+    def gradient_tolerances(self) -> tuple[float, float]:
+        """Relative to the norm: of norms and of probes."""
+        if self.is_exact:
+            return 1e-9, 1e-9
+        return (1e-2, 2e-1) if self.is_chaotic else (1e-4, 1e-3)
+
+    def loss_tolerance(self, name: str) -> dict[str, float]:
+        """1e-9, or in float32 1e-5 and what rounding does in the official release itself."""
+        if self.is_exact:
+            return {"rel": 1e-9, "abs": 0.0}
+        return {"rel": 1e-5, "abs": NOISE_FACTOR * abs(self.reference_in_float64()[name] - self.figures[name])}
 
     def optimizer(self) -> Any:
         build_optimizer = self.twin.module("optimizer").build_optimizer
@@ -125,12 +153,11 @@ def test_steps_equal_official_release(package: str, run: str, steps: int) -> Non
     late = 1e-7 if package == "moco_paddle" else 1e-9
     for step in range(steps):
         loss = golden.forward() if step == 0 else golden.model(*golden.views, 0.99)
-        tolerance = (1e-9 if step == 0 else late) if golden.is_exact else 1e-5
-        assert twin.array(loss) == pytest.approx(figures["losses"][step], rel=tolerance), f"step {step + 1}"
+        tolerance = golden.loss_tolerance("loss") if step == 0 else {"rel": late}
+        assert twin.array(loss) == pytest.approx(figures["losses"][step], **tolerance), f"step {step + 1}"
         loss.backward()
         if step == 0:
-            tolerances = (1e-9, 1e-9) if golden.is_exact else (1e-4, 1e-3)
-            compare_probes(twin.gradients(golden.model), figures["grads"], *tolerances)
+            compare_probes(twin.gradients(golden.model), figures["grads"], *golden.gradient_tolerances())
         optimizer.step()
         twin.clear_gradients(optimizer)
         if step == 0:
@@ -143,7 +170,7 @@ def check_state(golden: GoldenRun, expected: dict[str, list[float]], tolerance: 
     state = golden.twin.state(golden.model)
     tolerances = (tolerance, tolerance)
     if not golden.is_exact:
-        tolerances = (1e-4, 1e-2)
+        tolerances = (1e-2, 1e-1) if golden.is_chaotic else (1e-4, 1e-2)
         state, expected = (
             {key: value for key, value in entries.items() if not key.endswith(NOISE_DRIVEN)}
             for entries in (state, expected)
@@ -156,8 +183,7 @@ def check_state(golden: GoldenRun, expected: dict[str, list[float]], tolerance: 
 def test_forward_equals_official_release(package: str, run: str) -> None:
     golden = GoldenRun(package, run)
     loss = golden.forward()
-    tolerance = 1e-9 if golden.is_exact else 1e-5
-    assert golden.twin.array(loss) == pytest.approx(golden.figures["losses"][0], rel=tolerance)
+    assert golden.twin.array(loss) == pytest.approx(golden.figures["loss"], **golden.loss_tolerance("loss"))
 
 
 def test_probe_comparison_notices_a_small_fault() -> None:
