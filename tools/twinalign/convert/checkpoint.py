@@ -85,7 +85,8 @@ def sniff(path: Path) -> tuple[str, str | None]:
         raise InputError(f"{path}: {error.strerror or error}") from None
     if head.startswith(_LEGACY_TORCH):
         return "torch", "torch"
-    if head[:1] == b"\x80":
+    # The length that opens a .safetensors file may begin with the byte that opens a pickle.
+    if head[:1] == b"\x80" and not (head[8:9] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size):
         return "paddle", "paddle"
     return "safetensors", None
 
