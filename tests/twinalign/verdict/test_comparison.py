@@ -327,3 +327,14 @@ def test_json_is_strict() -> None:
         "fp64_rel",
     ):
         assert key in tensor
+
+
+@pytest.mark.parametrize("spoil", [0.0, 1e-8, 1e-3, np.nan])
+@pytest.mark.parametrize("size", [1000, (1 << 20) + 5])
+def test_the_verdict_alone_is_the_same_verdict(spoil: float, size: int) -> None:
+    first = np.random.default_rng(0).standard_normal(size).astype("f4")
+    second = first.copy()
+    second[size // 2] += np.float32(spoil)
+    found = [one(first, second, everything=everything) for everything in (True, False)]
+    assert found[0].verdict == found[1].verdict == ("diverged" if not spoil < 1e-4 else "aligned")
+    assert found[0].reason.partition(";")[0] == found[1].reason.partition(";")[0]

@@ -77,7 +77,7 @@ def compare_arrays(
         classic_threshold: reprod_log's threshold for its verdict beside ours.
         described: For names stored as samples, what they stand for.
         check_dtype: Whether different element types are a divergence.
-        everything: False leaves out what a verdict does not need (relative errors, ULP, cosine, mismatches).
+        everything: False leaves out what a verdict does not need (relative errors, ULP, cosine).
         search: Whether diverged tensors are searched for permutation, transpose, factor, offset and shift.
 
     `float32_epsilon` is always allowed, and said where it is used.
@@ -159,9 +159,9 @@ def _fill(
     if worst is not None:
         tensor.reference_value, tensor.reproduced_value = value_at(reference, worst), value_at(reproduced, worst)
         tensor.worst_index = worst if described is None else described.index_of(worst[0])
+    tensor.mismatched = found.mismatched + found.nonfinite_differ
+    tensor.mismatched_share = tensor.mismatched / reference.size if reference.size else 0.0
     if everything:
-        tensor.mismatched = found.mismatched + found.nonfinite_differ
-        tensor.mismatched_share = tensor.mismatched / reference.size if reference.size else 0.0
         tensor.max_rel, tensor.mean_rel, tensor.rms_rel = found.max_rel, found.mean_rel, found.rms_rel
         tensor.max_ulp, tensor.mean_ulp, tensor.cosine = found.max_ulp, found.mean_ulp, found.cosine
         tensor.reference_max = found.reference_max

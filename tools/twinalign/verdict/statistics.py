@@ -92,7 +92,7 @@ def measure(
         reproduced: The same shape and dtype.
         rtol: An element mismatches where |difference| > atol + rtol |reference|.
         atol: See `rtol`.
-        everything: False leaves out relative errors, ULP, cosine and mismatches: what a verdict needs and no more.
+        everything: False leaves out relative errors, ULP and cosine: what a verdict needs and no more.
     """
     if reference.dtype.kind == "c":
         found = measure(_components(reference), _components(reproduced), rtol, atol, everything=everything)
@@ -190,10 +190,11 @@ class _Walk:
             found.max_abs, found.worst_position = max(greatest, found.max_abs), start + at
         if greatest:
             found.sum_squares += _dot(difference, difference)
-        reference_squares = _dot(first, first)
-        found.reference_squares += reference_squares
         if not self._everything:
+            if greatest > self._atol:
+                self._count_mismatches(np.abs(first, out=self._scratch[: len(first)]), difference, greatest)
             return
+        found.reference_squares += _dot(first, first)
         found.dot += _dot(first, second)
         found.reproduced_squares += _dot(second, second)
         magnitude = np.abs(first, out=self._scratch[: len(first)])
