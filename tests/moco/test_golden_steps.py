@@ -111,7 +111,8 @@ class GoldenRun:
         """Relative to the norm: of norms and of probes."""
         if self.is_exact:
             return 1e-9, 1e-9
-        return (1e-2, 2e-1) if self.is_chaotic else (1e-4, 1e-3)
+        # Five times what the official release in float32 is off by: 0.45 % and 4.4 %.
+        return (2.5e-2, 2e-1) if self.is_chaotic else (1e-4, 1e-3)
 
     def loss_tolerance(self, name: str) -> dict[str, float]:
         """1e-9, or in float32 1e-5 and what rounding does in the official release itself."""
@@ -170,7 +171,7 @@ def check_state(golden: GoldenRun, expected: dict[str, list[float]], tolerance: 
     state = golden.twin.state(golden.model)
     tolerances = (tolerance, tolerance)
     if not golden.is_exact:
-        tolerances = (1e-2, 1e-1) if golden.is_chaotic else (1e-4, 1e-2)
+        tolerances = (2e-2, 1e-1) if golden.is_chaotic else (1e-4, 1e-2)
         state, expected = (
             {key: value for key, value in entries.items() if not key.endswith(NOISE_DRIVEN)}
             for entries in (state, expected)
