@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.chunks import CHUNK, in_memory_order, sum_pairwise
+from twinalign.verdict.chunks import CHUNK, in_memory_order, pieces, sum_pairwise
 from twinalign.verdict.results import plain
 
 THRESHOLD = 1e-6
 _WHOLE = 1 << 20
+_BUFFER = 8192  # numpy.getbufsize()
 _LARGEST_BROADCAST = 1 << 26
 
 
@@ -105,11 +106,13 @@ def classic_difference(first: np.ndarray, second: np.ndarray) -> ClassicDifferen
         elif np.prod(np.broadcast_shapes(first.shape, second.shape), dtype=float) > _LARGEST_BROADCAST:
             raise ValueError(f"broadcasting {first.shape} and {second.shape} takes more memory than is sensible")
     with np.errstate(all="ignore"):
-        plain_float = first.dtype == second.dtype and first.dtype in (np.float32, np.float64)
-        if first.size <= _WHOLE or not plain_float or first.shape != second.shape:
-            difference = np.abs(first - second)
-            return ClassicDifference(difference.mean(), difference.max(), difference.min())
-        return _in_pieces(first, second)
+        same = first.dtype == second.dtype and first.shape == second.shape and first.size > _WHOLE
+        if same and first.dtype in (np.float32, np.float64):
+            return _in_pieces(first, second)
+        if same and (first.dtype.kind in "iu" or first.dtype == np.float16):
+            return _in_buffers(first, second)
+        difference = np.abs(first - second)
+        return ClassicDifference(difference.mean(), difference.max(), difference.min())
 
 
 def _in_pieces(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
@@ -126,6 +129,20 @@ def _in_pieces(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
 
     total = sum_pairwise(left.size, leaf)
     return ClassicDifference(mean_of(total, left.size), greatest, least)
+
+
+def _in_buffers(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
+    # numpy's mean converts integers to float64 and float16 to float32, buffer by buffer, and adds up the buffers' sums.
+    (left, right), _ = in_memory_order(first, second)
+    total = np.float32(0) if left.dtype == np.float16 else np.float64(0)
+    greatest = least = None
+    for piece in pieces(left.size, 8 * _BUFFER):
+        difference = np.abs(left[piece] - right[piece])
+        total = np.add.reduce(difference, dtype=total.dtype, initial=total)
+        greatest = difference.max() if greatest is None else max(greatest, difference.max())
+        least = difference.min() if least is None else min(least, difference.min())
+    mean = mean_of(total, left.size)
+    return ClassicDifference(mean.astype(left.dtype) if left.dtype == np.float16 else mean, greatest, least)
 
 
 def mean_of(total: np.floating, count: int) -> np.floating:

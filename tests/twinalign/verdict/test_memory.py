@@ -1,0 +1,48 @@
+"""Files larger than memory: what a comparison allocates does not grow with them."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from twinalign.verdict import compare_files
+
+COUNT = 6_000_000
+LIMIT = 16 * 2**20
+
+
+def peak_of(*arguments: Path, **options: Path) -> int:
+    tracemalloc.start()
+    try:
+        compare_files(*arguments, **options)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
+@pytest.mark.parametrize("fortran", [False, True], ids=["C", "F"])
+def test_two_files(dtype: str, fortran: bool, tmp_path: Path) -> None:
+    array = np.arange(COUNT).reshape(2000, -1).astype(dtype)
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.asfortranarray(array) if fortran else array)
+    assert array.nbytes > LIMIT / 2
+    assert peak_of(tmp_path / "a.npy", tmp_path / "b.npy") < LIMIT
+
+
+def test_with_float64_partners(tmp_path: Path) -> None:
+    truth = np.random.default_rng(0).standard_normal(COUNT)
+    for name, dtype in (("a", "f4"), ("b", "f4"), ("a64", "f8"), ("b64", "f8")):
+        np.save(tmp_path / f"{name}.npy", truth.astype(dtype))
+    partners = {"reference64": tmp_path / "a64.npy", "reproduced64": tmp_path / "b64.npy"}
+    assert peak_of(tmp_path / "a.npy", tmp_path / "b.npy", **partners) < LIMIT
+
+
+def test_the_limit_can_be_passed(tmp_path: Path) -> None:
+    tracemalloc.start()
+    np.zeros(COUNT)
+    assert tracemalloc.get_traced_memory()[1] > LIMIT
+    tracemalloc.stop()
