@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Sequence
 
@@ -95,7 +96,7 @@ def _to_paddle(kind: str, layer: Layer, stored: Sequence[Stored]) -> list[StateE
             if kind == "linear" and name.startswith("weight") and len(shape) == 2 and "(" not in name:
                 shape = shape[::-1]
             elif kind == "layer norm":
-                shape = (_size(shape),)
+                shape = (math.prod(shape),)
             elif kind == "bilinear" and name == "bias":
                 shape = (1, *shape)
             elif kind == "multi-head attention" and re.fullmatch(r"(q|k|v|out)\.(weight|bias)", name):
@@ -185,7 +186,7 @@ def _norm_parts(
         if plain.endswith(suffix):
             weight = plain.removesuffix(suffix)
             if suffix == ".magnitude" and shape:
-                length = _size(shape)
+                length = math.prod(shape)
                 direction = next(e for e in layer.entries if len(e.shape) >= 2 and length in e.shape)
                 shape = (length,) if paddle else (length, *([1] * (len(direction.shape) - 1)))
             return f"{weight}{end}", shape
@@ -210,10 +211,3 @@ def _moved_axes(entries: list[StateEntry], kind: str, *, paddle: bool) -> list[S
         )
         for entry in entries
     ]
-
-
-def _size(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -152,6 +153,10 @@ class _Planner:
         self.unproven: list[str] = []
         self.problems: list[str] = []
         self.used: set[str] = set()
+        self.source_parts = {part.entry.key: part for part in source.stored}
+        self.tied: dict[str, list[str]] = {}
+        for part in source.stored:
+            self.tied.setdefault(part.entry.tied_to or part.entry.key, []).append(part.entry.key)
         self.offered: dict[str, tuple[Stored, int]] = {}
         for part in source.stored:
             for index, name in enumerate(self._exact(source, part)):
@@ -229,7 +234,7 @@ class _Planner:
         """Whether the shapes differ by axes of length one only, or the layer may flatten its tensors."""
         if [size for size in wanted if size != 1] == [size for size in given if size != 1]:
             return True
-        return (part.flexible or offer.flexible) and _size(wanted) == _size(given)
+        return (part.flexible or offer.flexible) and math.prod(wanted) == math.prod(given)
 
     def _misfit(self, part: Stored, offer: Stored) -> str:
         source, target = offer.entry, part.entry
@@ -333,10 +338,9 @@ class _Planner:
 
     def _drop(self, key: str) -> bool:
         """Enter a source key that goes nowhere for a known reason; False where it ought to go somewhere."""
-        part = next(part for part in self.source.stored if part.entry.key == key)
+        part = self.source_parts[key]
         reason = None
-        group = part.entry.tied_to or key
-        used = [p.entry.key for p in self.source.stored if group in (p.entry.key, p.entry.tied_to)]
+        used = self.tied[part.entry.tied_to or key]
         kept_out = [name for name in self._exact(self.source, part) if name in self.target.non_persistent]
         if any(name in self.used for name in used):
             reason = f"the source ties it to {next(name for name in used if name in self.used)!r}, which is converted"
@@ -390,10 +394,3 @@ def fits_any(key: str, patterns: Sequence[str]) -> bool:
 def _listed(keys: Sequence[str], most: int = 40) -> str:
     shown = ", ".join(keys[:most])
     return shown if len(keys) <= most else f"{shown} and {len(keys) - most} more"
-
-
-def _size(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

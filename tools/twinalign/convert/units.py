@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -43,7 +44,7 @@ def units_of(framework: str, layers: Sequence[Layer]) -> list[Unit]:
             for part in stored:
                 for slot in part.slots:
                     if slot.fill is None:
-                        shape = (_size(slot.shape),) if part.flexible else _squeezed(slot.shape)
+                        shape = (math.prod(slot.shape),) if part.flexible else _squeezed(slot.shape)
                         shapes.setdefault(slot.name, shape)
             signature = (kind, tuple(sorted(shapes.items())))
             found.append(Unit(layer.path, layer.path, kind, signature, tuple(stored)))
@@ -57,13 +58,6 @@ def units_of(framework: str, layers: Sequence[Layer]) -> list[Unit]:
 
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
 
 
 def differences(reference: Sequence[Unit], paddle: Sequence[Unit]) -> list[str]:
