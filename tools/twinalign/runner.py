@@ -100,6 +100,7 @@ class Recorder:
         self.description: dict[str, Any] = {}
         self._processes: dict[str, RecorderProcess] = {}
         self._concurrent = True
+        self._heavy = threading.Lock()
 
     def recording_path(self, side: str, stage: str, dtype: str) -> Path:
         """Where a recording lies: the field's names in `out`, float64 partners under `out/float64`."""
@@ -288,11 +289,13 @@ class Recorder:
 
     def _queues(self, stale: Sequence[Job], sides: Sequence[str]) -> list[list[Job]]:
         """Jobs for each thread: a side a thread, or one thread where both sides do not fit into memory together."""
-        # The jobs of one model in one precision follow each other, so that it is built once.
+        # The jobs of one model in one precision follow each other, so that it is built once. The sides take the models
+        # in opposite order: a large one then fills the memory of one process at a time.
         parts = list(dict.fromkeys(self.description["parts"].values()))
 
         def order(job: Job) -> tuple[bool, int, str]:
-            return STAGE_BY_NAME[job.stage].needs_model, parts.index(self.description["parts"][job.stage]), job.dtype
+            place = parts.index(self.description["parts"][job.stage])
+            return STAGE_BY_NAME[job.stage].needs_model, place if job.side == sides[0] else -place, job.dtype
 
         by_side = [sorted((job for job in stale if job.side == side), key=order) for side in sides]
         return by_side if self._concurrent else [[job for jobs in by_side for job in jobs]]
@@ -300,15 +303,18 @@ class Recorder:
     def _record_all(self, jobs: Sequence[Job], weights: Mapping[str, Any], done: queue.SimpleQueue) -> None:
         for job in jobs:
             given = weights.get(self.description["parts"][job.stage], {}).get(job.side, {})
+            # Gradients and optimizer state in float64 are what takes the most: never on both sides at once.
+            heavy = job.stage == "backward" and job.dtype == "float64"
             try:
-                self._processes[job.side].request(
-                    "record",
-                    stage=job.stage,
-                    dtype=job.dtype,
-                    path=str(job.path),
-                    weights=given,
-                    identity=self.identity[job.side],
-                )
+                with self._heavy if heavy else contextlib.nullcontext():
+                    self._processes[job.side].request(
+                        "record",
+                        stage=job.stage,
+                        dtype=job.dtype,
+                        path=str(job.path),
+                        weights=given,
+                        identity=self.identity[job.side],
+                    )
             except BaseException as error:
                 done.put(error)
                 return

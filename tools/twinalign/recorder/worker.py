@@ -167,8 +167,8 @@ class Worker:
                 built = self._construct(case)
             self._model = key, self.backend.prepare_model(built, dtype, self.device)
         model = self._model[1]
-        with np.load(weights["path"], allow_pickle=False) as arrays:
-            self.backend.load_state_arrays(model, arrays)
+        with np.load(weights["path"], allow_pickle=False) as stored:
+            self.backend.load_state_arrays(model, dict(stored))
         self.backend.clear_gradients(model)
         return model
 
