@@ -110,6 +110,27 @@ def test_samples_are_described_by_the_metadata_beside(tmp_path: Path) -> None:
     assert (tensor["shape"], tensor["worst_index"]) == ([1000, 7], [999, 6])
 
 
+@pytest.mark.parametrize("shape", [[-5], [10**40], "text", None, [[1]], [0]])
+def test_metadata_that_makes_no_sense_is_left_aside(shape: object, tmp_path: Path) -> None:
+    for side, value in (("ref", 0.0), ("paddle", 1.0)):
+        write_reprod_log(tmp_path / f"{side}.npy", {"weight": np.array([value, value], "f4")})
+        (tmp_path / f"{side}.json").write_text(json.dumps({"sampled": {"weight": {"shape": shape}}}))
+    found = compare(tmp_path / "ref.npy", tmp_path / "paddle.npy")
+    assert (found.returncode, found.stderr) == (1, "")
+
+
+def test_nonfinite_and_empty_tensors_leave_no_warning(tmp_path: Path) -> None:
+    arrays = {"a": np.array([np.nan, np.inf, 1.0, 3e38], "f4"), "b": np.zeros((0, 2), "f4"), "c": np.ones(3, "f4")}
+    other = {**arrays, "a": np.array([np.nan, np.inf, 1.0, -3e38], "f4")}
+    for name, given in (("a", arrays), ("b", other)):
+        write_reprod_log(tmp_path / f"{name}.npy", given)
+        write_reprod_log(tmp_path / f"{name}64.npy", {key: array.astype("f8") for key, array in given.items()})
+    partners = "--ref64", tmp_path / "a64.npy", "--paddle64", tmp_path / "b64.npy"
+    for second, code in (("a", 0), ("b", 1)):
+        found = compare(tmp_path / "a.npy", tmp_path / f"{second}.npy", *(partners if code else ()))
+        assert (found.returncode, found.stderr) == (code, "")
+
+
 USER_MISTAKES = [
     (("missing.npy", "a.npy"), "missing.npy: No such file or directory"),
     (("a.npy", "."), ": one is a directory and one is not; give two files or two folders"),

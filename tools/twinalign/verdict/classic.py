@@ -105,6 +105,8 @@ def classic_difference(first: np.ndarray, second: np.ndarray) -> ClassicDifferen
             first = first.T
         elif np.prod(np.broadcast_shapes(first.shape, second.shape), dtype=float) > _LARGEST_BROADCAST:
             raise ValueError(f"broadcasting {first.shape} and {second.shape} takes more memory than is sensible")
+    if 0 in (first.size, second.size):
+        raise ValueError("zero-size array to reduction operation maximum which has no identity")
     with np.errstate(all="ignore"):
         same = first.dtype == second.dtype and first.shape == second.shape and first.size > _WHOLE
         if same and first.dtype in (np.float32, np.float64):

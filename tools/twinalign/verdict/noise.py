@@ -70,6 +70,7 @@ class TensorNoise:
     nonfinite_differ: int
 
 
+@np.errstate(all="ignore")
 def gather(
     reference: np.ndarray,
     reproduced: np.ndarray,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,25 +81,24 @@ def _without_side(file: Path) -> str:
 
 
 def _described_beside(path: Path) -> Mapping[str, Described]:
-    """What the samples in a recording stand for, from the metadata beside it where there is any."""
+    """What the samples in a recording stand for, from the metadata beside it where there is any that makes sense."""
     try:
         metadata = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         sampled = metadata.get("sampled", {})
         shapes = {name: tuple(int(extent) for extent in entry["shape"]) for name, entry in sampled.items()}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        return {name: Described(shape, _index_of(shape)) for name, shape in shapes.items()}
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError):
         return {}
-    if not shapes:
-        return {}
+
+
+def _index_of(shape: tuple[int, ...]) -> Callable[[int], tuple[int, ...]]:
     from twinalign.recording import sample_positions
 
-    def index_of(shape: tuple[int, ...]) -> Any:
-        positions = sample_positions(int(np.prod(shape, dtype=np.int64)))
+    positions = sample_positions(int(np.prod(shape, dtype=np.int64)))
 
-        def index(position: int) -> tuple[int, ...]:
-            if position >= len(positions):  # metadata of another file
-                return (position,)
-            return tuple(int(place) for place in np.unravel_index(positions[position], shape))
+    def index(position: int) -> tuple[int, ...]:
+        if position >= len(positions):  # metadata of another file
+            return (position,)
+        return tuple(int(place) for place in np.unravel_index(positions[position], shape))
 
-        return index
-
-    return {name: Described(shape, index_of(shape)) for name, shape in shapes.items()}
+    return index
