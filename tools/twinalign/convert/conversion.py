@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,8 +133,13 @@ def check_ties(plan: Plan, arrays: Mapping[str, np.ndarray]) -> None:
         )
 
 
-def make(move: Move, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array of one target key, contiguous; the source's own memory where nothing has to be moved."""
+def make(
+    move: Move, arrays: Mapping[str, np.ndarray], scratch: Callable[[int], np.ndarray] | None = None
+) -> np.ndarray:
+    """The array of one target key, contiguous; the source's own memory where nothing has to be moved.
+
+    `scratch` lends memory to transpose into: fresh memory costs as much as the transposition.
+    """
     if move.fill is not None:
         return np.full(move.target.shape, move.fill, move.target.dtype)
     pieces = []
@@ -144,16 +149,17 @@ def make(move: Move, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         array = array if piece.rows is None else array[slice(*piece.rows)]
         pieces.append(array if array.shape == piece.shape else array.reshape(piece.shape))
     joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-    joined = _contiguous(joined.T if move.transposed else joined).reshape(move.target.shape)
+    joined = _contiguous(joined.T if move.transposed else joined, scratch).reshape(move.target.shape)
     return joined if move.dtype is None else _cast(joined, move)
 
 
-def _contiguous(array: np.ndarray) -> np.ndarray:
+def _contiguous(array: np.ndarray, scratch: Callable[[int], np.ndarray] | None) -> np.ndarray:
     """The array in C order. A transposed matrix is copied a cache line of columns at a time, nine times as fast as
     numpy's own copy, which strides through memory number by number."""
     if array.ndim != 2 or array.flags.c_contiguous or not array.T.flags.c_contiguous:
         return np.ascontiguousarray(array)
-    made = np.empty(array.shape, array.dtype)
+    memory = np.empty(array.nbytes, np.uint8) if scratch is None else scratch(array.nbytes)
+    made = memory.view(array.dtype).reshape(array.shape)
     columns = max(1, 64 // array.dtype.itemsize)
     for start in range(0, array.shape[1], columns):
         made[:, start : start + columns] = array[:, start : start + columns]

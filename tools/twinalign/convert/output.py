@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ class MovedArray:
         kept = arrays[move.pieces[0].key].dtype if move.pieces else np.dtype(move.target.dtype)
         self.dtype = conversion.numpy_dtype(move.dtype) if move.dtype else np.dtype(kept)
 
-    def load(self) -> np.ndarray:
+    def load(self, scratch: Callable[[int], np.ndarray]) -> np.ndarray:
         """Make the array and let go of what it was made of."""
-        made = conversion.make(self._move, self._arrays)
+        made = conversion.make(self._move, self._arrays, scratch)
         for piece in self._move.pieces:
             release(self._arrays[piece.key])
         return made

@@ -27,8 +27,8 @@ class Deferred(Protocol):
     def dtype(self) -> np.dtype:
         """Its numpy dtype (`ml_dtypes.bfloat16` for bfloat16)."""
 
-    def load(self) -> np.ndarray:
-        """Make it; the caller drops it when it is written."""
+    def load(self, scratch: Callable[[int], np.ndarray]) -> np.ndarray:
+        """Make it; `scratch` lends memory for so many bytes, which is lent again when the array is written."""
 
 
 def raw_bytes(array: np.ndarray) -> memoryview:

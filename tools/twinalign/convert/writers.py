@@ -71,13 +71,21 @@ class Loader:
     def __init__(self, arrays: Sequence[np.ndarray | Deferred]) -> None:
         """`arrays` in the order in which they will be asked for."""
         self._waiting = iter([array for array in arrays if not isinstance(array, np.ndarray)])
+        self._scratch = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
         self._next: concurrent.futures.Future[np.ndarray] | None = None
         self._submit()
 
     def _submit(self) -> None:
         following = next(self._waiting, None)
-        self._next = self._pool.submit(following.load) if following is not None else None
+        self._next = self._pool.submit(following.load, self._lend) if following is not None else None
+
+    def _lend(self, size: int) -> np.ndarray:
+        """One of two pieces of memory in turn: one array is written while the next is made."""
+        self._scratch.reverse()
+        if self._scratch[0].nbytes < size:
+            self._scratch[0] = np.empty(size, np.uint8)
+        return self._scratch[0][:size]
 
     def __call__(self, array: np.ndarray | Deferred) -> np.ndarray:
         """The array itself, or what the next deferred one makes."""
