@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twinalign.convert import conversion, explicit, inputs, layout, storage
 from twinalign.convert.align import Alignment, align
 from twinalign.convert.checkpoint import Checkpoint, read_checkpoint
@@ -82,6 +84,37 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
     ]
     output = Output(checkpoint, given, plan, layouts, options, ledger)
     return Report(ledger, output.write(target))
+
+
+def convert_between(
+    arrays: Mapping[str, np.ndarray], layouts: Mapping[str, Sequence[Mapping[str, Any]]], options: Options
+) -> conversion.Conversion:
+    """Convert the reference's state for its port, two models that are at hand.
+
+    Where names differ and no rules are given, both models are run to find out which layer is which.
+
+    Args:
+        arrays: key -> array, exactly the keys of the reference.
+        layouts: framework -> what `describe_state` says of its model.
+        options: factories, interpreters, rules and inputs.
+
+    Raises:
+        InputError: keys without a partner, or an assignment that cannot be proven.
+        DivergedError: a trial shows that the two models compute different things.
+    """
+    known = {framework: [StateEntry.of(entry) for entry in entries] for framework, entries in layouts.items()}
+    planning = _Planning("torch", known, options)
+    try:
+        plan, renaming = planning.plan({})
+    except InputError:
+        if options.rename:
+            raise
+        with _processes(options) as processes:
+            for process in processes.values():
+                process.result()
+            plan, renaming = planning.plan(processes)
+    conversion.check_renaming(renaming)
+    return conversion.Conversion(dict(conversion.execute(plan, arrays)), Ledger(plan.entries), plan.unproven)
 
 
 def _matrices(plan: Plan) -> str:
