@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+# Every worker of pytest-xdist has a core of its own; frameworks read this when they are imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

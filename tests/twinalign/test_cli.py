@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -52,6 +53,42 @@ def test_three_methods_are_enough(twinalign: Twinalign, tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     assert "01 forward  aligned" in finished.stdout
     assert (tmp_path / "result" / "summary.json").is_file()
+
+
+NAMES_DIFFER = """
+from twinalign import Case
+
+class Port(Case):
+    name = "port"
+    def reference(self):
+        from torch import nn
+        return nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    def reproduced(self):
+        from paddle import nn
+        class Net(nn.Layer):
+            def __init__(self):
+                super().__init__()
+                self.out = nn.Linear(4, 4)
+                self.stem = nn.Linear(4, 4)
+                self.norm = nn.BatchNorm1D(4)
+                self.act = nn.GELU()
+            def forward(self, x):
+                return self.norm(self.out(self.act(self.stem(x))))
+        return Net()
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((6, 4), dtype="float32")}
+"""
+
+
+def test_layers_of_other_names_are_found_by_running_both(twinalign: Twinalign, tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text(NAMES_DIFFER)
+    finished = twinalign("run", "case.py")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    entries = json.loads((tmp_path / "result" / "weights" / "port_ledger.json").read_text())["entries"]
+    partners = {entry["target"]: entry["source"] for entry in entries if entry["target"]}
+    assert partners["stem.weight"] == ["0.weight"]
+    assert partners["out.weight"] == ["2.weight"]
+    assert partners["norm._mean"] == ["3.running_mean"]
 
 
 def test_unknown_case(twinalign: Twinalign) -> None:
@@ -190,8 +227,6 @@ def test_help_names_every_command_and_exit_code(twinalign: Twinalign) -> None:
 
 
 def test_doctor_says_what_works(twinalign: Twinalign) -> None:
-    import json
-
     found = json.loads(twinalign("doctor", "--json").stdout)
     assert found["ref"]["paths"]["cpu float64"] == "works"
     assert found["paddle"]["paths"]["cpu float32"] == "works"

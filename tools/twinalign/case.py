@@ -185,6 +185,12 @@ def load_case(reference: str, options: Mapping[str, str] | None = None) -> Case:
     return case
 
 
+def case_model(reference: str, side: str, stage: str, options: Mapping[str, str]) -> Any:
+    """The model of one side of a stage's case, freshly built: the factory that the converter's processes call."""
+    case = load_case(reference, options).part(stage)
+    return case.reference() if side == "ref" else case.reproduced()
+
+
 def set_option(case: Case, key: str, text: str) -> None:
     """Set a public attribute of the case from text, in the type that it has now; raises InputError otherwise."""
     present = getattr(case, key, None)

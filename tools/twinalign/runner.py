@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from twinalign.case import STAGES, resolve_case
-from twinalign.convert import convert_state
+from twinalign.convert.converter import convert_between
+from twinalign.convert.options import Options
 from twinalign.errors import InputError
 from twinalign.freshness import interpreter_versions, is_fresh
 from twinalign.recorder.process import RecorderProcess
@@ -60,19 +61,21 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class WeightFiles:
-    """Where the initial weights of one side, and the layout that its model has, are kept."""
+    """Where one side's initial weights, the layout that its model has, and the inputs of a trial are kept."""
 
     arrays: Path
     layout: Path
+    inputs: Path
 
     @classmethod
     def of(cls, folder: Path, part: str, side: str) -> WeightFiles:
         """The files of a part of a case."""
-        return cls(folder / f"{part}_{side}.npz", folder / f"{part}_{side}_layout.json")
+        stem = folder / f"{part}_{side}"
+        return cls(*(stem.with_name(stem.name + end) for end in (".npz", "_layout.json", "_inputs.npz")))
 
     def request(self) -> dict[str, str]:
         """As a recorder takes them."""
-        return {"arrays": str(self.arrays), "layout": str(self.layout)}
+        return {"arrays": str(self.arrays), "layout": str(self.layout), "inputs": str(self.inputs)}
 
 
 class Recorder:
@@ -234,10 +237,10 @@ class Recorder:
             self.progress("both", f"weights of {part}")
             files = {side: WeightFiles.of(self.out / "weights", part, side) for side in SIDES}
             self._on_each(sides, "initialise", lambda side: {"stage": stage, **files[side].request()})  # noqa: B023
-            made[part] = self._convert(part, files, for_paddle="paddle" in sides)
+            made[part] = self._convert(part, stage, files, for_paddle="paddle" in sides)
         return made
 
-    def _convert(self, part: str, files: Mapping[str, WeightFiles], for_paddle: bool) -> dict[str, Any]:
+    def _convert(self, part: str, stage: str, files: Mapping[str, WeightFiles], for_paddle: bool) -> dict[str, Any]:
         """Convert a part's reference weights for the port, with a ledger of every key."""
         reference = files["ref"]
         try:
@@ -252,9 +255,14 @@ class Recorder:
         given: dict[str, Any] = {"sha256": sha256, "ref": {"path": str(reference.arrays), "sha256": sha256}}
         if for_paddle:
             port = files["paddle"]
-            rename = self.description["rename"].get(part) or None
             own_layout = json.loads(port.layout.read_text(encoding="utf-8"))
-            conversion = convert_state(arrays, layout, own_layout, source="ref", rename=rename)
+            models = Options(
+                factories={side: self._factory(side, stage) for side in SIDES},
+                pythons=self.settings.pythons,
+                rename=self.description["rename"].get(part, {}),
+                inputs=[str(reference.inputs)] if reference.inputs.exists() else [],
+            )
+            conversion = convert_between(arrays, {"torch": layout, "paddle": own_layout}, models)
             save_npz(port.arrays, conversion.arrays)
             write_json(self.out / "weights" / f"{part}_ledger.json", conversion.ledger.to_json())
             canonical = {
@@ -264,6 +272,11 @@ class Recorder:
             }
             given["paddle"] = {"path": str(port.arrays), "sha256": sha256, "canonical": canonical}
         return given
+
+    def _factory(self, side: str, stage: str) -> str:
+        """How a process of the converter builds the model of a side."""
+        arguments = {"reference": self.resolved, "side": side, "stage": stage, "options": dict(self.settings.options)}
+        return f"twinalign.case:case_model({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
     def _work_off(self, stale: Sequence[Job], weights: Mapping[str, Any], sides: Sequence[str]) -> Iterator[str]:
         """Let the sides record, and yield each stage once nothing of it is missing."""

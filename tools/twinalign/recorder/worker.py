@@ -30,7 +30,7 @@ from twinalign.errors import InputError
 from twinalign.freshness import hash_paths
 from twinalign.recording import save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
-from twinalign.stages.context import CanonicalName, StageContext
+from twinalign.stages.context import CanonicalName, StageContext, step_inputs
 
 
 class Worker:
@@ -92,14 +92,16 @@ class Worker:
         self.case.prepare()
         return {}
 
-    def initialise(self, stage: str, arrays: str, layout: str) -> dict[str, Any]:
-        """Build the model of a stage's case and write its layout; on the reference side its weights too."""
+    def initialise(self, stage: str, arrays: str, layout: str, inputs: str) -> dict[str, Any]:
+        """Build the model of a stage's case and write its layout; on the reference side weights and inputs too."""
         case = self.case.part(stage)
         self._forget_model()
         model = self._construct(case)
         write_json(Path(layout), self.backend.describe_state(model))
         if self.side == "ref":
             save_npz(Path(arrays), self.backend.state_arrays(model))
+            if type(case).inputs is not Case.inputs:
+                save_npz(Path(inputs), step_inputs(case))
         return {}
 
     def record(self, stage: str, dtype: str, path: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:
@@ -131,7 +133,7 @@ class Worker:
             "seed": case.seed,
             "environment": self.environment(),
             "weights_sha256": weights.get("sha256"),
-            "layer_counts": self._layer_counts() if definition.needs_model else {},
+            "layer_classes": self._layer_classes() if definition.needs_model else {},
             "identity": identity,
             "code_sha256": self._code_hashes(case),
             "data_sha256": hash_paths(case.data_files()),
@@ -172,10 +174,13 @@ class Worker:
         self.backend.clear_gradients(model)
         return model
 
-    def _layer_counts(self) -> dict[str, int]:
-        """How many layers of each class the model has, its base classes too, by full name."""
-        layers = self.backend.all_layers(self._model[1]) if self._model else []
-        return dict(Counter(f"{base.__module__}.{base.__qualname__}" for x in layers for base in type(x).__mro__[:-1]))
+    def _layer_classes(self) -> dict[str, dict[str, Any]]:
+        """Of each class that the model's layers have, by full name: how many there are, and its base classes."""
+        counts = Counter(type(layer) for layer in (self.backend.all_layers(self._model[1]) if self._model else []))
+        return {
+            _full_name(kind): {"count": count, "bases": [_full_name(base) for base in kind.__mro__[1:-1]]}
+            for kind, count in counts.items()
+        }
 
     def _forget_model(self) -> None:
         self._model = None
@@ -196,6 +201,10 @@ class Worker:
             if name.partition(".")[0] in own_packages or not path.startswith(libraries):
                 files.add(Path(path))
         return hash_paths(files)
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _own_frames(error: BaseException) -> str:

@@ -22,6 +22,18 @@ class CanonicalName:
     transposed: bool = False
 
 
+def step_inputs(case: Case, step: int = 0) -> dict[str, np.ndarray]:
+    """The case's inputs for a step, which both sides make for themselves from the same seed.
+
+    Raises:
+        ValueError: there are none.
+    """
+    arrays = {name: np.asarray(value) for name, value in case.inputs(np.random.default_rng([case.seed, step])).items()}
+    if not arrays:
+        raise ValueError(f"{case.name}: inputs() returned nothing")
+    return arrays
+
+
 @dataclasses.dataclass
 class StageContext:
     """One side, one stage, one precision."""
@@ -40,12 +52,7 @@ class StageContext:
 
     def inputs(self, step: int = 0) -> dict[str, Any]:
         """The case's inputs for a step, as tensors; their hash goes into the metadata."""
-        arrays = {
-            name: np.asarray(value)
-            for name, value in self.case.inputs(np.random.default_rng([self.case.seed, step])).items()
-        }
-        if not arrays:
-            raise ValueError(f"{self.case.name}: inputs() returned nothing")
+        arrays = step_inputs(self.case, step)
         self.recording.metadata.setdefault("inputs_sha256", {})[str(step)] = hash_arrays(arrays)
         return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}
 
