@@ -116,3 +116,26 @@ def test_nan_on_one_side_and_lengths() -> None:
     assert judge_trajectory(broken, broken).verdict == "aligned"
     with pytest.raises(InputError, match="loss: a curve has one value a step"):
         judge_trajectory(np.ones((2, 3)), np.ones((2, 3)))
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(("first", "second"), [(NAN, INF), (INF, NAN), (INF, -INF), (-INF, NAN)])
+def test_one_kind_of_nonfinite_is_not_another(first: float, second: float) -> None:
+    found = judge_trajectory([1.0, first], [1.0, second])
+    assert (found.verdict, found.parted_at) == ("diverged", 1)
+    assert found.reason == "NaN or infinite on one side only at step 1"
+
+
+def test_curves_without_a_number_prove_nothing() -> None:
+    assert judge_trajectory([NAN, NAN], [NAN, NAN]).verdict == "inconclusive"
+    assert judge_trajectory([1.0, NAN], [1.0, NAN]).verdict == "aligned"
+
+
+def test_nan_in_float64_hides_no_difference() -> None:
+    curves = {"reference": [1.0, 2.0, 3.0], "reproduced": [1.0, 2.0, 3.5]}
+    found = judge_trajectory(**curves, reference64=[1.0, 2.0, 3.0], reproduced64=[1.0, 2.0, NAN])
+    assert (found.verdict, found.reason) == ("diverged", "NaN or infinite in one float64 run only at step 2")
+    both = judge_trajectory(**curves, reference64=[1.0, 2.0, NAN], reproduced64=[1.0, 2.0, NAN])
+    assert (both.verdict, both.basis) == ("diverged", "growth")

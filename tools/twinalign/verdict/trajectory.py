@@ -88,12 +88,29 @@ def judge_trajectory(
     steps = len(curves[0])
     partners = [curve if curve is not None and len(curve) == steps else None for curve in partners]
     repeat = repeat if repeat is not None and len(repeat) == steps else None
-    wrong = np.isfinite(curves[0]) != np.isfinite(curves[1])
-    if wrong.any():
-        step = int(wrong.argmax())
+    if (step := _first(_nonfinite_differ(curves[0], curves[1]))) is not None:
         reason = f"NaN or infinite on one side only at step {step}"
         return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, step, None, "structure", math.inf, 0)
+    high, other = partners
+    if high is not None and other is not None and (step := _first(_nonfinite_differ(high, other))) is not None:
+        reason = f"NaN or infinite in one float64 run only at step {step}"
+        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, step, None, "float64", math.inf, 0)
+    if not np.isfinite(curves[0]).any():
+        reason = "every step is NaN or infinite on both sides"
+        return TrajectoryVerdict(name, results.INCONCLUSIVE, "identical", reason, steps, None, None, "structure", 0, 0)
+    # A run that is NaN where the reference is a number measures nothing there.
+    partners = [curve if _measures(curves[0], curve) else None for curve in partners]
+    repeat = repeat if _measures(curves[0], repeat) else None
     return _Curves(name, curves[0], curves[1], partners[0], partners[1], repeat).judge()
+
+
+def _nonfinite_differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    return ~(np.isfinite(first) & np.isfinite(second)) & ~same
+
+
+def _measures(reference: np.ndarray, curve: np.ndarray | None) -> bool:
+    return curve is not None and not (np.isfinite(reference) & ~np.isfinite(curve)).any()
 
 
 def _curve(values: ArrayLike, name: str) -> np.ndarray:
