@@ -50,7 +50,7 @@ def knn_accuracy(
         votes = paddle.zeros([similarity.shape[0] * num_classes], dtype=similarity.dtype)
         weight = (similarity.masked_select(is_neighbour) / temperature).exp()
         votes.index_add_(query * num_classes + train_labels[neighbour], 0, weight)
-        predicted = _lowest_argmax(votes.reshape(-1, num_classes))
+        predicted = _lowest_argmax(votes.reshape([-1, num_classes]))
         correct += int((predicted == labels[start : start + chunk_size]).sum())
     return 100.0 * correct / features.shape[0]
 
