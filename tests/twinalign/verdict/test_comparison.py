@@ -59,10 +59,10 @@ STRUCTURE = [
     (np.float32(1).reshape(()), np.ones(1, "f4"), "shape [] against [1]"),
     (np.array([1.0, np.nan]), np.array([1.0, 2.0]), "1 element is NaN or infinite on one side only, first at [1]"),
     (np.array([np.inf, 1]), np.array([-np.inf, 1]), "1 element is NaN or infinite on one side only, first at [0]"),
-    (np.array([1, 2]), np.array([1, 3]), "integers differ by up to 1"),
-    (np.array([0], "u1"), np.array([255], "u1"), "integers differ by up to 255"),
-    (np.array([-(2**63)]), np.array([2**63 - 1]), "integers differ by up to 1.84467e+19"),
-    (np.array([True]), np.array([False]), "integers differ by up to 1"),
+    (np.array([1, 2]), np.array([1, 3]), "1 of 2 integers differ, by up to 1"),
+    (np.array([0], "u1"), np.array([255], "u1"), "1 of 1 integers differ, by up to 255"),
+    (np.array([-(2**63)]), np.array([2**63 - 1]), "1 of 1 integers differ, by up to 1.84467e+19"),
+    (np.array([True]), np.array([False]), "1 of 1 values differ"),
 ]
 
 
@@ -121,6 +121,36 @@ def test_tolerances_are_torchs_and_said_to_be_all_there_is() -> None:
         "1 of 1 tensors were judged by tolerances: "
         "no float64 recording and no repeat was at hand to measure rounding with"
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (np.zeros(2, ml_dtypes.bfloat16), np.zeros(2, "u2"), "no type holds the numbers of bfloat16 and uint16"),
+        (np.array([2**63], "u8"), np.array([0]), "no type holds the numbers of uint64 and int64"),
+        (np.array([2**62 + 1], "u8"), np.array([2**62]), "1 of 1 integers differ, by up to 1"),
+    ],
+)
+def test_element_types_without_a_common_one(first: np.ndarray, second: np.ndarray, reason: str) -> None:
+    """float64, numpy's answer for int64 beside uint64, would call the last pair equal."""
+    tensor = compare_arrays({"x": first}, {"x": second}, check_dtype=False).tensors[0]
+    assert (tensor.verdict, tensor.reason) == ("diverged", reason)
+    strict = compare_arrays({"x": first}, {"x": second}).tensors[0]
+    assert (strict.verdict, strict.reason.split(" (")[0]) == ("diverged", f"dtype {first.dtype} against {second.dtype}")
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), -1.0])
+def test_tolerances_that_pass_everything_are_refused(wrong: float) -> None:
+    for tolerances in ({"rtol": wrong, "atol": 0.0}, {"rtol": 0.0, "atol": wrong}):
+        with pytest.raises(InputError, match="--rtol and --atol: numbers from 0 up"):
+            compare_arrays({"x": LOGITS}, {"x": LOGITS + 1}, **tolerances)
+    with pytest.raises(InputError, match="--threshold: a number from 0 up"):
+        compare_arrays({"x": LOGITS}, {"x": LOGITS + 1}, classic_threshold=wrong)
+
+
+def test_given_tolerances_are_what_the_note_names() -> None:
+    found = compare_arrays({"x": LOGITS}, {"x": LOGITS}, rtol=0, atol=1)
+    assert found.notes == ["1 of 1 tensors were judged by the given tolerances and nothing else"]
 
 
 def test_given_tolerances_decide_alone_and_come_together() -> None:

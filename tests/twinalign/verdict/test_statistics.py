@@ -121,6 +121,20 @@ def test_complex_numbers_are_pairs() -> None:
     assert (found.max_abs, found.worst_index, found.mismatched) == (0.5, (0, 1), 1)
 
 
+def test_complex_mismatches_are_elements_by_their_modulus() -> None:
+    rng = np.random.default_rng(0)
+    first = (rng.standard_normal((30, 40)) + 1j * rng.standard_normal((30, 40))).astype("c16")
+    for scale in (1e-3, 1.0):
+        second = first + scale * (rng.standard_normal(first.shape) + 1j * rng.standard_normal(first.shape))
+        found = measure(first, second, 1e-3, 1e-4)
+        assert found.mismatched == np.count_nonzero(~np.isclose(second, first, rtol=1e-3, atol=1e-4))
+    assert found.mismatched == first.size
+    strange = np.array([complex(np.nan, 1), complex(np.inf, 1), complex(1, np.inf)])
+    other = np.array([complex(np.nan, 1), complex(np.inf, 2), complex(1, -np.inf)])
+    found = measure(strange, other, 0.0, 0.0)
+    assert (found.mismatched, found.nonfinite_differ, found.nonfinite_index) == (1, 1, (2,))
+
+
 def test_nonfinite_elements_count_by_position_and_sign() -> None:
     first = np.array([1.0, np.nan, np.inf, -np.inf, np.inf, 2.0], "f4")
     second = np.array([1.0, np.nan, np.inf, np.inf, 1.0, np.nan], "f4")

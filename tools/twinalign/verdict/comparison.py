@@ -16,7 +16,7 @@ from twinalign.verdict.findings import describe_difference
 from twinalign.verdict.judgement import Judge
 from twinalign.verdict.results import Comparison, Described, TensorVerdict, whole
 from twinalign.verdict.statistics import Statistics, measure, value_at
-from twinalign.verdict.structure import lone, require_something, select_names, structural_reason
+from twinalign.verdict.structure import common_type, lone, require_something, select_names, structural_reason
 
 _TOLERANCES = {
     # torch.testing.assert_close's table (documentation, "rtol and atol ... dtype"); exact for integers and booleans.
@@ -83,10 +83,15 @@ def compare_arrays(
     `float32_epsilon` is always allowed, and said where it is used.
 
     Raises:
-        InputError: nothing is left to compare, one of `rtol` and `atol` is missing, or an id is unknown.
+        InputError: nothing is left to compare, one of `rtol` and `atol` is missing, a tolerance is negative or NaN, or
+            an id is unknown.
     """
     if (rtol is None) != (atol is None):
         raise InputError("--rtol and --atol: give both or neither")
+    if any(value is not None and not value >= 0 for value in (rtol, atol)):
+        raise InputError("--rtol and --atol: numbers from 0 up")  # with NaN every comparison passes
+    if not classic_threshold >= 0:
+        raise InputError("--threshold: a number from 0 up")
     only, skip = tuple(only), tuple(skip)
     names = set(select_names((*reference, *reproduced), only, skip))
     reference = {name: np.asarray(array) for name, array in reference.items() if name in names}
@@ -130,7 +135,12 @@ def _compare_one(
     if reference.shape != reproduced.shape:
         return tensor, None
     if reference.dtype != reproduced.dtype:
-        common = np.result_type(reference.dtype, reproduced.dtype)
+        common = common_type(reference, reproduced)
+        if common is None:
+            if reason is None:
+                text = f"no type holds the numbers of {reference.dtype} and {reproduced.dtype}"
+                tensor.verdict, tensor.reason, tensor.basis = results.DIVERGED, text, "structure"
+            return tensor, None
         reference, reproduced = reference.astype(common), reproduced.astype(common)
     tensor.rtol, tensor.atol = _tolerances(reference.dtype, options)
     found = measure(reference, reproduced, tensor.rtol, tensor.atol, everything=options.everything)

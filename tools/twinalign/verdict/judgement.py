@@ -94,20 +94,22 @@ class Judge:
         elif found.finite == 0:
             _set(tensor, results.INCONCLUSIVE, "structure", "every element is NaN or infinite on both sides")
         elif explicit:
-            _by_tolerance(tensor, "the given tolerances")
+            _by_tolerance(tensor, "the given tolerances", "given tolerances")
         elif reference.dtype.kind in "iub":
-            self._exactly(tensor, found)
+            self._exactly(tensor, found, "values" if reference.dtype.kind == "b" else "integers")
         elif not self._by_partners(tensor, reference, reproduced):
             if found.max_abs == 0:
                 _set(tensor, results.ALIGNED, "exact", "identical")
             else:
                 _by_tolerance(tensor, f"the tolerances of {reference.dtype}")
 
-    def _exactly(self, tensor: TensorVerdict, found: Statistics) -> None:
+    def _exactly(self, tensor: TensorVerdict, found: Statistics, what: str) -> None:
         if found.max_abs == 0:
             _set(tensor, results.ALIGNED, "exact", "identical")
         else:
-            _set(tensor, results.DIVERGED, "exact", f"integers differ by up to {found.max_abs:g}")
+            reason = f"{found.mismatched} of {found.size} {what} differ"
+            reason += f", by up to {found.max_abs:g}" if what == "integers" else ""
+            _set(tensor, results.DIVERGED, "exact", reason)
 
     def _by_partners(self, tensor: TensorVerdict, reference: np.ndarray, reproduced: np.ndarray) -> bool:
         high = self._usable(self._reference64.get(tensor.name), reference)
@@ -231,6 +233,8 @@ class Judge:
         for tensor in tensors:
             by_basis[tensor.basis] = by_basis.get(tensor.basis, 0) + 1
         found = []
+        if count := by_basis.get("given tolerances", 0):
+            found.append(f"{count} of {len(tensors)} tensors were judged by the given tolerances and nothing else")
         if count := by_basis.get("tolerance", 0):
             found.append(
                 f"{count} of {len(tensors)} tensors were judged by tolerances: no float64 recording and no repeat was "
@@ -258,13 +262,13 @@ def _set(tensor: TensorVerdict, verdict: str, basis: str, reason: str) -> None:
     tensor.verdict, tensor.basis, tensor.reason = verdict, basis, reason
 
 
-def _by_tolerance(tensor: TensorVerdict, whose: str) -> None:
+def _by_tolerance(tensor: TensorVerdict, whose: str, basis: str = "tolerance") -> None:
     limits = f"{whose} (rtol {tensor.rtol:g}, atol {tensor.atol:g})"
     if tensor.mismatched:
         share = f"{tensor.mismatched} of {tensor.size} elements ({100 * (tensor.mismatched_share or 0):.3g}%)"
-        _set(tensor, results.DIVERGED, "tolerance", f"{share} are outside {limits}")
+        _set(tensor, results.DIVERGED, basis, f"{share} are outside {limits}")
     else:
-        _set(tensor, results.ALIGNED, "tolerance", f"within {limits}")
+        _set(tensor, results.ALIGNED, basis, f"within {limits}")
 
 
 def _judge_group(

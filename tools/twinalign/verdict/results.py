@@ -49,7 +49,7 @@ class TensorVerdict:
     worst_index: tuple[int, ...] | None = None
 
     basis: str = ""
-    """What decided: structure, exact, float64, noise floor, repeat, or tolerance."""
+    """What decided: structure, exact, given tolerances, float64, noise floor, repeat, or tolerance."""
     reproduced_shape: tuple[int, ...] | None = None
     reproduced_dtype: str | None = None
     size: int | None = None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.chunks import CHUNK, in_memory_order, index_of, sum_pairwise
+from twinalign.verdict.chunks import CHUNK, in_memory_order, index_of, pieces, sum_pairwise
 from twinalign.verdict.classic import ClassicDifference, mean_of
 
 _EXACT = 1 << 20
@@ -88,7 +88,8 @@ def measure(
     """Statistics of two arrays of one shape and one dtype.
 
     Args:
-        reference: Any number type; complex counts as pairs of numbers.
+        reference: Any number type; complex counts as pairs of numbers, except that an element mismatches as a whole, by
+            its modulus (as in numpy.isclose and torch.isclose).
         reproduced: The same shape and dtype.
         rtol: An element mismatches where |difference| > atol + rtol |reference|.
         atol: See `rtol`.
@@ -98,6 +99,9 @@ def measure(
         found = measure(_components(reference), _components(reproduced), rtol, atol, everything=everything)
         if found.worst_index is not None:
             found.worst_index = found.worst_index[:-1]
+        if found.nonfinite_index is not None:
+            found.nonfinite_index = found.nonfinite_index[:-1]
+        found.mismatched, found.nonfinite_differ = _count_complex(reference, reproduced, rtol, atol)
         return found
     (left, right), order = in_memory_order(reference, reproduced)
     walk = _Walk(left, right, rtol, atol, everything)
@@ -114,6 +118,22 @@ def _components(array: np.ndarray) -> np.ndarray:
     array = np.ascontiguousarray(array)
     real = np.float32 if array.dtype.itemsize == 8 else np.float64
     return array.view(real).reshape(*array.shape, 2)
+
+
+def _count_complex(reference: np.ndarray, reproduced: np.ndarray, rtol: float, atol: float) -> tuple[int, int]:
+    """Elements over the tolerances, and elements with a component that is NaN or infinite and not so on both sides."""
+    (left, right), _ = in_memory_order(reference, reproduced)
+    mismatched = nonfinite = 0
+    for piece in pieces(left.size):
+        first, second = (_components(array[piece]).astype(np.float64) for array in (left, right))
+        finite = np.isfinite(first) & np.isfinite(second)
+        same = (first == second) | (np.isnan(first) & np.isnan(second))
+        wrong = (~finite & ~same).any(axis=1)
+        difference = np.hypot(*np.subtract(first, second, out=np.zeros_like(first), where=finite).T)
+        magnitude = np.hypot(*np.where(finite, first, 0.0).T)
+        nonfinite += int(np.count_nonzero(wrong))
+        mismatched += int(np.count_nonzero(~wrong & (difference > atol + rtol * magnitude)))
+    return mismatched, nonfinite
 
 
 class _Walk:

@@ -61,3 +61,18 @@ def structural_reason(
         if {str(reference.dtype), str(reproduced.dtype)} & {"uint16"}:
             reasons[-1] += " (paddle hands bfloat16 to numpy as uint16: record it as float32)"
     return "; ".join(reasons) or None
+
+
+def common_type(reference: np.ndarray, reproduced: np.ndarray) -> np.dtype | None:
+    """A type that holds the numbers of both arrays, for comparing them; None where numpy has none.
+
+    numpy would turn int64 beside uint64 into float64, in which neighbouring integers are equal from 2^53 on.
+    """
+    try:
+        common = np.result_type(reference.dtype, reproduced.dtype)
+    except TypeError:  # bfloat16 beside uint16
+        return None
+    if common.kind == "f" and reference.dtype.kind in "iu" and reproduced.dtype.kind in "iu":
+        unsigned = reference if reference.dtype.kind == "u" else reproduced
+        return np.dtype(np.int64) if unsigned.size == 0 or unsigned.max() < 2**63 else None
+    return common
