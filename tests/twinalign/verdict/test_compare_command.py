@@ -75,6 +75,61 @@ def test_float64_partners_and_inconclusive(tmp_path: Path) -> None:
     assert compare(tmp_path / "nan.npy", tmp_path / "nan.npy").returncode == 3
 
 
+def recordings_with_partners(folder: Path) -> tuple[Path, Path]:
+    truth = RNG.standard_normal((64, 64))
+    (folder / "float64").mkdir()
+    for name in ("y_ref.npy", "y_paddle.npy"):
+        rounded = (truth * (1 + 1e-4 * RNG.standard_normal(truth.shape))).astype("f4")
+        write_reprod_log(folder / name, {"y": rounded})
+        write_reprod_log(folder / "float64" / name, {"y": truth})
+    return folder / "y_ref.npy", folder / "y_paddle.npy"
+
+
+def test_float64_runs_beside_both_files_are_taken(tmp_path: Path) -> None:
+    sides = recordings_with_partners(tmp_path)
+    found = compare(*sides)
+    beside = [str(tmp_path / "float64" / side.name) for side in sides]
+    assert found.returncode == 0
+    assert f"note: rounding was measured with {beside[0]} and {beside[1]}, found beside the two" in found.stdout
+    assert compare(*sides, "--rtol", "1e-6", "--atol", "0").returncode == 1
+    for side in sides:
+        side.with_suffix(".json").write_text(json.dumps({"weights_sha256": "a"}))
+        (tmp_path / "float64" / side.with_suffix(".json").name).write_text(json.dumps({"weights_sha256": "a"}))
+    assert compare(*sides).returncode == 0
+    sides[1].with_suffix(".json").write_text(json.dumps({"weights_sha256": "b"}))
+    found = compare(*sides)
+    assert found.returncode == 1
+    assert f"were not used: the metadata of y_paddle.npy names another weights_sha256 than {sides[1]}" in found.stdout
+    Path(beside[1]).unlink()
+    found = compare(*sides)
+    assert found.returncode == 1
+    assert "found beside" not in found.stdout
+    assert "were not used" not in found.stdout
+
+
+def test_float64_folders_inside_both_folders_are_taken(tmp_path: Path) -> None:
+    for side in ("ref", "paddle"):
+        (tmp_path / side / "float64").mkdir(parents=True)
+        rounding = 1 + 1e-4 * RNG.standard_normal(LOGITS.shape)
+        write_reprod_log(tmp_path / side / "q_rank0.npy", {"q": (LOGITS * rounding).astype("f4")})
+        write_reprod_log(tmp_path / side / "float64" / "q_rank0.npy", {"q": LOGITS.astype("f8")})
+    assert compare(tmp_path / "ref", tmp_path / "paddle").returncode == 0
+
+
+def test_partners_that_measure_nothing_are_named(files: dict[str, Path]) -> None:
+    single = files["npy"]
+    wrong = "was not used: it has no tensor of the reference's names and shapes in higher precision"
+    assert f"note: --ref64 {wrong}" in compare(single, single, "--ref64", single).stdout
+    alone = "note: --paddle64 was not used: without --ref64 there is no float64 run to hold it against"
+    assert alone in compare(single, single, "--paddle64", single).stdout
+
+
+def test_what_stops_reprod_log_is_shown(tmp_path: Path) -> None:
+    write_reprod_log(tmp_path / "flag.npy", {"flag": np.array([True])})
+    shown = compare(tmp_path / "flag.npy", tmp_path / "flag.npy").stdout
+    assert "reprod_log would say:\n  TypeError: flag: numpy boolean subtract" in shown
+
+
 def test_classic_log_on_standard_output_alone(files: dict[str, Path]) -> None:
     lines = compare(files["npy"], files["npy"], "--log", "-").stdout.splitlines()
     assert [line.partition("INFO: ")[2] for line in lines] == [
@@ -136,6 +191,8 @@ USER_MISTAKES = [
     (("a.npy", "."), ": one is a directory and one is not; give two files or two folders"),
     (("a.npy", "text.npy"), "text.npy: its content is none of .npy, .npz, .safetensors"),
     (("a.npy", "a.npy", "--rtol", "1e-3"), "--rtol and --atol: give both or neither"),
+    (("a.npy", "a.npy", "--rtol", "nan", "--atol", "0"), "--rtol and --atol: numbers from 0 up"),
+    (("a.npy", "a.npy", "--json", "-", "--md", "-"), "--json, --md and --log: only one of them can go to stdout"),
     (("a.npy", "a.npy", "--only", "z*"), "a.npy: nothing to compare: no tensor is left after z*"),
     (("a.npy", "a.npy", "--allow", "all"), "allowance 'all' is unknown; known are"),
     (("a.npy", "a.npy", "--accept", "all"), "accept 'all': known conventions are"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from twinalign.verdict import Comparison
 
 _PATH = click.Path(path_type=Path)
+_OUTPUT = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
 @click.command("compare")
@@ -31,10 +32,10 @@ _PATH = click.Path(path_type=Path)
 @click.option("--dtype/--no-dtype", "check_dtype", default=True, help="Whether element types must be the same.")
 @click.option("--limit", type=click.IntRange(min=0), default=40, show_default=True, help="Tensors shown; 0: all.")
 @click.option(
-    "--json", "json_path", type=_PATH, metavar="FILE", help="Write the verdict with all evidence; - is stdout."
+    "--json", "json_path", type=_OUTPUT, metavar="FILE", help="Write the verdict with all evidence; - is stdout."
 )
-@click.option("--md", "markdown_path", type=_PATH, metavar="FILE", help="Write a Markdown table; - is stdout.")
-@click.option("--log", "log_path", type=_PATH, metavar="FILE", help="Write reprod_log's own log lines; - is stdout.")
+@click.option("--md", "markdown_path", type=_OUTPUT, metavar="FILE", help="Write a Markdown table; - is stdout.")
+@click.option("--log", "log_path", type=_OUTPUT, metavar="FILE", help="Write reprod_log's own log lines; - is stdout.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def command(
     reference: Path,
@@ -59,12 +60,17 @@ def command(
     """Compare two recordings or tensor files, or two folders of them.
 
     REF and PADDLE are .npy (plain or reprod_log's), .npz, .safetensors, .pth/.pt, .pdparams/.pdopt, in any mixture.
-    With --ref64 and --paddle64 rounding is measured and a bug is told from it; without, tolerances decide.
+    With --ref64 and --paddle64 rounding is measured and a bug is told from it; files of the same names in a folder
+    `float64` beside REF and PADDLE are taken where neither is given. Without them, tolerances decide.
 
     Exit codes: 0 aligned, 1 diverged, 2 bad input, 3 inconclusive.
     """
+    from twinalign.errors import InputError
     from twinalign.verdict import compare_files
 
+    on_stdout = [str(path) for path in (json_path, markdown_path, log_path)].count("-")
+    if on_stdout > 1:
+        raise InputError("--json, --md and --log: only one of them can go to stdout")
     comparison = compare_files(
         reference,
         reproduced,
@@ -83,7 +89,7 @@ def command(
     _write(json_path, lambda: _json(comparison))
     _write(markdown_path, lambda: _markdown(comparison, reference, reproduced))
     _write(log_path, lambda: _log(comparison))
-    if "-" not in {str(path) for path in (json_path, markdown_path, log_path)}:
+    if not on_stdout:
         _show(comparison, limit or None)
     return {"aligned": 0, "diverged": 1, "inconclusive": 3}[comparison.verdict]
 
@@ -136,8 +142,9 @@ def _show(comparison: Comparison, limit: int | None) -> None:
     for note in comparison.notes:
         click.echo(f"note: {note}")
     click.echo("reprod_log would say:")
-    for line in comparison.classic.lines[-1:]:
-        click.echo(f"  {line}")
+    if comparison.classic.error:
+        click.echo(f"  {comparison.classic.error}")
+    click.echo(f"  {comparison.classic.lines[-1]}")
     for quirk in comparison.classic.quirks:
         click.echo(f"  ({quirk})")
     click.echo(summary_line(comparison))

@@ -112,8 +112,8 @@ class Judge:
             _set(tensor, results.DIVERGED, "exact", reason)
 
     def _by_partners(self, tensor: TensorVerdict, reference: np.ndarray, reproduced: np.ndarray) -> bool:
-        high = self._usable(self._reference64.get(tensor.name), reference)
-        if high is None:
+        high = self._reference64.get(tensor.name)
+        if high is None or not measures_rounding(high, reference):
             repeat = self._repeat.get(tensor.name)
             if repeat is None or repeat.shape != reference.shape or repeat.dtype != reference.dtype:
                 return False
@@ -127,6 +127,8 @@ class Judge:
             self._pending.append(Pending(tensor, noise, arrays, False, "repeat", low, low))
             return True
         other = self._reproduced64.get(tensor.name)
+        if other is not None and not is_finer(other, reference):
+            other = None
         if other is not None and other.shape != high.shape:
             text = f"the float64 runs have shapes {list(high.shape)} and {list(other.shape)}"
             _set(tensor, results.DIVERGED, "structure", text)
@@ -140,13 +142,6 @@ class Judge:
         basis = "noise floor" if other is None else "float64"
         self._pending.append(Pending(tensor, noise, arrays, other is not None, basis, low, epsilon_of(high.dtype)))
         return True
-
-    def _usable(self, high: np.ndarray | None, reference: np.ndarray) -> np.ndarray | None:
-        if high is None or high.shape != reference.shape or high.dtype.kind not in "fc":
-            return None
-        # Float64 projections of float32 tensors have partners of their own type.
-        finer = epsilon_of(high.dtype) < epsilon_of(reference.dtype)
-        return high if finer or high.dtype.itemsize >= 8 else None
 
     def finish(
         self,
@@ -251,6 +246,18 @@ class Judge:
                 "reference with another summation order"
             )
         return found
+
+
+def measures_rounding(high: np.ndarray, reference: np.ndarray) -> bool:
+    """Whether `high` can be the run in higher precision that measures the rounding in `reference`."""
+    return high.shape == reference.shape and is_finer(high, reference)
+
+
+def is_finer(high: np.ndarray, low: np.ndarray) -> bool:
+    """Whether `high` is of a finer floating type, or of the finest, which float64 projections have on both sides."""
+    if high.dtype.kind not in "fc" or low.dtype.kind in "iub" or (high.dtype.kind == "c") != (low.dtype.kind == "c"):
+        return False
+    return epsilon_of(high.dtype) < epsilon_of(low.dtype) or high.dtype.name in ("float64", "complex128")
 
 
 def _real_view(array: np.ndarray) -> np.ndarray:

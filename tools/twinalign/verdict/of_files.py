@@ -13,6 +13,8 @@ import numpy as np
 from twinalign.errors import InputError
 from twinalign.files import read_arrays
 from twinalign.verdict.comparison import compare_arrays
+from twinalign.verdict.judgement import measures_rounding
+from twinalign.verdict.partners import partners_beside
 from twinalign.verdict.results import Comparison, Described
 
 _SUFFIXES = (".npy", ".npz", ".safetensors", ".pth", ".pt", ".pdparams", ".pdopt")
@@ -31,7 +33,8 @@ def compare_files(
     """Read and compare two files, or two directories of files (one a rank, say); options as of `compare_arrays`.
 
     In directories, files correspond by name, where a word for the side (`ref`, `paddle`, ...) does not count; their
-    tensors are named `FILE:TENSOR`.
+    tensors are named `FILE:TENSOR`. Where neither float64 run is named and tolerances are not given, those that lie
+    beside both in a folder `float64`, as `twinalign run` writes them, are taken, and a note says so.
 
     Raises:
         InputError: a file that is missing or broken, a file against a directory, directories without files.
@@ -41,20 +44,41 @@ def compare_files(
             f"{reference} and {reproduced}: one is a directory and one is not; give two files or two folders"
         )
     first, second = _read(Path(reference)), _read(Path(reproduced))
-    partners: dict[str, Any] = {
-        name: _read(Path(path))
-        for name, path in (
-            ("reference64", reference64),
-            ("reproduced64", reproduced64),
-            ("reference_repeat", reference_repeat),
-        )
-        if path is not None
-    }
+    given = {"reference64": reference64, "reproduced64": reproduced64, "reference_repeat": reference_repeat}
+    partners = {name: _read(Path(path)) for name, path in given.items() if path is not None}
+    notes = _unused(first, partners)
+    if reference64 is None and reproduced64 is None and options.get("rtol") is None and options.get("atol") is None:
+        found, note = partners_beside(Path(reference), Path(reproduced))
+        partners.update((name, _read(path)) for name, path in found.items())
+        notes += [note] if note else []
     described = options.pop("described", None) or _described_beside(Path(reference))
     try:
-        return compare_arrays(first, second, described=described, **partners, **options)
+        comparison = compare_arrays(first, second, described=described, **partners, **options)  # type: ignore[arg-type]
     except InputError as error:
         raise InputError(f"{reference} and {reproduced}: {error}") from error
+    comparison.notes[:0] = notes
+    return comparison
+
+
+def _unused(first: Mapping[str, np.ndarray], partners: Mapping[str, Mapping[str, np.ndarray]]) -> list[str]:
+    """What to say of partners that measure nothing, which would else go unnoticed."""
+    options = {"reference64": "--ref64", "reproduced64": "--paddle64", "reference_repeat": "--ref-repeat"}
+    notes = []
+    for name, arrays in partners.items():
+        if name == "reproduced64" and "reference64" not in partners:
+            notes.append("--paddle64 was not used: without --ref64 there is no float64 run to hold it against")
+        elif not any(_fits(array, arrays.get(key), name == "reference_repeat") for key, array in first.items()):
+            kind = "of the same type" if name == "reference_repeat" else "in higher precision"
+            notes.append(f"{options[name]} was not used: it has no tensor of the reference's names and shapes {kind}")
+    return notes
+
+
+def _fits(array: np.ndarray, partner: np.ndarray | None, same_type: bool) -> bool:
+    if partner is None:
+        return False
+    if same_type:
+        return partner.shape == array.shape and partner.dtype == array.dtype
+    return measures_rounding(partner, array)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -68,7 +92,9 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     for file in files:
         label = _without_side(file)
         if label in owners:
-            raise InputError(f"{file}: {owners[label].name} has the same name but for the side; keep one a directory")
+            raise InputError(
+                f"{file}: {owners[label].name} has the same name but for the side; give each side a folder of its own"
+            )
         owners[label] = file
         found.update({f"{label}:{name}": array for name, array in read_arrays(file).items()})
     return found
