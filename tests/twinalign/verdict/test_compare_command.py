@@ -116,6 +116,25 @@ def test_float64_folders_inside_both_folders_are_taken(tmp_path: Path) -> None:
     assert compare(tmp_path / "ref", tmp_path / "paddle").returncode == 0
 
 
+def test_recordings_of_a_run_are_judged_as_the_run_judges_them(tmp_path: Path) -> None:
+    """A float64 difference of 2e-8 passes with the allowance that the backward stage has for optimizer scalars."""
+    sides = recordings_with_partners(tmp_path)
+    truth = np.load(tmp_path / "float64" / "y_paddle.npy", allow_pickle=True).item()["y"]
+    write_reprod_log(tmp_path / "float64" / "y_paddle.npy", {"y": truth * (1 + 2e-8)})
+    rounded = {"y": truth.astype("f4")}
+    for side in sides:
+        write_reprod_log(side, rounded)
+    assert compare(*sides).returncode == 1
+    for side, name in zip(sides, ("ref", "paddle"), strict=True):
+        side.with_suffix(".json").write_text(json.dumps({"side": name, "stage": "backward"}))
+    found = compare(*sides)
+    assert found.returncode == 0
+    assert "allowed as paddle_optimizer_scalars" in found.stdout
+    assert "note: conventions and allowances are those of `twinalign run` for stage backward" in found.stdout
+    (tmp_path / "case.json").write_text(json.dumps({"description": [1]}))
+    assert (compare(*sides).returncode, compare(*sides).stderr) == (1, "")
+
+
 def test_partners_that_measure_nothing_are_named(files: dict[str, Path]) -> None:
     single = files["npy"]
     wrong = "was not used: it has no tensor of the reference's names and shapes in higher precision"

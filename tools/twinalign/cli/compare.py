@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from twinalign.verdict import Comparison
+    from twinalign.verdict import Allowance, Comparison
 
 _PATH = click.Path(path_type=Path)
 _OUTPUT = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -71,6 +71,7 @@ def command(
     on_stdout = [str(path) for path in (json_path, markdown_path, log_path)].count("-")
     if on_stdout > 1:
         raise InputError("--json, --md and --log: only one of them can go to stdout")
+    stage, accepted, allowed = _as_run_judges(reference, reproduced)
     comparison = compare_files(
         reference,
         reproduced,
@@ -81,17 +82,43 @@ def command(
         atol=atol,
         only=only,
         skip=skip,
-        accept=accept,
-        allowances=allow,
+        accept=(*accepted, *accept),
+        allowances=(*allowed, *allow),
         classic_threshold=threshold,
         check_dtype=check_dtype,
     )
+    if stage is not None and rtol is None:
+        comparison.notes.append(f"conventions and allowances are those of `twinalign run` for stage {stage}")
     _write(json_path, lambda: _json(comparison))
     _write(markdown_path, lambda: _markdown(comparison, reference, reproduced))
     _write(log_path, lambda: _log(comparison))
     if not on_stdout:
         _show(comparison, limit or None)
     return {"aligned": 0, "diverged": 1, "inconclusive": 3}[comparison.verdict]
+
+
+def _as_run_judges(reference: Path, reproduced: Path) -> tuple[str | None, list[str], list[Allowance | str]]:
+    """Stage, accepted conventions and allowances with which `twinalign run` judges the two, where it recorded them.
+
+    Two commands that disagree about the same files would help nobody. Files from elsewhere have none of these.
+    """
+    from twinalign.recording import read_metadata
+
+    first, second = read_metadata(reference), read_metadata(reproduced)
+    stage = second.get("stage")
+    sides = first.get("side"), second.get("side")
+    if sides != ("ref", "paddle") or not isinstance(stage, str) or first.get("stage") != stage:
+        return None, [], []
+    from twinalign.judging import allowances_for
+
+    case = read_metadata(reference.with_name("case.json"))
+    try:
+        description = case.get("description", {})
+        accept = description.get("accept", ())
+        named = [f"{key}={pattern}" for key, pattern in accept.items()] if isinstance(accept, dict) else list(accept)
+        return stage, named, allowances_for(stage, second, description)
+    except (AttributeError, KeyError, TypeError):  # metadata that twinalign did not write
+        return None, [], []
 
 
 def _json(comparison: Comparison) -> str:
