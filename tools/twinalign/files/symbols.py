@@ -108,10 +108,11 @@ def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
     return text.encode(encoding)
 
 
-def _paddle_dense_tensor(expression: Any, names: Any) -> Any:
-    if expression != "data" or not isinstance(names, dict) or set(names) != {"data"}:
-        raise RefusedError("its pickle calls eval; nothing was run")
-    return names["data"]
+def _paddle_dense_tensor(*arguments: Any) -> Any:
+    match arguments:
+        case ("data", {"data": array, **others}) if not others:
+            return array
+    raise RefusedError("its pickle calls eval; nothing was run")
 
 
 def _ordered_dict(items: Any = ()) -> StatefulDict:

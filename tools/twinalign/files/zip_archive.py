@@ -20,7 +20,7 @@ class ZipArchive:
             with zipfile.ZipFile(stream) as archive:  # type: ignore[call-overload]
                 entries = archive.infolist()
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
-            raise BrokenFileError(f"it starts as a zip archive and is none: {error}") from error
+            raise BrokenFileError(f"it starts as a zip archive and is none (cut short?): {error}") from error
         self._buffer = buffer
         self._entries: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
