@@ -93,8 +93,9 @@ def test_float64_runs_beside_both_files_are_taken(tmp_path: Path) -> None:
     assert f"note: rounding was measured with {beside[0]} and {beside[1]}, found beside the two" in found.stdout
     assert compare(*sides, "--rtol", "1e-6", "--atol", "0").returncode == 1
     for side in sides:
-        side.with_suffix(".json").write_text(json.dumps({"weights_sha256": "a"}))
-        (tmp_path / "float64" / side.with_suffix(".json").name).write_text(json.dumps({"weights_sha256": "a"}))
+        metadata = {"weights_sha256": "a", "inputs_sha256": {"0": "b"}}
+        side.with_suffix(".json").write_text(json.dumps({**metadata, "inputs_sha256": {"0": "b", "1": "c"}}))
+        (tmp_path / "float64" / side.with_suffix(".json").name).write_text(json.dumps(metadata))
     assert compare(*sides).returncode == 0
     sides[1].with_suffix(".json").write_text(json.dumps({"weights_sha256": "b"}))
     found = compare(*sides)

@@ -64,6 +64,7 @@ def judge_trajectory(
     reference64: ArrayLike | None = None,
     reproduced64: ArrayLike | None = None,
     reference_repeat: ArrayLike | None = None,
+    rounding: float = _ROUNDING,
     name: str = "loss",
 ) -> TrajectoryVerdict:
     """Judge a scalar recorded at every step.
@@ -74,6 +75,7 @@ def judge_trajectory(
         reference64: The reference's float64 run, same steps.
         reproduced64: The port's float64 run.
         reference_repeat: The reference's float32 run with another summation order.
+        rounding: Of one operation, relative, in the precision of `reference` and `reproduced`.
         name: For the verdict.
 
     Raises:
@@ -101,7 +103,7 @@ def judge_trajectory(
     # A run that is NaN where the reference is a number measures nothing there.
     partners = [curve if _measures(curves[0], curve) else None for curve in partners]
     repeat = repeat if _measures(curves[0], repeat) else None
-    return _Curves(name, curves[0], curves[1], partners[0], partners[1], repeat).judge()
+    return _Curves(name, curves[0], curves[1], partners[0], partners[1], repeat, rounding).judge()
 
 
 def _nonfinite_differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -130,8 +132,10 @@ class _Curves:
         reference64: np.ndarray | None,
         reproduced64: np.ndarray | None,
         repeat: np.ndarray | None,
+        rounding: float,
     ) -> None:
         self._name = name
+        self._rounding = rounding
         self._finite = np.isfinite(reference) & np.isfinite(reproduced)
         self._difference = np.where(self._finite, np.abs(reproduced - reference), 0.0)
         finite = np.abs(reference[self._finite])
@@ -151,7 +155,7 @@ class _Curves:
         if self._repeat is not None or self._reference64 is not None:
             other = self._repeat if self._repeat is not None else self._reference64
             assert other is not None
-            floor = _envelope(np.nan_to_num(np.abs(self._reference - other))) + _ROUNDING * self._scale
+            floor = _envelope(np.nan_to_num(np.abs(self._reference - other))) + self._rounding * self._scale
             # Growth sets in at a random step (an element that rounding tips over); two runs need not agree on which.
             lag = math.ceil(_ONSET_SHARE * len(floor))
             floor = np.concatenate([floor[lag:], np.full(lag, floor[-1])])
