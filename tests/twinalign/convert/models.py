@@ -112,6 +112,23 @@ class PaddleApartSwapped(PaddleApart):
         return self.out_proj(paddle.nn.functional.softmax(q @ k.transpose([0, 2, 1]), -1) @ v)
 
 
+def torch_in_order():
+    layers = torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)
+    return torch.nn.Sequential(*layers)
+
+
+class PaddleBackwards(paddle.nn.Layer):
+    """torch_in_order with layers that are registered from the last to the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = paddle.nn.LayerNorm(4)
+        self.second, self.first = paddle.nn.Linear(4, 4), paddle.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.second(paddle.nn.functional.relu(self.first(x))))
+
+
 class PaddleFused(paddle.nn.Layer):
     """A Linear that keeps its bias as the last row of its matrix."""
 

@@ -218,6 +218,16 @@ def test_a_wrong_assumption_about_the_packing_does_not_pass(in_process, tmp_path
         convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
 
 
+def test_layers_registered_in_another_order_find_their_partners(in_process, tmp_path):
+    reference, port = load_models(in_process, "torch_in_order", "PaddleBackwards")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("torch_in_order", "PaddleBackwards"))
+    convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    port.set_state_dict(paddle.load(str(tmp_path / "a.pdparams")))
+    expected, given = outputs(reference, port, np.random.default_rng(0).standard_normal((2, 4)))
+    np.testing.assert_allclose(given, expected, atol=1e-10)
+
+
 def test_a_rule_of_ones_own_from_a_file(in_process, tmp_path):
     reference, _ = load_models(in_process, "torch_linear", "PaddleFused")
     torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")

@@ -93,8 +93,8 @@ def align_by_trial(trial: Trial, reference: Sequence[Unit], paddle: Sequence[Uni
 
 
 def _first_colours(units: Sequence[Unit]) -> dict[str, str]:
-    numbers: dict[Any, int] = {}
-    return {unit.name: f"c{numbers.setdefault(unit.signature, len(numbers))}:{unit.signature}" for unit in units}
+    """By signature alone: the order of registration may differ between the sides, and the weights come from colours."""
+    return {unit.name: str(unit.signature) for unit in units}
 
 
 def _groups(colours: Mapping[str, str]) -> dict[str, list[str]]:
