@@ -148,7 +148,8 @@ def test_missing_key_in_the_checkpoint(checkpoint, options):
     del state["2.bias"]
     torch.save(state, checkpoint)
     assert message(checkpoint, options) == (
-        "DIR/a.pth is not one of the reference model: missing '2.bias'. Give the model that wrote it"
+        "DIR/a.pth is not one of the reference model: missing '2.bias'. Give the model that wrote it, or allow keys by "
+        "name (--allow-missing)"
     )
 
 

@@ -232,7 +232,8 @@ def test_a_checkpoint_of_another_model_is_refused_before_anything_is_planned():
         convert_state(arrays, torch_backend.describe_state(reference), paddle_backend.describe_state(port))
     assert str(error.value) == (
         "the checkpoint is not one of the reference model: missing '0.bias'; unexpected '0.extra'; "
-        "'0.weight' has shape [3, 4], the model has [3, 2]. Give the model that wrote it"
+        "'0.weight' has shape [3, 4], the model has [3, 2]. Give the model that wrote it, or allow keys by name "
+        "(--allow-missing, --allow-unexpected)"
     )
 
 

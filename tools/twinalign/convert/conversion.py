@@ -99,7 +99,9 @@ def check_keys(
     if problems:
         shown = "; ".join(problems[:20]) + (f"; and {len(problems) - 20} more" if len(problems) > 20 else "")
         name = {"ref": "reference", "paddle": "paddle"}[source]
-        raise InputError(f"{path} is not one of the {name} model: {shown}. Give the model that wrote it")
+        options = [f"--allow-{word}" for word in ("missing", "unexpected") if any(p.startswith(word) for p in problems)]
+        allow = f", or allow keys by name ({', '.join(options)})" if options else ""
+        raise InputError(f"{path} is not one of the {name} model: {shown}. Give the model that wrote it{allow}")
     return [entry for entry in known if entry.key in arrays or not entry.persistent], extra
 
 
