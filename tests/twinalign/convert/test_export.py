@@ -9,6 +9,7 @@ import torch
 
 from moco_paddle.builder import build_encoder as build_paddle_encoder
 from moco_ref.builder import build_encoder, build_moco
+from twinalign.convert.checkpoint import read_checkpoint
 from twinalign.convert.converter import convert_checkpoint
 from twinalign.convert.options import Options
 from twinalign.errors import InputError
@@ -63,6 +64,33 @@ def test_from_torch_to_paddle_and_from_paddle_to_torch(checkpoint):
         assert any(key.startswith("momentum_encoder") for e in dropped for key in e.source)
     assert tree["arch"] == arch
     assert np.all([name.startswith("module.base_encoder.") for name in tree["state_dict"]])
+
+
+@pytest.mark.parametrize("form", ["deit", "timm", "linear-probe"])
+def test_within_one_framework_no_model_is_needed(checkpoint, form):
+    arch, model, folder, _ = checkpoint
+    expected = encoder_state(arch, model)
+    report = convert_checkpoint(folder / "a.pth.tar", folder / "own.pth", Options(export=form))
+    tree = torch.load(folder / "own.pth", weights_only=True)
+    prefix = "module.base_encoder." if form == "linear-probe" else ""
+    found = tree if form == "timm" else tree[{"deit": "model", "linear-probe": "state_dict"}[form]]
+    assert set(found) == {prefix + key for key in expected}
+    assert all(torch.equal(found[prefix + key], value) for key, value in expected.items())
+    assert set(model.state_dict()) <= set(report.ledger.source_keys)
+    with pytest.raises(InputError, match="an export within torch converts nothing; leave out --verify"):
+        convert_checkpoint(folder / "a.pth.tar", folder / "own.pth", Options(export=form, verify=True))
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_formats_of_arrays_alone_get_the_bare_arrays(checkpoint, suffix):
+    arch, _, folder, factories = checkpoint
+    target = folder / f"encoder{suffix}"
+    convert_checkpoint(folder / "a.pth.tar", target, Options(factories=factories, export="deit"))
+    port = build_paddle_encoder(arch).state_dict()
+    found = read_checkpoint(target).weights
+    assert {key: list(value.shape) for key, value in found.items()} == {
+        key: list(port[key].shape) for key in port if not key.startswith(("fc.", "head."))
+    }
 
 
 def test_a_checkpoint_without_an_encoder_is_refused(checkpoint, tmp_path):

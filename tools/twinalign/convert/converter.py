@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.convert import conversion, explicit, inputs, layout, storage
+from twinalign.convert import conversion, explicit, export, inputs, layout, storage
 from twinalign.convert.align import Alignment, align
 from twinalign.convert.checkpoint import Checkpoint, read_checkpoint
 from twinalign.convert.counterpart import counterpart, renamed_layout
@@ -52,6 +52,9 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
         raise InputError(f"{target}: source and target are the same file")
     if not target.parent.is_dir():
         raise InputError(f"{target.parent}: no such folder; make it first")
+    own = checkpoint.framework
+    if options.export and own is not None and own in (SUFFIX_FRAMEWORKS.get(target.suffix), options.direction):
+        return export.export_within(checkpoint, target, own, options)
     with _processes(options) as processes:
         layouts = {FRAMEWORK_OF_SIDE[side]: _layout(process) for side, process in processes.items()}
         given = _source_framework(checkpoint, target, options, layouts)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from twinalign.convert.ledger import LedgerEntry
+from twinalign.convert import writers
+from twinalign.convert.checkpoint import Checkpoint
+from twinalign.convert.ledger import Ledger, LedgerEntry
+from twinalign.convert.options import Options, Report
 from twinalign.errors import InputError
 
 FORMS = ("deit", "timm", "linear-probe")
@@ -67,3 +71,44 @@ def exported_tree(arrays: Mapping[str, np.ndarray | Any], form: str, framework: 
         return {"model": dict(arrays)}
     kept = {name: values[name] for name in ("arch", "epoch") if name in values}
     return {**kept, "state_dict": {f"module.{key}": value for key, value in arrays.items()}}
+
+
+def write_exported(
+    target: Path, arrays: Mapping[str, np.ndarray | Any], form: str, framework: str, values: Mapping[str, Any]
+) -> None:
+    """Write the form's arrays in the target's format; what holds arrays only gets them without the form's wrapping."""
+    if target.suffix == ".safetensors":
+        writers.write_safetensors(target, arrays, {"format": "pt" if framework == "torch" else "pd"})
+    elif target.suffix == ".npz":
+        writers.write_npz(target, arrays)
+    elif framework == "torch":
+        writers.write_torch(target, exported_tree(arrays, form, framework, values))
+    else:
+        writers.write_paddle(target, exported_tree(arrays, form, framework, values))
+
+
+def export_within(checkpoint: Checkpoint, target: Path, framework: str, options: Options) -> Report:
+    """Export into a file of the checkpoint's own framework: numbers and layout stay, so no model is asked.
+
+    Raises InputError where there is no encoder, and for options that only a conversion has a use for.
+    """
+    idle = [name for name in ("cast", "verify", "rename", "layers") if getattr(options, name)]
+    if idle:
+        raise InputError(f"{target}: an export within {framework} converts nothing; leave out --{idle[0].rstrip('s')}")
+    form = options.export or ""
+    names = exported_keys(checkpoint.weights, form, str(checkpoint.path))
+    entries = []
+    for key, array in checkpoint.weights.items():
+        entry = LedgerEntry(
+            (key,), key, ("copied",), f"the {form} form", (array.shape,), array.shape, array.dtype.name, "name"
+        )
+        entries.append(exported_entry(entry, names, form))
+    lost = {**dict.fromkeys(checkpoint.rest, f"no part of the {form} form"), **checkpoint.dropped}
+    entries += [LedgerEntry((key,), None, ("dropped",), reason) for key, reason in lost.items()]
+    arrays = {name: checkpoint.weights[key] for key, name in names.items()}
+    write_exported(target, arrays, form, framework, {} if options.weights_only else checkpoint.rest)
+    facts = {
+        "source": {"file": str(checkpoint.path), "framework": framework, "format": checkpoint.format},
+        "target": {"file": str(target), "framework": framework},
+    }
+    return Report(Ledger(entries, facts), [target])

@@ -209,13 +209,8 @@ class Output:
         for number, entry in enumerate(self.ledger.entries):
             if entry.target is not None:
                 self.ledger.entries[number] = export.exported_entry(entry, names, form)
-        tree = export.exported_tree({name: arrays[key] for key, name in names.items()}, form, self.wanted, values)
-        if target.suffix == ".safetensors":
-            writers.write_safetensors(target, tree, {})
-        elif self.wanted == "torch":
-            writers.write_torch(target, tree)
-        else:
-            writers.write_paddle(target, tree)
+        kept = {name: arrays[key] for key, name in names.items()}
+        export.write_exported(target, kept, form, self.wanted, values)
         return [target]
 
 
