@@ -98,17 +98,22 @@ class WrongProbability(TinyMoCo):
         return super().dataset(framework, split)
 
 
-class TinyTraining(DigitsTraining):
-    """The training of the main job, two epochs of it."""
+class Training(DigitsTraining):
+    """The training of the main job, as a case of its own."""
 
-    name = "tiny_training"
+    name = "training"
+
+
+class ShortTraining(Training):
+    """Two epochs, enough for a fault to show in the curves."""
+
     epochs = 2
     dim = 16
     mlp_dim = 32
     float64_train_steps = 6
 
 
-class InvertedMomentum(TinyTraining):
+class InvertedMomentum(ShortTraining):
     """The momentum encoder takes 1 - m of itself and m of the base encoder."""
 
     def reproduced(self) -> Any:
@@ -118,7 +123,7 @@ class InvertedMomentum(TinyTraining):
         return model
 
 
-class WrongRate(TinyTraining):
+class WrongRate(ShortTraining):
     """The peak of the learning rate is a tenth higher."""
 
     def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:

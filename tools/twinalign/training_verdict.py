@@ -10,13 +10,16 @@ import numpy as np
 
 from twinalign.stages.train import CURVE_PREFIX, REPEAT_PREFIX
 from twinalign.verdict import classic_verdict, judge_trajectory
-from twinalign.verdict.results import ALIGNED, DIVERGED, Comparison, TensorVerdict, whole
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.structure import lone
 
 if TYPE_CHECKING:
     from twinalign.verdict import TrajectoryVerdict
 
 Arrays = Mapping[str, np.ndarray]
+
+_ONE_REPEAT = 12.7
+"""Student's t at 95% with one degree of freedom: how little a single repeat says about the spread of outcomes."""
 
 
 def compare_training(
@@ -46,7 +49,10 @@ def _judge(reference: Arrays, reproduced: Arrays, suffix: str) -> list[TensorVer
             found.append(lone(name + suffix, array, in_reference=True))
         elif name.startswith(CURVE_PREFIX):
             repeat = reference.get(REPEAT_PREFIX + name)
-            judged = judge_trajectory(array, reproduced[name], reference_repeat=repeat, name=name + suffix)
+            rounding = 2.0**-53 if suffix else 2.0**-24
+            judged = judge_trajectory(
+                array, reproduced[name], reference_repeat=repeat, rounding=rounding, name=name + suffix
+            )
             found.append(_as_tensor(judged, array, reproduced[name], repeat, suffix))
         else:
             found.append(_judge_outcome(name, reference, reproduced[name]))
@@ -85,12 +91,16 @@ def _judge_outcome(name: str, reference: Arrays, reproduced: np.ndarray) -> Tens
     share = min(max((ours + theirs) / 200, 0.5 / samples), 1 - 0.5 / samples)
     margin = 200 * math.sqrt(2 * share * (1 - share) / samples)
     repeat = reference.get(REPEAT_PREFIX + name)
-    if repeat is not None:
-        margin = max(margin, abs(float(repeat[0]) - ours))
-    within = abs(ours - theirs) <= margin
-    text = f"{ours:.2f}% against {theirs:.2f}%, {'within' if within else 'outside of'} {margin:.2f} points"
-    reason = f"{text} (two standard errors of {samples:.0f} samples, or what one unit in the last place changes)"
-    tensor = TensorVerdict(name, ALIGNED if within else DIVERGED, reason, shape=(), dtype="float64", basis="repeat")
+    spread = 0.0 if repeat is None else abs(float(repeat[0]) - ours)
+    margin = max(margin, spread)
+    distance = abs(ours - theirs)
+    text = f"{ours:.2f}% against {theirs:.2f}%, {'within' if distance <= margin else 'outside of'} {margin:.2f} points"
+    reason = f"{text} (two standard errors of {samples:.0f} samples, or what a change of the last bit does)"
+    verdict = ALIGNED if distance <= margin else DIVERGED
+    if margin < distance <= _ONE_REPEAT * spread:
+        verdict = INCONCLUSIVE
+        reason += f"; the reference itself moves by {spread:.2f} points: train for longer, or with several seeds"
+    tensor = TensorVerdict(name, verdict, reason, shape=(), dtype="float64", basis="repeat")
     tensor.max_abs = tensor.mean_abs = abs(ours - theirs)
     tensor.reference_value, tensor.reproduced_value = ours, theirs
     return tensor

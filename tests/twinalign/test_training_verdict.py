@@ -1,0 +1,79 @@
+"""The train stage: curves against the reference's own repeat, accuracies against their sampling error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from twinalign.training_verdict import compare_training
+from twinalign.verdict.results import Comparison
+
+
+def judge(ours: float, theirs: float, repeat: float | None = None, samples: int = 400) -> tuple[str, str]:
+    """Verdict and reason for two accuracies in percent."""
+    reference = {"outcome.top1": np.array([ours, samples])}
+    if repeat is not None:
+        reference["repeat.outcome.top1"] = np.array([repeat, samples])
+    tensor = compare_training(reference, {"outcome.top1": np.array([theirs, samples])}, None, None).tensors[0]
+    return tensor.verdict, tensor.reason
+
+
+def test_margin_is_two_standard_errors_of_a_difference_of_proportions() -> None:
+    # sqrt(2 p (1 - p) / n) for p = 0.8, n = 400 is 0.0283; a simulation of the null agrees with it.
+    draws = np.random.default_rng(0).binomial(400, 0.8, size=(200_000, 2)) / 4
+    assert np.std(draws[:, 0] - draws[:, 1]) == pytest.approx(100 * math.sqrt(2 * 0.8 * 0.2 / 400), rel=0.01)
+    assert judge(80.0, 85.0)[0] == "aligned"
+    verdict, reason = judge(80.0, 87.0)
+    assert verdict == "diverged"
+    assert reason == (
+        "80.00% against 87.00%, outside of 5.25 points "
+        "(two standard errors of 400 samples, or what a change of the last bit does)"
+    )
+
+
+def test_what_the_reference_does_to_itself_is_allowed_and_a_little_more_is_open() -> None:
+    assert judge(80.0, 70.0, repeat=70.0)[0] == "aligned"
+    verdict, reason = judge(80.0, 65.0, repeat=72.0)
+    assert verdict == "inconclusive"
+    assert reason.endswith("; the reference itself moves by 8.00 points: train for longer, or with several seeds")
+    assert judge(80.0, 20.0, repeat=79.0)[0] == "diverged"
+
+
+def test_an_accuracy_of_a_hundred_percent_has_a_margin_too() -> None:
+    assert judge(100.0, 99.9)[0] == "aligned"
+    assert judge(100.0, 90.0)[0] == "diverged"
+
+
+def curves(change: float = 0.0, step: int = 5) -> Comparison:
+    """Two loss curves that differ by `change` from a step on, and a repeat that differs by rounding."""
+    loss = 4.0 * np.exp(-np.arange(20) / 10)
+    port = loss + np.where(np.arange(20) >= step, change, 0.0)
+    reference = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-7)}
+    return compare_training(reference, {"curve.loss": port}, None, None)
+
+
+def test_curves_may_part_as_the_reference_parts_from_its_repeat() -> None:
+    assert curves().verdict == "aligned"
+    assert curves(1e-6).verdict == "aligned"
+    found = curves(1e-3)
+    assert found.verdict == "diverged"
+    assert found.tensors[0].reason.startswith("the difference jumps at step 5")
+
+
+def test_curves_of_one_side_only_are_named() -> None:
+    found = compare_training({"curve.loss": np.ones(3)}, {"curve.lr": np.ones(3)}, None, None)
+    assert found.verdict == "diverged"
+    assert {tensor.name for tensor in found.tensors if tensor.verdict == "diverged"} == {"curve.loss", "curve.lr"}
+
+
+def test_float64_curves_are_judged_beside() -> None:
+    loss = np.linspace(4, 3, 10)
+    arrays = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-6)}
+    exact = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-10)}
+    found = compare_training(arrays, {"curve.loss": loss}, exact, {"curve.loss": loss + 1e-6})
+    assert [(t.name, t.verdict) for t in found.tensors] == [
+        ("curve.loss", "aligned"),
+        ("curve.loss (float64)", "diverged"),
+    ]
