@@ -53,6 +53,20 @@ def test_a_mistake_is_one_line_and_exit_code_2(twinalign, tmp_path):
     assert not (tmp_path / "a.pdparams").exists()
 
 
+def test_options_that_cannot_be_met_are_refused_before_anything_is_written(twinalign, tmp_path):
+    save(tmp_path, torch.nn.Sequential(torch.nn.Linear(3, 3)))
+    convert = "convert", "a.pth", "a.pdparams", "--layer", "0=Linear"
+    done = twinalign(*convert, "--ledger", "no/ledger.json")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "twinalign: --ledger no/ledger.json: no such folder no; make it first\n",
+    )
+    done = twinalign(*convert, "--prefix", "module.", "--export", "timm")
+    assert done.returncode == 2
+    assert done.stderr == ("twinalign: --prefix has no use with --export, whose form says the names; leave it out\n")
+    assert not (tmp_path / "a.pdparams").exists()
+
+
 @pytest.mark.slow
 def test_two_models_in_processes_of_their_own(twinalign, tmp_path):
     from twinalign.convert.worker import load_factory

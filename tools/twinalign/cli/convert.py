@@ -75,7 +75,12 @@ def command(
     from twinalign.convert.options import Options, parse_pairs, read_rules
     from twinalign.convert.table import print_report
     from twinalign.convert.writers import write_text
+    from twinalign.errors import InputError
 
+    if ledger is not None and not ledger.parent.is_dir():
+        raise InputError(f"--ledger {ledger}: no such folder {ledger.parent}; make it first")
+    if prefix and export:
+        raise InputError("--prefix has no use with --export, whose form says the names; leave it out")
     options = Options(
         factories={side: factory for side, factory in (("ref", ref), ("paddle", paddle)) if factory},
         pythons={"ref": ref_python, "paddle": paddle_python},
