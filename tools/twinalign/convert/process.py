@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError, SideCrashError
-
-_PACKAGE = Path(__file__).resolve().parent.parent
+from twinalign.recorder.process import borrowed_package
 
 
 class ModelProcess:
@@ -28,8 +28,9 @@ class ModelProcess:
         `rules`: modules that register storage rules, for the trials.
         """
         self.side, self.factory = side, factory
-        self._scratch = tempfile.TemporaryDirectory(prefix="twinalign-convert-")
-        self.folder = Path(self._scratch.name)
+        self._borrowed = contextlib.ExitStack()
+        self.folder = Path(self._borrowed.enter_context(tempfile.TemporaryDirectory(prefix="twinalign-convert-")))
+        environment = self._borrowed.enter_context(borrowed_package(python))
         self._log = self.folder / "log"
         self._files = 0
         with self._log.open("wb") as errors:
@@ -39,12 +40,12 @@ class ModelProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    env=self._environment(python),
+                    env=environment,
                     text=True,
                     start_new_session=True,
                 )
             except OSError as error:
-                self._scratch.cleanup()
+                self._borrowed.close()
                 raise InputError(f"--{side}-python {python}: cannot be started ({error.strerror})") from None
         self.send("start", side=side, factory=factory, rules=list(rules))
         self._started = False
@@ -104,25 +105,13 @@ class ModelProcess:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
-        self._scratch.cleanup()
+        self._borrowed.close()
 
     def __enter__(self) -> ModelProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _environment(self, python: str | None) -> dict[str, str]:
-        environment = dict(os.environ)
-        paths = [os.getcwd()]
-        if python is not None:
-            # The interpreter may have no twinalign: lend it this one, and nothing else of this environment.
-            (self.folder / "lent").mkdir()
-            (self.folder / "lent" / "twinalign").symlink_to(_PACKAGE)
-            paths.insert(0, str(self.folder / "lent"))
-        environment["PYTHONPATH"] = os.pathsep.join(paths + [p for p in [environment.get("PYTHONPATH")] if p])
-        environment.setdefault("GLOG_minloglevel", "2")
-        return environment
 
     def _death(self) -> SideCrashError:
         code = self._process.wait()
