@@ -134,6 +134,32 @@ def test_recordings_of_a_run_are_judged_as_the_run_judges_them(tmp_path: Path) -
     assert "note: conventions and allowances are those of `twinalign run` for stage backward" in found.stdout
     (tmp_path / "case.json").write_text(json.dumps({"description": [1]}))
     assert (compare(*sides).returncode, compare(*sides).stderr) == (1, "")
+    sides[0].with_suffix(".json").write_text("[" * 100_000)
+    found = compare(*sides)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "were not used: the metadata of y_ref.npy are nested too deeply" in found.stdout
+
+
+def test_recordings_of_a_training_are_judged_as_trajectories(tmp_path: Path) -> None:
+    """Tolerances would call growing rounding a divergence, and the reference's repeat a tensor that is missing."""
+    steps = np.arange(40)
+    loss = 2.0 + np.exp(-steps / 10)
+    grown = 1e-7 * 1.4**steps
+    curves = {"ref": loss, "paddle": loss + grown, "repeat": loss - 0.7 * grown, "wrong": loss + 0.01 * steps}
+    for name in ("ref", "paddle", "wrong"):
+        arrays = {"curve.loss": curves[name]}
+        if name == "ref":
+            arrays["repeat.curve.loss"] = curves["repeat"]
+        write_reprod_log(tmp_path / f"{name}.npy", arrays)
+        side = "ref" if name == "ref" else "paddle"
+        (tmp_path / f"{name}.json").write_text(json.dumps({"side": side, "stage": "train"}))
+    found = compare(tmp_path / "ref.npy", tmp_path / "paddle.npy")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.startswith("rounding     curve.loss ")
+    wrong = compare(tmp_path / "ref.npy", tmp_path / "wrong.npy", "--only", "curve.*")
+    assert wrong.returncode == 1
+    assert "the curves part from step 1 on" in wrong.stdout
+    assert compare(tmp_path / "ref.npy", tmp_path / "wrong.npy", "--only", "z").returncode == 2
 
 
 def test_partners_that_measure_nothing_are_named(files: dict[str, Path]) -> None:

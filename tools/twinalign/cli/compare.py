@@ -72,21 +72,24 @@ def command(
     if on_stdout > 1:
         raise InputError("--json, --md and --log: only one of them can go to stdout")
     stage, accepted, allowed = _as_run_judges(reference, reproduced)
-    comparison = compare_files(
-        reference,
-        reproduced,
-        reference64=ref64,
-        reproduced64=paddle64,
-        reference_repeat=ref_repeat,
-        rtol=rtol,
-        atol=atol,
-        only=only,
-        skip=skip,
-        accept=(*accepted, *accept),
-        allowances=(*allowed, *allow),
-        classic_threshold=threshold,
-        check_dtype=check_dtype,
-    )
+    if stage == "train" and rtol is None and atol is None:
+        comparison = _compare_training((reference, reproduced), (ref64, paddle64), only, skip)
+    else:
+        comparison = compare_files(
+            reference,
+            reproduced,
+            reference64=ref64,
+            reproduced64=paddle64,
+            reference_repeat=ref_repeat,
+            rtol=rtol,
+            atol=atol,
+            only=only,
+            skip=skip,
+            accept=(*accepted, *accept),
+            allowances=(*allowed, *allow),
+            classic_threshold=threshold,
+            check_dtype=check_dtype,
+        )
     if stage is not None and rtol is None:
         comparison.notes.append(f"conventions and allowances are those of `twinalign run` for stage {stage}")
     _write(json_path, lambda: _json(comparison))
@@ -104,14 +107,18 @@ def _as_run_judges(reference: Path, reproduced: Path) -> tuple[str | None, list[
     """
     from twinalign.recording import read_metadata
 
-    first, second = read_metadata(reference), read_metadata(reproduced)
+    try:
+        first, second, case = (
+            read_metadata(path) for path in (reference, reproduced, reference.with_name("case.json"))
+        )
+    except RecursionError:
+        return None, [], []
     stage = second.get("stage")
     sides = first.get("side"), second.get("side")
     if sides != ("ref", "paddle") or not isinstance(stage, str) or first.get("stage") != stage:
         return None, [], []
     from twinalign.judging import allowances_for
 
-    case = read_metadata(reference.with_name("case.json"))
     try:
         description = case.get("description", {})
         accept = description.get("accept", ())
@@ -119,6 +126,37 @@ def _as_run_judges(reference: Path, reproduced: Path) -> tuple[str | None, list[
         return stage, named, allowances_for(stage, second, description)
     except (AttributeError, KeyError, TypeError):  # metadata that twinalign did not write
         return None, [], []
+
+
+def _compare_training(
+    sides: tuple[Path, Path], partners: tuple[Path | None, Path | None], only: tuple[str, ...], skip: tuple[str, ...]
+) -> Comparison:
+    """Recordings of the train stage: curves are judged as trajectories, outcomes by their standard error."""
+    from twinalign.errors import InputError
+    from twinalign.files import read_arrays
+    from twinalign.stages.train import REPEAT_PREFIX
+    from twinalign.training_verdict import compare_training
+    from twinalign.verdict.partners import partners_beside
+    from twinalign.verdict.structure import require_something, select_names
+
+    notes = []
+    if partners == (None, None):
+        found, note = partners_beside(*sides)
+        partners = found.get("reference64"), found.get("reproduced64")
+        notes = [note] if note else []
+    read = [None if path is None else read_arrays(path) for path in (*sides, *partners)]
+    kept = [
+        arrays
+        and {name: arrays[name] for name in arrays if select_names([name.removeprefix(REPEAT_PREFIX)], only, skip)}
+        for arrays in read
+    ]
+    require_something(kept[0] or {}, kept[1] or {}, (*only, *skip))
+    try:
+        comparison = compare_training(kept[0] or {}, kept[1] or {}, kept[2], kept[3])
+    except (IndexError, TypeError, ValueError) as error:
+        raise InputError(f"{sides[0]} and {sides[1]}: no curves and outcomes of the train stage ({error})") from error
+    comparison.notes[:0] = notes
+    return comparison
 
 
 def _json(comparison: Comparison) -> str:

@@ -29,7 +29,10 @@ def partners_beside(reference: Path, reproduced: Path) -> tuple[dict[str, Path],
         return {}, None
     shown = " and ".join(str(path) for path in found.values())
     for side, path in _pairs(reference, reproduced):
-        entry = _other_run(read_metadata(side), read_metadata(path))
+        try:
+            entry = _other_run(read_metadata(side), read_metadata(path))
+        except RecursionError:
+            return {}, f"{shown} were not used: the metadata of {path.name} are nested too deeply"
         if entry is not None:
             return {}, f"{shown} were not used: the metadata of {path.name} names another {entry} than {side}"
     return found, f"rounding was measured with {shown}, found beside the two"
