@@ -170,6 +170,16 @@ def test_partners_that_measure_nothing_are_named(files: dict[str, Path]) -> None
     assert alone in compare(single, single, "--paddle64", single).stdout
 
 
+def test_names_out_of_a_file_forge_no_lines(tmp_path: Path) -> None:
+    arrays = {"a\naligned: 1 aligned\x1b[2J": LOGITS}
+    for name, shift in (("ref", 0), ("paddle", 1)):
+        write_reprod_log(tmp_path / f"{name}.npy", {key: array + shift for key, array in arrays.items()})
+    for options in ((), ("--md", "-")):
+        found = compare(tmp_path / "ref.npy", tmp_path / "paddle.npy", *options)
+        assert "a?aligned: 1 aligned?[2J" in found.stdout
+        assert "\x1b" not in found.stdout
+
+
 def test_what_stops_reprod_log_is_shown(tmp_path: Path) -> None:
     write_reprod_log(tmp_path / "flag.npy", {"flag": np.array([True])})
     shown = compare(tmp_path / "flag.npy", tmp_path / "flag.npy").stdout

@@ -148,6 +148,16 @@ def test_tolerances_that_pass_everything_are_refused(wrong: float) -> None:
         compare_arrays({"x": LOGITS}, {"x": LOGITS + 1}, classic_threshold=wrong)
 
 
+@pytest.mark.parametrize("kind", ["f4", "f8", "i4", "c8", "f2"])
+def test_byte_order_is_no_difference(kind: str) -> None:
+    numbers = np.arange(1, 7).astype(kind)
+    swapped = numbers.astype(f">{kind}")
+    assert compare_arrays({"x": swapped}, {"x": numbers}).tensors[0].reason == "identical"
+    wrong = compare_arrays({"x": swapped}, {"x": (numbers + 1).astype(f">{kind}")}).tensors[0]
+    assert (wrong.verdict, wrong.max_abs, wrong.mismatched) == ("diverged", 1.0, 6)
+    assert wrong.max_ulp == compare_arrays({"x": numbers}, {"x": numbers + numbers.dtype.type(1)}).tensors[0].max_ulp
+
+
 def test_given_tolerances_are_what_the_note_names() -> None:
     found = compare_arrays({"x": LOGITS}, {"x": LOGITS}, rtol=0, atol=1)
     assert found.notes == ["1 of 1 tensors were judged by the given tolerances and nothing else"]

@@ -191,7 +191,7 @@ def _write(path: Path | None, make: Callable[[], str]) -> None:
 
 def _show(comparison: Comparison, limit: int | None) -> None:
     """A table on a terminal, plain lines elsewhere; then what the verdict rests on and the classic one beside it."""
-    from twinalign.verdict.render import summary_line, text_lines
+    from twinalign.verdict.render import printable, summary_line, text_lines
 
     if sys.stdout.isatty():
         from rich.console import Console
@@ -208,8 +208,8 @@ def _show(comparison: Comparison, limit: int | None) -> None:
         click.echo(f"note: {note}")
     click.echo("reprod_log would say:")
     if comparison.classic.error:
-        click.echo(f"  {comparison.classic.error}")
+        click.echo(f"  {printable(comparison.classic.error)}")
     click.echo(f"  {comparison.classic.lines[-1]}")
     for quirk in comparison.classic.quirks:
-        click.echo(f"  ({quirk})")
+        click.echo(f"  ({printable(quirk)})")
     click.echo(summary_line(comparison))

@@ -16,7 +16,7 @@ from twinalign.verdict.findings import describe_difference
 from twinalign.verdict.judgement import Judge
 from twinalign.verdict.results import Comparison, Described, TensorVerdict, whole
 from twinalign.verdict.statistics import Statistics, measure, value_at
-from twinalign.verdict.structure import common_type, lone, require_something, select_names, structural_reason
+from twinalign.verdict.structure import common_type, lone, native, require_something, select_names, structural_reason
 
 _TOLERANCES = {
     # torch.testing.assert_close's table (documentation, "rtol and atol ... dtype"); exact for integers and booleans.
@@ -94,11 +94,15 @@ def compare_arrays(
         raise InputError("--threshold: a number from 0 up")
     only, skip = tuple(only), tuple(skip)
     names = set(select_names((*reference, *reproduced), only, skip))
-    reference = {name: np.asarray(array) for name, array in reference.items() if name in names}
-    reproduced = {name: np.asarray(array) for name, array in reproduced.items() if name in names}
+    reference = {name: native(array) for name, array in reference.items() if name in names}
+    reproduced = {name: native(array) for name, array in reproduced.items() if name in names}
     require_something(reference, reproduced, (*only, *skip))
     options = _Options(rtol, atol, check_dtype, everything, search)
-    judge = Judge(reference64 or {}, reproduced64 or {}, reference_repeat or {}, resolve(allowances))
+    partners = [
+        {name: native(array) for name, array in (arrays or {}).items() if name in names}
+        for arrays in (reference64, reproduced64, reference_repeat)
+    ]
+    judge = Judge(partners[0], partners[1], partners[2], resolve(allowances))
     tensors, classic_known = [], {}
     for name, array in reference.items():
         if name not in reproduced:

@@ -63,7 +63,7 @@ def text_lines(comparison: Comparison, limit: int | None = None) -> list[str]:
     lines = []
     for tensor in sorted_by_weight(comparison.tensors)[:limit]:
         figure = "" if tensor.max_abs is None else f" (max {tensor.max_abs:.3g}, mean {tensor.mean_abs:.3g})"
-        lines.append(f"{tensor.verdict:<12} {tensor.name}{figure}: {tensor.reason}")
+        lines.append(f"{tensor.verdict:<12} {printable(tensor.name)}{figure}: {tensor.reason}")
     return lines
 
 
@@ -85,7 +85,7 @@ def _classic_word(classic: Classic) -> str:
 
 def _cells(tensor: TensorVerdict) -> list[str]:
     return [
-        tensor.name,
+        printable(tensor.name),
         tensor.verdict + (f" (accepted: {tensor.accepted})" if tensor.accepted else ""),
         _number(tensor.max_abs),
         _number(tensor.mean_abs),
@@ -93,6 +93,12 @@ def _cells(tensor: TensorVerdict) -> list[str]:
         _number(tensor.fp64_rel),
         tensor.reason,
     ]
+
+
+def printable(name: str) -> str:
+    """`name` with a question mark for every letter that is not printable."""
+    # A name out of a file must not end a line or a table's row, nor steer a terminal.
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _number(value: Any) -> str:

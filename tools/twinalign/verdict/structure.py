@@ -63,6 +63,12 @@ def structural_reason(
     return "; ".join(reasons) or None
 
 
+def native(array: np.ndarray) -> np.ndarray:
+    """The array in this machine's byte order, which is no property of the numbers; a copy only where it is another."""
+    array = np.asarray(array)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def common_type(reference: np.ndarray, reproduced: np.ndarray) -> np.dtype | None:
     """A type that holds the numbers of both arrays, for comparing them; None where numpy has none.
 
