@@ -9,6 +9,7 @@ import struct
 import zipfile
 
 import numpy as np
+import paddle
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from twinalign.convert import writers
 from twinalign.convert.checkpoint import read_checkpoint
 from twinalign.convert.converter import convert_checkpoint
 from twinalign.convert.options import Options, parse_pairs, read_rules
+from twinalign.convert.table import print_report
 from twinalign.convert.worker import load_factory
 from twinalign.errors import InputError
 
@@ -153,7 +155,7 @@ def test_missing_key_in_the_checkpoint(checkpoint, options):
     )
 
 
-def test_missing_and_unexpected_keys_pass_when_allowed_by_name(checkpoint, in_process):
+def test_missing_and_unexpected_keys_pass_when_allowed_by_name(checkpoint, in_process, capsys):
     state = torch.load(checkpoint, weights_only=True)
     del state["2.bias"]
     torch.save({**state, "extra.weight": torch.zeros(2)}, checkpoint)
@@ -164,6 +166,9 @@ def test_missing_and_unexpected_keys_pass_when_allowed_by_name(checkpoint, in_pr
     reasons = {(e.source, e.target): e.reason for e in report.ledger.entries if "dropped" in e.actions}
     assert reasons[(), "2.bias"] == "allowed by name to be missing"
     assert reasons[("extra.weight",), None] == "allowed by name; the model does not know it"
+    print_report(report, quiet=True)
+    written = paddle.load(str(checkpoint.with_name("o.pdparams")))
+    assert f" {len(written)} out: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ def print_report(report: Report, *, quiet: bool = False) -> None:
             table.add_row(*_row(entry))
         console.print(table)
     totals = ", ".join(f"{count} {action}" for action, count in report.ledger.totals().items())
-    console.print(f"{len(report.ledger.source_keys)} keys in, {len(report.ledger.target_keys)} out: {totals}")
+    # A key that may lack is accounted for by its name and not written.
+    written = sum(entry.target is not None and "dropped" not in entry.actions for entry in report.ledger.entries)
+    console.print(f"{len(report.ledger.source_keys)} keys in, {written} out: {totals}")
     verified = report.ledger.facts.get("verified")
     if verified:
         console.print(f"verified in float64: outputs differ by {verified['relative_difference']:.1e} relative")
