@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.backends import FRAMEWORK_OF_SIDE
 from twinalign.convert.layout import StateEntry
 from twinalign.convert.ledger import Ledger
 from twinalign.convert.names import Renaming
 from twinalign.convert.plan import OTHER, Move, Plan, fits_any, make_plan, read_side
 from twinalign.errors import InputError
-
-FRAMEWORK_OF_SIDE = {"ref": "torch", "paddle": "paddle"}
 
 
 @dataclasses.dataclass

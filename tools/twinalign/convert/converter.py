@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.backends import FRAMEWORK_OF_SIDE
 from twinalign.convert import conversion, explicit, export, inputs, layout, storage
 from twinalign.convert.align import Alignment, align
 from twinalign.convert.checkpoint import Checkpoint, read_checkpoint
@@ -28,8 +29,7 @@ from twinalign.convert.verification import verify
 from twinalign.convert.worker import load_rules
 from twinalign.errors import InputError
 
-SIDE_OF = {"torch": "ref", "paddle": "paddle"}
-FRAMEWORK_OF_SIDE = {"ref": "torch", "paddle": "paddle"}
+SIDE_OF = {framework: side for side, framework in FRAMEWORK_OF_SIDE.items()}
 SUFFIX_FRAMEWORKS = {
     ".pth": "torch",
     ".pt": "torch",

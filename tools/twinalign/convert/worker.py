@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends import FRAMEWORK_OF_SIDE, load_backend
+from twinalign.backends import FRAMEWORK_OF_SIDE, backend_of_side
 from twinalign.convert import trial_weights
 from twinalign.convert.fingerprints import fingerprint
 from twinalign.errors import InputError
@@ -86,15 +86,7 @@ class Worker:
         self.side = side
         load_rules(rules)
         self.framework = FRAMEWORK_OF_SIDE[side]
-        try:
-            self.backend = load_backend(self.framework)
-        except ModuleNotFoundError as error:
-            if error.name != self.framework:
-                raise
-            raise InputError(
-                f"{sys.executable} has no {self.framework}; install it there, or name an interpreter that has it "
-                f"with --{side}-python"
-            ) from None
+        self.backend = backend_of_side(side)
         self.backend.configure("cpu", None)
         self.specification = factory
         self.factory, self.arguments = load_factory(factory)

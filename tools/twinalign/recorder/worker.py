@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from twinalign.backends import FRAMEWORK_OF_SIDE, load_backend
+from twinalign.backends import FRAMEWORK_OF_SIDE, backend_of_side
 from twinalign.case import Case, load_case, stages_of
 from twinalign.errors import InputError
 from twinalign.freshness import hash_paths
@@ -45,15 +45,7 @@ class Worker:
         self.options: Mapping[str, str] = start["options"]
         self.framework = FRAMEWORK_OF_SIDE[self.side]
         self.case = load_case(self.case_reference, self.options)
-        try:
-            self.backend = load_backend(self.framework)
-        except ModuleNotFoundError as error:
-            if error.name != self.framework:
-                raise
-            raise InputError(
-                f"{sys.executable} has no {self.framework}; install it there, "
-                f"or name an interpreter that has it with --{self.side}-python"
-            ) from None
+        self.backend = backend_of_side(self.side)
         try:
             self.backend.configure(self.device, start["threads"])
         except RuntimeError as error:
