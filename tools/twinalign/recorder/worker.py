@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import json
 import os
 import platform
@@ -87,7 +88,7 @@ class Worker:
     def initialise(self, stage: str, arrays: str, layout: str, inputs: str) -> dict[str, Any]:
         """Build the model of a stage's case and write its layout; on the reference side weights and inputs too."""
         case = self.case.part(stage)
-        self._forget_model()
+        self.forget_model()
         model = self._construct(case)
         write_json(Path(layout), self.backend.describe_state(model))
         if self.side == "ref":
@@ -109,7 +110,7 @@ class Worker:
             backend=self.backend,
             dtype=dtype,
             device=self.device,
-            build_model=functools.partial(self._build_model, case, stage, dtype, weights),
+            build_model=functools.partial(self.build_model, case, stage, dtype, weights),
             canonical={key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()},
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
         )
@@ -137,6 +138,14 @@ class Worker:
         recording.save(Path(path))
         return {"tensors": len(recording.arrays), "seconds": recording.metadata["seconds"]}
 
+    def call(self, function: str, **arguments: Any) -> dict[str, Any]:
+        """Call `module:name`, a function of this package, with this worker and what was sent; returns its answer."""
+        module, _, name = function.partition(":")
+        if not module.startswith("twinalign."):
+            raise ValueError(f"{function}: not a function of twinalign")
+        found: dict[str, Any] = getattr(importlib.import_module(module), name)(self, **arguments)
+        return found
+
     def _part_key(self, stage: str) -> str:
         part = self.case.part(stage)
         return part.name or type(part).__name__
@@ -151,11 +160,11 @@ class Worker:
             )
         return model
 
-    def _build_model(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any]) -> Any:
+    def build_model(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any]) -> Any:
         """The model with its initial weights; the object is reused between stages, its state is not."""
         key = (self._part_key(stage), dtype)
         if self._model is None or self._model[0] != key:
-            self._forget_model()
+            self.forget_model()
             # Built in the default dtype, as the user's code is used to, and converted after.
             with self.backend.default_dtype("float32"):
                 built = self._construct(case)
@@ -174,7 +183,7 @@ class Worker:
             for kind, count in counts.items()
         }
 
-    def _forget_model(self) -> None:
+    def forget_model(self) -> None:
         self._model = None
         gc.collect()
 
