@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,9 +35,22 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 def read_tree(path: str | os.PathLike[str]) -> Any:
     """Like `read_arrays`, with dictionaries and lists as the file nests them, texts and numbers included."""
+    with _explained(path):
+        return _parse(_map(path), path)
+
+
+def read_npy_arrays(buffer: memoryview, name: str) -> dict[str, np.ndarray]:
+    """`read_arrays` of a `.npy` that lies in memory, a member of an archive say; `name` stands in messages."""
+    from twinalign.files.numpy_files import read_npy
+
+    with _explained(name):
+        return flatten(read_npy(buffer), name)
+
+
+@contextlib.contextmanager
+def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
-        buffer = _map(path)
-        return _parse(buffer, path)
+        yield
     except InputError:
         raise
     except (BrokenFileError, RefusedError) as error:
