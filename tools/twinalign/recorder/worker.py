@@ -6,6 +6,7 @@ user's code prints goes to standard error.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import gc
 import importlib
@@ -130,6 +131,7 @@ class Worker:
             "identity": identity,
             "code_sha256": self._code_hashes(case),
             "data_sha256": hash_paths(case.data_files()),
+            "recorded_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "seconds": round(time.perf_counter() - started, 3),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "peak_device_memory_bytes": self.backend.peak_device_memory(),
