@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -32,6 +33,7 @@ _CONSTANT = 1e-7
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
+@functools.cache  # a dtype's name takes numpy longer than a pass over a small array
 def epsilon_of(dtype: np.dtype) -> float:
     """Distance from 1 to the next number of a floating type (its components' for a complex one)."""
     name = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
