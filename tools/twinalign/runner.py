@@ -101,7 +101,8 @@ class Recorder:
             for side in SIDES
         }
         self.description: dict[str, Any] = {}
-        self._processes: dict[str, RecorderProcess] = {}
+        self.processes: dict[str, RecorderProcess] = {}
+        """The recorder process of each side, while it runs."""
         self._concurrent = True
         self._heavy = threading.Lock()
 
@@ -128,8 +129,34 @@ class Recorder:
             stale = self._stale_jobs(sides, weights)
             yield from self._work_off(stale, weights, sides)
         finally:
-            for process in self._processes.values():
+            for process in self.processes.values():
                 process.close()
+
+    @contextlib.contextmanager
+    def running(self, sides: Sequence[str] = SIDES) -> Iterator[dict[str, dict[str, Any]]]:
+        """Keep the processes up inside the block, for what records the same sides again and again.
+
+        Yields:
+            part -> what each side's recorder is given of its weights, for every part of the chosen stages.
+        """
+        try:
+            self._start(sides)
+            yield self._initialise(sides, self._jobs(sides))
+        finally:
+            for process in self.processes.values():
+                process.close()
+
+    def make(self, job: Job, weights: Mapping[str, Any]) -> None:
+        """Let the running process of a side make one recording."""
+        self.processes[job.side].request(
+            "record",
+            stage=job.stage,
+            dtype=job.dtype,
+            path=str(job.path),
+            weights=weights.get(self.description["parts"][job.stage], {}).get(job.side, {}),
+            identity=self.identity[job.side],
+        )
+        self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
 
     def _stages(self) -> list[str]:
         offered = self.description["stages"]
@@ -178,7 +205,7 @@ class Recorder:
         self._concurrent = not self.settings.sequential and _available_memory() >= _MEMORY_FOR_BOTH
         threads = max(1, _processors() // len(sides)) if self._concurrent else None
         for side in sides:
-            self._processes[side] = RecorderProcess(
+            self.processes[side] = RecorderProcess(
                 side,
                 python=self.settings.pythons.get(side),
                 log=self.out / "log" / f"recorder_{side}.log",
@@ -199,14 +226,14 @@ class Recorder:
         self.description = described[sides[0]]
         write_json(self.out / "case.json", {"identity": self.identity, "description": self.description})
         self.progress("both", "preparing")
-        self._processes[sides[0]].request("prepare")
+        self.processes[sides[0]].request("prepare")
 
     def _on_each(
         self, sides: Sequence[str], operation: str, values: Callable[[str], Mapping[str, Any]]
     ) -> dict[str, Any]:
         """Send one request to each side at the same time; the first failure ends all."""
         with concurrent.futures.ThreadPoolExecutor(len(sides)) as pool:
-            futures = {side: pool.submit(self._processes[side].request, operation, **values(side)) for side in sides}
+            futures = {side: pool.submit(self.processes[side].request, operation, **values(side)) for side in sides}
             with self._closing_on_error():
                 concurrent.futures.wait(futures.values(), return_when=concurrent.futures.FIRST_EXCEPTION)
                 for future in [f for f in futures.values() if f.done()]:
@@ -219,7 +246,7 @@ class Recorder:
         try:
             yield
         except BaseException:
-            for process in self._processes.values():
+            for process in self.processes.values():
                 process.close()
             raise
 
@@ -315,23 +342,14 @@ class Recorder:
 
     def _record_all(self, jobs: Sequence[Job], weights: Mapping[str, Any], done: queue.SimpleQueue) -> None:
         for job in jobs:
-            given = weights.get(self.description["parts"][job.stage], {}).get(job.side, {})
             # Gradients and optimizer state in float64 are what takes the most: never on both sides at once.
             heavy = job.stage == "backward" and job.dtype == "float64"
             try:
                 with self._heavy if heavy else contextlib.nullcontext():
-                    self._processes[job.side].request(
-                        "record",
-                        stage=job.stage,
-                        dtype=job.dtype,
-                        path=str(job.path),
-                        weights=given,
-                        identity=self.identity[job.side],
-                    )
+                    self.make(job, weights)
             except BaseException as error:
                 done.put(error)
                 return
-            self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
             done.put(job)
 
 

@@ -22,7 +22,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -33,6 +33,19 @@ from twinalign.freshness import hash_paths
 from twinalign.recording import save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.stages.context import CanonicalName, StageContext, step_inputs
+
+
+class PlantedFault(Protocol):
+    """What `twinalign selftest` plants: every case and model that is made afterwards is wrong in one way."""
+
+    def spoil_case(self, case: Case) -> None:
+        """Change methods of a case that was just loaded."""
+
+    def spoil_model(self, case: Case, model: Any) -> None:
+        """Change layers of a model that was just built."""
+
+    def spoil_weights(self, case: Case, model: Any) -> None:
+        """Change parameters or buffers of a model that was just given its weights."""
 
 
 class Worker:
@@ -52,6 +65,7 @@ class Worker:
             self.backend.configure(self.device, start["threads"])
         except RuntimeError as error:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
+        self.planted: PlantedFault | None = None
         self._model: tuple[tuple[str, str], Any] | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -88,7 +102,7 @@ class Worker:
 
     def initialise(self, stage: str, arrays: str, layout: str, inputs: str) -> dict[str, Any]:
         """Build the model of a stage's case and write its layout; on the reference side weights and inputs too."""
-        case = self.case.part(stage)
+        case = self.fresh_case(stage)
         self.forget_model()
         model = self._construct(case)
         write_json(Path(layout), self.backend.describe_state(model))
@@ -100,8 +114,7 @@ class Worker:
 
     def record(self, stage: str, dtype: str, path: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:
         """Record one stage in one precision into `path`."""
-        # A fresh case for each recording: what one stage leaves on it must not reach the next.
-        case = load_case(self.case_reference, self.options).part(stage)
+        case = self.fresh_case(stage)
         definition = STAGE_BY_NAME[stage]
         started = time.perf_counter()
         self.backend.set_seed(case.seed)
@@ -152,6 +165,13 @@ class Worker:
         part = self.case.part(stage)
         return part.name or type(part).__name__
 
+    def fresh_case(self, stage: str) -> Case:
+        """A new instance of the case that defines `stage`: what one recording leaves on it must not reach the next."""
+        case = load_case(self.case_reference, self.options).part(stage)
+        if self.planted is not None:
+            self.planted.spoil_case(case)
+        return case
+
     def _construct(self, case: Case) -> Any:
         self.backend.set_seed(case.seed)
         model = case.reference() if self.side == "ref" else case.reproduced()
@@ -160,6 +180,8 @@ class Worker:
             raise TypeError(
                 f"{case.name}.{method}() returned {type(model).__name__}, which is no {self.framework} model"
             )
+        if self.planted is not None:
+            self.planted.spoil_model(case, model)
         return model
 
     def build_model(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any]) -> Any:
@@ -174,6 +196,8 @@ class Worker:
         model = self._model[1]
         with np.load(weights["path"], allow_pickle=False) as stored:
             self.backend.load_state_arrays(model, dict(stored))
+        if self.planted is not None:
+            self.planted.spoil_weights(case, model)
         self.backend.clear_gradients(model)
         return model
 
@@ -186,6 +210,7 @@ class Worker:
         }
 
     def forget_model(self) -> None:
+        """Let the next model be built anew."""
         self._model = None
         gc.collect()
 
