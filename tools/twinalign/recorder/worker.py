@@ -67,11 +67,13 @@ class Worker:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
         self.planted: PlantedFault | None = None
         self._model: tuple[tuple[str, str], Any] | None = None
+        self.kept: dict[str, Any] = {}
+        """What functions called through `call` keep for the requests that follow."""
 
     def describe(self) -> dict[str, Any]:
         """What the parent must know of the case, so that it need not import it."""
         stages = stages_of(self.case)
-        parts = {stage: self._part_key(stage) for stage in stages}
+        parts = {stage: self.part_key(stage) for stage in stages}
         return {
             "name": self.case.name,
             "stages": stages,
@@ -161,7 +163,8 @@ class Worker:
         found: dict[str, Any] = getattr(importlib.import_module(module), name)(self, **arguments)
         return found
 
-    def _part_key(self, stage: str) -> str:
+    def part_key(self, stage: str) -> str:
+        """Name of the part of the case that defines a stage."""
         part = self.case.part(stage)
         return part.name or type(part).__name__
 
@@ -186,7 +189,7 @@ class Worker:
 
     def build_model(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any]) -> Any:
         """The model with its initial weights; the object is reused between stages, its state is not."""
-        key = (self._part_key(stage), dtype)
+        key = (self.part_key(stage), dtype)
         if self._model is None or self._model[0] != key:
             self.forget_model()
             # Built in the default dtype, as the user's code is used to, and converted after.
