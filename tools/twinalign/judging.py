@@ -15,6 +15,7 @@ from twinalign.report import write_report
 from twinalign.runner import SIDES, Recorder, RunSettings
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import KNOWN_ALLOWANCES, Described, compare_arrays, log_lines
+from twinalign.verdict.float32_constants import allowances_of_classes
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
 
 if TYPE_CHECKING:
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {ALIGNED: ExitCode.ALIGNED, DIVERGED: ExitCode.DIVERGED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
 
-# Parts of the names of paddle's own layer classes that keep a constant in float32, and the allowance for each. A
-# subclass in the port may have closed the gap and gets none.
-_FLOAT32_CONSTANTS = (
-    ("BatchNorm", "paddle_batch_norm_epsilon"),
-    ("AvgPool", "paddle_average_pool"),
-    ("Hardswish", "paddle_hard_activation"),
-    ("Hardsigmoid", "paddle_hard_activation"),
-)
 _NORMALISATION = "paddle.nn.layer.norm."
 
 
@@ -160,18 +153,21 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     """Allowances that the port's own layers and the stage call for, and those that the case names."""
     classes = metadata.get("layer_classes", {})
     found: list[Allowance | str] = list(description.get("allowances", ()))
-    own = [name for name in classes if name.startswith("paddle.")]
-    found += dict.fromkeys(allowance for name in own for part, allowance in _FLOAT32_CONSTANTS if part in name)
+    found += allowances_of_classes(classes)
     if stage in ("backward", "train"):
         found += ["paddle_optimizer_scalars", "paddle_adam_second_moment"]
     # The bound is measured for one layer; what several leave adds up on the way through them.
     epsilon = KNOWN_ALLOWANCES["float32_epsilon"]
-    layers = sum(
+    return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, counted_normalisations(metadata)))]
+
+
+def counted_normalisations(metadata: Mapping[str, Any]) -> int:
+    """How many normalisation layers the port's model has, by the metadata of a recording of it."""
+    return sum(
         entry["count"]
-        for name, entry in classes.items()
+        for name, entry in metadata.get("layer_classes", {}).items()
         if any(base.startswith(_NORMALISATION) for base in (name, *entry["bases"]))
     )
-    return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, layers))]
 
 
 def described_samples(metadata: Mapping[str, Any]) -> dict[str, Described]:

@@ -18,6 +18,8 @@ _COMMANDS = {
     "compare": "Compare two recordings or tensor files.",
     "convert": "Convert a checkpoint between the frameworks.",
     "report": "Write the HTML report of a run, or its table for a pull request.",
+    "pack": "Pack a finished run into one file for review.",
+    "verify": "Check a packed run, trusting nobody: numpy is enough.",
     "doctor": "Say what is installed and which device paths work here.",
 }
 

@@ -1,0 +1,214 @@
+"""Signs of fabrication in the arrays: two frameworks, and two precisions, do not round alike.
+
+What must round differently was measured: a bare matrix product with a ReLU is bit-equal in torch and paddle on one
+machine, in both precisions. Normalisations, exponentials and what is made of them are not: even one layer leaves at
+most 95 of 100 elements equal. So these signs ask for a model that has such a layer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.bundle.layout import recording_member
+from twinalign.bundle.signs import CONTRADICTION, Sign
+from twinalign.judging import StageRecordings
+from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
+from twinalign.runner import SIDES
+from twinalign.stages import STAGE_BY_NAME
+
+BIT_EQUAL = "bit_equal"
+CAST_FLOAT64 = "cast_float64"
+
+ROUNDED = 256
+"""Elements that must carry rounding before their equality means anything: 0.95^256 is 2e-6."""
+_HEAD = 64
+# Elementwise updates of equal numbers are equal; what these names hold can be so in honest recordings.
+_ELEMENTWISE = re.compile(r"^step\d+\.(parameter|buffer|moment|velocity|learning_rate)|^buffer\.|\bmoment|\bvelocity")
+_ROUNDS_APART = re.compile(
+    r"Norm|GELU|SiLU|Swish|Mish|Softmax|Sigmoid|Tanh|MultiheadAttention|MultiHeadAttention|Transformer|LSTM|GRU|RNN"
+)
+
+
+@dataclasses.dataclass
+class _Equality:
+    """Tensors that are equal in every element, and the size of those that are not."""
+
+    equal: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Name -> elements that carry rounding."""
+    differing: int = 0
+
+    @property
+    def rounded(self) -> int:
+        return sum(self.equal.values())
+
+    @property
+    def of_all(self) -> bool:
+        """Whether next to nothing differs: a few tensors could be altered to hide that the rest is a copy."""
+        return self.rounded >= max(ROUNDED, 9 * self.differing)
+
+
+def signs_in_arrays(stage: str, recordings: StageRecordings) -> tuple[list[Sign], list[str]]:
+    """Signs in the arrays of one stage, and notes: what is odd and has honest explanations."""
+    signs = [*_dtype_signs(stage, recordings), *_sample_signs(stage, recordings)]
+    notes: list[str] = []
+    if not STAGE_BY_NAME[stage].needs_model or stage == "train":
+        return signs, notes
+    if not _rounds_apart(recordings):
+        return signs, notes
+    for dtype in ("float32", "float64"):
+        equality = _equality(recordings, dtype)
+        if equality is None:
+            continue
+        place = recording_member("paddle", stage, dtype)
+        if equality.of_all:
+            text = (
+                f"bit-equal to the reference in {equality.rounded} elements that carry rounding, "
+                "and the two frameworks round differently in such a model"
+            )
+            signs.append(Sign(BIT_EQUAL, place, text))
+            continue
+        for name, count in equality.equal.items():
+            if count < ROUNDED:
+                continue
+            text = f"{name} is bit-equal to the reference in all {count} elements that carry rounding"
+            if ".gradient." in name:
+                signs.append(Sign(BIT_EQUAL, place, f"{text}, unlike its neighbours"))
+            else:
+                notes.append(f"{stage} {dtype}: {text} (possible for what no normalisation or exponential precedes)")
+    return [*signs, *_cast_signs(stage, recordings)], notes
+
+
+def _rounds_apart(recordings: StageRecordings) -> bool:
+    classes = (
+        recordings.metadata("ref").get("layer_classes", {}),
+        recordings.metadata("paddle").get("layer_classes", {}),
+    )
+    names = (name for side in classes for name, entry in side.items() for name in (name, *entry["bases"]))
+    return any(_ROUNDS_APART.search(name.rpartition(".")[2]) for name in names)
+
+
+def _computed(arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not _ELEMENTWISE.search(name) and not name.endswith(PROJECTIONS_SUFFIX):
+            yield name
+
+
+def _equality(recordings: StageRecordings, dtype: str) -> _Equality | None:
+    reference, reproduced = recordings.arrays("ref", dtype), recordings.arrays("paddle", dtype)
+    if reference is None or reproduced is None:
+        return None
+    low, high = (recordings.arrays("ref", precision) or {} for precision in ("float32", "float64"))
+    found = _Equality()
+    for name in _computed(reference):
+        one, other = reference[name], reproduced.get(name)
+        if other is None or one.shape != other.shape or one.dtype != other.dtype:
+            continue
+        if not _equal(one, other):
+            found.differing += one.size
+            continue
+        found.equal[name] = _rounded_elements(one, low.get(name), high.get(name))
+    return found
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    if not np.array_equal(one.reshape(-1)[:_HEAD], other.reshape(-1)[:_HEAD], equal_nan=True):
+        return False
+    return np.array_equal(one, other, equal_nan=True)
+
+
+def _exact(array: np.ndarray) -> bool:
+    """Whether all numbers are whole, or halves of them: counts and their shares carry no rounding."""
+    with np.errstate(all="ignore"):
+        doubled = array.astype(np.float64) * 2
+        return bool((doubled == np.rint(doubled)).all())
+
+
+def _rounded_elements(array: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> int:
+    """Elements that hold a rounding error; where no float64 run tells, those that are no whole numbers."""
+    if low is not None and high is not None and low.shape == high.shape and high.dtype.itemsize > low.dtype.itemsize:
+        with np.errstate(all="ignore"):
+            return int(np.count_nonzero((low != high.astype(low.dtype)) & np.isfinite(high)))
+    with np.errstate(all="ignore"):
+        return int(np.count_nonzero((array != np.rint(array)) & np.isfinite(array)))
+
+
+def _cast_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
+    """Float64 runs that hold what float32 can hold: 2^-29 of honest numbers are such."""
+    casts: dict[str, dict[str, int]] = {}
+    others: dict[str, int] = {}
+    for side in SIDES:
+        low, high = recordings.arrays(side, "float32"), recordings.arrays(side, "float64")
+        if low is None or high is None:
+            return
+        casts[side], others[side] = {}, 0
+        for name in _computed(low):
+            if name not in high or low[name].dtype != np.float32 or high[name].dtype != np.float64:
+                continue
+            count = _cast_elements(low[name], high[name])
+            if count:
+                casts[side][name] = count
+            else:
+                others[side] += not _exact(high[name])
+    for side in SIDES:
+        other = SIDES[1 - SIDES.index(side)]
+        place = recording_member(side, stage, "float64")
+        alone = {name: count for name, count in casts[side].items() if name not in casts[other] and count >= _HEAD}
+        if alone:
+            name, count = next(iter(alone.items()))
+            more = f" (and {len(alone) - 1} more)" if len(alone) > 1 else ""
+            text = f"{name}{more} is the float32 recording cast to float64 in all {count} elements, not computed in it"
+            yield Sign(CAST_FLOAT64, place, text)
+        elif not others[side] and sum(casts[side].values()) >= ROUNDED:
+            text = "every tensor is the float32 recording cast to float64, not computed in it"
+            yield Sign(CAST_FLOAT64, place, text)
+
+
+def _cast_elements(low: np.ndarray, high: np.ndarray) -> int:
+    """Elements that are no whole numbers, where all of `high` is `low` cast; 0 where not."""
+    if low.shape != high.shape or not np.array_equal(low.reshape(-1)[:_HEAD], high.reshape(-1)[:_HEAD], equal_nan=True):
+        return 0
+    if not np.array_equal(low, high, equal_nan=True):
+        return 0
+    return int(np.count_nonzero(low != np.rint(low)))
+
+
+def _dtype_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
+    if stage not in ("forward", "loss"):
+        return
+    for (side, dtype), recording in recordings.by_key.items():
+        floats = {array.dtype.name for array in recording.arrays.values() if array.dtype.kind == "f"}
+        if floats and dtype not in floats and not (dtype == "float32" and "float64" not in floats):
+            text = f"its metadata says {dtype}, and its arrays are {', '.join(sorted(floats))}"
+            yield Sign(CONTRADICTION, recording_member(side, stage, dtype), text)
+
+
+def _sample_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
+    for (side, dtype), recording in recordings.by_key.items():
+        fault = next(
+            (
+                f
+                for name, entry in recording.metadata.get("sampled", {}).items()
+                if (f := fault_of_sample(recording, name, entry))
+            ),
+            None,
+        )
+        if fault:
+            yield Sign(CONTRADICTION, recording_member(side, stage, dtype), fault)
+
+
+def fault_of_sample(recording: Any, name: str, entry: Mapping[str, Any]) -> str | None:
+    """Why what is said of a sampled tensor cannot be so, or None."""
+    size = 1
+    for extent in entry["shape"]:
+        size *= extent
+    array, projections = recording.arrays.get(name), recording.arrays.get(name + PROJECTIONS_SUFFIX)
+    if array is None or projections is None or projections.shape != (PROJECTION_COUNT,):
+        return f"{name} is said to be a sample, and it or its projections are missing"
+    if not SAMPLE_SIZE < size < 2**62 or array.shape != sample_positions(size).shape:
+        return f"{name} is said to be a sample of {size} elements, and has {array.size}"
+    return None

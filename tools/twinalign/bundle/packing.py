@@ -1,0 +1,246 @@
+"""`twinalign pack`: a finished run as one file for review, or the reason why no reviewer should be handed it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import twinalign
+from twinalign.backends import FRAMEWORK_OF_SIDE
+from twinalign.bundle.archive import write_archive
+from twinalign.bundle.contents import Key
+from twinalign.bundle.layout import (
+    CASE,
+    DTYPES,
+    FORMAT,
+    MANIFEST,
+    RESULT,
+    SOURCE,
+    SUMMARY,
+    VERSION,
+    fault_of_name,
+    ledger_member,
+    log_member,
+    metadata_member,
+    recording_member,
+    shown,
+)
+from twinalign.bundle.signs import collected_hashes_of
+from twinalign.bundle.strict_json import check_form
+from twinalign.bundle.verifying import Verification, verify_bundle
+from twinalign.case import STAGES
+from twinalign.errors import InputError
+from twinalign.freshness import hash_path
+from twinalign.recording import hash_arrays, read_metadata
+from twinalign.report import load_summary
+from twinalign.runner import SIDES, WeightFiles
+from twinalign.stages import STAGE_BY_NAME
+
+_PACKAGE = Path(twinalign.__file__).resolve().parent
+_AGAIN = "run `twinalign run` again"
+
+
+def pack_run(
+    folder: Path, target: Path, *, partial: bool = False, progress: Callable[[str], None] = lambda text: None
+) -> Verification:
+    """Pack the run in `folder` into `target`, and check the bundle as a reviewer will before it gets its name.
+
+    The same folder gives the same bytes.
+
+    Args:
+        folder: The `--out` folder of a finished `twinalign run`.
+        target: The bundle to write.
+        partial: Allow a run without all six stages of the guide; the bundle says which are missing.
+        progress: Told what is being done.
+
+    Raises:
+        InputError: the run is stale, aliased or incomplete; the message names which.
+    """
+    run = _Run(folder)
+    run.require_complete(partial)
+    run.require_two_sides()
+    run.require_fresh()
+    progress("writing")
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_archive(beside, run.members())
+        progress("checking as a reviewer will")
+        result = verify_bundle(beside, progress=progress)
+        _require_honest(result, folder)
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+    result.file = str(target)
+    return result
+
+
+def _require_honest(result: Verification, folder: Path) -> None:
+    if result.signs:
+        more = f" (and {len(result.signs) - 1} more)" if len(result.signs) > 1 else ""
+        raise InputError(f"{folder}: a reviewer would not take it: {result.signs[0]}{more}; {_AGAIN} with --fresh")
+    if result.mismatches:
+        more = f" (and {len(result.mismatches) - 1} more)" if len(result.mismatches) > 1 else ""
+        raise InputError(f"{folder / 'summary.json'}: stale: {result.mismatches[0]}{more}; {_AGAIN}")
+
+
+class _Run:
+    """The folder of a run, with what its files say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.summary = load_summary(folder)
+        case = read_metadata(folder / "case")
+        if not {"identity", "description"} <= set(case):
+            raise InputError(f"{folder / 'case.json'}: missing or malformed; {_AGAIN}")
+        self.identity, self.description = case["identity"], case["description"]
+        self.stages = [stage for stage in STAGES if stage in self.summary["stages"]]
+        self.paths: dict[Key, Path] = {}
+        for stage in self.stages:
+            for dtype in DTYPES:
+                found = {side: self._path(recording_member(side, stage, dtype)) for side in SIDES}
+                if any(path.exists() for path in found.values()):
+                    self.paths |= {(side, stage, dtype): path for side, path in found.items()}
+        self.metadata = {key: read_metadata(path) for key, path in self.paths.items()}
+
+    def _path(self, member: str) -> Path:
+        return self.folder / member.removeprefix(RESULT)
+
+    def require_complete(self, partial: bool) -> None:
+        """Every stage of the guide, both sides of each, and what belongs to them."""
+        missing = [stage for stage in STAGES if stage not in self.stages]
+        if missing and not partial:
+            raise InputError(
+                f"{self.folder}: incomplete: the guide asks for {', '.join(missing)} as well; record "
+                f"{'it' if len(missing) == 1 else 'them'}, or pack with --partial, and the bundle says what is missing"
+            )
+        for stage in self.stages:
+            if not any(key[1] == stage for key in self.paths):
+                raise InputError(f"{self.folder}: incomplete: stage {stage} has no recordings; {_AGAIN}")
+        wanted = {str(path): path for path in self.paths.values()}
+        for name in self._texts():
+            wanted[name] = self._path(name)
+        for path in wanted.values():
+            if not path.is_file():
+                raise InputError(f"{path}: incomplete: it is missing; {_AGAIN}")
+        for key, metadata in self.metadata.items():
+            if "recorded_at" not in metadata:
+                what = "no metadata beside it, or of an earlier twinalign"
+                raise InputError(f"{self.paths[key]}: incomplete: {what}; {_AGAIN} with --fresh")
+            check_form(metadata, "recording", str(self.paths[key].with_suffix(".json")))
+
+    def require_two_sides(self) -> None:
+        """Two files of two frameworks, not one under two names."""
+        keys = list(self.paths)
+        for at, key in enumerate(keys):
+            for other in keys[:at]:
+                if self.paths[key].samefile(self.paths[other]):
+                    raise InputError(
+                        f"{self.paths[key]}: aliased: it is the same file as {self.paths[other]}; record each side"
+                    )
+        for key, metadata in self.metadata.items():
+            own = FRAMEWORK_OF_SIDE[key[0]]
+            named = metadata.get("environment", {}).get("framework")
+            if metadata.get("side") != key[0] or named != own:
+                raise InputError(
+                    f"{self.paths[key]}: aliased: {key[0]} is {own}'s side, and this was recorded as "
+                    f"{shown(str(metadata.get('side')))} with {shown(str(named))}; record each side in its framework"
+                )
+
+    def require_fresh(self) -> None:
+        """Recordings of the case, the code, the data and the weights that are there now."""
+        present: dict[str, str] = {}
+        weights: dict[str, str] = {}
+        for key, metadata in self.metadata.items():
+            path = self.paths[key]
+            if metadata.get("identity") != self.identity.get(key[0]):
+                raise InputError(f"{path}: stale: recorded under another case, option or interpreter; {_AGAIN}")
+            for source, digest in {**metadata["code_sha256"], **metadata["data_sha256"]}.items():
+                if present.setdefault(source, hash_path(Path(source))) != digest:
+                    raise InputError(f"{path}: stale: {source} has changed since it was recorded; {_AGAIN}")
+            if STAGE_BY_NAME[key[1]].needs_model:
+                part = self.description["parts"][key[1]]
+                if part not in weights:
+                    weights[part] = self._hash_weights(part)
+                if metadata.get("weights_sha256") != weights[part]:
+                    raise InputError(f"{path}: stale: recorded from other weights of {part} than are there; {_AGAIN}")
+        for (side, stage, dtype), metadata in self.metadata.items():
+            other = self.metadata["ref", stage, dtype]
+            if metadata.get("inputs_sha256") != other.get("inputs_sha256"):
+                path = self.paths[side, stage, dtype]
+                raise InputError(f"{path}: the two sides had other inputs: inputs(rng) must depend on rng alone")
+
+    def _hash_weights(self, part: str) -> str:
+        path = WeightFiles.of(self.folder / "weights", part, "ref").arrays
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return hash_arrays(dict(stored))
+        except (OSError, ValueError):
+            raise InputError(f"{path}: incomplete: no weights to check the recordings against; {_AGAIN}") from None
+
+    def _texts(self) -> Iterator[str]:
+        yield from (SUMMARY, CASE)
+        for stage in self.stages:
+            yield log_member(stage)
+            if STAGE_BY_NAME[stage].needs_model:
+                yield ledger_member(self.description["parts"][stage])
+
+    def members(self) -> dict[str, bytes | Path]:
+        """Everything that goes into the bundle, the manifest included."""
+        found: dict[str, Path] = {name: self._path(name) for name in self._texts()}
+        for side in SIDES:
+            log = self._path(f"{RESULT}log/recorder_{side}.log")
+            if log.is_file():
+                found[f"{RESULT}log/recorder_{side}.log"] = log
+        for key, path in self.paths.items():
+            found[recording_member(*key)] = path
+            found[metadata_member(*key)] = path.with_suffix(".json")
+        source = self._source()
+        found |= {name: Path(path) for name, path in source.items()}
+        for name in found:
+            fault = fault_of_name(name)
+            if fault is not None:
+                raise InputError(f"{found[name]}: cannot be packed: its name is {fault}; rename it")
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "twinalign": importlib.metadata.version("twinalign"),
+            "case": self.summary["case"],
+            "verdict": self.summary["verdict"],
+            "stages": self.stages,
+            "missing_stages": [stage for stage in STAGES if stage not in self.stages],
+            "environment": self.summary["environment"],
+            "hashes": collected_hashes_of(self.metadata, self.description["parts"]),
+            "source": source,
+            "members": {name: _sized_hash(path) for name, path in sorted(found.items())},
+        }
+        text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return {MANIFEST: text.encode("utf-8"), **found}
+
+    def _source(self) -> dict[str, str]:
+        """Member -> path of the case's own code: all that the sides had loaded, without twinalign itself."""
+        code: Mapping[str, str] = {}
+        for metadata in self.metadata.values():
+            code = {**code, **metadata["code_sha256"]}
+        paths = sorted(path for path, digest in code.items() if digest != "missing" and not _is_own(Path(path)))
+        if not paths:
+            raise InputError(f"{self.folder}: incomplete: the recordings name no source of the case; {_AGAIN}")
+        root = os.path.commonpath([os.path.dirname(path) for path in paths])
+        return {SOURCE + os.path.relpath(path, root).replace(os.sep, "/"): path for path in paths}
+
+
+def _is_own(path: Path) -> bool:
+    # A foreign interpreter is lent this package through a link, and its files are the same ones.
+    return path.is_relative_to(_PACKAGE)
+
+
+def _sized_hash(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}

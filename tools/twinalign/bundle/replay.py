@@ -1,0 +1,155 @@
+"""`twinalign verify --replay`: the packed case run again here. The one place where code out of a bundle is executed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign import judging
+from twinalign.bundle.contents import Contents
+from twinalign.bundle.layout import SOURCE, shown
+from twinalign.errors import InputError
+from twinalign.judging import StageRecordings, allowances_for, described_samples
+from twinalign.runner import SIDES, Recorder, RunSettings
+from twinalign.stages import STAGE_BY_NAME
+from twinalign.training_verdict import compare_training
+from twinalign.verdict import compare_arrays
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
+
+
+def replay_case(
+    contents: Contents,
+    *,
+    pythons: Mapping[str, str | None] | None = None,
+    options: Mapping[str, str] | None = None,
+    progress: Callable[[str, str], None] = lambda side, text: None,
+) -> dict[str, Any]:
+    """Run the packed case in this environment and compare its recordings with the packed ones.
+
+    The code is unpacked into a temporary folder and run there by `judging.run`, with the rights of whoever asks.
+
+    Args:
+        contents: Of a bundle whose digests have been checked.
+        pythons: Interpreter of each side, this one by default.
+        options: Options of the case that differ here (`data`, say).
+        progress: Told side and text.
+
+    Returns:
+        `verdict` (of the packed recordings against the replayed ones), `run` (the verdict of the run here), and
+        `stages`: stage -> side -> verdict, whether bit-equal, and the worst tensor's reason.
+
+    Raises:
+        InputError: the case cannot run here.
+        SideCrashError: a framework's process died.
+    """
+    with tempfile.TemporaryDirectory(prefix="twinalign-replay-") as temporary:
+        folder = Path(temporary)
+        for name in contents.manifest["source"]:
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(contents.archive.read(name))
+        identity = contents.case["identity"]["ref"]
+        source = folder / SOURCE.rstrip("/")
+        precisions = {dtype for _, _, dtype in contents.metadata}
+        settings = RunSettings(
+            case=_case_here(contents, identity["case"], source),
+            out=folder / "result",
+            stages=tuple(contents.stages),
+            device=identity["device"],
+            precision="both" if len(precisions) > 1 else precisions.pop(),
+            pythons=pythons or {},
+            options={**identity["options"], **(options or {})},
+        )
+        with _inside(source, _roots(source, contents)):
+            result = judging.run(settings, progress)
+            recorder = Recorder(settings)
+            recorder.description = contents.description
+            stages = {stage: _agreement(stage, contents, recorder) for stage in contents.stages}
+    verdicts = {entry["verdict"] for stage in stages.values() for entry in stage.values()}
+    whole = next((verdict for verdict in (DIVERGED, INCONCLUSIVE) if verdict in verdicts), ALIGNED)
+    return {"verdict": whole, "run": result.verdict, "stages": stages}
+
+
+def _case_here(contents: Contents, reference: str, source: Path) -> str:
+    """The case's reference with the path, if it is one, of its unpacked file."""
+    path, colon, name = reference.partition(":")
+    if not path.endswith(".py"):
+        return reference
+    member = next((key for key, original in contents.manifest["source"].items() if original == path), None)
+    if member is None:
+        raise InputError(f"{contents.archive.label}: the case's file {shown(path)} is not in it; it cannot be replayed")
+    return f"{source / member.removeprefix(SOURCE)}{colon}{name}"
+
+
+def _roots(source: Path, contents: Contents) -> list[str]:
+    """Folders from which the unpacked modules are imported: those above their topmost packages."""
+    found = {str(source): None}
+    for name in sorted(contents.manifest["source"]):
+        folder = (source.parent / name).parent
+        while (folder / "__init__.py").exists() and folder != source:
+            folder = folder.parent
+        found[str(folder)] = None
+    return list(found)
+
+
+@contextlib.contextmanager
+def _inside(folder: Path, roots: list[str]) -> Iterator[None]:
+    # A recorder's process looks for modules where its parent works, and then on PYTHONPATH.
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*roots, *([before] if before else [])])
+    try:
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _agreement(stage: str, contents: Contents, recorder: Recorder) -> dict[str, dict[str, Any]]:
+    packed, here = contents.recordings(stage), StageRecordings.load(recorder, stage)
+    found = {}
+    for side in SIDES:
+        if STAGE_BY_NAME[stage].needs_model and (
+            packed.metadata(side)["weights_sha256"] != here.metadata(side)["weights_sha256"]
+        ):
+            reason = "other initial weights are made here: its numbers cannot be compared"
+            found[side] = {"verdict": INCONCLUSIVE, "bit_equal": False, "reason": reason}
+        else:
+            found[side] = _side_agreement(stage, side, packed, here, contents)
+    return found
+
+
+def _side_agreement(
+    stage: str, side: str, packed: StageRecordings, here: StageRecordings, contents: Contents
+) -> dict[str, Any]:
+    """One side, packed against replayed: the same framework on perhaps another machine, judged as two sides are."""
+    low = packed.judged_dtype
+    arrays = [recordings.arrays(side, low) or {} for recordings in (packed, here)]
+    partners = [recordings.arrays(side, "float64") if low == "float32" else None for recordings in (packed, here)]
+    equal = arrays[0].keys() == arrays[1].keys() and all(
+        np.array_equal(array, arrays[1][name], equal_nan=array.dtype.kind in "fc") for name, array in arrays[0].items()
+    )
+    if equal:
+        return {"verdict": ALIGNED, "bit_equal": True, "reason": "bit-equal"}
+    if stage == "train":
+        comparison = compare_training(arrays[0], arrays[1], partners[0], partners[1])
+    else:
+        comparison = compare_arrays(
+            arrays[0],
+            arrays[1],
+            reference64=partners[0],
+            reproduced64=partners[1],
+            allowances=allowances_for(stage, packed.metadata("paddle"), contents.description),
+            described=described_samples(packed.metadata(side)),
+        )
+    worst = next((tensor for tensor in comparison.tensors if tensor.verdict == comparison.verdict), None)
+    reason = f"{worst.name}: {worst.reason}" if worst else f"{len(comparison.tensors)} tensors equal up to rounding"
+    return {"verdict": comparison.verdict, "bit_equal": False, "reason": reason}

@@ -1,0 +1,257 @@
+"""Signs of fabrication in what a bundle says of itself: frameworks, hashes, times.
+
+A sign is no proof of intent. It names something that two honest recordings do not show, and the reviewer asks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from twinalign.backends import FRAMEWORK_OF_SIDE
+from twinalign.bundle.claims import stamps_of
+from twinalign.bundle.contents import Contents, Key
+from twinalign.bundle.layout import ledger_member, log_member, recording_member, shown
+from twinalign.case import STAGES
+from twinalign.judging import counted_normalisations
+from twinalign.runner import SIDES
+from twinalign.stages import STAGE_BY_NAME
+
+SAME_FRAMEWORK = "same_framework"
+CONTRADICTION = "contradiction"
+IMPOSSIBLE_TIME = "impossible_time"
+
+_BASES = {"torch": "torch.nn.modules.module.Module", "paddle": "paddle.nn.layer.layers.Layer"}
+_CLOCKS_DIFFER = datetime.timedelta(minutes=10)
+_EARLIEST = datetime.datetime(2019, 1, 1, tzinfo=datetime.UTC)
+"""paddle's first release with layers is younger."""
+_ZONES = (datetime.timedelta(hours=-12), datetime.timedelta(hours=14))
+_OVERLAP = datetime.timedelta(seconds=5)
+_BYTES_A_SECOND = {"cpu": 1e12, "gpu": 2e13}
+"""More than the memory of any single machine delivers: a recorded number has been read at least once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sign:
+    """One thing that honest recordings do not show."""
+
+    id: str
+    where: str
+    text: str
+
+    def to_json(self) -> dict[str, str]:
+        """Plain JSON types."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        return f"{shown(self.where)}: {shown(self.text, 400)}"
+
+
+def signs_in_metadata(contents: Contents, now: datetime.datetime) -> list[Sign]:
+    """Everything odd in what is said beside the arrays.
+
+    Args:
+        contents: Of the form that the schemas publish.
+        now: The reviewer's time, UTC.
+    """
+    return [
+        *_framework_signs(contents),
+        *_identity_signs(contents),
+        *_hash_signs(contents),
+        *_layer_signs(contents),
+        *_manifest_signs(contents),
+        *_time_signs(contents, now),
+    ]
+
+
+def _place(key: Key) -> str:
+    return recording_member(*key)
+
+
+def _framework_signs(contents: Contents) -> Iterator[Sign]:
+    for key, metadata in contents.metadata.items():
+        own = FRAMEWORK_OF_SIDE[key[0]]
+        environment = metadata["environment"]
+        named = environment["framework"], *environment["versions"]
+        if environment["framework"] != own or own not in environment["versions"]:
+            text = f"this side is {own}'s, and its environment names {', '.join(dict.fromkeys(named))}"
+            yield Sign(SAME_FRAMEWORK, _place(key), text)
+        for other in {*FRAMEWORK_OF_SIDE.values()} - {own}:
+            if other in environment["versions"]:
+                yield Sign(SAME_FRAMEWORK, _place(key), f"the environment of {own}'s side names {other} as well")
+        strange = next(
+            (name for name, entry in metadata["layer_classes"].items() if not _is_of(own, name, entry)), None
+        )
+        if strange is not None:
+            yield Sign(SAME_FRAMEWORK, _place(key), f"a layer of {own}'s side, {strange}, is no {_BASES[own]}")
+
+
+def _is_of(framework: str, name: str, entry: dict[str, Any]) -> bool:
+    return _BASES[framework] in (name, *entry["bases"])
+
+
+def _identity_signs(contents: Contents) -> Iterator[Sign]:
+    first: dict[tuple[str, str], Any] = {}
+    for key, metadata in contents.metadata.items():
+        side, stage, dtype = key
+        for field, expected in (("side", side), ("stage", stage), ("dtype", dtype)):
+            if metadata[field] != expected:
+                text = f"its metadata says {field} {metadata[field]}, and its name says {expected}"
+                yield Sign(CONTRADICTION, _place(key), text)
+        if metadata["case"] != contents.description["name"]:
+            text = f"recorded from the case {metadata['case']}, not {contents.description['name']}"
+            yield Sign(CONTRADICTION, _place(key), text)
+        if metadata["identity"] != contents.case["identity"][side]:
+            yield Sign(CONTRADICTION, _place(key), "recorded under another identity (case, options, interpreter)")
+        environment = metadata["environment"]
+        for field in ("framework", "versions", "device", "python"):
+            known = first.setdefault((side, field), environment.get(field))
+            if environment.get(field) != known:
+                yield Sign(CONTRADICTION, _place(key), f"its {field} is not that of the side's other recordings")
+        interpreter = metadata["identity"]["interpreter"]
+        if environment.get("python", interpreter.get("python")) != interpreter.get("python"):
+            yield Sign(CONTRADICTION, _place(key), "its environment and its identity name two versions of Python")
+        if metadata["environment"].get("device") != metadata["identity"]["device"]:
+            yield Sign(CONTRADICTION, _place(key), "its environment and its identity name two devices")
+
+
+def _hash_signs(contents: Contents) -> Iterator[Sign]:
+    weights: dict[str, str] = {}
+    inputs: dict[tuple[str, str, str], str] = {}
+    seeds: dict[str, Any] = {}
+    code: dict[str, str] = {}
+    for key, metadata in contents.metadata.items():
+        side, stage, _ = key
+        part = contents.part_of(stage)
+        if STAGE_BY_NAME[stage].needs_model:
+            digest = metadata["weights_sha256"]
+            if digest is None or weights.setdefault(part, digest) != digest:
+                yield Sign(CONTRADICTION, _place(key), f"recorded from other weights of {part} than the rest")
+        for step, digest in metadata.get("inputs_sha256", {}).items():
+            # Between the sides other inputs are a fault of the case, which the verdict names.
+            if inputs.setdefault((side, part, step), digest) != digest:
+                yield Sign(CONTRADICTION, _place(key), f"recorded with other inputs of step {step} than the rest")
+        if seeds.setdefault(part, metadata.get("seed")) != metadata.get("seed"):
+            yield Sign(CONTRADICTION, _place(key), "recorded with another seed than the rest")
+        for field in ("code_sha256", "data_sha256"):
+            for path, digest in metadata[field].items():
+                if code.setdefault(path, digest) != digest:
+                    yield Sign(CONTRADICTION, _place(key), f"recorded when {path} was another than for the rest")
+    for name, path in contents.manifest["source"].items():
+        if hashlib.sha256(contents.archive.read(name)).hexdigest() != code.get(path):
+            yield Sign(CONTRADICTION, name, f"not the code that the recordings were made with ({path})")
+
+
+def _layer_signs(contents: Contents) -> Iterator[Sign]:
+    # The allowance for normalisations grows with their number, so that the number must not be free.
+    for key, metadata in contents.metadata.items():
+        if not STAGE_BY_NAME[key[1]].needs_model:
+            continue
+        if not metadata["layer_classes"]:
+            yield Sign(CONTRADICTION, _place(key), "its model has no layers")
+        entries = contents.json(ledger_member(contents.part_of(key[1]))).get("entries")
+        count = counted_normalisations(metadata)
+        if isinstance(entries, list) and count > len(entries):
+            text = f"{count} normalisation layers in a model of {len(entries)} converted weights"
+            yield Sign(CONTRADICTION, _place(key), text)
+
+
+def _manifest_signs(contents: Contents) -> Iterator[Sign]:
+    manifest, summary = contents.manifest, contents.summary
+    missing = [stage for stage in STAGES if stage not in manifest["stages"]]
+    expected = {
+        "case": (manifest["case"], summary["case"]),
+        "description of the case": (contents.description["name"], summary["case"]),
+        "verdict": (manifest["verdict"], summary["verdict"]),
+        "missing stages": (manifest["missing_stages"], missing),
+        "environment": (manifest["environment"], summary["environment"]),
+        "hashes": (manifest["hashes"], collected_hashes_of(contents.metadata, contents.description["parts"])),
+    }
+    for what, (one, other) in expected.items():
+        if one != other:
+            yield Sign(CONTRADICTION, "manifest.json", f"its {what} is not what the other files of the bundle have")
+    for side in SIDES:
+        recorded = [metadata["environment"] for key, metadata in contents.metadata.items() if key[0] == side]
+        if recorded and summary["environment"][side] not in recorded:
+            text = f"the environment of {side} is that of none of its recordings"
+            yield Sign(CONTRADICTION, "result/summary.json", text)
+
+
+def collected_hashes_of(metadata: Mapping[Key, dict[str, Any]], parts: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Hashes of weights, inputs, code and data in the recordings' metadata, as the manifest has them.
+
+    Args:
+        metadata: Of each recording.
+        parts: Stage -> part of the case that defines it.
+    """
+    found: dict[str, dict[str, str]] = {"weights": {}, "inputs": {}, "code": {}, "data": {}}
+    for (_, stage, _), entry in metadata.items():
+        if STAGE_BY_NAME[stage].needs_model and entry["weights_sha256"]:
+            found["weights"][parts[stage]] = entry["weights_sha256"]
+        found["inputs"] |= {f"{parts[stage]} {step}": sha for step, sha in entry.get("inputs_sha256", {}).items()}
+        found["code"] |= entry["code_sha256"]
+        found["data"] |= entry["data_sha256"]
+    return {kind: dict(sorted(entries.items())) for kind, entries in found.items()}
+
+
+def _time_signs(contents: Contents, now: datetime.datetime) -> Iterator[Sign]:
+    spans: dict[str, list[tuple[datetime.datetime, datetime.datetime, str]]] = {side: [] for side in SIDES}
+    for key, metadata in contents.metadata.items():
+        place, seconds = _place(key), metadata["seconds"]
+        ended = _parsed(metadata["recorded_at"])
+        if ended is None or not _EARLIEST <= ended <= now + _CLOCKS_DIFFER:
+            yield Sign(IMPOSSIBLE_TIME, place, f"recorded at {metadata['recorded_at']}; it is {_worded(now)} here")
+            continue
+        if not 0 <= seconds < 1e8 or not math.isfinite(seconds):
+            yield Sign(IMPOSSIBLE_TIME, place, f"recorded in {seconds:g} seconds")
+            continue
+        written = contents.archive.read(place).nbytes
+        if written > max(seconds, 1e-3) * _BYTES_A_SECOND.get(str(metadata["environment"].get("device")), 2e13):
+            yield Sign(IMPOSSIBLE_TIME, place, f"{written} bytes recorded in {seconds:g} seconds")
+        spans[key[0]].append((ended - datetime.timedelta(seconds=seconds), ended, place))
+    for ordered in (sorted(side) for side in spans.values()):
+        for (_, ended, _), (began, _, place) in itertools.pairwise(ordered):
+            if began + _OVERLAP < ended:
+                yield Sign(IMPOSSIBLE_TIME, place, "recorded while the same process recorded something else")
+    for stage in contents.stages:
+        latest = max(
+            (end for side in spans.values() for _, end, place in side if f"/{_stem(stage)}_" in place), default=None
+        )
+        yield from _stamp_signs(stage, stamps_of(contents.text(log_member(stage))), latest, now)
+
+
+def _stem(stage: str) -> str:
+    return STAGE_BY_NAME[stage].file_stem
+
+
+def _stamp_signs(
+    stage: str, stamps: Iterable[str], recorded: datetime.datetime | None, now: datetime.datetime
+) -> Iterator[Sign]:
+    """A log is written after its recordings and before now, in whichever time zone."""
+    for stamp in stamps:
+        try:
+            written = datetime.datetime.strptime(stamp, "%Y/%m/%d %H:%M:%S").replace(tzinfo=datetime.UTC)
+            earliest, latest = written - _ZONES[1], written - _ZONES[0]
+        except (ValueError, OverflowError):
+            yield Sign(IMPOSSIBLE_TIME, log_member(stage), f"written at {stamp}")
+            return
+        if earliest > now + _CLOCKS_DIFFER or (recorded is not None and latest + _CLOCKS_DIFFER < recorded):
+            when = "in the future" if earliest > now else "before what it is about was recorded"
+            yield Sign(IMPOSSIBLE_TIME, log_member(stage), f"written at {stamp}, {when}")
+            return
+
+
+def _parsed(text: str) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _worded(time: datetime.datetime) -> str:
+    return time.isoformat(timespec="seconds")
