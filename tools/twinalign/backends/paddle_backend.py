@@ -204,6 +204,32 @@ def learning_rate(optimizer: Any) -> float:
     return float(optimizer.get_lr())
 
 
+def set_gradient(parameter: paddle.Tensor, array: np.ndarray) -> None:
+    """Give a parameter this gradient, in its own dtype, as if it had been propagated."""
+    parameter.grad = paddle.to_tensor(np.array(array, order="C"), place=parameter.place).astype(parameter.dtype)
+
+
+def set_learning_rate(optimizer: Any, rate: float) -> None:
+    """Set the rate, which parameter groups multiply; a scheduler is told that this is its last one."""
+    if isinstance(getattr(optimizer, "_learning_rate", None), paddle.optimizer.lr.LRScheduler):
+        optimizer._learning_rate.last_lr = rate
+    else:
+        optimizer.set_lr(rate)
+
+
+def optimizer_facts(optimizer: Any) -> dict[str, Any]:
+    """Class of the optimizer, and every number that it, its regularisation and its clipping hold."""
+    numbers: dict[str, Any] = {}
+    clipping = getattr(optimizer, "_grad_clip", None)
+    for holder in (optimizer, getattr(optimizer, "regularization", None), clipping):
+        for name, value in getattr(holder, "__dict__", {}).items():
+            if isinstance(value, (bool, int, float)):
+                numbers.setdefault(name.lstrip("_"), value)
+    kind = type(optimizer)
+    clip = {"clip": type(clipping).__name__} if clipping is not None else {}
+    return {"class": f"{kind.__module__}.{kind.__qualname__}", **numbers, **clip}
+
+
 def optimizer_step(optimizer: Any) -> None:
     """Apply the gradients."""
     optimizer.step()

@@ -174,6 +174,28 @@ def learning_rate(optimizer: torch.optim.Optimizer) -> float:
     return float(optimizer.param_groups[0]["lr"])
 
 
+def set_gradient(parameter: torch.Tensor, array: np.ndarray) -> None:
+    """Give a parameter this gradient, in its own dtype, as if it had been propagated."""
+    parameter.grad = torch.from_numpy(np.array(array, order="C")).to(parameter.device, parameter.dtype)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the rate of the first parameter group, and those of the others in proportion."""
+    before = learning_rate(optimizer)
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * rate / before if before else rate
+
+
+def optimizer_facts(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Class of the optimizer, and every number in its defaults."""
+    numbers = {name: value for name, value in optimizer.defaults.items() if isinstance(value, (bool, int, float))}
+    betas = optimizer.defaults.get("betas", ())
+    kind = type(optimizer)
+    return {"class": f"{kind.__module__}.{kind.__qualname__}", **numbers} | {
+        f"beta{number}": float(beta) for number, beta in enumerate(betas, start=1)
+    }
+
+
 def optimizer_step(optimizer: torch.optim.Optimizer) -> None:
     """Apply the gradients."""
     optimizer.step()
