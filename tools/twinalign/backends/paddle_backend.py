@@ -139,6 +139,47 @@ def all_layers(model: paddle.nn.Layer) -> list[paddle.nn.Layer]:
     return list(model.sublayers(include_self=True))
 
 
+def named_layers(model: paddle.nn.Layer) -> list[tuple[str, paddle.nn.Layer]]:
+    """Path and layer of the model (path `""`) and every layer below it, a shared layer under its first path."""
+    return list(model.named_sublayers(include_self=True))
+
+
+def own_state(layer: paddle.nn.Layer) -> dict[str, paddle.Tensor]:
+    """Parameters and buffers that the layer itself holds, by name."""
+    held = {**layer._parameters, **layer._buffers}
+    return {name: tensor for name, tensor in held.items() if tensor is not None}
+
+
+def own_buffers(layer: paddle.nn.Layer) -> dict[str, paddle.Tensor]:
+    """Buffers that the layer itself holds, by name."""
+    return {name: tensor for name, tensor in layer._buffers.items() if tensor is not None}
+
+
+def assign(tensor: paddle.Tensor, array: np.ndarray) -> None:
+    """Set the values of a parameter or buffer in place, keeping its dtype."""
+    with paddle.no_grad():
+        tensor.set_value(paddle.to_tensor(np.ascontiguousarray(array), place=tensor.place).astype(tensor.dtype))
+
+
+def differentiable(tensor: paddle.Tensor) -> bool:
+    """Whether gradients reach this tensor."""
+    return not tensor.stop_gradient
+
+
+def detached(tensor: paddle.Tensor, differentiable: bool) -> paddle.Tensor:
+    """The same values outside of any graph, as a leaf that gradients reach or do not."""
+    found = tensor.detach()
+    found.stop_gradient = not differentiable
+    return found
+
+
+def gradients(
+    outputs: list[paddle.Tensor], inputs: list[paddle.Tensor], seeds: list[paddle.Tensor]
+) -> list[paddle.Tensor | None]:
+    """Gradient of each input, given those of the outputs; None for an input that none of them depends on."""
+    return list(paddle.grad(outputs, inputs, seeds, allow_unused=True))
+
+
 def state_items(model: paddle.nn.Layer) -> Iterator[tuple[str, np.ndarray]]:
     """Keys of the state dict with numpy copies, one at a time, in its order."""
     for name, tensor in model.state_dict().items():

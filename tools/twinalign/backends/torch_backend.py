@@ -127,6 +127,71 @@ def all_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     return list(model.modules())
 
 
+def named_layers(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """Path and layer of the model (path `""`) and every layer below it, a shared layer under its first path."""
+    return list(model.named_modules())
+
+
+def own_state(layer: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers that the layer itself holds, by name."""
+    held = {**layer._parameters, **layer._buffers}
+    return {name: tensor for name, tensor in held.items() if tensor is not None}
+
+
+def own_buffers(layer: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Buffers that the layer itself holds, by name."""
+    return {name: tensor for name, tensor in layer._buffers.items() if tensor is not None}
+
+
+def assign(tensor: torch.Tensor, array: np.ndarray) -> None:
+    """Set the values of a parameter or buffer in place, keeping its dtype."""
+    with torch.no_grad():
+        tensor.copy_(torch.from_numpy(np.array(array)))
+
+
+def differentiable(tensor: torch.Tensor) -> bool:
+    """Whether gradients reach this tensor."""
+    return bool(tensor.requires_grad)
+
+
+def detached(tensor: torch.Tensor, differentiable: bool) -> torch.Tensor:
+    """The same values outside of any graph, as a leaf that gradients reach or do not."""
+    return tensor.detach().requires_grad_(differentiable)
+
+
+def alias(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as a node of its own in the graph, so that the gradient of one use of them can be told."""
+    return tensor.view_as(tensor)
+
+
+def on_gradient(tensor: torch.Tensor, receive: Callable[[torch.Tensor], None]) -> None:
+    """Hand the gradient of a differentiable tensor to `receive` during the backward pass."""
+    tensor.register_hook(receive)
+
+
+def version(tensor: torch.Tensor) -> int:
+    """Counts the changes of a tensor in place; -1 where torch does not count them."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def storage_key(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Equal for two tensors that look at the same memory in the same way."""
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def gradients(
+    outputs: list[torch.Tensor], inputs: list[torch.Tensor], seeds: list[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """Gradient of each input, given those of the outputs; None for an input that none of them depends on."""
+    found = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+    return list(found)
+
+
+def state_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of the state dict themselves, in its order."""
+    return dict(model.state_dict(keep_vars=True))
+
+
 def state_items(model: torch.nn.Module) -> Iterator[tuple[str, np.ndarray]]:
     """Keys of the state dict with numpy copies, one at a time, in its order."""
     for name, tensor in model.state_dict().items():

@@ -197,12 +197,16 @@ class Worker:
                 built = self._construct(case)
             self._model = key, self.backend.prepare_model(built, dtype, self.device)
         model = self._model[1]
-        with np.load(weights["path"], allow_pickle=False) as stored:
-            self.backend.load_state_arrays(model, dict(stored))
+        self.restore_weights(model, weights)
         if self.planted is not None:
             self.planted.spoil_weights(case, model)
         self.backend.clear_gradients(model)
         return model
+
+    def restore_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
+        """Give a model the initial weights of its part."""
+        with np.load(weights["path"], allow_pickle=False) as stored:
+            self.backend.load_state_arrays(model, dict(stored))
 
     def _layer_classes(self) -> dict[str, dict[str, Any]]:
         """Of each class that the model's layers have, by full name: how many there are, and its base classes."""

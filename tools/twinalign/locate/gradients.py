@@ -1,0 +1,195 @@
+"""Backward of the forced pass: every layer and every piece of code between layers gets the reference's gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.locate.port import Unit
+from twinalign.locate.running import CaseRun
+from twinalign.locate.store import TensorStore
+from twinalign.recording import save_npz
+
+
+class ForcedBackward:
+    """Judges the gradients of the units of a forced pass, and puts what an explanation needs of the suspects on disk."""
+
+    def __init__(
+        self,
+        run: CaseRun,
+        store: TensorStore,
+        seeds: Mapping[str, int],
+        parameter_gradients: Mapping[str, np.ndarray],
+        folder: Path,
+    ) -> None:
+        """Take the reference's gradients: numbers in the store by place, arrays by parameter."""
+        self.run, self.backend, self.store, self.folder = run, run.backend, store, folder
+        self.seeds = seeds
+        self.parameter_gradients = parameter_gradients
+        self._gathered: dict[str, np.ndarray] = {}
+        self._contributors: dict[str, list[Unit]] = {}
+        self._parameters = self.backend.named_parameters(run.model)
+        self._subtrees: dict[str, dict[str, Any]] = {}
+
+    def __call__(self, units: Sequence[Unit]) -> None:
+        """Judge every unit, the last call first; gradients are freed as soon as they have been used."""
+        calls = Counter(unit.path for unit in units)
+        for root in reversed([unit for unit in units if unit.parent is None]):
+            self._judge(root, calls)
+        self._judge_sums(units)
+
+    def _judge(self, unit: Unit, calls: Mapping[str, int]) -> None:
+        outputs, seeds = self._ends(unit)
+        starts = {} if unit.differences else self._starts(unit)
+        parameters = self._parameters_of(unit)
+        found = self._gradients(outputs, seeds, [*(t for t, _ in starts.values()), *parameters.values()])
+        for (name, (tensor, place)), gradient in zip(starts.items(), found, strict=False):
+            self._judge_start(unit, name, tensor, self._seed(place), gradient)
+        of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))
+        # Wrong values have wrong gradients: nothing more is to be learnt from those of a unit that differs already.
+        if not unit.differences and calls[unit.path] == 1:
+            for name in self._own_parameters(unit, of_parameters):
+                self._judge_parameter(unit, name, of_parameters.get(name))
+        self._gather(unit, of_parameters)
+        if unit.differences or (calls[unit.path] > 1 and of_parameters and not unit.children):
+            self._write(unit, seeds)
+        unit.given = [None] * len(unit.given)
+        for child in reversed(unit.children):
+            self._judge(child, calls)
+        unit.inputs, unit.outputs, unit.handed_on = [], [], []
+
+    def _judge_start(self, unit: Unit, name: str, tensor: Any, theirs: np.ndarray | None, gradient: Any) -> None:
+        if gradient is None and theirs is None:
+            return
+        zeros = np.zeros(tuple(tensor.shape))
+        port = zeros if gradient is None else self.backend.to_array(gradient)
+        unit.judge(name, port, zeros if theirs is None else theirs)
+
+    def _own_parameters(self, unit: Unit, found: Mapping[str, Any]) -> list[str]:
+        """Parameters whose gradient this unit answers for: those it has used, and those that nothing else could use."""
+        inside = f"{unit.path}." if unit.path else ""
+        own = [
+            name
+            for name in self._parameters
+            if unit.layer is not None
+            and name.startswith(inside)
+            and (not unit.children or "." not in name.removeprefix(inside))
+        ]
+        return list(dict.fromkeys([*(name for name, gradient in found.items() if gradient is not None), *own]))
+
+    def _judge_parameter(self, unit: Unit, name: str, gradient: Any) -> None:
+        array = None if gradient is None else self.backend.to_array(gradient)
+        label, port, reference = self._of_parameter(unit, name, array)
+        if port is not None:
+            unit.judge(label, port, reference)
+
+    def _of_parameter(self, unit: Unit, name: str, port: np.ndarray | None) -> tuple[str, Any, Any]:
+        """Name of the value, and both gradients in the reference's layout; None where neither side has one."""
+        canonical = self.run.canonical.get(name)
+        theirs = canonical.name if canonical is not None else name
+        reference = self.parameter_gradients.get(theirs)
+        path = unit.call.path if unit.layer is not None else ""
+        label = f"gradient.parameter.{theirs.removeprefix(f'{path}.') if path else theirs}"
+        if port is None and reference is None:
+            return label, None, None
+        if port is not None and canonical is not None and canonical.transposed:
+            port = port.T
+        zeros = np.zeros_like(port if reference is None else reference)
+        return label, zeros if port is None else port, zeros if reference is None else reference
+
+    def _ends(self, unit: Unit) -> tuple[list[Any], dict[str, np.ndarray]]:
+        """Where the unit's own code ends, and the reference's gradients there: its results, its layers' inputs."""
+        ends, seeds = [], {}
+        places = [(f"output.{unit.call.number}.{i}", tensor) for i, tensor in enumerate(unit.outputs)]
+        for child in unit.children:
+            places += [(f"input.{child.call.number}.{i}", tensor) for i, tensor in enumerate(child.given)]
+        for place, tensor in places:
+            if tensor is None or not self.backend.differentiable(tensor):
+                continue
+            seed = self._seed(place)
+            if seed is not None and list(seed.shape) == list(tensor.shape):
+                ends.append(tensor)
+                seeds[place] = seed
+        return ends, seeds
+
+    def _starts(self, unit: Unit) -> dict[str, tuple[Any, str]]:
+        """Where the unit's own code begins: name of the value → tensor and place of its gradient in the reference."""
+        starts = {
+            f"gradient.input.{i}": (tensor, f"input.{unit.call.number}.{i}") for i, tensor in enumerate(unit.inputs)
+        }
+        for child in unit.children:
+            for i, tensor in enumerate(child.handed_on):
+                starts[f"gradient.child.{child.label}.{i}"] = (tensor, f"output.{child.call.number}.{i}")
+        return {name: start for name, start in starts.items() if self.backend.differentiable(start[0])}
+
+    def _parameters_of(self, unit: Unit) -> dict[str, Any]:
+        """Trainable parameters in the unit's layer, or in the whole model for code that is no layer's."""
+        if unit.path not in self._subtrees:
+            inside = "" if unit.layer is None or not unit.path else f"{unit.path}."
+            self._subtrees[unit.path] = {
+                name: tensor
+                for name, tensor in self._parameters.items()
+                if name.startswith(inside) and self.backend.trainable(tensor)
+            }
+        return self._subtrees[unit.path]
+
+    def _gradients(
+        self, outputs: Sequence[Any], seeds: Mapping[str, np.ndarray], wanted: Sequence[Any]
+    ) -> list[Any | None]:
+        if not wanted or not outputs:
+            return [None] * len(wanted)
+        tensors = [self.backend.to_tensor(seed, self.run.dtype, self.run.device) for seed in seeds.values()]
+        # What is handed on as it came has no graph in between: paddle gives no gradient for an end that is a start.
+        places = {id(tensor): place for place, tensor in enumerate(wanted)}
+        direct = [(places[id(end)], seed) for end, seed in zip(outputs, tensors, strict=True) if id(end) in places]
+        graph = [(end, seed) for end, seed in zip(outputs, tensors, strict=True) if id(end) not in places]
+        found: list[Any | None] = [None] * len(wanted)
+        if graph:
+            with self.backend.default_dtype(self.run.dtype):
+                found = self.backend.gradients([end for end, _ in graph], list(wanted), [seed for _, seed in graph])
+        for place, seed in direct:
+            before = found[place]
+            found[place] = seed if before is None else before + seed
+        return found
+
+    def _gather(self, unit: Unit, found: Mapping[str, Any]) -> None:
+        for name, gradient in found.items():
+            if gradient is None:
+                continue
+            array = self.backend.to_array(gradient)
+            self._gathered[name] = self._gathered[name] + array if name in self._gathered else array
+            self._contributors.setdefault(name, []).append(unit)
+
+    def _judge_sums(self, units: Sequence[Unit]) -> None:
+        """Judge the sum of a parameter's gradients over all of its uses; what a unit alone lacked may lie in another."""
+        for name in self._parameters:
+            contributors = self._contributors.get(name, [])
+            owner = max(contributors or self._around(name, units), key=lambda unit: len(unit.path), default=None)
+            if owner is None or any(k for unit in contributors for k in unit.differences if "gradient.p" not in k):
+                continue
+            label, port, reference = self._of_parameter(owner, name, self._gathered.get(name))
+            if port is None:
+                continue
+            for unit in {id(u): u for u in (owner, *contributors)}.values():
+                unit.differences.pop(self._of_parameter(unit, name, None)[0], None)
+            owner.judge(label, port, reference)
+
+    def _around(self, name: str, units: Sequence[Unit]) -> list[Unit]:
+        return [unit for unit in units if unit.layer is not None and name.startswith(f"{unit.path}." if unit.path else "")]
+
+    def _seed(self, place: str) -> np.ndarray | None:
+        number = self.seeds.get(place)
+        return None if number is None else self.store.read(number)
+
+    def _write(self, unit: Unit, seeds: Mapping[str, np.ndarray]) -> None:
+        """What the reference needs to run the unit again: inputs, results of its layers, gradients."""
+        arrays = {f"input.{i}": self.backend.to_array(tensor) for i, tensor in enumerate(unit.inputs)}
+        for child in unit.children:
+            for i, tensor in enumerate(child.handed_on):
+                arrays[f"child.{child.call.number}.{i}"] = self.backend.to_array(tensor)
+        arrays |= {f"seed.{place}": seed for place, seed in seeds.items()}
+        save_npz(self.folder / f"{unit.call.number}.npz", arrays)

@@ -1,0 +1,64 @@
+"""Arguments and results of layers: nested containers taken apart into tensors and a skeleton, and put together again."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a tensor stood in a skeleton."""
+
+    number: int
+
+
+def take_apart(value: Any, is_tensor: Callable[[Any], bool]) -> tuple[list[Any], Any]:
+    """Every tensor in nested tuples, lists, dictionaries and dataclasses in order, and the containers without them."""
+    tensors: list[Any] = []
+
+    def walk(item: Any) -> Any:
+        if is_tensor(item):
+            tensors.append(item)
+            return Place(len(tensors) - 1)
+        return _mapped(item, walk)
+
+    return tensors, walk(value)
+
+
+def put_together(skeleton: Any, tensors: Sequence[Any]) -> Any:
+    """The containers of a skeleton with these tensors in their places."""
+
+    def walk(item: Any) -> Any:
+        return tensors[item.number] if isinstance(item, Place) else _mapped(item, walk)
+
+    return walk(skeleton)
+
+
+def _mapped(item: Any, change: Callable[[Any], Any]) -> Any:
+    """A container of the same kind with every member changed; anything else as it is."""
+    if isinstance(item, Mapping):
+        changed = {key: change(member) for key, member in item.items()}
+        return changed if type(item) is dict else _like(item, changed)
+    if isinstance(item, tuple):
+        members = [change(member) for member in item]
+        return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+    if isinstance(item, list):
+        return [change(member) for member in item]
+    if dataclasses.is_dataclass(item) and not isinstance(item, (type, Place)):
+        changed = {field.name: change(getattr(item, field.name)) for field in dataclasses.fields(item)}
+        return _like(item, changed)
+    return item
+
+
+def _like(item: Any, members: Mapping[str, Any]) -> Any:
+    """A shallow copy of a dictionary-like or dataclass object with other members."""
+    found = copy.copy(item)
+    for key, member in members.items():
+        if isinstance(item, Mapping):
+            found[key] = member
+        else:
+            object.__setattr__(found, key, member)
+    return found

@@ -1,0 +1,270 @@
+"""The port's part of locating: its own pass, and a forced pass in which every layer gets the reference's inputs.
+
+Runs in the port's process. In the forced pass a layer that has a partner in the reference receives what its partner
+received, is judged on what it returns, and hands on what its partner returned. What a module's own code makes of its
+layers' results is judged where it hands it to the next layer or returns it. No error so reaches the next judgement:
+every wrong layer and every wrong piece of code between layers is found in one pass, however many there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case import Case
+from twinalign.locate.calls import FORWARD, LOSS, Call, CallStack, Tensor
+from twinalign.locate.measuring import Difference, difference, sample_of
+from twinalign.locate.nesting import put_together, take_apart
+from twinalign.locate.running import CaseRun, in_evaluation_mode
+from twinalign.locate.store import TensorStore
+from twinalign.locate.wrapping import wrapped
+from twinalign.stages.loss import scalar_loss
+
+SHARED = 1e-14
+"""Up to this relative difference the port's own tensor is handed on in place of the reference's: it saves the memory
+of a second copy, and what it hands on is float64's rounding."""
+
+
+def own_forward(run: CaseRun, store: TensorStore, calls: Sequence[Call], partner: Callable[[str], str]) -> list[Call]:
+    """Run the port on its own; returns its calls, each output's distance from the reference's where names match.
+
+    Args:
+        run: the port.
+        store: the reference's values.
+        calls: the reference's calls.
+        partner: path of a port's layer → path of the layer of that name in the reference.
+    """
+    backend, stack = run.backend, CallStack()
+    by_name = {(call.path, call.ordinal): call for call in calls}
+
+    def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        call = stack.begin(path, layer)
+        call.inputs = [_described(tensor) for tensor in take_apart((arguments, keywords), backend.is_tensor)[0]]
+        try:
+            result = forward(*arguments, **keywords)
+        finally:
+            stack.end(call)
+        theirs = by_name.get((partner(path), call.ordinal))
+        for number, tensor in enumerate(take_apart(result, backend.is_tensor)[0]):
+            array = backend.to_array(tensor)
+            call.outputs.append(_described(tensor, sample_of(array)))
+            if theirs is not None and number < len(theirs.outputs) and list(array.shape) == theirs.outputs[number].shape:
+                kept = theirs.outputs[number].number
+                assert kept is not None
+                call.outputs[-1].inherited = difference(array, store.read(kept)).relative
+        return result
+
+    with backend.default_dtype(run.dtype), wrapped(backend.named_layers(run.model), around), backend.no_grad():
+        inputs = run.inputs()
+        outputs = around(FORWARD, None, lambda given: run.case.forward(run.model, given, run.framework), (inputs,), {})
+        if type(run.case).loss is not Case.loss:
+            around(LOSS, None, lambda given: run.case.loss(given, inputs, run.framework), (outputs,), {})
+    return stack.calls
+
+
+def _described(tensor: Any, sample: Sequence[float] = ()) -> Tensor:
+    return Tensor(None, list(tensor.shape), str(tensor.dtype).rpartition(".")[2], sample=list(sample))
+
+
+@dataclasses.dataclass
+class Unit:
+    """One forced call: a layer of the port with its partner, judged alone."""
+
+    call: Call
+    """The partner's call."""
+    path: str
+    layer: Any
+    parent: Unit | None
+    bound: float
+    """Greatest relative difference that constants kept in float32 explain for layers of this class."""
+    children: list[Unit] = dataclasses.field(default_factory=list)
+    given: list[Any] = dataclasses.field(default_factory=list)
+    """Inputs as the enclosing module's code made them, None for one that was the reference's own value."""
+    inputs: list[Any] = dataclasses.field(default_factory=list)
+    """Inputs as the reference had them."""
+    outputs: list[Any] = dataclasses.field(default_factory=list)
+    """What the layer returned."""
+    handed_on: list[Any] = dataclasses.field(default_factory=list)
+    """What the enclosing module got in its place."""
+    differences: dict[str, Difference] = dataclasses.field(default_factory=dict)
+    port: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    reference: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """Of the partner's call."""
+        return self.call.label
+
+    def judge(self, name: str, port: np.ndarray, reference: np.ndarray, bound: float | None = None) -> Difference:
+        """Compare a value; one that differs is kept, with its partner."""
+        found = difference(port, reference)
+        if found.relative > (self.bound if bound is None else bound):
+            self.differences[name] = found
+            self.port[name], self.reference[name] = np.array(port), reference
+        return found
+
+
+class ForcedForward:
+    """The forced pass; keeps the graph of every unit until `ForcedBackward` has judged its gradients."""
+
+    def __init__(
+        self,
+        run: CaseRun,
+        store: TensorStore,
+        pairs: Mapping[tuple[str, int], Call],
+        bound_of: Callable[[Any], float],
+    ) -> None:
+        """Take the pairs: (port's path, ordinal) → the partner's call."""
+        self.run, self.backend, self.store = run, run.backend, store
+        self.pairs, self.bound_of = pairs, bound_of
+        self.units: list[Unit] = []
+        self._running: list[Unit] = []
+        self._ordinals = CallStack()
+        self._shared: dict[int, tuple[Any, int]] = {}
+        """id of a tensor of the port → it, and the number of the reference's tensor that it stands for."""
+        self._last_use: dict[int, int] = {}
+        for call in pairs.values():
+            for tensor in (*call.inputs, *call.outputs, *call.evaluation):
+                if tensor.number is not None:
+                    self._last_use[tensor.number] = self._last_use.get(tensor.number, 0) + 1
+
+    def __call__(self) -> Any:
+        """Run forward and loss; returns the scalar to differentiate, None where there is no loss."""
+        run = self.run
+        with self.backend.default_dtype(run.dtype), wrapped(self.backend.named_layers(run.model), self._around):
+            inputs = run.inputs()
+            outputs = self._around(
+                FORWARD, None, lambda given: run.case.forward(run.model, given, run.framework), (inputs,), {}
+            )
+            if type(run.case).loss is not Case.loss:
+                losses = self._around(LOSS, None, lambda given: run.case.loss(given, inputs, run.framework), (outputs,), {})
+                return scalar_loss(losses)
+            return None
+
+    def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        own = self._ordinals.begin(path, layer)
+        partner = self.pairs.get((path, own.ordinal))
+        if partner is None:  # without a partner a layer counts as code of the module around it
+            try:
+                return forward(*arguments, **keywords)
+            finally:
+                self._ordinals.end(own)
+        parent = self._running[-1] if self._running else None
+        unit = Unit(partner, path, layer, parent, self.bound_of(layer))
+        if parent is not None:
+            parent.children.append(unit)
+        self.units.append(unit)
+        tensors, signature = take_apart((arguments, keywords), self.backend.is_tensor)
+        self._force_inputs(unit, tensors)
+        if layer is not None:
+            self._force_state(unit, partner.state, "before")
+        self._running.append(unit)
+        try:
+            forced = put_together(signature, unit.inputs)
+            result = forward(*forced[0], **forced[1])
+        finally:
+            self._running.pop()
+            self._ordinals.end(own)
+        returned, skeleton = take_apart(result, self.backend.is_tensor)
+        self._force_outputs(unit, returned)
+        if layer is not None:
+            self._after(unit, forward, forced)
+        return put_together(skeleton, unit.handed_on)
+
+    def _force_inputs(self, unit: Unit, tensors: Sequence[Any]) -> None:
+        """Judge what the enclosing code hands to the unit, and replace it by what the reference handed to its partner."""
+        if len(tensors) != len(unit.call.inputs):
+            unit.notes.append(f"is given {len(tensors)} tensors, its partner {len(unit.call.inputs)}")
+        owner = unit.parent or unit
+        for number, tensor in enumerate(tensors):
+            if number >= len(unit.call.inputs):
+                unit.given.append(None)
+                unit.inputs.append(tensor)
+                continue
+            theirs = unit.call.inputs[number]
+            known = self._shared.get(id(tensor))
+            if known is not None and known[0] is tensor and known[1] == theirs.number:
+                self._used(theirs)
+                unit.given.append(tensor)
+                unit.inputs.append(self.backend.detached(tensor, theirs.differentiable))
+                continue
+            name = f"input.{unit.label}.{number}"
+            unit.given.append(tensor)
+            unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None))
+
+    def _force_outputs(self, unit: Unit, returned: Sequence[Any]) -> None:
+        if len(returned) != len(unit.call.outputs):
+            unit.notes.append(f"returns {len(returned)} tensors, its partner {len(unit.call.outputs)}")
+            unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
+        for number, tensor in enumerate(returned):
+            unit.outputs.append(tensor)
+            if number >= len(unit.call.outputs):
+                unit.handed_on.append(tensor)
+                continue
+            theirs = unit.call.outputs[number]
+            unit.handed_on.append(self._forced(unit, f"output.{number}", tensor, theirs, not unit.call.random))
+
+    def _forced(self, owner: Unit, name: str, tensor: Any, theirs: Tensor, judged: bool) -> Any:
+        """The reference's values in place of a tensor, judged by the way; the tensor itself where both are the same."""
+        assert theirs.number is not None
+        reference = self.store.read(theirs.number)
+        self._used(theirs)
+        port = self.backend.to_array(tensor)
+        found = owner.judge(name, port, reference) if judged else Difference(np.inf)
+        if found.relative <= SHARED:
+            forced = self.backend.detached(tensor, theirs.differentiable)
+        else:
+            made = self.backend.to_tensor(reference, self.run.dtype, self.run.device)
+            forced = self.backend.detached(made, theirs.differentiable)
+        self._shared[id(forced)] = (forced, theirs.number)
+        return forced
+
+    def _used(self, theirs: Tensor) -> None:
+        """Remove a file after its last use."""
+        assert theirs.number is not None
+        self._last_use[theirs.number] -= 1
+        if not self._last_use[theirs.number]:
+            self.store.drop(theirs.number)
+
+    def _force_state(self, unit: Unit, state: Mapping[str, int], when: str) -> None:
+        """Judge parameters and buffers that the pass has moved, and give them the reference's values."""
+        own = self.backend.own_state(unit.layer)
+        names = {self._reference_name(unit.path, name): name for name in own}
+        owner = unit if when == "after" or unit.parent is None else unit.parent
+        for theirs, number in state.items():
+            full = f"{unit.call.path}.{theirs}".lstrip(".")
+            name = names.get(full)
+            if name is None:
+                continue
+            reference = self.store.read(number)
+            canonical = self.run.canonical.get(f"{unit.path}.{name}".lstrip("."))
+            port = self.backend.to_array(own[name])
+            transposed = canonical is not None and canonical.transposed
+            label = f"buffer.{theirs}" if owner is unit else f"state.{full}"
+            found = owner.judge(label, port.T if transposed else port, reference)
+            if found.relative > SHARED:
+                self.backend.assign(own[name], reference.T if transposed else reference)
+
+    def _reference_name(self, path: str, name: str) -> str:
+        key = f"{path}.{name}".lstrip(".")
+        canonical = self.run.canonical.get(key)
+        return canonical.name if canonical is not None else key
+
+    def _after(self, unit: Unit, forward: Callable[..., Any], forced: tuple) -> None:
+        """Judge the buffers that the call has moved, and the same call in evaluation mode."""
+        if not unit.call.state_after:
+            return
+        self._force_state(unit, unit.call.state_after, "after")
+        if not unit.call.evaluation:
+            return
+        with in_evaluation_mode(unit.layer), self.backend.no_grad():
+            returned, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
+        for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
+            assert theirs.number is not None
+            unit.judge(f"eval.output.{number}", self.backend.to_array(tensor), self.store.read(theirs.number))
+            self._used(theirs)

@@ -1,0 +1,194 @@
+"""The reference's part of locating: one pass in float64 with every layer call on disk, then its gradients.
+
+Runs in the reference's process. Values are written once, however many calls share them: what a layer returns and the
+next one receives is one file.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case import Case
+from twinalign.locate.calls import FORWARD, LOSS, Call, CallStack, Tensor
+from twinalign.locate.measuring import sample_of
+from twinalign.locate.nesting import put_together, take_apart
+from twinalign.locate.running import CaseRun, checksum, in_evaluation_mode
+from twinalign.locate.store import TensorStore
+from twinalign.locate.wrapping import wrapped
+from twinalign.recording import save_npz
+from twinalign.stages.loss import scalar_loss
+
+_RECENT_GRADIENTS = 16
+
+
+class ReferencePass:
+    """Forward and backward of one part of a case, with the values of every call."""
+
+    def __init__(self, run: CaseRun, folder: Path) -> None:
+        """Keep values in `folder`."""
+        self.run, self.backend = run, run.backend
+        self.store = TensorStore(folder)
+        self.stack = CallStack()
+        self.signatures: dict[int, Any] = {}
+        """Number of a call → skeleton of its arguments, to call the layer again."""
+        self.results: dict[int, Any] = {}
+        """Number of a call → skeleton of what it returned."""
+        self.gradients: dict[str, int] = {}
+        """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store."""
+        self._known: dict[int, tuple[Any, int, int]] = {}
+        self._recent: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._sums: dict[tuple[str, str], float] = {}
+        self._kept_state: dict[tuple[str, str, float], int] = {}
+        self._loss: Any = None
+
+    def forward(self) -> dict[str, Any]:
+        """Run forward and loss; returns the calls, and the numbers of what the pass has changed in the model."""
+        run, layers = self.run, self.backend.named_layers(self.run.model)
+        self._sums = {
+            (path, name): checksum(tensor)
+            for path, layer in layers
+            for name, tensor in self.backend.own_state(layer).items()
+        }
+        with self.backend.default_dtype(run.dtype), wrapped(layers, self._around):
+            inputs = run.inputs()
+            outputs = self._around(FORWARD, None, lambda given: run.case.forward(run.model, given, run.framework), (inputs,), {})
+            if type(run.case).loss is not Case.loss:
+                losses = self._around(LOSS, None, lambda given: run.case.loss(given, inputs, run.framework), (outputs,), {})
+                self._loss = scalar_loss(losses)
+            else:
+                self._loss = run.stand_in_loss(outputs)
+        changed = {}
+        for path, layer in layers:
+            changed.update({f"{path}.{name}".lstrip("."): n for name, n in self._changed_state(path, layer).items()})
+        return {"calls": [call.to_json() for call in self.stack.calls], "state": changed}
+
+    def backward(self, parameters: Path) -> dict[str, Any]:
+        """Run backward; returns where the gradients are, and writes those of the parameters to an .npz file."""
+        if self._loss is not None and self.backend.differentiable(self._loss):
+            self.backend.backward(self._loss)
+        self._loss = None
+        self._known.clear()
+        self._recent.clear()
+        save_npz(parameters, dict(self.backend.gradient_items(self.run.model)))
+        self.backend.clear_gradients(self.run.model)
+        return {"gradients": self.gradients, "bytes_written": self.store.bytes_written}
+
+    def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        backend = self.backend
+        call = self.stack.begin(path, layer)
+        tensors, signature = take_apart((arguments, keywords), backend.is_tensor)
+        self.signatures[call.number] = signature
+        call.inputs = [self._tensor(tensor) for tensor in tensors]
+        buffers = {}
+        if layer is not None:
+            call.state = self._changed_state(path, layer)
+            buffers = self._buffer_sums(layer)
+            tensors = [self._watch(call, number, layer, tensor) for number, tensor in enumerate(tensors)]
+        elif path == LOSS:
+            tensors = [self._watch(call, number, layer, tensor) for number, tensor in enumerate(tensors)]
+        arguments, keywords = put_together(signature, tensors)
+        try:
+            result = forward(*arguments, **keywords)
+        finally:
+            self.stack.end(call)
+        returned, self.results[call.number] = take_apart(result, backend.is_tensor)
+        call.outputs = [self._tensor(tensor) for tensor in returned]
+        if len(returned) > 1:
+            # One result may have been made from another; what flows back inside the layer is not the others' use of it.
+            returned = [self._aliased(tensor) for tensor in returned]
+        for number, tensor in enumerate(returned):
+            if backend.differentiable(tensor):
+                backend.on_gradient(tensor, functools.partial(self._receive, f"output.{call.number}.{number}"))
+        if buffers:
+            self._after_buffers(call, path, layer, buffers)
+            call.evaluation = self._evaluated(layer, forward, arguments, keywords)
+        return put_together(self.results[call.number], returned)
+
+    def _watch(self, call: Call, number: int, layer: Any, tensor: Any) -> Any:
+        """Have the gradient that this call alone sends back, where that is to be had."""
+        if not self.backend.differentiable(tensor):
+            return tensor
+        # A view that is changed in place loses its hook; the tensor itself keeps it, with what other uses of it add.
+        watched = tensor if getattr(layer, "inplace", False) else self._aliased(tensor)
+        self.backend.on_gradient(watched, functools.partial(self._receive, f"input.{call.number}.{number}"))
+        return watched
+
+    def _aliased(self, tensor: Any) -> Any:
+        """An alias of a differentiable tensor that has been described, known under the same number."""
+        if not self.backend.differentiable(tensor):
+            return tensor
+        made = self.backend.alias(tensor)
+        self._known[id(made)] = (weakref.ref(made), self.backend.version(made), self._known[id(tensor)][2])
+        return made
+
+    def _tensor(self, tensor: Any) -> Tensor:
+        """Describe a tensor, and write its values unless they have been written."""
+        version = self.backend.version(tensor)
+        known = self._known.get(id(tensor))
+        differentiable = self.backend.differentiable(tensor)
+        if known is not None and known[0]() is tensor and known[1] == version:
+            array, number = None, known[2]
+        else:
+            array = self.backend.to_array(tensor)
+            number = self.store.add(array)
+            self._samples[number] = sample_of(array)
+            self._known[id(tensor)] = (weakref.ref(tensor), version, number)
+        dtype = str(tensor.dtype).rpartition(".")[2]
+        return Tensor(number, list(tensor.shape), dtype, differentiable, self._samples[number])
+
+    @functools.cached_property
+    def _samples(self) -> dict[int, list[float]]:
+        return {}
+
+    def _receive(self, key: str, gradient: Any) -> None:
+        """Keep a gradient; one that is handed on unchanged from node to node is written once."""
+        place = self.backend.storage_key(gradient)
+        found = self._recent.get(place)
+        if found is None:
+            # Holding the last few keeps their memory from being used again under the same address.
+            self._recent[place] = found = (gradient, self.store.add(self.backend.to_array(gradient)))
+            if len(self._recent) > _RECENT_GRADIENTS:
+                self._recent.popitem(last=False)
+        self.gradients[key] = found[1]
+
+    def _changed_state(self, path: str, layer: Any) -> dict[str, int]:
+        """Own parameters and buffers that are no longer what they were when the pass began."""
+        changed = {}
+        for name, tensor in self.backend.own_state(layer).items():
+            total = checksum(tensor)
+            if total != self._sums[path, name]:
+                key = (path, name, total)
+                if key not in self._kept_state:
+                    self._kept_state[key] = self.store.add(self.backend.to_array(tensor))
+                changed[name] = self._kept_state[key]
+        return changed
+
+    def _buffer_sums(self, layer: Any) -> dict[str, float]:
+        """Of the buffers of a layer that is training; parameters do not move during a call of their own."""
+        if not getattr(layer, "training", False):
+            return {}
+        return {name: checksum(tensor) for name, tensor in self.backend.own_buffers(layer).items()}
+
+    def _after_buffers(self, call: Call, path: str, layer: Any, before: Mapping[str, float]) -> None:
+        state = self.backend.own_state(layer)
+        if any(checksum(state[name]) != total for name, total in before.items()):
+            call.state_after = {n: k for n, k in self._changed_state(path, layer).items() if n in before}
+
+    def _evaluated(self, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> list[Tensor]:
+        """What the layer returns for the same input in evaluation mode."""
+        with in_evaluation_mode(layer), self.backend.no_grad():
+            returned, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
+        return [self._tensor(tensor) for tensor in returned]
+
+
+def array_of(store: TensorStore, tensor: Tensor) -> np.ndarray:
+    """The values of a tensor."""
+    assert tensor.number is not None
+    return store.read(tensor.number)

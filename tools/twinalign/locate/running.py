@@ -1,0 +1,78 @@
+"""One part of a case, ready to be run in a recorder process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from twinalign.case import Case, load_case
+from twinalign.locate.nesting import take_apart
+from twinalign.stages.context import CanonicalName, step_inputs
+
+
+@dataclasses.dataclass
+class CaseRun:
+    """A case with its model and the framework that runs them."""
+
+    case: Case
+    backend: ModuleType
+    framework: str
+    device: str
+    dtype: str
+    model: Any
+    canonical: Mapping[str, CanonicalName]
+    """State key of this side → the reference's name and layout; empty on the reference side."""
+    weights: Mapping[str, Any]
+    """What the recorder is given of this side's weights."""
+
+    @classmethod
+    def of(cls, worker: Any, stage: str, weights: Mapping[str, Any], dtype: str) -> CaseRun:
+        """A fresh case and its model with the initial weights, in the mode that the case records in."""
+        case = worker.fresh_case(stage)
+        worker.backend.set_seed(case.seed)
+        with worker.backend.default_dtype(dtype):
+            model = worker.build_model(case, stage, dtype, weights)
+        worker.backend.set_training(model, case.train_mode)
+        canonical = {key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()}
+        return cls(case, worker.backend, worker.framework, worker.device, dtype, model, canonical, weights)
+
+    def reset(self, worker: Any) -> None:
+        """Give the model its initial weights again."""
+        worker.restore_weights(self.model, self.weights)
+
+    def inputs(self) -> dict[str, Any]:
+        """The case's inputs of the first step, as tensors."""
+        return {
+            name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in step_inputs(self.case).items()
+        }
+
+    def stand_in_loss(self, outputs: Any) -> Any:
+        """For a case without a loss: a fixed random weighting of what the model returns; None where nothing can learn."""
+        total = None
+        for number, tensor in enumerate(take_apart(outputs, self.backend.is_tensor)[0]):
+            if self.backend.differentiable(tensor):
+                weights = np.random.default_rng([self.case.seed, number]).standard_normal(tuple(tensor.shape))
+                term = (tensor * self.backend.to_tensor(weights / max(1, weights.size) ** 0.5, self.dtype, self.device)).sum()
+                total = term if total is None else total + term
+        return total
+
+
+def checksum(tensor: Any) -> float:
+    """A number that changes when the tensor does; -1 in place of NaN, which equals nothing."""
+    total = float(tensor.detach().sum())
+    return total if total == total else -1.0
+
+
+@contextlib.contextmanager
+def in_evaluation_mode(layer: Any) -> Iterator[None]:
+    """Let this one layer evaluate inside the block."""
+    layer.training = False
+    try:
+        yield
+    finally:
+        layer.training = True

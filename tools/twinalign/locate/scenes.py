@@ -1,0 +1,228 @@
+"""A wrong unit in the reference's process: run again on what the port's partner was given, as it is or changed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.locate.calls import FORWARD, LOSS, Call
+from twinalign.locate.nesting import put_together, take_apart
+from twinalign.locate.reference import ReferencePass
+from twinalign.locate.running import in_evaluation_mode
+from twinalign.locate.wrapping import wrapped
+
+PERTURBATION = 1e-12
+"""Relative size of the noise that shows what rounding does to a unit: a few thousand units in the last place."""
+
+
+class UnitScene:
+    """The reference's partner of a suspect, ready to run; see `twinalign.explain.scene.Scene` for the names of values."""
+
+    def __init__(self, reference: ReferencePass, report: Mapping[str, Any], folder: Path, phase: str) -> None:
+        """Take what the port has reported of the unit and left in `folder`."""
+        self.phase = phase
+        self.facts: Mapping[str, Any] = report["facts"]
+        self.port_class: str = report["layer"]
+        self._pass, self._backend, self._folder = reference, reference.backend, folder
+        self._call = reference.stack.calls[report["call"]]
+        self._children = [reference.stack.calls[number] for number in report["children"]]
+        names = [name for name in report["differences"] if phase_of(name) == phase]
+        self.port = self._load("port", names)
+        self.reference = self._load("reference", names)
+        layers = dict(self._backend.named_layers(reference.run.model))
+        self.module: Any = layers.get(self._call.path)
+        self.model: Any = reference.run.model
+        self.training = bool(getattr(self.module, "training", reference.run.case.train_mode))
+        self._repeats = [
+            call
+            for call in reference.stack.calls
+            if call.path == self._call.path and (folder / f"{call.number}.npz").is_file()
+        ]
+        self._arrays = {call.number: self._of_call(call) for call in self._repeats or [self._call]}
+
+    def run(self, perturbation: float = 0.0) -> dict[str, np.ndarray]:
+        """Run the unit in float64; returns the values that are to be explained, by name.
+
+        Layers that were matched are called, but what they return is what the reference recorded there.
+        """
+        values = self._run_call(self._call, perturbation)
+        if any(name.startswith("gradient.parameter.") for name in self.port):
+            for call in self._repeats:
+                if call is not self._call:
+                    more = self._run_call(call, perturbation)
+                    for name in [n for n in more if n.startswith("gradient.parameter.") and n in values]:
+                        values[name] = values[name] + more[name]
+        return {name: values[name] for name in self.port if name in values}
+
+    @contextlib.contextmanager
+    def constants_in_float32(self) -> Iterator[None]:
+        """Inside the block the unit's normalisations have their epsilon rounded to float32, as paddle keeps it."""
+        layers = self._backend.all_layers(self.module if self.module is not None else self.model)
+        before = [(layer, layer.eps) for layer in layers if isinstance(getattr(layer, "eps", None), float)]
+        for layer, epsilon in before:
+            layer.eps = float(np.float32(epsilon))
+        try:
+            yield
+        finally:
+            for layer, epsilon in before:
+                layer.eps = epsilon
+
+    def _load(self, side: str, names: list[str]) -> dict[str, np.ndarray]:
+        with np.load(self._folder / f"{self._call.number}_{side}.npz", allow_pickle=False) as stored:
+            return {name: stored[name] for name in names if name in stored}
+
+    def _of_call(self, call: Call) -> dict[str, np.ndarray]:
+        with np.load(self._folder / f"{call.number}.npz", allow_pickle=False) as stored:
+            return dict(stored)
+
+    def _run_call(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
+        run, backend = self._pass.run, self._backend
+        noise = functools.partial(_moved, size=perturbation, generator=np.random.default_rng(call.number))
+        arrays = self._arrays[call.number]
+        inputs = [
+            self._tensor(noise(arrays[f"input.{i}"]), tensor.differentiable) for i, tensor in enumerate(call.inputs)
+        ]
+        children = _Children(self, call, noise)
+        with self._state(call, noise), backend.default_dtype(run.dtype):
+            with wrapped(backend.named_layers(self.module if self.module is not None else self.model), children.around):
+                result = self._invoke(call, inputs)
+            outputs, _ = take_apart(result, backend.is_tensor)
+            values = {f"output.{i}": tensor for i, tensor in enumerate(outputs)} | children.values
+            if self.phase == "backward":
+                values = self._gradients(call, inputs, outputs, children, noise)
+            found = {name: backend.to_array(tensor) for name, tensor in values.items()}
+            if self.phase == "state":
+                found |= self._moved_state()
+            if any(name.startswith("eval.") for name in self.port):
+                found |= self._evaluation(call, inputs)
+        return found
+
+    def _invoke(self, call: Call, inputs: list[Any]) -> Any:
+        run = self._pass.run
+        arguments, keywords = put_together(self._pass.signatures[call.number], inputs)
+        if call.path == FORWARD:
+            return run.case.forward(run.model, arguments[0], run.framework)
+        if call.path == LOSS:
+            return run.case.loss(arguments[0], run.inputs(), run.framework)
+        return self.module(*arguments, **keywords)
+
+    def _tensor(self, array: np.ndarray, differentiable: bool) -> Any:
+        run = self._pass.run
+        return self._backend.detached(self._backend.to_tensor(array, run.dtype, run.device), differentiable)
+
+    def _gradients(
+        self,
+        call: Call,
+        inputs: list[Any],
+        outputs: list[Any],
+        children: _Children,
+        noise: Callable[[np.ndarray], np.ndarray],
+    ) -> dict[str, Any]:
+        arrays, backend = self._arrays[call.number], self._backend
+        places = {f"seed.output.{call.number}.{i}": tensor for i, tensor in enumerate(outputs)} | children.ends
+        ends = {
+            place: tensor
+            for place, tensor in places.items()
+            if place in arrays and backend.differentiable(tensor) and tuple(tensor.shape) == arrays[place].shape
+        }
+        starts = {f"gradient.input.{i}": tensor for i, tensor in enumerate(inputs)} | children.starts
+        layer = self.module if self.module is not None else self.model
+        starts |= {f"gradient.parameter.{n}": t for n, t in backend.named_parameters(layer).items()}
+        starts = {name: tensor for name, tensor in starts.items() if backend.differentiable(tensor)}
+        found: list[Any] = [None] * len(starts)
+        if ends and starts:
+            seeds = [self._tensor(noise(arrays[place]), False) for place in ends]
+            found = backend.gradients(list(ends.values()), list(starts.values()), seeds)
+        return {
+            name: tensor * 0 if gradient is None else gradient
+            for (name, tensor), gradient in zip(starts.items(), found, strict=True)
+        }
+
+    def _moved_state(self) -> dict[str, np.ndarray]:
+        """Buffers of the unit, and the whole model's state where the unit is code around it."""
+        backend = self._backend
+        if self.module is not None:
+            found = {f"buffer.{n}": backend.to_array(t) for n, t in backend.own_state(self.module).items()}
+        else:
+            found = {}
+        wanted = [name for name in self.port if name.startswith("state.")]
+        if wanted:
+            state = backend.state_tensors(self.model)
+            found |= {name: backend.to_array(state[name.removeprefix("state.")]) for name in wanted}
+        return found
+
+    def _evaluation(self, call: Call, inputs: list[Any]) -> dict[str, np.ndarray]:
+        """The same input in evaluation mode, with the buffers that the reference had after the call."""
+        state = self._backend.own_state(self.module)
+        for name, number in call.state_after.items():
+            self._backend.assign(state[name], self._pass.store.read(number))
+        with in_evaluation_mode(self.module), self._backend.no_grad():
+            outputs, _ = take_apart(self._invoke(call, inputs), self._backend.is_tensor)
+        return {f"eval.output.{i}": self._backend.to_array(tensor) for i, tensor in enumerate(outputs)}
+
+    @contextlib.contextmanager
+    def _state(self, call: Call, noise: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
+        """Inside the block the unit's state is what it was when the call began; afterwards what it was before."""
+        backend = self._backend
+        layer = self.module if self.module is not None else self.model
+        before = [(tensor, backend.to_array(tensor)) for tensor in backend.state_tensors(layer).values()]
+        own = backend.own_state(self.module) if self.module is not None else {}
+        for name, number in call.state.items():
+            backend.assign(own[name], self._pass.store.read(number))
+        if noise.keywords["size"]:  # type: ignore[attr-defined]
+            for tensor in backend.named_parameters(layer).values():
+                backend.assign(tensor, noise(backend.to_array(tensor)))
+        try:
+            yield
+        finally:
+            for tensor, array in before:
+                backend.assign(tensor, array)
+
+
+class _Children:
+    """The layers below a unit that were matched: they hand on what the reference recorded."""
+
+    def __init__(self, scene: UnitScene, call: Call, noise: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._scene, self._noise, self._unit = scene, noise, call
+        self._arrays = scene._arrays[call.number]
+        self._waiting: dict[str, list[Call]] = {}
+        for child in scene._children if call is scene._call else []:
+            self._waiting.setdefault(child.path, []).append(child)
+        self._prefix = f"{call.path}." if scene.module is not None and call.path else ""
+        self.values: dict[str, Any] = {}
+        self.ends: dict[str, Any] = {}
+        self.starts: dict[str, Any] = {}
+
+    def around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        """Stand in for a matched layer; others run as they are."""
+        waiting = self._waiting.get(self._prefix + path if path else "")
+        if not waiting or (layer is self._scene.module):
+            return forward(*arguments, **keywords)
+        child = waiting.pop(0)
+        backend = self._scene._backend
+        for i, tensor in enumerate(take_apart((arguments, keywords), backend.is_tensor)[0]):
+            self.values[f"input.{child.label}.{i}"] = tensor
+            self.ends[f"seed.input.{child.number}.{i}"] = tensor
+        outputs = []
+        for i, described in enumerate(child.outputs):
+            tensor = self._scene._tensor(self._noise(self._arrays[f"child.{child.number}.{i}"]), described.differentiable)
+            self.starts[f"gradient.child.{child.label}.{i}"] = tensor
+            outputs.append(tensor)
+        return put_together(self._scene._pass.results[child.number], outputs)
+
+
+def phase_of(name: str) -> str:
+    """The phase that a value of a unit belongs to."""
+    first = name.partition(".")[0]
+    return {"gradient": "backward", "buffer": "state", "state": "state"}.get(first, "forward")
+
+
+def _moved(array: np.ndarray, size: float, generator: np.random.Generator) -> np.ndarray:
+    if not size or array.dtype.kind != "f":
+        return array
+    return array * (1 + size * generator.standard_normal(array.shape))
