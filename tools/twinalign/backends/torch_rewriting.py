@@ -1,0 +1,346 @@
+"""See and change the calls of torch functions and layers while a unit of the reference runs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+from torch.overrides import TorchFunctionMode
+
+from twinalign.explain.calls import LAYER, Call, TensorFacts
+
+_POOL = ("input", "kernel_size", "stride", "padding")
+_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+_LOSS = ("input", "target", "size_average", "reduce", "reduction")
+_MAXIMUM_POOL = (*_POOL, "dilation", "ceil_mode", "return_indices")
+_AVERAGE_POOL = (*_POOL, "ceil_mode", "count_include_pad", "divisor_override")
+_RECURRENT = ("input", "hx", "weights", "has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_first")
+_REDUCTION = ("input", "dim", "keepdim")
+
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    **{f"conv{n}d": _CONVOLUTION for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": _TRANSPOSED for n in (1, 2, 3)},
+    **{f"max_pool{n}d": _MAXIMUM_POOL for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": _AVERAGE_POOL for n in (1, 2, 3)},
+    **{f"adaptive_{kind}_pool{n}d": ("input", "output_size") for kind in ("avg", "max") for n in (1, 2, 3)},
+    **dict.fromkeys(("mean", "sum", "amax", "amin", "prod", "any", "all", "max", "min", "argmax"), _REDUCTION),
+    **dict.fromkeys(("std", "var"), ("input", "dim", "unbiased", "keepdim")),
+    **dict.fromkeys(("softmax", "log_softmax"), ("input", "dim", "dtype")),
+    **dict.fromkeys(("view", "reshape", "expand", "repeat"), ("input", "sizes")),
+    **dict.fromkeys(("permute", "flip"), ("input", "dims")),
+    **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "matmul", "bmm"), ("input", "other")),
+    **dict.fromkeys(("lstm", "gru"), _RECURRENT),
+    **dict.fromkeys(("mse_loss", "l1_loss"), _LOSS),
+    **dict.fromkeys(("relu", "relu6", "silu", "hardswish", "hardsigmoid", "mish"), ("input", "inplace")),
+    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), ("input", "p", "training", "inplace")),
+    "pow": ("input", "exponent"),
+    "linear": ("input", "weight", "bias"),
+    "layer_norm": ("input", "normalized_shape", "weight", "bias", "eps"),
+    "rms_norm": ("input", "normalized_shape", "weight", "eps"),
+    "group_norm": ("input", "num_groups", "weight", "bias", "eps"),
+    "batch_norm": ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
+    "instance_norm": (
+        *("input", "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps"),
+    ),
+    "local_response_norm": ("input", "size", "alpha", "beta", "k"),
+    "normalize": ("input", "p", "dim", "eps"),
+    "cosine_similarity": ("x1", "x2", "dim", "eps"),
+    "norm": ("input", "p", "dim", "keepdim"),
+    "vector_norm": ("input", "ord", "dim", "keepdim"),
+    "gelu": ("input", "approximate"),
+    "leaky_relu": ("input", "negative_slope", "inplace"),
+    "prelu": ("input", "weight"),
+    "elu": ("input", "alpha", "inplace"),
+    "celu": ("input", "alpha", "inplace"),
+    "softplus": ("input", "beta", "threshold"),
+    "hardtanh": ("input", "min_val", "max_val", "inplace"),
+    "clamp": ("input", "min", "max"),
+    "clamp_min": ("input", "min"),
+    "interpolate": ("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias"),
+    "grid_sample": ("input", "grid", "mode", "padding_mode", "align_corners"),
+    "affine_grid": ("theta", "size", "align_corners"),
+    "pad": ("input", "pad", "mode", "value"),
+    "pixel_shuffle": ("input", "upscale_factor"),
+    "embedding": ("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
+    "flatten": ("input", "start_dim", "end_dim"),
+    "transpose": ("input", "dim0", "dim1"),
+    "cat": ("tensors", "dim"),
+    "stack": ("tensors", "dim"),
+    "chunk": ("input", "chunks", "dim"),
+    "split": ("input", "split_size", "dim"),
+    "unbind": ("input", "dim"),
+    "getitem": ("input", "index"),
+    "roll": ("input", "shifts", "dims"),
+    "cumsum": ("input", "dim"),
+    "gather": ("input", "dim", "index"),
+    "masked_fill": ("input", "mask", "value"),
+    "where": ("condition", "input", "other"),
+    "detach": ("input",),
+    "baddbmm": ("input", "batch1", "batch2"),
+    "scaled_dot_product_attention": (
+        *("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
+    ),
+    "cross_entropy": (
+        *("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing"),
+    ),
+    "nll_loss": ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction"),
+    "smooth_l1_loss": (*_LOSS, "beta"),
+    "huber_loss": ("input", "target", "reduction", "delta"),
+    "kl_div": (*_LOSS, "log_target"),
+    "binary_cross_entropy_with_logits": (
+        *("input", "target", "weight", "size_average", "reduce", "reduction", "pos_weight"),
+    ),
+}
+"""Parameter names, in order, of the functions that hypotheses speak of; methods have their tensor as `input`."""
+
+_SPREAD = {"view", "reshape", "expand", "repeat", "permute", "flip"}
+"""Methods that take their last argument spread out as well: `x.permute(0, 2, 1)`."""
+
+_SAME = {
+    "true_divide": "div",
+    "divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+    "concat": "cat",
+    "concatenate": "cat",
+    "clip": "clamp",
+    "swapaxes": "transpose",
+    "tensor_split": "chunk",
+    "special_softmax": "softmax",
+}
+"""Other names of one function."""
+
+_REVERSED = {"__rsub__": "sub", "__rdiv__": "div", "__rtruediv__": "div", "__rpow__": "pow"}
+"""Methods whose tensor is the second operand."""
+
+_NUMPY_KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
+"""Keywords that torch takes for numpy's sake."""
+
+_NO_CALLS = {"__get__", "__set__", "backward", "grad"}
+"""Attributes of tensors, and what works on the graph after the unit has run."""
+
+
+def first_tensor(value: Any) -> torch.Tensor | None:
+    """The first tensor in `value` or in nested tuples and lists, None where there is none."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return next((found for item in value if (found := first_tensor(item)) is not None), None)
+    return None
+
+
+def facts_of(value: Any, name_of: Callable[[Any], str | None]) -> Any:
+    """`value` with every tensor replaced by its `TensorFacts`."""
+    if isinstance(value, torch.Tensor):
+        return TensorFacts(tuple(value.shape), name_of(value), value.is_floating_point())
+    if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+        return type(value)([facts_of(item, name_of) for item in value]) if type(value) in (tuple, list) else value
+    return value
+
+
+@contextlib.contextmanager
+def unchanged(module: torch.nn.Module | None) -> Iterator[None]:
+    """Restore the module's buffers, its mode and torch's generator after the block."""
+    generator = torch.random.get_rng_state()
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()] if module is not None else []
+    training = [(layer, layer.training) for layer in module.modules()] if module is not None else []
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(generator)
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for layer, mode in training:
+            layer.training = mode
+
+
+@contextlib.contextmanager
+def intercepting(module: torch.nn.Module | None, handle: Callable[[Call], Any]) -> Iterator[None]:
+    """Within the block every call of a torch function and of a layer is made by `handle`, which returns its result.
+
+    Calls are numbered by name, in training and in evaluation mode apart, so that a call has the same key in both.
+    """
+    mode = _Interception(module, handle)
+    hook = torch_module.register_module_forward_hook(mode.after_layer, with_kwargs=True)
+    try:
+        with mode:
+            yield
+    finally:
+        hook.remove()
+
+
+class _Interception(TorchFunctionMode):
+    def __init__(self, module: torch.nn.Module | None, handle: Callable[[Call], Any]) -> None:
+        super().__init__()
+        self._module = module
+        self._handle = handle
+        self._counts: Counter[tuple[bool, str]] = Counter()
+        self._paused = False
+        self._paths = {} if module is None else {id(layer): path for path, layer in module.named_modules()}
+        named = () if module is None else (*module.named_parameters(), *module.named_buffers())
+        self._names = {id(tensor): name for name, tensor in named}
+
+    def _name_of(self, value: Any) -> str | None:
+        return self._names.get(id(value))
+
+    def _call(self, name: str, arguments: dict[str, Any], execute: Callable[[dict[str, Any]], Any]) -> Call:
+        training = self._module is not None and self._module.training
+        number = self._counts[training, name]
+        self._counts[training, name] += 1
+        return Call((name, number), arguments, execute, torch, self._name_of)
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        spelled = getattr(func, "__name__", "__get__")
+        if self._paused or spelled in _NO_CALLS:
+            return func(*args, **(kwargs or {}))
+        name = _REVERSED.get(spelled) or spelled.strip("_")
+        name = _SAME.get(name, name)
+        if spelled in _REVERSED:
+            args = args[1], args[0]
+        if name in _SPREAD and args and (len(args) != 2 or isinstance(args[1], int)):
+            args = args[0], tuple(args[1:])
+        signature = _ARGUMENTS.get(name, ("input",))
+        if func in (torch.nn.functional.softmax, torch.nn.functional.log_softmax):
+            signature = "input", "dim", "_stacklevel", "dtype"
+        positional = [signature[at] if at < len(signature) else str(at) for at in range(len(args))]
+        named = {_NUMPY_KEYWORDS.get(key, key): value for key, value in (kwargs or {}).items()}
+
+        def execute(arguments: dict[str, Any]) -> Any:
+            given = dict(arguments)
+            ordered = [given.pop(key) for key in positional]
+            expanded = _EXPANSIONS[name](*ordered, **given) if name in _EXPANSIONS else None
+            if expanded is not None:
+                with self:
+                    return expanded()
+            return func(*(reversed(ordered) if spelled in _REVERSED else ordered), **given)
+
+        arguments = {**dict(zip(positional, args, strict=True)), **named}
+        returned = self._handle(self._call(name, arguments, execute))
+        in_place = spelled.endswith("_") and not spelled.endswith("__")
+        if in_place and isinstance(returned, torch.Tensor) and returned is not args[0]:
+            return args[0].copy_(returned)
+        return returned
+
+    def after_layer(self, layer: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Hand a layer's call to the handler, what that computes not counting as calls of the unit."""
+        arguments = {
+            "path": self._paths.get(id(layer), type(layer).__name__),
+            "kind": type(layer).__name__,
+            "module": layer,
+            "input": first_tensor([args, kwargs]),
+            "output": output,
+        }
+        self._paused = True
+        try:
+            return self._handle(self._call(LAYER, arguments, lambda given: given["output"]))
+        finally:
+            self._paused = False
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Callable[[], torch.Tensor] | None:
+    """Scaled dot-product attention in its steps, None for what is not written out here."""
+    if enable_gqa:
+        return None
+
+    def compute() -> torch.Tensor:
+        factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+        scores = torch.matmul(query, key.transpose(-2, -1)) * factor
+        mask = attn_mask
+        if is_causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(mask.logical_not(), -math.inf)
+        elif mask is not None:
+            scores = scores + mask
+        weights = torch.softmax(scores, -1)
+        if dropout_p > 0.0:
+            weights = torch.nn.functional.dropout(weights, dropout_p)
+        return torch.matmul(weights, value)
+
+    return compute
+
+
+def _multi_head_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: torch.Tensor | None,
+    in_proj_bias: torch.Tensor | None,
+    bias_k: torch.Tensor | None,
+    bias_v: torch.Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: torch.Tensor,
+    out_proj_bias: torch.Tensor | None,
+    training: bool = True,
+    key_padding_mask: torch.Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: torch.Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: torch.Tensor | None = None,
+    k_proj_weight: torch.Tensor | None = None,
+    v_proj_weight: torch.Tensor | None = None,
+    static_k: torch.Tensor | None = None,
+    static_v: torch.Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> Callable[[], Any] | None:
+    """torch's own multi-head attention in its steps ([length, batch, width]), None for its rarer options."""
+    if bias_k is not None or bias_v is not None or add_zero_attn or static_k is not None or static_v is not None:
+        return None
+    if query.dim() != 3 or (dropout_p > 0.0 and training):
+        return None
+
+    def compute() -> Any:
+        weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
+        if in_proj_weight is not None and not use_separate_proj_weight:
+            weights = in_proj_weight.chunk(3)
+        biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        heads = [
+            torch.nn.functional.linear(x, w, b).reshape(x.shape[0], x.shape[1], num_heads, -1).permute(1, 2, 0, 3)
+            for x, w, b in zip((query, key, value), weights, biases, strict=True)
+        ]
+        scores = torch.matmul(heads[0] * (1.0 / math.sqrt(heads[0].shape[-1])), heads[1].transpose(-2, -1))
+        # [length, length] or [batch x heads, length, length], and [batch, length].
+        of_pairs = attn_mask.reshape(scores.shape) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+        of_keys = None if key_padding_mask is None else key_padding_mask[:, None, None, :]
+        for mask in (of_pairs, of_keys):
+            if mask is not None and mask.dtype == torch.bool:
+                scores = scores.masked_fill(mask, -math.inf)
+            elif mask is not None:
+                scores = scores + mask
+        probabilities = torch.softmax(scores, -1)
+        mixed = torch.matmul(probabilities, heads[2]).permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], -1)
+        output = torch.nn.functional.linear(mixed, out_proj_weight, out_proj_bias)
+        if not need_weights:
+            return output, None
+        return output, probabilities.mean(1) if average_attn_weights else probabilities
+
+    return compute
+
+
+_EXPANSIONS: dict[str, Callable[..., Callable[[], Any] | None]] = {
+    "scaled_dot_product_attention": _attention,
+    "multi_head_attention_forward": _multi_head_attention,
+}
+"""Functions that do many things at once, and the same in single calls, so that hypotheses can reach each."""

@@ -1,0 +1,111 @@
+"""Explain a wrong unit: try every hypothesis on the reference, and state the one that reproduces the port."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.explain.proof import Proof, Target
+from twinalign.explain.registry import Hypothesis, Variant, hypotheses
+from twinalign.explain.scene import Scene
+from twinalign.explain.subject import CallVariant, LayerSubject
+from twinalign.locate.faults import Explanation
+
+NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.",)}
+"""Which of the unit's values a phase is about."""
+PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state", "forward")}
+"""A fault of the forward pass shows in gradients and buffers as well."""
+SECONDS = 60.0
+"""No unit is examined longer than this."""
+CLOSER = 0.9
+"""A variant that leaves at most this share of the distance may be half of a pair."""
+PAIRED = 6
+"""How many of the closest variants are tried in pairs."""
+
+
+def explain(scene: Scene, first: Iterable[str] = (), seconds: float = SECONDS) -> Explanation | None:
+    """The confirmed cause of what is wrong in `scene`, or None where no hypothesis reproduces the port.
+
+    Args:
+        scene: the unit.
+        first: ids to try before all others, say the cause found in the unit's forward pass when its gradients are
+            examined.
+        seconds: the longest time to spend.
+    """
+    prefixes = NAMES_OF_PHASE[scene.phase]
+    target = Target(_only(scene.port, prefixes), _only(scene.reference, prefixes))
+    if not target.wrong():
+        return None
+    subject = LayerSubject(scene)
+    if not target.reproduces_reference(subject.traced[0]):
+        return None
+    deadline = time.monotonic() + seconds
+    closest: list[tuple[float, Hypothesis, CallVariant]] = []
+    start = target.prove(subject.traced[0]).distance
+    for hypothesis, variant in _ordered_variants(subject, list(first)):
+        proof = _tried(subject, variant, target)
+        if proof is not None and proof.confirmed:
+            return _explanation([hypothesis], variant, proof)
+        if proof is not None and proof.distance < CLOSER * start and isinstance(variant, CallVariant):
+            closest.append((proof.distance, hypothesis, variant))
+        if time.monotonic() > deadline:
+            return None
+    return _explain_by_pairs(subject, target, sorted(closest, key=lambda item: item[0]), deadline)
+
+
+def _only(values: Mapping[str, np.ndarray], prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
+    return {name: value for name, value in values.items() if name.startswith(prefixes)}
+
+
+def _ordered_variants(subject: LayerSubject, first: Sequence[str]) -> Iterator[tuple[Hypothesis, Variant]]:
+    tried = [item for phase in PHASES_TRIED[subject.scene.phase] for item in hypotheses(phase)]
+    tried.sort(key=lambda item: (item.id not in first, item.rank))
+    for hypothesis in tried:
+        for variant in hypothesis.variants(subject):
+            yield hypothesis, variant
+
+
+def _tried(subject: LayerSubject, variant: Variant, target: Target) -> Proof | None:
+    try:
+        return target.prove(subject.run(variant))
+    except Exception:
+        # A changed call may not run at all (a shape that does not fit): then it is not what the port does.
+        return None
+
+
+def _explain_by_pairs(
+    subject: LayerSubject,
+    target: Target,
+    closest: Sequence[tuple[float, Hypothesis, CallVariant]],
+    deadline: float,
+) -> Explanation | None:
+    """Two causes in one unit: the variants that came closest, two at a time and each hypothesis once."""
+    best: dict[str, tuple[float, Hypothesis, CallVariant]] = {}
+    for item in closest:
+        best.setdefault(f"{item[1].id} {sorted(item[2].changes)}", item)
+    chosen = list(best.values())[:PAIRED]
+    for at, (_, first, one) in enumerate(chosen):
+        for _, second, other in chosen[at + 1 :]:
+            if time.monotonic() > deadline:
+                return None
+            variant = one.merged(other)
+            proof = _tried(subject, variant, target)
+            if proof is not None and proof.confirmed:
+                return _explanation([first, second], variant, proof)
+    return None
+
+
+def _explanation(causes: Sequence[Hypothesis], variant: Variant, proof: Proof) -> Explanation:
+    text = "; and ".join(cause.text for cause in causes)
+    evidence: dict[str, Any] = {"unexplained_error": proof.before, "remaining_error": proof.after}
+    differences = [cause.difference for cause in causes if cause.difference]
+    if differences:
+        evidence["differences"] = differences
+    return Explanation("+".join(cause.id for cause in causes), _sentence(text, variant.detail), evidence=evidence)
+
+
+def _sentence(text: str, detail: str) -> str:
+    return f"{text}: {detail}" if detail else text

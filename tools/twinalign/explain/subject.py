@@ -1,0 +1,150 @@
+"""A unit of the reference under examination: its calls, what is known of the port, and runs with changed calls."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.explain.calls import LAYER, Call, Change, Key, Site, TensorFacts
+from twinalign.explain.scene import Scene
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
+
+
+@functools.cache
+def rewriting() -> Any:
+    """The backend that sees and changes torch's calls; imported when it is used, with torch."""
+    return importlib.import_module("twinalign.backends.torch_rewriting")
+
+
+@dataclasses.dataclass(frozen=True)
+class CallVariant:
+    """A way to be wrong that consists of calls made in another way.
+
+    Attributes:
+        detail: what distinguishes it, for the text.
+        changes: which calls are made how.
+        module: the unit's module, None for a function.
+    """
+
+    detail: str
+    changes: Mapping[Key, Change]
+    module: Any
+
+    def apply(self) -> contextlib.AbstractContextManager[None]:
+        """Within the context the unit runs with these calls changed."""
+
+        def handle(call: Call) -> Any:
+            change = self.changes.get(call.key)
+            return call.run() if change is None else change(call)
+
+        context: contextlib.AbstractContextManager[None] = rewriting().intercepting(self.module, handle)
+        return context
+
+    def merged(self, other: CallVariant) -> CallVariant:
+        """Both at once; where both change one call, `other` lies over this one."""
+        changes = {**other.changes, **self.changes}
+        for key in self.changes.keys() & other.changes.keys():
+            changes[key] = functools.partial(_stacked, self.changes[key], other.changes[key])
+        return CallVariant("; ".join(filter(None, (self.detail, other.detail))), changes, self.module)
+
+
+def _stacked(inner: Change, outer: Change, call: Call) -> Any:
+    return outer(call.through(inner))
+
+
+class LayerSubject:
+    """What `Hypothesis.variants` is given in the phases forward, backward and state.
+
+    Attributes:
+        scene: the unit.
+        module: the reference's module, None for the loss and for the case's own forward.
+        port: the port's values, to be reproduced.
+        reference: the reference's own.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        """Examine `scene`; nothing runs before it is asked for."""
+        self.scene = scene
+        self.module = scene.module
+        self.port = scene.port
+        self.reference = scene.reference
+
+    @property
+    def backward(self) -> bool:
+        """Whether gradients are to be explained."""
+        return self.scene.phase == "backward"
+
+    def run(self, variant: Any = None) -> Mapping[str, np.ndarray]:
+        """The unit's values, under a variant if one is given; module and generators are left as they were."""
+        with rewriting().unchanged(self.module), variant.apply() if variant else contextlib.nullcontext():
+            return self.scene.run()
+
+    @functools.cached_property
+    def traced(self) -> tuple[Mapping[str, np.ndarray], list[Site]]:
+        """Values of the unmodified unit and the calls it makes, in their order."""
+        sites: dict[Key, Site] = {}
+        backend = rewriting()
+
+        def handle(call: Call) -> Any:
+            before = {name: backend.facts_of(value, call.name_of) for name, value in call.arguments.items()}
+            returned = call.run()
+            output = backend.first_tensor(returned)
+            if output is not None and call.key not in sites:
+                facts = backend.facts_of(output, call.name_of)
+                sites[call.key] = Site(call.key, before, facts, len(sites))
+            return returned
+
+        with backend.unchanged(self.module), backend.intercepting(self.module, handle):
+            values = self.scene.run()
+        return values, list(sites.values())
+
+    @property
+    def sites(self) -> list[Site]:
+        """Calls that return a tensor, in the order in which they return."""
+        return self.traced[1]
+
+    def named(self, *names: str) -> list[Site]:
+        """The calls of functions of these names."""
+        return [site for site in self.sites if site.name in names]
+
+    def layers(self) -> list[Site]:
+        """The calls of child layers."""
+        return [site for site in self.named(LAYER) if site.arguments["path"]]
+
+    def variant(self, detail: str, changes: Mapping[Key, Change]) -> CallVariant:
+        """A variant of this unit."""
+        return CallVariant(detail, changes, self.module)
+
+    @functools.cached_property
+    def port_numbers(self) -> Mapping[str, float]:
+        """Every number known of the port's layer, by attribute name in lower case without leading underscores."""
+        numbers: dict[str, float] = {}
+        for name, value in self.scene.facts.items():
+            key = str(name).lower().lstrip("_")
+            if isinstance(value, str):
+                numbers.update({word.lower().lstrip("_"): float(text) for word, text in _ASSIGNMENT.findall(value)})
+            elif isinstance(value, (bool, int, float)):
+                numbers[key] = float(value)
+        return numbers
+
+    def candidates(self, words: tuple[str, ...], usual: tuple[float, ...], current: float) -> Iterator[float]:
+        """Values that a constant of the port may have: its own attributes first, then `usual`; never `current`."""
+        seen = {current}
+        own = [value for name, value in self.port_numbers.items() if name in words]
+        for value in (*own, *usual):
+            if value not in seen:
+                seen.add(value)
+                yield value
+
+
+def is_parameter(value: Any) -> bool:
+    """Whether a traced argument is one of the unit's own parameters or buffers."""
+    return isinstance(value, TensorFacts) and value.name is not None
