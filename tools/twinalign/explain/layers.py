@@ -14,7 +14,7 @@ from twinalign.explain.scene import Scene
 from twinalign.explain.subject import CallVariant, LayerSubject
 from twinalign.locate.faults import Explanation
 
-NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.",)}
+NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.", "state.")}
 """Which of the unit's values a phase is about."""
 PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state", "forward")}
 """A fault of the forward pass shows in gradients and buffers as well."""
