@@ -16,6 +16,7 @@ _COMMANDS = {
     "run": "Record both sides of a case, compare them stage by stage, write logs and report.",
     "record": "Record one side of a case, to compare it elsewhere.",
     "compare": "Compare two recordings or tensor files.",
+    "locate": "Name every wrong layer and part of a port, and the proven cause of each.",
     "convert": "Convert a checkpoint between the frameworks.",
     "report": "Write the HTML report of a run, or its table for a pull request.",
     "pack": "Pack a finished run into one file for review.",

@@ -16,7 +16,7 @@ from twinalign.recording import save_npz
 
 
 class ForcedBackward:
-    """Judges the gradients of the units of a forced pass, and puts what an explanation needs of the suspects on disk."""
+    """Judges the gradients of the units of a forced pass, and keeps what an explanation needs of the suspects."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class ForcedBackward:
             self._contributors.setdefault(name, []).append(unit)
 
     def _judge_sums(self, units: Sequence[Unit]) -> None:
-        """Judge the sum of a parameter's gradients over all of its uses; what a unit alone lacked may lie in another."""
+        """Judge the sum of a parameter's gradients over all uses; what one unit lacked may lie in another."""
         for name in self._parameters:
             contributors = self._contributors.get(name, [])
             owner = max(contributors or self._around(name, units), key=lambda unit: len(unit.path), default=None)
@@ -179,7 +179,9 @@ class ForcedBackward:
             owner.judge(label, port, reference)
 
     def _around(self, name: str, units: Sequence[Unit]) -> list[Unit]:
-        return [unit for unit in units if unit.layer is not None and name.startswith(f"{unit.path}." if unit.path else "")]
+        return [
+            unit for unit in units if unit.layer is not None and name.startswith(f"{unit.path}." if unit.path else "")
+        ]
 
     def _seed(self, place: str) -> np.ndarray | None:
         number = self.seeds.get(place)

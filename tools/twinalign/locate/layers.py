@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import itertools
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,26 @@ class LayerFaults:
     inherited: dict[str, float]
     bytes_on_disk: int
 
+    def to_json(self) -> dict[str, Any]:
+        """Every layer that was called, with its partner, how that was found, and its error."""
+        wrong: dict[str, list[str]] = {}
+        for fault in self.faults:
+            wrong.setdefault(fault.paddle_layer, []).append(fault.phase)
+        layers = {
+            port.path: {
+                "reference_layer": ours.path,
+                "paddle_layer": port.path,
+                "class": port.layer,
+                "matched_by": self.matching.how[ours.number],
+                "inherited_error": _finite(self.inherited.get(port.path)),
+                "wrong": wrong.get(port.path, []),
+            }
+            for ours, port in self.matching.pairs
+            if port.parent is not None
+        }
+        alone = {side: list(dict.fromkeys(call.path for call in calls)) for side, calls in self.matching.alone.items()}
+        return {"layers": list(layers.values()), "without_partner": alone}
+
 
 def locate_layers(
     processes: Mapping[str, RecorderProcess],
@@ -42,6 +63,7 @@ def locate_layers(
     weights: Mapping[str, Any],
     folder: Path,
     *,
+    gradients: Path,
     rename: Mapping[str, str],
     dtype: str = "float64",
     explain: bool = True,
@@ -54,13 +76,14 @@ def locate_layers(
         stage: names the part of the case.
         weights: what each side's recorder is given of the part's weights.
         folder: for the values on their way; removed afterwards.
+        gradients: file (.npz) that receives the gradients of the reference's parameters.
         rename: the case's rename rules for the part.
         dtype: of the passes.
         explain: whether causes are looked for.
         progress: told what is being done, and on which side.
     """
     try:
-        return _Search(processes, stage, weights, folder, rename, dtype, progress).run(explain)
+        return _Search(processes, stage, weights, folder, gradients, rename, dtype, progress).run(explain)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -72,6 +95,7 @@ class _Search:
         stage: str,
         weights: Mapping[str, Any],
         folder: Path,
+        gradients: Path,
         rename: Mapping[str, str],
         dtype: str,
         progress: Callable[[str, str], None],
@@ -79,7 +103,7 @@ class _Search:
         self._processes, self._weights, self._folder = processes, weights, folder
         self._common = {"stage": stage, "folder": str(folder.resolve()), "dtype": dtype}
         self._rename, self._progress = rename, progress
-        self._gradients = str(folder.resolve() / "parameters.npz")
+        self._gradients = str(gradients.resolve())
 
     def run(self, explain: bool) -> LayerFaults:
         calls = self._call("ref", "reference_forward", "forward of the reference", weights=self._weights["ref"])
@@ -108,7 +132,7 @@ class _Search:
             if any(t.inherited is not None for t in call.outputs)
         }
         for fault in faults:
-            fault.evidence["inherited_error"] = inherited.get(fault.paddle_layer)
+            fault.evidence["inherited_error"] = _finite(inherited.get(fault.paddle_layer))
         return LayerFaults(faults, matching, inherited, on_disk)
 
     def _faults(self, suspects: Sequence[Mapping[str, Any]], explain: bool) -> list[Fault]:
@@ -185,10 +209,15 @@ def _where(path: str, values: Mapping[str, Any]) -> str:
     }[kind]
 
 
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _common_path(names: Sequence[str]) -> str:
     """The path that all of these state keys begin with."""
     parts = [name.split(".")[:-1] for name in names]
-    return ".".join(os.path.commonprefix(parts))
+    same = itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
+    return ".".join(level[0] for level in same)
 
 
 def _bytes_in(folder: Path) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -85,7 +86,7 @@ def _between(
     """Match by order what lies between calls that are matched, where type and shapes agree."""
     anchors = [(-1, -1), *_rising(sorted(partner.items())), (len(ours), len(theirs))]
     taken = set(partner.values())
-    for (start, their_start), (stop, their_stop) in zip(anchors, anchors[1:], strict=False):
+    for (start, their_start), (stop, their_stop) in itertools.pairwise(anchors):
         mine = [place for place in range(start + 1, stop) if place not in partner]
         other = [place for place in range(their_start + 1, their_stop) if place not in taken]
         if not mine or not other:

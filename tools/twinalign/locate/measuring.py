@@ -89,7 +89,10 @@ def _index(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _with_infinities(port: np.ndarray, reference: np.ndarray) -> Difference:
     """Where NaN or infinities are about: their places must agree, and the rest is measured without them."""
-    kinds = [np.where(np.isnan(a), 2, np.where(np.isposinf(a), 1, np.where(np.isneginf(a), -1, 0))) for a in (port, reference)]
+    kinds = [
+        np.where(np.isnan(a), 2, np.where(np.isposinf(a), 1, np.where(np.isneginf(a), -1, 0)))
+        for a in (port, reference)
+    ]
     wrong = kinds[0] != kinds[1]
     if wrong.any():
         text = f"{int(wrong.sum())} elements are NaN or infinite on one side only"

@@ -1,4 +1,4 @@
-"""Arguments and results of layers: nested containers taken apart into tensors and a skeleton, and put together again."""
+"""Arguments and results of layers: nested containers taken apart into tensors and a skeleton, and put back."""
 
 from __future__ import annotations
 

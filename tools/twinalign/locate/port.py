@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,11 @@ def own_forward(run: CaseRun, store: TensorStore, calls: Sequence[Call], partner
         for number, tensor in enumerate(take_apart(result, backend.is_tensor)[0]):
             array = backend.to_array(tensor)
             call.outputs.append(_described(tensor, sample_of(array)))
-            if theirs is not None and number < len(theirs.outputs) and list(array.shape) == theirs.outputs[number].shape:
+            if (
+                theirs is not None
+                and number < len(theirs.outputs)
+                and list(array.shape) == theirs.outputs[number].shape
+            ):
                 kept = theirs.outputs[number].number
                 assert kept is not None
                 call.outputs[-1].inherited = difference(array, store.read(kept)).relative
@@ -142,7 +145,9 @@ class ForcedForward:
                 FORWARD, None, lambda given: run.case.forward(run.model, given, run.framework), (inputs,), {}
             )
             if type(run.case).loss is not Case.loss:
-                losses = self._around(LOSS, None, lambda given: run.case.loss(given, inputs, run.framework), (outputs,), {})
+                losses = self._around(
+                    LOSS, None, lambda given: run.case.loss(given, inputs, run.framework), (outputs,), {}
+                )
                 return scalar_loss(losses)
             return None
 
@@ -177,7 +182,7 @@ class ForcedForward:
         return put_together(skeleton, unit.handed_on)
 
     def _force_inputs(self, unit: Unit, tensors: Sequence[Any]) -> None:
-        """Judge what the enclosing code hands to the unit, and replace it by what the reference handed to its partner."""
+        """Judge what the enclosing code hands to the unit, and hand it what the reference handed to its partner."""
         if len(tensors) != len(unit.call.inputs):
             unit.notes.append(f"is given {len(tensors)} tensors, its partner {len(unit.call.inputs)}")
         owner = unit.parent or unit
@@ -235,7 +240,7 @@ class ForcedForward:
         """Judge parameters and buffers that the pass has moved, and give them the reference's values."""
         own = self.backend.own_state(unit.layer)
         names = {self._reference_name(unit.path, name): name for name in own}
-        owner = unit if when == "after" or unit.parent is None else unit.parent
+        owner = unit if when == "after" else self._outermost(unit)
         for theirs, number in state.items():
             full = f"{unit.call.path}.{theirs}".lstrip(".")
             name = names.get(full)
@@ -249,6 +254,11 @@ class ForcedForward:
             found = owner.judge(label, port.T if transposed else port, reference)
             if found.relative > SHARED:
                 self.backend.assign(own[name], reference.T if transposed else reference)
+
+    def _outermost(self, unit: Unit) -> Unit:
+        while unit.parent is not None:
+            unit = unit.parent
+        return unit
 
     def _reference_name(self, path: str, name: str) -> str:
         key = f"{path}.{name}".lstrip(".")

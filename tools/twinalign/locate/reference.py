@@ -58,9 +58,13 @@ class ReferencePass:
         }
         with self.backend.default_dtype(run.dtype), wrapped(layers, self._around):
             inputs = run.inputs()
-            outputs = self._around(FORWARD, None, lambda given: run.case.forward(run.model, given, run.framework), (inputs,), {})
+            outputs = self._around(
+                FORWARD, None, lambda given: run.case.forward(run.model, given, run.framework), (inputs,), {}
+            )
             if type(run.case).loss is not Case.loss:
-                losses = self._around(LOSS, None, lambda given: run.case.loss(given, inputs, run.framework), (outputs,), {})
+                losses = self._around(
+                    LOSS, None, lambda given: run.case.loss(given, inputs, run.framework), (outputs,), {}
+                )
                 self._loss = scalar_loss(losses)
             else:
                 self._loss = run.stand_in_loss(outputs)

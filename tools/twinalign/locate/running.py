@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.case import Case, load_case
+from twinalign.case import Case
 from twinalign.locate.nesting import take_apart
 from twinalign.stages.context import CanonicalName, step_inputs
 
@@ -48,16 +48,19 @@ class CaseRun:
     def inputs(self) -> dict[str, Any]:
         """The case's inputs of the first step, as tensors."""
         return {
-            name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in step_inputs(self.case).items()
+            name: self.backend.to_tensor(array, self.dtype, self.device)
+            for name, array in step_inputs(self.case).items()
         }
 
     def stand_in_loss(self, outputs: Any) -> Any:
-        """For a case without a loss: a fixed random weighting of what the model returns; None where nothing can learn."""
+        """For a case without a loss: what the model returns, weighted at random; None where nothing can learn."""
         total = None
         for number, tensor in enumerate(take_apart(outputs, self.backend.is_tensor)[0]):
             if self.backend.differentiable(tensor):
                 weights = np.random.default_rng([self.case.seed, number]).standard_normal(tuple(tensor.shape))
-                term = (tensor * self.backend.to_tensor(weights / max(1, weights.size) ** 0.5, self.dtype, self.device)).sum()
+                term = (
+                    tensor * self.backend.to_tensor(weights / max(1, weights.size) ** 0.5, self.dtype, self.device)
+                ).sum()
                 total = term if total is None else total + term
         return total
 

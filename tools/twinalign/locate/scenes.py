@@ -21,7 +21,7 @@ PERTURBATION = 1e-12
 
 
 class UnitScene:
-    """The reference's partner of a suspect, ready to run; see `twinalign.explain.scene.Scene` for the names of values."""
+    """The reference's partner of a suspect, ready to run; `twinalign.explain.scene` has the names of values."""
 
     def __init__(self, reference: ReferencePass, report: Mapping[str, Any], folder: Path, phase: str) -> None:
         """Take what the port has reported of the unit and left in `folder`."""
@@ -210,7 +210,9 @@ class _Children:
             self.ends[f"seed.input.{child.number}.{i}"] = tensor
         outputs = []
         for i, described in enumerate(child.outputs):
-            tensor = self._scene._tensor(self._noise(self._arrays[f"child.{child.number}.{i}"]), described.differentiable)
+            tensor = self._scene._tensor(
+                self._noise(self._arrays[f"child.{child.number}.{i}"]), described.differentiable
+            )
             self.starts[f"gradient.child.{child.label}.{i}"] = tensor
             outputs.append(tensor)
         return put_together(self._scene._pass.results[child.number], outputs)

@@ -81,9 +81,7 @@ def port_forced_forward(
     return {}
 
 
-def port_forced_backward(
-    worker: Any, folder: str, gradients: Mapping[str, int], parameters: str
-) -> dict[str, Any]:
+def port_forced_backward(worker: Any, folder: str, gradients: Mapping[str, int], parameters: str) -> dict[str, Any]:
     """Judge the gradients; returns every unit that differs anywhere, with its values in `folder`."""
     run, store, units = worker.kept.pop(_KEY)
     with np.load(parameters, allow_pickle=False) as stored:
@@ -114,7 +112,7 @@ def facts_of(layer: Any) -> dict[str, Any]:
     simple = (bool, int, float, str)
     facts: dict[str, Any] = {}
     for name, value in vars(layer).items():
-        plain = value if isinstance(value, simple) else None
+        plain: Any = value if isinstance(value, simple) else None
         if isinstance(value, (list, tuple)) and all(isinstance(item, simple) for item in value):
             plain = list(value)
         if plain is not None and name not in ("training", "_full_name", "_helper"):

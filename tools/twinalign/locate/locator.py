@@ -1,0 +1,139 @@
+"""Locate the faults of a case: in its layers, its optimizer and schedule, its data and its metric."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twinalign.errors import ExitCode
+from twinalign.locate.components import ComponentContext
+from twinalign.locate.faults import Fault
+from twinalign.locate.layers import LayerFaults, locate_layers
+from twinalign.runner import Recorder, RunSettings
+from twinalign.verdict.results import ALIGNED, DIVERGED
+
+# Stages whose part of the case has a model that is searched layer by layer, the most telling first.
+_MODEL_STAGES = ("backward", "loss", "forward")
+# Stage → the search in what is no layer, and the function that makes it.
+_COMPONENTS = {
+    "backward": ("optimizer", "locate_optimizer"),
+    "data": ("data", "locate_data"),
+    "metric": ("metric", "locate_metric"),
+}
+
+
+@dataclasses.dataclass
+class LocateResult:
+    """What is wrong, part by part.
+
+    Attributes:
+        case: its name.
+        faults: every fault that was found, layers first.
+        layers: part of the case → what is known of its layers.
+    """
+
+    case: str
+    faults: list[Fault] = dataclasses.field(default_factory=list)
+    layers: dict[str, LayerFaults] = dataclasses.field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """Diverged where there is any fault."""
+        return DIVERGED if self.faults else ALIGNED
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the command ends with."""
+        return ExitCode.DIVERGED if self.faults else ExitCode.ALIGNED
+
+    def to_json(self) -> dict[str, Any]:
+        """In the form of `locate --json`."""
+        return {
+            "case": self.case,
+            "verdict": self.verdict,
+            "faults": [fault.to_json() for fault in self.faults],
+            "layers": {part: found.to_json() for part, found in self.layers.items()},
+        }
+
+
+class Locator:
+    """Searches a case whose recorder processes are running.
+
+    Use it inside `Recorder.running`::
+
+        with recorder.running() as weights:
+            result = Locator(recorder, weights).locate()
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        weights: Mapping[str, Mapping[str, Any]],
+        progress: Callable[[str, str], None] = lambda side, text: None,
+    ) -> None:
+        """Take a recorder inside its `running` block, and the weights by part that the block yields."""
+        self._recorder, self._weights, self._progress = recorder, weights, progress
+        self._folder = recorder.out / "locate"
+
+    def locate(self, stages: Sequence[str] = (), explain: bool = True) -> LocateResult:
+        """Find the faults that can show in these stages (all that the case has by default), and their causes."""
+        description = self._recorder.description
+        wanted = [stage for stage in description["stages"] if not stages or stage in stages]
+        result = LocateResult(description["name"])
+        gradients = self._folder / "gradients.npz"
+        for stage in self._model_stages(wanted):
+            part = description["parts"][stage]
+            found = locate_layers(
+                self._recorder.processes,
+                stage,
+                self._weights[part],
+                self._folder / "values",
+                gradients=gradients,
+                rename=description["rename"].get(part, {}),
+                explain=explain,
+                progress=self._progress,
+            )
+            result.layers[part] = found
+            result.faults += found.faults
+        context = ComponentContext(
+            folder=self._folder,
+            stages=tuple(description["stages"]),
+            weights={
+                stage: self._weights[part] for stage, part in description["parts"].items() if part in self._weights
+            },
+            gradients=gradients if gradients.exists() else None,
+        )
+        for stage in [stage for stage in wanted if stage in _COMPONENTS]:
+            module, function = _COMPONENTS[stage]
+            self._progress("both", module)
+            search = getattr(importlib.import_module(f"twinalign.locate.{module}"), function)
+            result.faults += search(self._recorder.processes, context)
+        gradients.unlink(missing_ok=True)
+        return result
+
+    def _model_stages(self, wanted: Sequence[str]) -> list[str]:
+        """One stage for each part whose model is to be searched."""
+        parts = self._recorder.description["parts"]
+        asked = {parts[stage] for stage in wanted if stage in _MODEL_STAGES}
+        found: dict[str, str] = {}
+        for stage in _MODEL_STAGES:
+            if parts.get(stage) in asked and parts[stage] in self._weights:
+                found.setdefault(parts[stage], stage)
+        return list(found.values())
+
+
+def locate(
+    settings: RunSettings, progress: Callable[[str, str], None] = lambda side, text: None, explain: bool = True
+) -> LocateResult:
+    """Start both sides, find the faults of a case and their causes.
+
+    Raises:
+        InputError: the settings, the case or its data are at fault.
+        SideCrashError: the process of a side died, or the case's own code raised.
+    """
+    # The two sides work in turns here, so that each may have every processor.
+    recorder = Recorder(dataclasses.replace(settings, sequential=True), progress)
+    with recorder.running() as weights:
+        return Locator(recorder, weights, progress).locate(settings.stages, explain)

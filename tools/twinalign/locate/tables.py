@@ -1,0 +1,116 @@
+"""What was located, on the terminal: the tree of layers with the wrong ones marked, then each fault with its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from twinalign.report import figure
+
+if TYPE_CHECKING:
+    from twinalign.locate.faults import Fault
+    from twinalign.locate.locator import LocateResult
+
+_UNEXPLAINED = "unexplained: no hypothesis reproduces it"
+
+
+def print_located(result: LocateResult, console: Console | None = None) -> None:
+    """Print trees, faults, and the verdict."""
+    console = console or Console()
+    for part, found in result.layers.items():
+        described = found.to_json()
+        if found.faults:
+            console.print(layer_tree(part, described["layers"], found.faults))
+        for side, paths in described["without_partner"].items():
+            if paths:
+                console.print(
+                    Text(
+                        f"{side}: {_count(len(paths), 'layer')} without a partner, judged as code around layers: "
+                        + _some(paths)
+                    ),
+                    style="yellow",
+                )
+    for number, fault in enumerate(result.faults, start=1):
+        console.print(fault_text(number, fault), soft_wrap=True)
+    judged = sum(len(found.to_json()["layers"]) for found in result.layers.values())
+    if result.faults:
+        explained = sum(fault.explanation is not None for fault in result.faults)
+        text = f"\n{result.case}: {_count(len(result.faults), 'fault')} found, {explained} explained"
+        console.print(Text(f"{text}; {judged} layers judged alone", style="bold red"))
+    else:
+        console.print(Text(f"{result.case}: nothing is wrong; {judged} layers judged alone", style="bold green"))
+
+
+def layer_tree(part: str, layers: Iterable[Mapping[str, Any]], faults: Iterable[Fault]) -> Tree:
+    """The layers on the way to the wrong ones; clean subtrees are only counted."""
+    phases: dict[str, list[str]] = {}
+    for fault in faults:
+        phases.setdefault(fault.paddle_layer, []).append(fault.phase)
+    known = {layer["paddle_layer"]: layer for layer in layers}
+    open_paths = {prefix for path in phases for prefix in _prefixes(path)}
+    root = Tree(_label(part, known.get("", {}), phases.get("", [])))
+    nodes = {"": root}
+    hidden: dict[str, int] = {}
+    for path in [*known, *(path for path in phases if path not in known)]:
+        outer = path.rpartition(".")[0]
+        while outer not in nodes and outer:
+            outer = outer.rpartition(".")[0]
+        if not path:
+            continue
+        if path in open_paths:
+            name = path.removeprefix(f"{outer}.") if outer else path
+            nodes[path] = nodes[outer].add(_label(name, known.get(path, {}), phases.get(path, [])))
+        elif path.rpartition(".")[0] in open_paths or not path.rpartition(".")[0]:
+            hidden[outer] = hidden.get(outer, 0) + 1
+    for outer, count in hidden.items():
+        nodes[outer].add(Text(f"… {_count(count, 'layer')} right", style="dim"))
+    return root
+
+
+def fault_text(number: int, fault: Fault) -> Text:
+    """A fault with its cause and evidence."""
+    evidence = fault.evidence
+    where = fault.paddle_layer or "the model's own code"
+    text = Text.assemble("\n", (f"{number}. {where}", "bold"), f" ({fault.phase})")
+    if fault.reference_layer != fault.paddle_layer:
+        text.append(f", in the reference {fault.reference_layer or 'the model itself'}")
+    if evidence.get("where"):
+        text.append(f"\n   differs in {evidence['where']}")
+    for name, found in list(evidence.get("values", {}).items())[:3]:
+        shown = found["text"] or f"relative difference {figure(found['relative'])}, at most {figure(found['max_abs'])}"
+        text.append(f"\n   {name}: {shown}", style="dim")
+    if fault.explanation is not None:
+        text.append(f"\n   cause: {fault.explanation.text}", style="green")
+        text.append(f" [{fault.explanation.id}]", style="dim")
+    else:
+        text.append(f"\n   {_UNEXPLAINED}", style="yellow")
+    return text
+
+
+def _label(name: str, layer: Mapping[str, Any], phases: list[str]) -> Text:
+    text = Text(name, style="bold red" if phases else "")
+    if layer.get("class"):
+        text.append(f" {layer['class'].rpartition('.')[2]}", style="dim")
+    if phases:
+        text.append(f"  ✗ {', '.join(phases)}", style="red")
+    elif (layer.get("inherited_error") or 0.0) > 1e-9:
+        text.append(f"  inherits {figure(layer['inherited_error'])}", style="yellow")
+    return text
+
+
+def _prefixes(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def _some(paths: list[str]) -> str:
+    shown = ", ".join(paths[:5])
+    return f"{shown} and {len(paths) - 5} more" if len(paths) > 5 else shown
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
