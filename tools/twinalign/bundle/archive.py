@@ -29,7 +29,8 @@ _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64 = struct.Struct("<4sLQL")
 _LOCAL = struct.Struct("<4s5H3L2H")
-_ENTRY_LIMIT = 46 + 4 * NAME_LIMIT + 28
+_LARGE_EXTRA = 28
+"""Bytes that the sizes and the place of a member beyond 4 GiB take in the directory."""
 _BLOCK = 4 << 20
 
 
@@ -60,18 +61,24 @@ def _blocks(content: bytes | Path) -> Iterator[bytes]:
             yield block
 
 
+def _open_regular(path: str, flags: int) -> int:
+    # O_NONBLOCK: opening a named pipe must not wait for its writer.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InputError(f"{shown(os.fspath(path))}: it is not a regular file; name a bundle of `twinalign pack`")
+    return descriptor
+
+
 class Archive:
     """A bundle's archive, mapped into memory; use as a context manager."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open and check the layout; raises InputError on anything that `write_archive` does not write."""
         self.label = shown(os.fspath(path))
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(descriptor, "rb") as stream:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{self.label}: it is not a regular file; name a bundle of `twinalign pack`")
-            self.size = status.st_size
+        with open(path, "rb", opener=_open_regular) as stream:
+            descriptor = stream.fileno()
+            self.size = os.fstat(descriptor).st_size
             if self.size < _END.size:
                 raise InputError(f"{self.label}: it is empty or cut short; name a bundle of `twinalign pack`")
             self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
@@ -157,7 +164,7 @@ class Archive:
             raise self._refuse("a comment, or several parts")
         if 0xFFFF in (count,) or 0xFFFFFFFF in (size, offset):
             count, size, offset, position = self._directory64(position)
-        if count > MEMBER_LIMIT or size > count * _ENTRY_LIMIT:
+        if count > MEMBER_LIMIT or size > count * (46 + 4 * NAME_LIMIT + _LARGE_EXTRA):
             raise self._refuse(f"{count} members in a directory of {size} bytes")
         if offset + size != position:
             raise self._refuse("its directory does not end where it should")
@@ -190,6 +197,8 @@ class Archive:
             raise self._refuse(f"{name!r} is {kind}")
         if info.orig_filename != info.filename:
             raise self._refuse(f"{name!r} has an end hidden behind a zero byte")
+        if info.extra and (len(info.extra) > _LARGE_EXTRA or info.extra[:2] != b"\x01\0"):
+            raise self._refuse(f"{name!r} has a field of its own")
         plain = info.filename.isascii()
         attributes = info.create_system, info.external_attr, info.date_time, info.comment, info.internal_attr
         if attributes != (_UNIX, _MODE, _TIME, b"", 0) or info.flag_bits != (0 if plain else _UTF8):

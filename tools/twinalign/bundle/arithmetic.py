@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.bundle.layout import recording_member
-from twinalign.bundle.signs import CONTRADICTION, Sign
+from twinalign.bundle.signs import CONTRADICTION, IMPOSSIBLE_TIME, Sign
 from twinalign.judging import StageRecordings
 from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
 from twinalign.runner import SIDES
@@ -27,6 +27,12 @@ CAST_FLOAT64 = "cast_float64"
 ROUNDED = 256
 """Elements that must carry rounding before their equality means anything: 0.95^256 is 2e-6."""
 _HEAD = 64
+_SECONDS_A_TENSOR = 3e-6
+"""A framework takes longer than this to hand over even an empty tensor."""
+_BYTES_A_SECOND = 2e11
+"""More than any one thread copies, and every recorded number has been copied once."""
+_STEP_OF_SECONDS = 5e-4
+"""Metadata give seconds in thousandths."""
 # Elementwise updates of equal numbers are equal; what these names hold can be so in honest recordings.
 _ELEMENTWISE = re.compile(r"^step\d+\.(parameter|buffer|moment|velocity|learning_rate)|^buffer\.|\bmoment|\bvelocity")
 _ROUNDS_APART = re.compile(
@@ -54,7 +60,7 @@ class _Equality:
 
 def signs_in_arrays(stage: str, recordings: StageRecordings) -> tuple[list[Sign], list[str]]:
     """Signs in the arrays of one stage, and notes: what is odd and has honest explanations."""
-    signs = [*_dtype_signs(stage, recordings), *_sample_signs(stage, recordings)]
+    signs = [*_dtype_signs(stage, recordings), *_sample_signs(stage, recordings), *_haste_signs(stage, recordings)]
     notes: list[str] = []
     if not STAGE_BY_NAME[stage].needs_model or stage == "train":
         return signs, notes
@@ -175,6 +181,15 @@ def _cast_elements(low: np.ndarray, high: np.ndarray) -> int:
     if not np.array_equal(low, high, equal_nan=True):
         return 0
     return int(np.count_nonzero(low != np.rint(low)))
+
+
+def _haste_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
+    for (side, dtype), recording in recordings.by_key.items():
+        copied = sum(array.nbytes for array in recording.arrays.values())
+        least = len(recording.arrays) * _SECONDS_A_TENSOR + copied / _BYTES_A_SECOND
+        if recording.metadata["seconds"] + _STEP_OF_SECONDS < least:
+            text = f"{len(recording.arrays)} tensors recorded in {recording.metadata['seconds']:g} seconds"
+            yield Sign(IMPOSSIBLE_TIME, recording_member(side, stage, dtype), text)
 
 
 def _dtype_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:

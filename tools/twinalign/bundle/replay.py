@@ -14,7 +14,7 @@ import numpy as np
 from twinalign import judging
 from twinalign.bundle.contents import Contents
 from twinalign.bundle.layout import SOURCE, shown
-from twinalign.errors import InputError
+from twinalign.errors import InputError, SideCrashError
 from twinalign.judging import StageRecordings, allowances_for, described_samples
 from twinalign.runner import SIDES, Recorder, RunSettings
 from twinalign.stages import STAGE_BY_NAME
@@ -67,13 +67,21 @@ def replay_case(
             options={**identity["options"], **(options or {})},
         )
         with _inside(source, _roots(source, contents)):
-            result = judging.run(settings, progress)
+            result = _run(settings, progress)
             recorder = Recorder(settings)
             recorder.description = contents.description
             stages = {stage: _agreement(stage, contents, recorder) for stage in contents.stages}
     verdicts = {entry["verdict"] for stage in stages.values() for entry in stage.values()}
     whole = next((verdict for verdict in (DIVERGED, INCONCLUSIVE) if verdict in verdicts), ALIGNED)
     return {"verdict": whole, "run": result.verdict, "stages": stages}
+
+
+def _run(settings: RunSettings, progress: Callable[[str, str], None]) -> judging.RunResult:
+    try:
+        return judging.run(settings, progress)
+    except SideCrashError as error:
+        what = "a bundle has the case's Python source alone: name its data with --data"
+        raise SideCrashError(f"{error}; {what}") from error
 
 
 def _case_here(contents: Contents, reference: str, source: Path) -> str:

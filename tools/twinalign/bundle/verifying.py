@@ -16,7 +16,7 @@ from twinalign.bundle.archive import Archive, PageRelease
 from twinalign.bundle.arithmetic import fault_of_sample, signs_in_arrays
 from twinalign.bundle.claims import Mismatch, check_log, check_stage
 from twinalign.bundle.contents import Contents, check_digests
-from twinalign.bundle.layout import log_member
+from twinalign.bundle.layout import log_member, shown
 from twinalign.bundle.signs import Sign, signs_in_metadata
 from twinalign.errors import ExitCode, InputError
 from twinalign.judging import StageRecordings, compare_stage
@@ -28,6 +28,7 @@ CONFIRMED = "confirmed"
 REFUTED = "refuted"
 SUSPECT = "suspect"
 
+_MESSAGE_LIMIT = 1000
 _EXIT_CODES = {CONFIRMED: ExitCode.ALIGNED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
 
 
@@ -127,6 +128,19 @@ def verify_bundle(
         InputError: the file is no bundle, is damaged, or is made to harm.
     """
     now = now or datetime.datetime.now(datetime.UTC)
+    try:
+        return _verified(path, replay, progress, now)
+    except InputError as error:
+        # What a bundle says can stand in a message of any module; none of it may steer the reader's terminal.
+        raise InputError(shown(str(error), _MESSAGE_LIMIT)) from error
+
+
+def _verified(
+    path: str | os.PathLike[str],
+    replay: Callable[[Contents], dict[str, Any]] | None,
+    progress: Callable[[str], None],
+    now: datetime.datetime,
+) -> Verification:
     with Archive(path) as archive, PageRelease(archive), concurrent.futures.ThreadPoolExecutor(1) as pool:
         contents = Contents.of(archive)
         hashing = pool.submit(_hash, contents)

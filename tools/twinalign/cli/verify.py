@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--replay", is_flag=True, help="Run the packed case again here: this executes code out of the bundle.")
 @click.option("--ref-python", metavar="PYTHON", help="With --replay: interpreter that has torch.")
 @click.option("--paddle-python", metavar="PYTHON", help="With --replay: interpreter that has paddle.")
+@click.option("--data", type=click.Path(path_type=Path), help="With --replay: the data folder of the case.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="With --replay: an option of the case.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def command(
@@ -31,6 +32,7 @@ def command(
     replay: bool,
     ref_python: str | None,
     paddle_python: str | None,
+    data: Path | None,
     settings: tuple[str, ...],
     debug: bool,
 ) -> int:
@@ -51,9 +53,11 @@ def command(
     from twinalign.errors import InputError
     from twinalign.recording import write_text
 
-    if not replay and (ref_python or paddle_python or settings):
-        raise InputError("--ref-python, --paddle-python and --set: they say how to run the case; give --replay as well")
-    options = parse_settings(settings, None)
+    if not replay and (ref_python or paddle_python or data or settings):
+        raise InputError(
+            "--ref-python, --paddle-python, --data and --set say how to run the case: give --replay as well"
+        )
+    options = parse_settings(settings, data.absolute() if data else None)
 
     with SideProgress() as progress:
 

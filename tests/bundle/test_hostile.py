@@ -1,0 +1,414 @@
+"""Bundles from an attacker: each is refused in one line, and nothing of them is executed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import subprocess
+import time
+import unicodedata
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.bundle.forging import WITNESS, Forgery
+from twinalign.bundle.archive import write_archive
+from twinalign.bundle.layout import shown
+from twinalign.bundle.text import text_lines
+from twinalign.bundle.verifying import verify_bundle
+from twinalign.errors import InputError
+
+RECORDING = "result/forward_paddle.npy"
+METADATA = "result/forward_paddle.json"
+SUMMARY = "result/summary.json"
+TIME = (1980, 1, 1, 0, 0, 0)
+MODE = 0o100644 << 16
+
+
+class Execute:
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, (f"import os; os.mkdir({WITNESS!r})",)
+
+
+class MakeFolder:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (WITNESS,)
+
+
+class Spawn:
+    def __reduce__(self) -> tuple[object, ...]:
+        return subprocess.call, (["mkdir", WITNESS],)
+
+
+class Evaluate:
+    """The shape in which paddle writes a tensor, with code where the name stands."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return eval, (f"__import__('os').mkdir({WITNESS!r})", {"data": 1})
+
+
+def entry(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, TIME)
+    info.create_system, info.external_attr = 3, MODE
+    return info
+
+
+Change = Callable[[Forgery, Path], None]
+
+
+def written(change: Callable[[Forgery], Any]) -> Change:
+    """A member altered, the manifest made to fit, the archive as `pack` lays it out."""
+
+    def write(forgery: Forgery, path: Path) -> None:
+        change(forgery)
+        forgery.write(path)
+
+    return write
+
+
+def unlisted(change: Callable[[Forgery], Any]) -> Change:
+    """A member altered and the manifest left as it was."""
+
+    def write(forgery: Forgery, path: Path) -> None:
+        change(forgery)
+        write_archive(path, forgery.members)
+
+    return write
+
+
+def added(name: str, content: bytes = b"print('hello')\n") -> Change:
+    return written(lambda forgery: forgery.members.update({name: content}))
+
+
+def zipped(change: Callable[[zipfile.ZipFile, Forgery], Any], last: bool = True) -> Change:
+    """Members written with Python's zipfile, and something done to the archive before or after them."""
+
+    def write(forgery: Forgery, path: Path) -> None:
+        forgery.renew_manifest()
+        with zipfile.ZipFile(path, "w") as archive:
+            if not last:
+                change(archive, forgery)
+            for name in sorted(forgery.members, key=lambda name: (name != "manifest.json", name)):
+                if name not in archive.namelist():
+                    archive.writestr(entry(name), forgery.members[name])
+            if last:
+                change(archive, forgery)
+
+    return write
+
+
+def bytewise(change: Callable[[bytearray], bytearray | bytes]) -> Change:
+    """The bytes of an honest bundle, altered."""
+
+    def write(forgery: Forgery, path: Path) -> None:
+        forgery.write(path)
+        path.write_bytes(change(bytearray(path.read_bytes())))
+
+    return write
+
+
+def replaced(name: str, content: bytes) -> Change:
+    return written(lambda forgery: forgery.members.update({name: content}))
+
+
+def with_json(name: str, change: Callable[[Any], Any]) -> Change:
+    return written(lambda forgery: forgery.edit(name, change))
+
+
+def pickled(value: object) -> Change:
+    return written(lambda forgery: forgery.store(RECORDING, np.array(value, dtype=object)))
+
+
+def appended(info: zipfile.ZipInfo, content: bytes, method: int = zipfile.ZIP_STORED) -> Change:
+    return zipped(lambda archive, _: archive.writestr(info, content, method))
+
+
+def link() -> zipfile.ZipInfo:
+    info = entry("source/passwords.py")
+    info.external_attr = 0o120777 << 16
+    return info
+
+
+def dated() -> zipfile.ZipInfo:
+    info = entry("source/dated.py")
+    info.date_time = (2020, 1, 1, 0, 0, 0)
+    return info
+
+
+def commented() -> zipfile.ZipInfo:
+    info = entry("source/commented.py")
+    info.comment = b"<script>"
+    return info
+
+
+def extended() -> zipfile.ZipInfo:
+    info = entry("source/extended.py")
+    info.extra = struct.pack("<2HBL", 0x7075, 12, 1, 0) + b"evil.py"
+    return info
+
+
+def end_of(data: bytearray) -> int:
+    return len(data) - 22
+
+
+def patched_end(offset: int, layout: str, change: Callable[[int], int]) -> Change:
+    def patch(data: bytearray) -> bytearray:
+        (value,) = struct.unpack_from(layout, data, end_of(data) + offset)
+        struct.pack_into(layout, data, end_of(data) + offset, change(value))
+        return data
+
+    return bytewise(patch)
+
+
+def patched_entry(offset: int, layout: str, change: Callable[[int], int], local: int | None = None) -> Change:
+    """One field of the last entry of the directory, and of its local header where `local` says at which offset."""
+
+    def patch(data: bytearray) -> bytearray:
+        at = data.rfind(b"PK\x01\x02")
+        (value,) = struct.unpack_from(layout, data, at + offset)
+        struct.pack_into(layout, data, at + offset, change(value))
+        if local is not None:
+            struct.pack_into(layout, data, data.rfind(b"PK\x03\x04") + local, change(value))
+        return data
+
+    return bytewise(patch)
+
+
+def overlapping(data: bytearray) -> bytearray:
+    """The last entry points at the header of the one before it."""
+    last = data.rfind(b"PK\x01\x02")
+    previous = data.rfind(b"PK\x01\x02", 0, last)
+    data[last + 42 : last + 46] = data[previous + 42 : previous + 46]
+    return data
+
+
+def flipped(data: bytearray) -> bytearray:
+    """One bit of a recording; its checksums stay."""
+    data[data.index(b"\x93NUMPY") + 5000] ^= 1
+    return data
+
+
+def with_gap(data: bytearray) -> bytes:
+    directory = struct.unpack_from("<L", data, end_of(data) + 16)[0]
+    struct.pack_into("<L", data, end_of(data) + 16, directory + 9)
+    return bytes(data[:directory]) + b"smuggled!" + bytes(data[directory:])
+
+
+def many_keys(forgery: Forgery) -> None:
+    """A pickled dictionary of a million names, in the header of a real one."""
+    names = b"".join(b"X\x07\x00\x00\x00%07dK\x01" % at for at in range(1_000_001))
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|O", "fortran_order": False, "shape": ()})
+    forgery.members[RECORDING] = header.getvalue() + b"\x80\x02}(" + names + b"u."
+
+
+def many_tensors(forgery: Forgery) -> None:
+    one = np.zeros(1, np.float32)
+    forgery.store(RECORDING, dict.fromkeys((f"t{at}" for at in range(100_001)), one))
+
+
+def huge_shape(forgery: Forgery) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (2**40, 2**20)})
+    forgery.members[RECORDING] = header.getvalue()
+
+
+def nested_zip() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb", b"\0" * 10_000_000)
+    return stream.getvalue()
+
+
+def only(**members: bytes) -> Change:
+    return lambda _, path: write_archive(path, {name.replace("__", "."): text for name, text in members.items()})
+
+
+NFD = unicodedata.normalize("NFD", "source/é.py")
+JSON_TEXT = {
+    "deep": b'{"case": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "nan": b'{"case": NaN}',
+    "twice": b'{"case": "a", "case": "b"}',
+    "values": b'{"case": [' + b"0," * 4_000_001 + b"0]}",
+    "digits": b'{"case": ' + b"9" * 5_000 + b"}",
+    "latin": b'{"case": "\xe9"}',
+    "list": b"[]",
+    "cut": b'{"case": ',
+}
+
+HOSTILE: dict[str, tuple[Change, str]] = {
+    # Names.
+    "zip slip": (added("source/../../evil.py"), "a path that leaves its folder"),
+    "absolute path": (added("/tmp/evil.py"), "an absolute path"),
+    "path of Windows": (added("source\\evil.py"), "an absolute path, or one of another system"),
+    "drive": (added("C:/evil.py"), "an absolute path, or one of another system"),
+    "device name": (added("source/NUL.py"), "the name of a device"),
+    "device name with a number": (added("source/com1.x.py"), "the name of a device"),
+    "trimmed name": (added("source/evil.py /x.py"), "some systems trim"),
+    "empty part": (added("source//evil.py"), "empty parts"),
+    "names that differ by case": (added("source/Tests/tiny_cases.py"), "which some systems confuse"),
+    "names that differ by width": (added("source/ｔests/tiny_cases.py"), "which some systems confuse"),
+    "decomposed name": (added(NFD), "composed form"),
+    "bidi name": (added("source/\u202eyp.elif.py"), "control or invisible letters"),
+    "invisible name": (added("source/ev\u200bil.py"), "control or invisible letters"),
+    "name that steers a terminal": (added("source/\x1b[2Jevil.py"), "control or invisible letters"),
+    "name of many letters": (added("source/" + "a" * 300 + ".py"), "letters long"),
+    "program": (added("source/evil.so"), "no Python source"),
+    "unknown file": (added("result/evil.html", b"<script>alert(1)</script>"), "nothing that a bundle holds"),
+    "nested zip": (added("result/more.zip", nested_zip()), "nothing that a bundle holds"),
+    "folder": (appended(entry("source/folder/"), b""), "empty parts"),
+    "file in a file": (added("source/tests/tiny_cases.py/evil.py"), "lies in another member"),
+    # The archive.
+    "symlink": (appended(link(), b"/etc/passwd"), "is a link"),
+    "bomb": (appended(entry("source/bomb.py"), b"\0" * 20_000_000, zipfile.ZIP_DEFLATED), "could unfold to any size"),
+    "bomb by bzip2": (appended(entry("source/bomb.py"), b"\0" * 20_000_000, zipfile.ZIP_BZIP2), "could unfold"),
+    "member twice": (appended(entry(SUMMARY), b"{}"), "is there twice"),
+    "manifest twice": (appended(entry("manifest.json"), b"{}"), "is there twice"),
+    "own date": (appended(dated(), b""), "attributes, a date or a comment"),
+    "comment of a member": (appended(commented(), b""), "attributes, a date or a comment"),
+    "extra field": (appended(extended(), b""), "has a field of its own"),
+    "comment": (zipped(lambda archive, _: setattr(archive, "comment", b"<script>")), "no end of a zip archive"),
+    "manifest last": (
+        zipped(lambda archive, f: archive.writestr(entry(SUMMARY), f.members[SUMMARY]), last=False),
+        "its first member is not manifest.json",
+    ),
+    "encrypted": (patched_entry(8, "<H", lambda flags: flags | 1), "is encrypted"),
+    "lied size": (patched_entry(24, "<L", lambda size: size + 1), "has two sizes"),
+    "size beyond the end": (patched_entry(20, "<Q", lambda _: 0x7FFFFFFF7FFFFFFF), "described in two ways"),
+    "wrong CRC": (patched_entry(16, "<L", lambda crc: crc ^ 1, local=14), "its checksum (CRC)"),
+    "two CRCs": (patched_entry(16, "<L", lambda crc: crc ^ 1), "is described in two ways"),
+    "overlapping members": (bytewise(overlapping), "overlaps another member"),
+    "bytes before": (bytewise(lambda data: b"#!/bin/sh\n" + data), "not laid out"),
+    "bytes behind": (bytewise(lambda data: data + b"more"), "no end of a zip archive at its end"),
+    "bytes between": (bytewise(with_gap), "9 bytes between its last member and its directory"),
+    "cut short": (bytewise(lambda data: data[: len(data) // 2]), "no end of a zip archive"),
+    "cut at the end": (bytewise(lambda data: data[:-1]), "no end of a zip archive"),
+    "empty": (bytewise(lambda data: b""), "empty or cut short"),
+    "no zip": (bytewise(lambda data: b"hello " * 100), "no end of a zip archive"),
+    "no members": (bytewise(lambda data: b"PK\x05\x06" + b"\0" * 18), "its first member is not manifest.json"),
+    "a million members announced": (patched_end(10, "<H", lambda _: 65535), "several parts"),
+    "large files announced": (patched_end(16, "<L", lambda _: 0xFFFFFFFF), "announced and missing"),
+    "directory moved": (patched_end(16, "<L", lambda at: at - 100), "its directory does not end where it should"),
+    "bit flipped": (bytewise(flipped), "is damaged"),
+    # The manifest.
+    "no manifest": (only(source__py=b""), "nothing that a bundle holds"),
+    "a file that is not listed": (unlisted(lambda f: f.members.update({"source/x.py": b""})), "is not in its manifest"),
+    "a listed file missing": (unlisted(lambda f: f.members.pop("result/log/recorder_ref.log")), "and missing"),
+    "a file exchanged": (
+        unlisted(lambda f: f.members.update({RECORDING: f.members["result/forward_ref.npy"]})),
+        "is not what the manifest has",
+    ),
+    "a recording missing": (written(lambda f: f.members.pop(RECORDING)), "forward_paddle.npy is missing"),
+    "metadata missing": (written(lambda f: f.members.pop(METADATA)), "forward_paddle.json is missing"),
+    "a stage hidden": (with_json(SUMMARY, lambda s: s["stages"].pop("forward")), "forward is in the manifest alone"),
+    "unknown version": (with_json("manifest.json", lambda m: m.update(version=9)), "version is not as manifest.schema"),
+    # JSON.
+    "JSON nested deeply": (replaced(SUMMARY, JSON_TEXT["deep"]), "nested too deeply"),
+    "NaN in JSON": (replaced(SUMMARY, JSON_TEXT["nan"]), "NaN is no number of JSON"),
+    "a key twice": (replaced(SUMMARY, JSON_TEXT["twice"]), "the key 'case' twice"),
+    "millions of values": (replaced(SUMMARY, JSON_TEXT["values"]), "more than 4000000 values"),
+    "a number without end": (replaced(SUMMARY, JSON_TEXT["digits"]), "no JSON"),
+    "JSON in Latin-1": (replaced(SUMMARY, JSON_TEXT["latin"]), "not UTF-8"),
+    "a list for an object": (replaced(SUMMARY, JSON_TEXT["list"]), "a JSON object is expected"),
+    "JSON cut short": (replaced(SUMMARY, JSON_TEXT["cut"]), "no JSON"),
+    "text for a number": (with_json(METADATA, lambda m: m.update(seconds="fast")), "seconds is not as recording"),
+    "a stage that is none": (with_json(METADATA, lambda m: m.update(stage="\x1b[2J")), "stage is not as recording"),
+    "a convention that is none": (
+        with_json("result/case.json", lambda c: c["description"].update(accept=["\x1b[2J"])),
+        "known conventions are",
+    ),
+    # Recordings.
+    "pickle that executes": (pickled({"q1": Execute()}), "its pickle asks for builtins.exec"),
+    "pickle that makes a folder": (pickled({"q1": MakeFolder()}), "its pickle asks for posix.mkdir"),
+    "pickle that spawns": (pickled({"q1": Spawn()}), "its pickle asks for subprocess.call"),
+    "pickle that evaluates": (pickled({"q1": Evaluate()}), "its pickle calls eval; nothing was run"),
+    "pickle without numpy's header": (replaced(RECORDING, pickle.dumps(Execute())), "not even a numpy header"),
+    "zip for a recording": (replaced(RECORDING, nested_zip()), "not even a numpy header"),
+    "a million names": (written(many_keys), "it unfolds to more than 1000000 values"),
+    "too many tensors": (written(many_tensors), "100001 tensors, more than the 100000"),
+    "a shape beyond memory": (written(huge_shape), "it is cut short"),
+    "no numbers": (pickled({"q1": np.array(["text"])}), "which are not numbers"),
+}
+SLOW = {"a million names"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in HOSTILE])
+def test_hostile_bundle_is_refused(name: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write, expected = HOSTILE[name]
+    path = tmp_path / "hostile.zip"
+    write(Forgery(bundle), path)
+    before = {file.name for file in tmp_path.iterdir()}
+    started = time.monotonic()
+    with pytest.raises(InputError) as caught:
+        verify_bundle(path)
+    message = str(caught.value)
+    assert expected in message
+    assert message.isprintable(), ascii(message)
+    assert len(message) < 1500
+    assert time.monotonic() - started < 30
+    assert {file.name for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("value", [Execute(), MakeFolder(), Spawn(), Evaluate()])
+def test_canaries_sing_where_a_pickle_is_loaded_freely(
+    value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(pickle.dumps(value))
+    assert Path(WITNESS).is_dir()
+
+
+@pytest.mark.parametrize("name", ["sitecustomize", "numpy", "usercustomize", "conftest", "twinalign/__init__", "json"])
+def test_source_is_not_executed(name: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    forgery, member = Forgery(bundle), f"source/{name}.py"
+    forgery.members[member] = f"import os; os.mkdir({str(tmp_path / WITNESS)!r})\n".encode()
+    forgery.edit("manifest.json", lambda manifest: manifest["source"].update({member: f"/home/me/{name}.py"}))
+    result = verify_bundle(forgery.write(tmp_path / "forged.zip"))
+    assert [sign.where for sign in result.signs] == [member]
+    assert not (tmp_path / WITNESS).exists()
+
+
+EVIL = "<script>alert(1)</script>\x1b[2J\x07\u202e\u2066\r\nforged line\u200b"
+
+
+def test_names_of_tensors_are_shown_harmlessly(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    for side in ("ref", "paddle"):
+        for folder in ("", "float64/"):
+            name = f"result/{folder}forward_{side}.npy"
+            forgery.change_arrays(
+                name, lambda arrays, side=side: arrays.update({EVIL: np.full(9, side == "ref", "f4")})
+            )
+    forgery.edit(SUMMARY, lambda summary: summary["environment"]["ref"]["versions"].update(torch=EVIL))
+    result = verify_bundle(forgery.write(tmp_path / "evil.zip"))
+    assert result.exit_code == 1
+    lines = list(text_lines(result))
+    assert any("alert(1)" in line for line in lines)
+    assert all(line.isprintable() for line in lines), [ascii(line) for line in lines if not line.isprintable()]
+    assert json.dumps(result.to_json(), ensure_ascii=True).isprintable()
+
+
+def test_shown_hides_what_steers() -> None:
+    assert shown(EVIL) == "<script>alert(1)</script>?[2J?????forged line?"
+    assert shown(EVIL).isprintable()
+    assert shown("a" * 500) == "a" * 160 + "…"
+
+
+def test_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a regular file"):
+        verify_bundle(tmp_path / "pipe")
+
+
+def test_folder_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a regular file"):
+        verify_bundle(tmp_path)

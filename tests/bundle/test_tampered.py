@@ -1,0 +1,385 @@
+"""Bundles that were tampered with: each is caught, and the reason names what was altered."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.bundle.forging import WITNESS, Forgery
+from twinalign.bundle.verifying import verify_bundle
+
+FORWARD, FORWARD64 = "result/forward_paddle.npy", "result/float64/forward_paddle.npy"
+BACKWARD, BACKWARD64 = "result/losses_paddle.npy", "result/float64/losses_paddle.npy"
+SUMMARY = "result/summary.json"
+GRADIENT = "step0.gradient.base_encoder.blocks.0.mlp.fc1.weight"
+
+
+def reference_of(name: str) -> str:
+    return name.replace("_paddle", "_ref")
+
+
+def metadata_of(name: str) -> str:
+    return name.replace(".npy", ".json")
+
+
+def tensor(summary: Any, stage: str, name: str) -> dict[str, Any]:
+    return next(entry for entry in summary["stages"][stage]["tensors"] if entry["name"] == name)
+
+
+def in_summary(change: Callable[[Any], Any]) -> Callable[[Forgery], None]:
+    return lambda forgery: forgery.edit(SUMMARY, change)
+
+
+def in_metadata(change: Callable[[Any], Any], name: str = FORWARD) -> Callable[[Forgery], None]:
+    return lambda forgery: forgery.edit(metadata_of(name), change)
+
+
+def wrong_element(forgery: Forgery) -> None:
+    forgery.change_arrays(FORWARD, lambda arrays: arrays["q1"].__setitem__((3, 5), 7.0))
+
+
+def claimed_aligned(forgery: Forgery) -> None:
+    """The port is wrong, and the summary says what it would if only this verdict were otherwise."""
+    wrong_element(forgery)
+    forgery.claim_what_is(Path("claim.zip"))
+
+    def mend(summary: Any) -> None:
+        summary["verdict"] = summary["stages"]["forward"]["verdict"] = "aligned"
+        summary["stages"]["forward"]["counts"] = {"aligned": 17, "rounding": 4}
+        tensor(summary, "forward", "q1")["verdict"] = "aligned"
+
+    forgery.edit(SUMMARY, mend)
+    forgery.edit("manifest.json", lambda manifest: manifest.update(verdict="aligned"))
+
+
+def line_of_log(forgery: Forgery) -> None:
+    name = "result/log/forward_diff.log"
+    forgery.members[name] = forgery.members[name].replace(b"check passed: False", b"check passed: True", 1)
+
+
+def drop_claim(summary: Any) -> None:
+    summary["stages"]["forward"]["tensors"].pop(3)
+
+
+def add_claim(summary: Any) -> None:
+    summary["stages"]["forward"]["tensors"].append({**tensor(summary, "forward", "q1"), "name": "q3"})
+
+
+CLAIMS: dict[str, tuple[Callable[[Forgery], None], str]] = {
+    "one element of the port altered": (wrong_element, "forward q1: verdict is claimed as"),
+    "a diverged tensor claimed aligned": (
+        claimed_aligned,
+        "forward q1: verdict is claimed as aligned, and is diverged",
+    ),
+    "a smaller error claimed": (
+        in_summary(lambda s: tensor(s, "forward", "k1").update(max_abs=1e-9)),
+        "forward k1: max_abs is claimed as 1e-09",
+    ),
+    "less noise claimed": (
+        in_summary(lambda s: tensor(s, "backward", GRADIENT).update(noise_ratio=0.5)),
+        "noise_ratio is claimed as 0.5",
+    ),
+    "another worst element claimed": (
+        in_summary(lambda s: tensor(s, "forward", "q2").update(worst_index=[0, 0])),
+        "worst_index is claimed as [0, 0]",
+    ),
+    "another reason claimed": (
+        in_summary(lambda s: tensor(s, "forward", "q2").update(reason="identical")),
+        "reason is claimed as identical",
+    ),
+    "an acceptance claimed": (
+        in_summary(lambda s: tensor(s, "forward", "q2").update(accepted="bn_running_var_biased")),
+        "accepted is claimed as bn_running_var_biased, and is None",
+    ),
+    "a tensor left out": (in_summary(drop_claim), "tensor is claimed as absent"),
+    "a tensor invented": (in_summary(add_claim), "forward q3: tensor is claimed as rounding, and is absent"),
+    "a stage's verdict": (
+        in_summary(lambda s: s["stages"]["loss"].update(verdict="inconclusive")),
+        "loss: verdict is claimed as inconclusive, and is aligned",
+    ),
+    "the whole verdict": (in_summary(lambda s: s.update(verdict="inconclusive")), "the whole run: verdict is claimed"),
+    "counts": (in_summary(lambda s: s["stages"]["loss"].update(counts={"aligned": 4})), "loss: counts is claimed"),
+    "reprod_log's verdict": (
+        in_summary(lambda s: s["stages"]["forward"]["classic"].update(passed=True)),
+        "reprod_log's passed is claimed as True, and is False",
+    ),
+    "a line of the log": (line_of_log, "forward: the log's line is claimed as"),
+    "a log cut short": (
+        lambda f: f.members.__setitem__("result/log/loss_diff.log", b""),
+        "the log's number of lines is claimed as 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_false_claim_is_refuted(name: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tamper, expected = CLAIMS[name]
+    forgery = Forgery(bundle)
+    tamper(forgery)
+    result = verify_bundle(forgery.write(tmp_path / "tampered.zip"))
+    assert result.verdict == "refuted"
+    assert result.exit_code == 1
+    assert any(expected in str(mismatch) for mismatch in result.mismatches), [*map(str, result.mismatches)]
+    assert not Path(WITNESS).exists()
+
+
+def copied(*names: str) -> Callable[[Forgery], None]:
+    def copy(forgery: Forgery) -> None:
+        for name in names:
+            forgery.members[name] = forgery.members[reference_of(name)]
+
+    return copy
+
+
+def copied_with_decoys(forgery: Forgery) -> None:
+    copied(FORWARD, FORWARD64)(forgery)
+    forgery.change_arrays(FORWARD, lambda arrays: arrays["q1"].__setitem__((0, 0), arrays["q1"][0, 0] * (1 + 1e-6)))
+
+
+def copied_gradient(forgery: Forgery) -> None:
+    for name in (BACKWARD, BACKWARD64):
+        honest = forgery.arrays(reference_of(name))
+        forgery.change_arrays(name, lambda arrays, honest=honest: arrays.update({GRADIENT: honest[GRADIENT]}))
+
+
+def cast(*names: str) -> Callable[[Forgery], None]:
+    def store(forgery: Forgery) -> None:
+        for name in names:
+            low = forgery.arrays(name.replace("float64/", ""))
+            forgery.store(name, {key: a.astype("float64") if a.dtype == "float32" else a for key, a in low.items()})
+
+    return store
+
+
+def both_in_torch(forgery: Forgery) -> None:
+    environment = forgery.json(metadata_of(reference_of(FORWARD)))["environment"]
+    for name in [n for n in forgery.members if n.endswith("_paddle.json")]:
+        forgery.edit(name, lambda metadata: metadata.update(environment=environment))
+    forgery.edit(SUMMARY, lambda summary: summary["environment"].update(paddle=environment))
+    forgery.edit("manifest.json", lambda manifest: manifest["environment"].update(paddle=environment))
+
+
+def torch_layers(metadata: Any) -> None:
+    metadata["layer_classes"] = {"my.Model": {"count": 1, "bases": ["torch.nn.modules.module.Module"]}}
+
+
+def many_normalisations(metadata: Any) -> None:
+    metadata["layer_classes"]["paddle.nn.layer.norm.LayerNorm"]["count"] = 1_000_000_000
+
+
+def in_an_hour(metadata: Any) -> None:
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    metadata["recorded_at"] = later.isoformat(timespec="seconds")
+
+
+def stamped(stamp: bytes) -> Callable[[Forgery], None]:
+    def stamp_log(forgery: Forgery) -> None:
+        name = "result/log/loss_diff.log"
+        lines = forgery.members[name].splitlines(keepends=True)
+        forgery.members[name] = b"".join(b"[" + stamp + line[20:] for line in lines)
+
+    return stamp_log
+
+
+def other_source(forgery: Forgery) -> None:
+    forgery.members["source/tests/tiny_cases.py"] += b"\n# kinder\n"
+
+
+def other_code(metadata: Any) -> None:
+    path = next(path for path in metadata["code_sha256"] if path.endswith("builder.py"))
+    metadata["code_sha256"][path] = "0" * 64
+
+
+def smaller_sample(metadata: Any) -> None:
+    next(iter(metadata["sampled"].values()))["shape"] = [64, 65]
+
+
+SIGNS: dict[str, tuple[Callable[[Forgery], None], str, str]] = {
+    "the port is a copy": (copied(FORWARD, FORWARD64), "bit_equal", "bit-equal to the reference in"),
+    "the port is a copy in float32": (copied(FORWARD), "bit_equal", "bit-equal to the reference in"),
+    "the port is a copy in float64": (copied(FORWARD64), "bit_equal", "bit-equal to the reference in"),
+    "the gradients are a copy": (copied(BACKWARD, BACKWARD64), "bit_equal", "bit-equal to the reference in"),
+    "a copy with a decoy": (copied_with_decoys, "bit_equal", "bit-equal to the reference in"),
+    "one gradient is a copy": (copied_gradient, "bit_equal", "unlike its neighbours"),
+    "a float64 run is cast": (cast(FORWARD64), "cast_float64", "is the float32 recording cast to float64"),
+    "both float64 runs are cast": (
+        cast(FORWARD64, reference_of(FORWARD64)),
+        "cast_float64",
+        "every tensor is the float32 recording cast to float64",
+    ),
+    "a float64 run in float32": (
+        lambda f: f.members.__setitem__(FORWARD64, f.members[FORWARD]),
+        "contradiction",
+        "its metadata says float64, and its arrays are float32",
+    ),
+    "both sides are torch's": (
+        both_in_torch,
+        "same_framework",
+        "this side is paddle's, and its environment names torch",
+    ),
+    "torch beside paddle": (
+        in_metadata(lambda m: m["environment"]["versions"].update(torch="2.15.0")),
+        "same_framework",
+        "names torch as well",
+    ),
+    "layers of torch": (in_metadata(torch_layers), "same_framework", "a layer of paddle's side, my.Model"),
+    "a negative duration": (in_metadata(lambda m: m.update(seconds=-1)), "impossible_time", "in -1 seconds"),
+    "no duration at all": (
+        in_metadata(lambda m: m.update(seconds=0.0), BACKWARD),
+        "impossible_time",
+        "tensors recorded in 0 seconds",
+    ),
+    "a recording from the future": (in_metadata(in_an_hour), "impossible_time", "it is "),
+    "a date that is none": (
+        in_metadata(lambda m: m.update(recorded_at="2026-02-30T00:00:00+00:00")),
+        "impossible_time",
+        "recorded at 2026-02-30",
+    ),
+    "a recording from before paddle": (
+        in_metadata(lambda m: m.update(recorded_at="2009-02-28T00:00:00+00:00")),
+        "impossible_time",
+        "recorded at 2009-02-28",
+    ),
+    "two at the same time": (
+        in_metadata(lambda m: m.update(seconds=3600.0), BACKWARD64),
+        "impossible_time",
+        "while the same process recorded something else",
+    ),
+    "a log from the future": (stamped(b"2999/01/01 00:00:00"), "impossible_time", "in the future"),
+    "a log from before": (stamped(b"2020/01/01 00:00:00"), "impossible_time", "before what it is about was recorded"),
+    "metadata of the other side": (
+        in_metadata(lambda m: m.update(side="ref")),
+        "contradiction",
+        "its metadata says side ref",
+    ),
+    "metadata of another stage": (
+        in_metadata(lambda m: m.update(stage="loss")),
+        "contradiction",
+        "its metadata says stage loss",
+    ),
+    "metadata of another precision": (
+        in_metadata(lambda m: m.update(dtype="float64")),
+        "contradiction",
+        "its metadata says dtype float64",
+    ),
+    "other weights in one stage": (
+        in_metadata(lambda m: m.update(weights_sha256="0" * 64), BACKWARD),
+        "contradiction",
+        "recorded from other weights of tiny_moco",
+    ),
+    "no weights": (
+        in_metadata(lambda m: m.update(weights_sha256=None)),
+        "contradiction",
+        "recorded from other weights",
+    ),
+    "other inputs in float64": (
+        in_metadata(lambda m: m["inputs_sha256"].update({"0": "0" * 64}), FORWARD64),
+        "contradiction",
+        "recorded with other inputs of step 0",
+    ),
+    "another seed": (in_metadata(lambda m: m.update(seed=1)), "contradiction", "recorded with another seed"),
+    "another case": (in_metadata(lambda m: m.update(case="other")), "contradiction", "recorded from the case other"),
+    "other options": (
+        in_metadata(lambda m: m["identity"]["options"].update(steps="9")),
+        "contradiction",
+        "recorded under another identity",
+    ),
+    "other versions in one stage": (
+        in_metadata(lambda m: m["environment"]["versions"].update(paddle="2.6.2")),
+        "contradiction",
+        "its versions is not that of the side's other recordings",
+    ),
+    "other code in one stage": (in_metadata(other_code), "contradiction", "builder.py was another than for the rest"),
+    "source that was not run": (other_source, "contradiction", "not the code that the recordings were made with"),
+    "a sample of something smaller": (
+        in_metadata(smaller_sample, BACKWARD),
+        "contradiction",
+        "is said to be a sample of 4160 elements",
+    ),
+    "allowances without end": (
+        in_metadata(many_normalisations),
+        "contradiction",
+        "normalisation layers in a model of",
+    ),
+    "no layers": (in_metadata(lambda m: m.update(layer_classes={})), "contradiction", "its model has no layers"),
+    "another verdict in the manifest": (
+        lambda f: f.edit("manifest.json", lambda m: m.update(verdict="diverged")),
+        "contradiction",
+        "its verdict is not what the other files",
+    ),
+    "missing stages kept quiet": (
+        lambda f: f.edit("manifest.json", lambda m: m.update(missing_stages=[])),
+        "contradiction",
+        "its missing stages is not what the other files",
+    ),
+    "hashes of other weights in the manifest": (
+        lambda f: f.edit("manifest.json", lambda m: m["hashes"]["weights"].update(tiny_moco="0" * 64)),
+        "contradiction",
+        "its hashes is not what the other files",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIGNS)
+def test_fabrication_is_named(name: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tamper, identifier, expected = SIGNS[name]
+    forgery = Forgery(bundle)
+    tamper(forgery)
+    result = verify_bundle(forgery.write(tmp_path / "tampered.zip"))
+    assert result.exit_code == 1
+    assert any(sign.id == identifier and expected in str(sign) for sign in result.signs), [*map(str, result.signs)]
+    assert not Path(WITNESS).exists()
+
+
+def test_forger_who_recomputes_every_claim_is_suspect(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    for name in [n for n in forgery.members if n.endswith("_paddle.npy")]:
+        copied(name)(forgery)
+    forgery.claim_what_is(tmp_path / "claim.zip")
+    result = verify_bundle(forgery.write(tmp_path / "forged.zip"))
+    assert result.mismatches == []
+    assert result.recomputed == "aligned"
+    assert result.verdict == "suspect"
+
+
+def test_honest_bundle_has_no_signs(bundle: Path) -> None:
+    result = verify_bundle(bundle)
+    assert (result.verdict, result.exit_code) == ("confirmed", 0)
+    assert (result.mismatches, result.signs, result.notes) == ([], [], [])
+
+
+def test_numbers_of_another_processor_are_no_false_claim(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+
+    def nudge(summary: Any) -> None:
+        entry = tensor(summary, "forward", "q1")
+        entry["rms_abs"] *= 1 + 1e-6
+        entry["noise_ratio"] *= 1 - 1e-6
+
+    forgery.edit(SUMMARY, nudge)
+    assert verify_bundle(forgery.write(tmp_path / "elsewhere.zip")).verdict == "confirmed"
+
+
+def test_diverged_and_claimed_so(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    wrong_element(forgery)
+    forgery.claim_what_is(tmp_path / "claim.zip")
+    result = verify_bundle(forgery.write(tmp_path / "diverged.zip"))
+    assert (result.verdict, result.exit_code) == ("diverged", 1)
+    assert result.mismatches == []
+
+
+def test_inconclusive_and_claimed_so(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    for name in ("result/loss_ref.npy", "result/loss_paddle.npy"):
+        forgery.change_arrays(name, lambda arrays: arrays.update(loss=np.float32([np.nan])[0] + arrays["loss"]))
+    forgery.claim_what_is(tmp_path / "claim.zip")
+    result = verify_bundle(forgery.write(tmp_path / "inconclusive.zip"))
+    assert (result.verdict, result.exit_code) == ("inconclusive", 3)
