@@ -175,20 +175,20 @@ def _read_json(path: Path) -> Any:
 
 def _read_npz(path: Path) -> dict[str, Any]:
     """An .npz: names with slashes are nested, a text is JSON (moco_paddle's checkpoints keep `run` so)."""
+    from twinalign.files import read_tree
+
     tree: dict[str, Any] = {}
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            for name in file.files:
-                value: Any = file[name]
-                if value.dtype.kind == "U":
-                    value = json.loads(str(value))
-                *folders, leaf = name.split("/")
-                place = tree
-                for folder in folders:
-                    place = place.setdefault(folder, {})
-                place[leaf] = value
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: it cannot be read ({error})") from None
+    for name, value in read_tree(path).items():
+        *folders, leaf = name.split("/")
+        place = tree
+        for folder in folders:
+            place = place.setdefault(folder, {})
+            if not isinstance(place, dict):
+                raise InputError(f"{path}: {name!r} in it stands below an array")
+        try:
+            place[leaf] = json.loads(value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise InputError(f"{path}: its text {name!r} is no JSON ({error})") from None
     return tree
 
 

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
 import errno
 import io
 import json
+import math
 import os
 import struct
 import zipfile
@@ -63,25 +65,37 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 class Loader:
-    """Makes deferred arrays in the order in which they are written, one ahead of the writing, in a thread.
+    """Makes deferred arrays in the order in which they are written, ahead of the writing, in a thread.
 
-    Making an array is copying memory and writing it is waiting for the system, so the two overlap.
+    Making an array is copying memory and writing it is waiting for the system, so the two overlap. Of large arrays one
+    at a time is made ahead; small ones between them (a bias beside every weight) do not count.
     """
+
+    _LARGE = 2**20
+    _MOST_AHEAD = 64
 
     def __init__(self, arrays: Sequence[np.ndarray | Deferred]) -> None:
         """`arrays` in the order in which they will be asked for."""
-        self._waiting = iter([array for array in arrays if not isinstance(array, np.ndarray)])
+        self._waiting = collections.deque(array for array in arrays if not isinstance(array, np.ndarray))
         self._scratch = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._pool = concurrent.futures.ThreadPoolExecutor(1)
-        self._next: concurrent.futures.Future[np.ndarray] | None = None
+        self._ahead: collections.deque[concurrent.futures.Future[np.ndarray]] = collections.deque()
+        self._large_ahead = 0
         self._submit()
 
     def _submit(self) -> None:
-        following = next(self._waiting, None)
-        self._next = self._pool.submit(following.load, self._lend) if following is not None else None
+        while self._waiting and self._large_ahead == 0 and len(self._ahead) < self._MOST_AHEAD:
+            following = self._waiting.popleft()
+            self._large_ahead += self._is_large(following)
+            self._ahead.append(self._pool.submit(following.load, self._lend))
+
+    def _is_large(self, array: Deferred) -> bool:
+        return size_of(array) >= self._LARGE
 
     def _lend(self, size: int) -> np.ndarray:
-        """One of two pieces of memory in turn: one array is written while the next is made."""
+        """For a large array one of two pieces of memory in turn: one array is written while the next is made."""
+        if size < self._LARGE:
+            return np.empty(size, np.uint8)
         self._scratch.reverse()
         if self._scratch[0].nbytes < size:
             self._scratch[0] = np.empty(size, np.uint8)
@@ -91,8 +105,8 @@ class Loader:
         """The array itself, or what the next deferred one makes."""
         if isinstance(array, np.ndarray):
             return array
-        assert self._next is not None
-        made = self._next.result()
+        made = self._ahead.popleft().result()
+        self._large_ahead -= self._is_large(array)
         self._submit()
         return made
 
@@ -101,6 +115,11 @@ class Loader:
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
+
+
+def size_of(array: np.ndarray | Deferred) -> int:
+    """Bytes of the array's numbers."""
+    return math.prod(array.shape) * np.dtype(array.dtype).itemsize
 
 
 def arrays_in(tree: Any) -> list[np.ndarray | Deferred]:
@@ -166,7 +185,11 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray | Deferred]) -> None:
             if loaded.dtype.name == "bfloat16":
                 raise InputError(f"{path}: .npz has no bfloat16, the dtype of {name!r}; write .pdparams")
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, loaded, allow_pickle=False)
+                # np.lib.format.write_array copies once more, in small pieces, wherever it is not given a real file.
+                kind = loaded.dtype.newbyteorder("<").str  # as `raw_bytes` gives the numbers
+                header = {"descr": kind, "fortran_order": False, "shape": loaded.shape}
+                np.lib.format.write_array_header_1_0(member, header)
+                member.write(raw_bytes(loaded))
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray | Deferred], metadata: Mapping[str, str]) -> None:
@@ -179,7 +202,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray | Deferred], m
         kind = _SAFETENSORS_NAMES.get(np.dtype(array.dtype).name)
         if kind is None:
             raise InputError(f"{path}: .safetensors has no {array.dtype}, the dtype of {name!r}")
-        size = int(np.prod(array.shape, dtype=np.int64)) * np.dtype(array.dtype).itemsize
+        size = size_of(array)
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()

@@ -62,8 +62,10 @@ def _parse_header(header: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[i
 
 
 def fields(array: np.ndarray) -> Any:
-    """The array, or name -> array where it is one of structures."""
+    """The array, or name -> array where it is one of structures; the text where it holds a single one."""
     if array.dtype.names is None:
+        if array.dtype.kind == "U" and array.shape == ():
+            return str(array)
         if array.dtype.kind == "V" and array.dtype.itemsize == 2:
             # np.save writes ml_dtypes' bfloat16 as two opaque bytes; nothing else of this field is stored so.
             from twinalign.files.dtypes import numpy_dtype
