@@ -120,9 +120,14 @@ class RecorderProcess:
                 raise self._failure(operation, values, event)
         raise self._death(operation, values)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process takes further requests."""
+        return self._process.poll() is None
+
     def close(self) -> None:
         """End the process, at once."""
-        if self._process.poll() is None:
+        if self.alive:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

@@ -1,0 +1,274 @@
+"""The selftest: plant each fault and see whether it is detected, located and explained, and nothing else is."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import fnmatch
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.errors import ExitCode, InputError, SideCrashError
+from twinalign.judging import StageRecordings, compare_stage
+from twinalign.locate import Locator
+from twinalign.locate.faults import Fault
+from twinalign.recording import Recording
+from twinalign.runner import SIDES, Job, Recorder, RunSettings
+from twinalign.selftest.catalogue import PlantableFault, catalogue
+from twinalign.verdict.results import DIVERGED
+
+_MODEL_STAGES = ("forward", "loss", "backward")
+
+
+@dataclasses.dataclass
+class Trial:
+    """One planted fault and what became of it.
+
+    Attributes:
+        id, kind, text: of the fault.
+        place: where it was planted.
+        expected: the name by which the place must be called.
+        stage: where it must show first.
+        flagged: the first stage that diverged, None where none did.
+        changed: whether any recorded number changed; a fault that changes none cannot be detected and does not count.
+        named: places that were located, with the cause of each (None: unexplained).
+        right_place, right_cause: whether the place, and its cause, are among the named.
+        extra: named places that are not at fault.
+        error: why the trial could not be made.
+        seconds: that it took.
+    """
+
+    id: str
+    kind: str
+    text: str
+    place: str
+    expected: str
+    stage: str
+    flagged: str | None = None
+    changed: bool = False
+    named: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    right_place: bool = False
+    right_cause: bool = False
+    extra: list[str] = dataclasses.field(default_factory=list)
+    error: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def detected(self) -> bool:
+        """Whether the right stage flagged it."""
+        return self.flagged == self.stage
+
+    @property
+    def counts(self) -> bool:
+        """Whether the trial says anything about the tool."""
+        return self.changed or self.error is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain containers."""
+        return {**dataclasses.asdict(self), "detected": self.detected}
+
+
+@dataclasses.dataclass
+class SelftestResult:
+    """All trials, and what was said of the port without a fault.
+
+    Attributes:
+        case: its name.
+        trials: in the order of the catalogue.
+        alarms: stages and places that were objected to in the port without a fault.
+        left_out: faults of the catalogue for which the case has no place.
+        seconds: that it all took.
+    """
+
+    case: str
+    trials: list[Trial] = dataclasses.field(default_factory=list)
+    alarms: list[str] = dataclasses.field(default_factory=list)
+    left_out: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+
+    def summary(self) -> dict[str, int]:
+        """Counts: of trials that count, and of those in which each thing went well."""
+        counted = [trial for trial in self.trials if trial.counts]
+        return {
+            "faults": len(counted),
+            "detected": sum(trial.detected for trial in counted),
+            "located": sum(trial.right_place for trial in counted),
+            "explained": sum(trial.right_cause for trial in counted),
+            "false_alarms": len(self.alarms) + sum(len(trial.extra) for trial in counted),
+            "without_effect": len(self.trials) - len(counted),
+        }
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Aligned where every fault was detected and nothing else was."""
+        summary = self.summary()
+        sound = summary["detected"] == summary["faults"] and not summary["false_alarms"]
+        return ExitCode.ALIGNED if sound else ExitCode.DIVERGED
+
+    def to_json(self) -> dict[str, Any]:
+        """In the form of `selftest --json`."""
+        return {
+            "case": self.case,
+            "summary": self.summary(),
+            "alarms": self.alarms,
+            "trials": [trial.to_json() for trial in self.trials],
+            "left_out": self.left_out,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+class Selftest:
+    """Plants faults into the port of a case, one at a time."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        faults: Sequence[str] = (),
+        locate: bool = True,
+        progress: Callable[[str, str], None] = lambda side, text: None,
+    ) -> None:
+        """Check what is asked for.
+
+        Raises:
+            InputError: no such case, stage or fault.
+        """
+        unknown = [fault for fault in faults if fault not in catalogue()]
+        if unknown:
+            raise InputError(f"--faults {unknown[0]}: no such fault; twinalign selftest --list names them")
+        self._recorder = Recorder(settings, progress)
+        self._faults = [fault for fault in catalogue().values() if not faults or fault.id in faults]
+        self._locate = locate
+        self._progress = progress
+        self._clean: dict[tuple[str, str, str], Recording] = {}
+        self._weights: Mapping[str, Mapping[str, Any]] = {}
+
+    def places(self) -> dict[str, str]:
+        """Where each of the faults would go in this case; records nothing."""
+        with self._recorder.running() as self._weights:
+            return self._explore()
+
+    def run(self, on_trial: Callable[[Trial], None] = lambda trial: None) -> SelftestResult:
+        """Make every trial.
+
+        Raises:
+            SideCrashError: a process died, or the case's own code raises without any fault.
+        """
+        started = time.perf_counter()
+        with self._recorder.running() as self._weights:
+            places = self._explore()
+            result = SelftestResult(self._recorder.description["name"])
+            result.left_out = [fault.id for fault in self._faults if fault.id not in places]
+            trials = [fault for fault in self._faults if fault.id in places]
+            result.alarms = self._look_at_clean(self._needed_stages(trials))
+            for number, fault in enumerate(trials, start=1):
+                self._progress("both", f"fault {number} of {len(trials)}: {fault.id}")
+                result.trials.append(self._try(fault, places[fault.id]))
+                on_trial(result.trials[-1])
+        result.seconds = time.perf_counter() - started
+        return result
+
+    def _request(self, function: str, **values: Any) -> dict[str, Any]:
+        process = self._recorder.processes["paddle"]
+        return process.request("call", function=f"twinalign.selftest.planting:{function}", **values)
+
+    def _explore(self) -> dict[str, str]:
+        part = self._recorder.description["parts"]["forward"]
+        places: dict[str, str] = self._request("explore", weights=self._weights[part]["paddle"])["places"]
+        return places
+
+    def _needed_stages(self, faults: Sequence[PlantableFault]) -> list[str]:
+        needed = {stage for fault in faults for stage in self._stages_of(fault)}
+        return [stage for stage in self._recorder.description["stages"] if stage in needed]
+
+    def _stages_of(self, fault: PlantableFault) -> list[str]:
+        """The stages in which a fault can show, in the guide's order, up to the one in which it must."""
+        if fault.stage not in _MODEL_STAGES:
+            return [fault.stage]
+        offered = [stage for stage in _MODEL_STAGES if stage in self._recorder.description["stages"]]
+        return [stage for stage in offered if _MODEL_STAGES.index(stage) <= _MODEL_STAGES.index(fault.stage)]
+
+    def _record(self, side: str, stage: str, folder: str = "") -> dict[tuple[str, str], Recording]:
+        """Let one side record a stage in its precisions."""
+        found = {}
+        for dtype in self._recorder.dtypes_of(stage):
+            path = self._recorder.recording_path(side, stage, dtype)
+            job = Job(side, stage, dtype, path.parent / folder / path.name)
+            self._recorder.make(job, self._weights)
+            found[side, dtype] = Recording.load(job.path)
+        return found
+
+    def _look_at_clean(self, stages: Sequence[str]) -> list[str]:
+        """Record both sides without a fault; returns what is objected to there."""
+
+        def all_of(side: str) -> dict[tuple[str, str, str], Recording]:
+            recorded = {stage: self._record(side, stage) for stage in stages}
+            return {(stage, *key): recording for stage in stages for key, recording in recorded[stage].items()}
+
+        with concurrent.futures.ThreadPoolExecutor(len(SIDES)) as pool:
+            for found in pool.map(all_of, SIDES):
+                self._clean.update(found)
+        alarms = [stage for stage in stages if self._diverges(stage, {})]
+        if self._locate:
+            self._progress("both", "looking for faults where there are none")
+            alarms += [fault.paddle_layer for fault in self._located(stages)]
+        return alarms
+
+    def _diverges(self, stage: str, port: Mapping[tuple[str, str], Recording]) -> bool:
+        """Whether a stage diverges with these recordings of the port, or its own ones without a fault."""
+        clean = {(side, dtype): recording for (at, side, dtype), recording in self._clean.items() if at == stage}
+        comparison = compare_stage(stage, StageRecordings({**clean, **port}), self._recorder.description)
+        return comparison.verdict == DIVERGED
+
+    def _located(self, stages: Sequence[str]) -> list[Fault]:
+        return Locator(self._recorder, self._weights).locate(stages).faults
+
+    def _try(self, fault: PlantableFault, place: str) -> Trial:
+        expected = fault.named if fault.named is not None else place
+        trial = Trial(fault.id, fault.kind, fault.text, place, expected, fault.stage)
+        started = time.perf_counter()
+        try:
+            self._request("plant", fault=fault.id)
+            self._detect(fault, trial)
+            if self._locate and trial.changed:
+                self._judge(fault, trial, self._located([trial.flagged or fault.stage]))
+        except SideCrashError as error:
+            trial.error = str(error)
+            if not self._recorder.processes["paddle"].alive:
+                raise
+        self._request("unplant")
+        trial.seconds = round(time.perf_counter() - started, 2)
+        return trial
+
+    def _detect(self, fault: PlantableFault, trial: Trial) -> None:
+        for stage in self._stages_of(fault):
+            port = self._record("paddle", stage, folder="planted")
+            trial.changed |= any(_differ(self._clean[stage, *key], recording) for key, recording in port.items())
+            if self._diverges(stage, port):
+                trial.flagged = stage
+                return
+
+    @staticmethod
+    def _judge(fault: PlantableFault, trial: Trial, located: Sequence[Fault]) -> None:
+        for found in located:
+            cause = found.explanation
+            trial.named.append(
+                {"place": found.paddle_layer, "phase": found.phase, "cause": cause.id if cause else None}
+            )
+            if found.paddle_layer == trial.expected:
+                trial.right_place = True
+            elif not any(fnmatch.fnmatchcase(found.paddle_layer, pattern) for pattern in fault.also):
+                trial.extra.append(found.paddle_layer)
+                continue
+            else:
+                trial.right_place = True
+            trial.right_cause |= cause is not None and cause.id in fault.causes
+
+
+def _differ(first: Recording, second: Recording) -> bool:
+    if first.arrays.keys() != second.arrays.keys():
+        return True
+    pairs = ((array, second.arrays[name]) for name, array in first.arrays.items())
+    return any(a.shape != b.shape or not np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)

@@ -1,0 +1,218 @@
+"""What there is in a case that a fault can be planted into: its layers as they run, its optimizer, its data."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.case import Case, stages_of
+from twinalign.selftest.interception import FUNCTIONS, Interception, replaced
+from twinalign.stages.calling import named_values
+from twinalign.stages.context import step_inputs
+
+TRANSFORMS = (
+    "resize",
+    "crop",
+    "center_crop",
+    "hflip",
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_saturation",
+    "adjust_hue",
+    "to_grayscale",
+    "to_tensor",
+    "normalize",
+)
+"""Functions of paddle.vision.transforms.functional that the survey counts."""
+
+_AVERAGING = re.compile(
+    r"(update|move|copy|sync).*(momentum|ema|teacher|target|key)|(momentum|ema|teacher|key).*update"
+)
+
+
+@dataclasses.dataclass
+class LayerFacts:
+    """One layer of the port and what was seen of it in a forward pass.
+
+    Attributes:
+        path, layer: where and what it is.
+        trains: whether gradients are wanted there: it, or the nearest layer above that has parameters, has one that
+            is trained.
+        calls: how often it ran.
+        shape, returned: shapes of the first tensor that went in and of the first that came out.
+        functions: names of the functions that its own code called, as in `interception.FUNCTIONS`.
+    """
+
+    path: str
+    layer: Any
+    trains: bool
+    calls: int = 0
+    shape: list[int] = dataclasses.field(default_factory=list)
+    returned: list[int] = dataclasses.field(default_factory=list)
+    functions: set[str] = dataclasses.field(default_factory=set)
+
+
+@dataclasses.dataclass
+class Survey:
+    """What a case has.
+
+    Attributes:
+        paddle: the module.
+        case, stages: a case newly made, and the stages that its methods switch on.
+        model: the port, which was run once.
+        layers: facts by path, in order of registration; the model itself is `""`.
+        outputs: what `Case.forward` returned.
+        losses: what `Case.loss` returned, None without it.
+        loss_functions: names of the functions that `Case.loss` called.
+        optimizer: what `Case.optimizer` returned, None without it.
+        samples: first sample of every split.
+        transforms: of every split, names of image functions that the dataset called: those of `TRANSFORMS`, and
+            Pillow's `blur`, `solarize` and `convert`.
+        metric_case: the case that defines the metric stage.
+    """
+
+    paddle: Any
+    case: Case
+    stages: list[str]
+    model: Any
+    layers: Mapping[str, LayerFacts]
+    outputs: Any = None
+    losses: Any = None
+    loss_functions: set[str] = dataclasses.field(default_factory=set)
+    optimizer: Any = None
+    samples: dict[str, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    transforms: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    metric_case: Case | None = None
+
+    @property
+    def running(self) -> list[LayerFacts]:
+        """Layers that ran and in which gradients are wanted."""
+        return [facts for facts in self.layers.values() if facts.calls and facts.trains]
+
+    def averaging_method(self) -> str | None:
+        """Name of the model's method that moves a second network after the first, None where there is none."""
+        return averaging_method(self.model)
+
+
+def averaging_method(model: Any) -> str | None:
+    """Name of a method that moves a momentum encoder (or teacher, or target) by a factor that it is given."""
+    for name in dir(type(model)):
+        if _AVERAGING.search(name.lower()) and callable(getattr(type(model), name)):
+            return name
+    return None
+
+
+def survey(worker: Any, weights: Mapping[str, Any]) -> Survey:
+    """Build the port of the forward stage, run it once, and look at everything else that the case defines.
+
+    Args:
+        worker: a recorder process of the paddle side.
+        weights: of the part of the forward stage, as `record` takes them.
+    """
+    paddle = worker.backend.paddle
+    case = worker.fresh_case("forward")
+    worker.backend.set_seed(case.seed)
+    model = worker.build_model(case, "forward", "float32", weights)
+    worker.backend.set_training(model, case.train_mode)
+    layers = {
+        path: LayerFacts(path, layer, _trains(path, layer, model)) for path, layer in worker.backend.named_layers(model)
+    }
+    found = Survey(paddle, case, stages_of(worker.case), model, layers)
+    _run(worker, found)
+    if "backward" in found.stages:
+        parameters = [p for p in worker.backend.named_parameters(model).values() if worker.backend.trainable(p)]
+        found.optimizer = case.optimizer(parameters, "paddle")
+    if "data" in found.stages:
+        _read(worker, found)
+    if "metric" in found.stages:
+        found.metric_case = worker.fresh_case("metric")
+    worker.forget_model()  # its layers are followed from now on
+    return found
+
+
+def _trains(path: str, layer: Any, model: Any) -> bool:
+    """Whether the layer, or the nearest one above it that holds parameters, has one that is trained."""
+    while True:
+        parameters = [p for p in layer.parameters() if not getattr(p, "name", "").endswith(("_mean", "_variance"))]
+        if parameters or not path:
+            return any(not parameter.stop_gradient for parameter in parameters)
+        path = path.rpartition(".")[0]
+        layer = dict(model.named_sublayers(include_self=True))[path]
+
+
+def _run(worker: Any, found: Survey) -> None:
+    """Run forward and loss once, noting calls, shapes and functions of every layer."""
+    backend, case = worker.backend, found.case
+    interception = Interception(found.paddle)
+    interception.follow((facts, facts.layer) for facts in found.layers.values())
+    for facts in found.layers.values():
+        interception.around(facts.layer, _noting(facts, backend))
+
+    def note(name: str, original: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+        seen = interception.running.functions if interception.running else found.loss_functions
+        seen.add(name)
+        return original(*arguments, **keywords)
+
+    inputs = {name: backend.to_tensor(array, "float32", worker.device) for name, array in step_inputs(case).items()}
+    with backend.no_grad():
+        with interception.intercepted(FUNCTIONS, note):
+            found.outputs = case.forward(found.model, inputs, "paddle")
+        if "loss" in found.stages:
+            with interception.intercepted(FUNCTIONS, note, always=True):
+                found.losses = case.loss(found.outputs, inputs, "paddle")
+
+
+def _noting(facts: LayerFacts, backend: Any) -> Callable[..., Any]:
+    def call(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        returned = original(*arguments, **keywords)
+        facts.calls += 1
+        for attribute, value in (("shape", [arguments, keywords]), ("returned", returned)):
+            tensors = backend.tensors_in(value)
+            if tensors and not getattr(facts, attribute):
+                setattr(facts, attribute, list(tensors[0].shape))
+        return returned
+
+    return call
+
+
+def _read(worker: Any, found: Survey) -> None:
+    """Read what the data stage reads, noting which image functions are called."""
+    backend = worker.backend
+    for split in found.case.splits:
+        called = found.transforms.setdefault(split, set())
+        with counting_transforms(found.paddle, called.add):
+            samples = itertools.islice(iter(found.case.dataset("paddle", split)), found.case.data_samples)
+            for index, sample in enumerate(samples):
+                if index == 0:
+                    found.samples[split] = {
+                        name: backend.to_array(leaf) if backend.is_tensor(leaf) else np.asarray(leaf)
+                        for name, leaf in named_values(sample, backend.is_tensor, "")
+                    }
+
+
+@contextlib.contextmanager
+def counting_transforms(paddle: Any, note: Callable[[str], None]) -> Iterator[None]:
+    """Call `note` with the name of every image function that is called inside the block."""
+    from PIL import Image, ImageOps
+
+    functional = paddle.vision.transforms.functional
+    places = [(functional, name, name) for name in TRANSFORMS if hasattr(functional, name)]
+    places += [(Image.Image, "filter", "blur"), (ImageOps, "solarize", "solarize"), (Image.Image, "convert", "convert")]
+    with contextlib.ExitStack() as stack:
+        for owner, attribute, name in places:
+            stack.enter_context(replaced(owner, attribute, _noted(name, getattr(owner, attribute), note)))
+        yield
+
+
+def _noted(name: str, original: Callable[..., Any], note: Callable[[str], None]) -> Callable[..., Any]:
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        note(name)
+        return original(*arguments, **keywords)
+
+    return call
