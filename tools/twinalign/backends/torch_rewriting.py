@@ -190,7 +190,9 @@ class _Interception(TorchFunctionMode):
         self._names = {id(tensor): name for name, tensor in named}
 
     def _name_of(self, value: Any) -> str | None:
-        return self._names.get(id(value))
+        """Of a parameter or buffer, or of a view of one (`pos_embed[:, :n]`, `cls_token.expand(...)`)."""
+        own = self._names.get(id(value))
+        return own if own is not None else self._names.get(id(getattr(value, "_base", None)))
 
     def _call(self, name: str, arguments: dict[str, Any], execute: Callable[[dict[str, Any]], Any]) -> Call:
         training = self._module is not None and self._module.training

@@ -10,6 +10,9 @@ from typing import Any
 LAYER = "layer"
 """Name of the call of a child layer; functions and methods go by their own names."""
 
+GRADIENT_MODE = "set_grad_enabled"
+"""Name of the call that switches the recording of gradients (`input`: on or off); `no_grad` makes two."""
+
 Key = tuple[str, int]
 """Name of a call and how many of that name came before it in the same pass through the unit."""
 

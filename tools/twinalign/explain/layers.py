@@ -21,9 +21,9 @@ PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "s
 SECONDS = 60.0
 """No unit is examined longer than this."""
 CLOSER = 0.9
-"""A variant that leaves at most this share of the distance may be half of a pair."""
-PAIRED = 6
-"""How many of the closest variants are tried in pairs."""
+"""A variant that leaves at most this share of the distance may be one of two causes."""
+FIRST_CAUSES = 3
+"""On so many of the closest variants every other one is tried as the second cause."""
 
 
 def explain(scene: Scene, first: Iterable[str] = (), seconds: float = SECONDS) -> Explanation | None:
@@ -53,7 +53,7 @@ def explain(scene: Scene, first: Iterable[str] = (), seconds: float = SECONDS) -
             closest.append((proof.distance, hypothesis, variant))
         if time.monotonic() > deadline:
             return None
-    return _explain_by_pairs(subject, target, sorted(closest, key=lambda item: item[0]), deadline)
+    return _explain_by_two(subject, target, sorted(closest, key=lambda item: item[0]), deadline)
 
 
 def _only(values: Mapping[str, np.ndarray], prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -76,21 +76,19 @@ def _tried(subject: LayerSubject, variant: Variant, target: Target) -> Proof | N
         return None
 
 
-def _explain_by_pairs(
+def _explain_by_two(
     subject: LayerSubject,
     target: Target,
     closest: Sequence[tuple[float, Hypothesis, CallVariant]],
     deadline: float,
 ) -> Explanation | None:
-    """Two causes in one unit: the variants that came closest, two at a time and each hypothesis once."""
-    best: dict[str, tuple[float, Hypothesis, CallVariant]] = {}
-    for item in closest:
-        best.setdefault(f"{item[1].id} {sorted(item[2].changes)}", item)
-    chosen = list(best.values())[:PAIRED]
-    for at, (_, first, one) in enumerate(chosen):
-        for _, second, other in chosen[at + 1 :]:
+    """Two causes in one unit: every second one on top of each of the variants that came closest."""
+    for _, first, one in closest[:FIRST_CAUSES]:
+        for second, other in _ordered_variants(subject, ()):
             if time.monotonic() > deadline:
                 return None
+            if second is first or not isinstance(other, CallVariant):
+                continue
             variant = one.merged(other)
             proof = _tried(subject, variant, target)
             if proof is not None and proof.confirmed:

@@ -112,7 +112,7 @@ class BiasTwice(Rewrite):
 class InputChannelsPermuted(Rewrite):
     """RGB and BGR, halves swapped, pairs split; each known order is tried."""
 
-    id = "input_channels_permuted"
+    id = "inputchannels_permuted"
     phase = "forward"
     text = "the weight's input channels are in another order"
     functions = WEIGHTED
@@ -133,7 +133,7 @@ class InputChannelsPermuted(Rewrite):
 class OutputChannelsPermuted(Rewrite):
     """The order is read off the port's output, and proven by its every element."""
 
-    id = "output_channels_permuted"
+    id = "outputchannels_permuted"
     phase = "forward"
     text = "the output channels are in another order"
     functions = (*WEIGHTED, "embedding")
@@ -151,11 +151,13 @@ class OutputChannelsPermuted(Rewrite):
             orders += known_orders(channels)
         for name, order in orders:
             if subject.backward:
-                yield f"{name}, in the stored values", _rows_permuted(order)
-            yield name, _channels_permuted(order, axis)
+                yield f"{name}, in the stored values", rows_permuted(order)
+            yield name, channels_permuted(order, axis)
 
 
-def _rows_permuted(order: Sequence[int]) -> Change:
+def rows_permuted(order: Sequence[int]) -> Change:
+    """The change that keeps a weight's and a bias's rows in this order, gradients included."""
+
     def change(call: Call) -> Any:
         axis = 1 if "transpose" in call.name or call.name == "embedding" else 0
         permuted = {
@@ -168,7 +170,8 @@ def _rows_permuted(order: Sequence[int]) -> Change:
     return change
 
 
-def _channels_permuted(order: Sequence[int], axis: int) -> Change:
+def channels_permuted(order: Sequence[int], axis: int) -> Change:
+    """The change that returns a call's result with the elements along an axis in this order."""
     return lambda call: call.result.index_select(axis, _index(call.result, order))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.explain.calls import LAYER, Call, Change, Key, Site, TensorFacts
+from twinalign.explain.calls import GRADIENT_MODE, LAYER, Call, Change, Key, Site, TensorFacts
 from twinalign.explain.scene import Scene
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
@@ -97,8 +97,8 @@ class LayerSubject:
             before = {name: backend.facts_of(value, call.name_of) for name, value in call.arguments.items()}
             returned = call.run()
             output = backend.first_tensor(returned)
-            if output is not None and call.key not in sites:
-                facts = backend.facts_of(output, call.name_of)
+            if (output is not None or call.name == GRADIENT_MODE) and call.key not in sites:
+                facts = TensorFacts(()) if output is None else backend.facts_of(output, call.name_of)
                 sites[call.key] = Site(call.key, before, facts, len(sites))
             return returned
 
