@@ -78,6 +78,69 @@ class PaddleRaw(paddle.nn.Layer):
         return self.head(self.norm(x @ self.matrix.T))
 
 
+class TorchMatrices(torch.nn.Module):
+    """Eight square matrices of the model's own, some of them one straight after another."""
+
+    def __init__(self):
+        super().__init__()
+        for number in range(8):
+            setattr(self, f"matrix{number}", torch.nn.Parameter(torch.zeros(4, 4)))
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(4) for _ in range(3))
+
+    def forward(self, x):
+        for norm, numbers in zip(self.norms, ((0, 1, 2), (3,), (4, 5)), strict=True):
+            for number in numbers:
+                x = torch.tanh(x @ getattr(self, f"matrix{number}"))
+            x = norm(x)
+        return torch.tanh(x @ self.matrix6) @ self.matrix7
+
+
+class PaddleMatrices(paddle.nn.Layer):
+    """TorchMatrices with half of them kept (out, in)."""
+
+    turned = (0, 2, 5, 6)
+
+    def __init__(self):
+        super().__init__()
+        for number in range(8):
+            setattr(self, f"matrix{number}", self.create_parameter([4, 4]))
+        self.norms = paddle.nn.LayerList([paddle.nn.LayerNorm(4) for _ in range(3)])
+
+    def matrix(self, number):
+        found = getattr(self, f"matrix{number}")
+        return found.T if number in self.turned else found
+
+    def forward(self, x):
+        for norm, numbers in zip(self.norms, ((0, 1, 2), (3,), (4, 5)), strict=True):
+            for number in numbers:
+                x = paddle.tanh(x @ self.matrix(number))
+            x = norm(x)
+        return paddle.tanh(x @ self.matrix(6)) @ self.matrix(7)
+
+
+class PaddleMatricesOther(PaddleMatrices):
+    """The same matrices, and another function after them."""
+
+    def forward(self, x):
+        return paddle.exp(super().forward(x))
+
+
+class TorchIdle(TorchRaw):
+    """TorchRaw and a matrix that no output depends on."""
+
+    def __init__(self):
+        super().__init__()
+        self.idle = torch.nn.Parameter(torch.zeros(3, 3))
+
+
+class PaddleIdle(PaddleRaw):
+    """PaddleRaw with TorchIdle's matrix."""
+
+    def __init__(self):
+        super().__init__()
+        self.idle = self.create_parameter([3, 3])
+
+
 class TorchPacked(torch.nn.Module):
     """Attention with q, k and v in one Linear, as timm's."""
 

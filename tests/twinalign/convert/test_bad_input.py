@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import pickle
+import resource
 import struct
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -215,6 +219,54 @@ def test_target_of_the_same_framework(checkpoint, options):
     )
 
 
+@pytest.mark.parametrize("name", ["o.pdopt", "o.onnx", "o", "o.pdparams.bak"])
+def test_target_of_no_format_that_is_written(checkpoint, options, name):
+    assert message(checkpoint, options, checkpoint.with_name(name)) == (
+        f"DIR/{name}: its name says no format that is written; let it end in .pdparams, .npz, .pth, .pt, .pth.tar, "
+        ".bin or .safetensors"
+    )
+
+
+@pytest.mark.parametrize("rename", [{"no.such": "x"}, {"0": "0", "no.such": "x"}, {"0": "first", "no.such": "x"}])
+def test_a_rename_rule_that_fits_nothing_is_named(checkpoint, in_process, rename):
+    for models in ({}, {"factories": in_process("torch_mlp", "paddle_mlp")}):
+        options = Options(rename=rename, layers={} if models else {"*": "Linear"}, **models)
+        assert message(checkpoint, options) == "rename rules that fit no name of the reference: 'no.such'"
+
+
+def test_a_part_that_a_killed_process_left_is_cleared_and_no_other(checkpoint, options):
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    left, alive, others = (
+        checkpoint.with_name(name)
+        for name in (
+            f".o.pdparams.{int(dead.stdout)}.part",
+            ".o.pdparams.1.part",
+            f".p.pdparams.{int(dead.stdout)}.part",
+        )
+    )
+    locked = checkpoint.with_name(f".o.pdparams.{2**31}.part")  # of a process elsewhere that still writes it
+    for path in (left, alive, others, locked):
+        path.write_bytes(b"half")
+    with locked.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        convert_checkpoint(checkpoint, checkpoint.with_name("o.pdparams"), options)
+    assert [path.exists() for path in (left, alive, others, locked)] == [False, True, True, True]
+
+
+def test_a_file_larger_than_the_system_allows(checkpoint, options, tmp_path):
+    writers.write_torch(tmp_path / "big.pth", {"w": np.zeros(10**6, "float32")})
+    target = tmp_path / "o.pdparams"
+    target.write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, limits[1]))
+    try:
+        assert message(tmp_path / "big.pth", Options(), target) == (
+            "DIR/o.pdparams: it grows larger than files may be here (ulimit -f); nothing was written, raise the limit"
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_full_disk_leaves_the_old_file(checkpoint, options, monkeypatch):
     target = checkpoint.with_name("o.pdparams")
     target.write_bytes(b"old")
@@ -222,6 +274,7 @@ def test_full_disk_leaves_the_old_file(checkpoint, options, monkeypatch):
     class Full:
         def __init__(self, file):
             self.file = file
+            self.fileno = file.fileno
 
         def write(self, data):
             raise OSError(errno.ENOSPC, "No space left on device")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -192,6 +193,46 @@ def test_values_that_the_source_cannot_know_come_from_a_given_checkpoint(in_proc
     convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "kept.pth", options)
     counters = [torch.load(tmp_path / f"{n}.pth", weights_only=True)["1.num_batches_tracked"] for n in ("zero", "kept")]
     assert [int(counter) for counter in counters] == [0, 41]
+
+
+def test_many_square_matrices_are_each_settled_by_running_the_models(in_process, tmp_path):
+    reference, port = load_models(in_process, "TorchMatrices", "PaddleMatrices")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchMatrices", "PaddleMatrices"), inputs=("3,4",))
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    turned = {f"matrix{number}": number in (0, 2, 5, 6) for number in range(8)}
+    assert report.ledger.facts["verified"]["settled_matrices"] == turned
+    port.set_state_dict(paddle.load(str(tmp_path / "a.pdparams")))
+    expected, given = outputs(reference, port, np.random.default_rng(0).standard_normal((2, 4)))
+    np.testing.assert_allclose(given, expected, atol=1e-12)
+    report = convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "b.pth", options)
+    assert report.ledger.facts["verified"]["settled_matrices"] == turned
+
+
+def test_no_layout_of_the_matrices_hides_another_difference(in_process, tmp_path):
+    reference, _ = load_models(in_process, "TorchMatrices", "PaddleMatricesOther")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchMatrices", "PaddleMatricesOther"), inputs=("3,4",))
+    with pytest.raises(DivergedError, match="in float64 the outputs differ by"):
+        convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+
+
+def test_a_matrix_that_no_output_depends_on_wants_an_answer(in_process, tmp_path):
+    reference, _ = load_models(in_process, "TorchIdle", "PaddleIdle")
+    torch.save(randomised(reference).state_dict(), tmp_path / "a.pth")
+    options = Options(factories=in_process("TorchIdle", "PaddleIdle"), inputs=("3,4",))
+    with pytest.raises(InputError) as error:
+        convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
+    assert str(error.value) == (
+        "matrices of the model's own whose layout no output of the models depends on, so that running them does not "
+        "tell whether they are transposed: idle. Answer with --keep PATTERN or --transpose PATTERN, or give an input "
+        "that uses them (--input)"
+    )
+    answered = dataclasses.replace(options, transpose=("idle",))
+    report = convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", answered)
+    assert report.ledger.facts["verified"]["settled_matrices"] == {"matrix": True}
+    written = paddle.load(str(tmp_path / "a.pdparams"))
+    np.testing.assert_array_equal(written["idle"].numpy(), reference.idle.detach().numpy().T)
 
 
 def test_attention_packed_in_one_linear_and_apart_in_three(in_process, tmp_path):

@@ -54,8 +54,8 @@ def convert_state(
         read_side(framework, present, renaming, {}),
         read_side(OTHER[framework], target_layout, renaming, {}),
     )
-    plan = make_plan(*sides, cast=cast, allow_missing=allow_missing, allow_unexpected=allow_unexpected)
     check_renaming(renaming)
+    plan = make_plan(*sides, cast=cast, allow_missing=allow_missing, allow_unexpected=allow_unexpected)
     return Conversion(dict(execute(plan, arrays)), Ledger(plan.entries), plan.unproven)
 
 

@@ -38,6 +38,7 @@ SUFFIX_FRAMEWORKS = {
     ".pdparams": "paddle",
     ".npz": "paddle",
 }
+"""Suffix of a target → the framework that reads it; what a `.safetensors` is for, `--to` or the source says."""
 
 
 def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
@@ -46,6 +47,11 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
     Raises InputError for what the user can mend, DivergedError where `--verify` or a trial shows that the two models
     compute different things; nothing is written then.
     """
+    if target.suffix not in (*SUFFIX_FRAMEWORKS, ".safetensors"):
+        raise InputError(
+            f"{target}: its name says no format that is written; let it end in .pdparams, .npz, .pth, .pt, .pth.tar, "
+            ".bin or .safetensors"
+        )
     load_rules(options.rules)
     checkpoint = read_checkpoint(source, options.entry)
     if target.exists() and target.samefile(source):
@@ -69,7 +75,7 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
         )
         layouts[given] = _with_dtypes(layouts[given], checkpoint)
         planning = _Planning(given, layouts, options)
-        plan, renaming = planning.plan(processes)
+        plan = planning.plan(processes)
         facts = _facts(source, target, given, checkpoint)
         if plan.unproven and len(processes) == 1:
             raise InputError(_matrices(plan))
@@ -77,7 +83,6 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
             plan, facts["verified"] = verify(
                 processes, *planning.sides, plan, checkpoint.weights, options.inputs, planning.settings
             )
-    conversion.check_renaming(renaming)
     ledger = Ledger(plan.entries, facts)
     ledger.entries += [
         LedgerEntry((key,), None, ("dropped",), f"a {kind}, no array") for key, kind in checkpoint.dropped.items()
@@ -108,15 +113,14 @@ def convert_between(
     known = {framework: [StateEntry.of(entry) for entry in entries] for framework, entries in layouts.items()}
     planning = _Planning("torch", known, options)
     try:
-        plan, renaming = planning.plan({})
+        plan = planning.plan({})
     except InputError:
         if options.rename:
             raise
         with _processes(options) as processes:
             for process in processes.values():
                 process.result()
-            plan, renaming = planning.plan(processes)
-    conversion.check_renaming(renaming)
+            plan = planning.plan(processes)
     return conversion.Conversion(dict(conversion.execute(plan, arrays)), Ledger(plan.entries), plan.unproven)
 
 
@@ -208,18 +212,20 @@ class _Planning:
             },
         }
 
-    def _sides(self, alignment: Alignment | None) -> tuple[tuple[Side, Side], Renaming]:
+    def _sides(self, alignment: Alignment | None) -> tuple[Side, Side]:
         renaming = Renaming({**self.options.rename, **(alignment.keys if alignment else {})})
         paths = alignment.paths if alignment else {}
         sides = [read_side(f, self.layouts[f], renaming, paths) for f in (self.given, OTHER[self.given])]
-        return (sides[0], sides[1]), renaming
+        # Before anything else: a mistyped rule is why names do not fit.
+        conversion.check_renaming(renaming)
+        return sides[0], sides[1]
 
-    def plan(self, processes: Mapping[str, ModelProcess]) -> tuple[Plan, Renaming]:
-        """The plan and the renaming that it was made with."""
-        self.sides, renaming = self._sides(None)
+    def plan(self, processes: Mapping[str, ModelProcess]) -> Plan:
+        """The plan; raises InputError where none is found."""
+        self.sides = self._sides(None)
         by = "rename" if self.options.rename else "name"
         try:
-            return make_plan(*self.sides, matched_by=by, **self.settings), renaming
+            return make_plan(*self.sides, matched_by=by, **self.settings)
         except InputError:
             # Rules that were given are meant to be enough; names that fit by half are not aligned behind their back.
             if self.options.rename or len(self.layouts) < 2 or set(processes) != {"ref", "paddle"}:
@@ -231,8 +237,8 @@ class _Planning:
             return Trial(processes["ref"], processes["paddle"], inputs.guess_inputs(units, self.options.inputs))
 
         alignment = align(reference, paddle, trial, (*self.options.allow_missing, *self.options.allow_unexpected))
-        self.sides, renaming = self._sides(alignment)
-        return make_plan(*self.sides, matched_by=alignment.matched_by, **self.settings), renaming
+        self.sides = self._sides(alignment)
+        return make_plan(*self.sides, matched_by=alignment.matched_by, **self.settings)
 
 
 def _with_dtypes(layout: Sequence[StateEntry], checkpoint: Checkpoint) -> list[StateEntry]:

@@ -9,6 +9,8 @@ import collections
 import concurrent.futures
 import contextlib
 import errno
+import fcntl
+import glob
 import io
 import json
 import math
@@ -48,20 +50,49 @@ NAME_TABLE = "StructuredToParameterName@@"
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` when the block ends well; otherwise the old file stands untouched.
 
-    Raises InputError where the folder or the space is wanting.
+    What a killed process left of an earlier try is removed. Raises InputError where the folder or the space is wanting.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    _clear_abandoned(path)
     try:
         with open(beside, "wb") as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
         os.replace(beside, path)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise InputError(f"{path}: the disk is full; nothing was written, make room and repeat") from None
+        if error.errno == errno.EFBIG:
+            raise InputError(
+                f"{path}: it grows larger than files may be here (ulimit -f); nothing was written, raise the limit"
+            ) from None
         raise InputError(f"{path}: cannot be written ({error.strerror}); nothing was written") from None
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+def _clear_abandoned(path: Path) -> None:
+    """Remove parts of `path` that nobody writes any more: their writer is dead and holds no lock."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        number = part.name.removesuffix(".part").rpartition(".")[2]
+        if not number.isdigit() or _is_alive(int(number)):
+            continue
+        # The writer may be alive on another machine that shares the folder; then its lock is held.
+        with contextlib.suppress(OSError), part.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
 
 
 class Loader:
