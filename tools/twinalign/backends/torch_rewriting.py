@@ -167,15 +167,20 @@ def unchanged(module: torch.nn.Module | None) -> Iterator[None]:
 def intercepting(module: torch.nn.Module | None, handle: Callable[[Call], Any]) -> Iterator[None]:
     """Within the block every call of a torch function and of a layer is made by `handle`, which returns its result.
 
-    Calls are numbered by name, in training and in evaluation mode apart, so that a call has the same key in both.
+    What happens outside the module's own call, such as making its inputs, is left alone. Calls are numbered by name,
+    in training and in evaluation mode apart, so that a call has the same key in both.
     """
     mode = _Interception(module, handle)
-    hook = torch_module.register_module_forward_hook(mode.after_layer, with_kwargs=True)
+    hooks = [
+        torch_module.register_module_forward_pre_hook(mode.before_layer),
+        torch_module.register_module_forward_hook(mode.after_layer, with_kwargs=True),
+    ]
     try:
         with mode:
             yield
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 class _Interception(TorchFunctionMode):
@@ -184,7 +189,8 @@ class _Interception(TorchFunctionMode):
         self._module = module
         self._handle = handle
         self._counts: Counter[tuple[bool, str]] = Counter()
-        self._paused = False
+        # What a scene does before and after its module runs is none of the unit's calls.
+        self._paused = module is not None
         self._paths = {} if module is None else {id(layer): path for path, layer in module.named_modules()}
         named = () if module is None else (*module.named_parameters(), *module.named_buffers())
         self._names = {id(tensor): name for name, tensor in named}
@@ -232,8 +238,15 @@ class _Interception(TorchFunctionMode):
             return args[0].copy_(returned)
         return returned
 
+    def before_layer(self, layer: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        """The unit begins."""
+        if layer is self._module:
+            self._paused = False
+
     def after_layer(self, layer: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Hand a layer's call to the handler, what that computes not counting as calls of the unit."""
+        if self._paused:
+            return output
         arguments = {
             "path": self._paths.get(id(layer), type(layer).__name__),
             "kind": type(layer).__name__,
@@ -245,7 +258,7 @@ class _Interception(TorchFunctionMode):
         try:
             return self._handle(self._call(LAYER, arguments, lambda given: given["output"]))
         finally:
-            self._paused = False
+            self._paused = layer is self._module
 
 
 def _attention(

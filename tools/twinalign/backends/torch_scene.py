@@ -23,7 +23,7 @@ class ModuleScene:
         phase: `"forward"`, `"backward"` or `"state"`.
         training: the mode to run in.
         forced: paths of child layers that return what they returned the first time, whatever they are given.
-        output_gradients: with respect to the outputs; ones where there are none.
+        recorded: what the forced layers return, call by call; where empty, what they return the first time.
         evaluate: whether `eval.output.N` is wanted besides.
         facts: what is known of the port's layer.
         port_class: the class of the port's layer.
@@ -35,27 +35,24 @@ class ModuleScene:
     phase: str = "forward"
     training: bool = False
     forced: Sequence[str] = ()
-    output_gradients: Sequence[np.ndarray] | None = None
+    recorded: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     evaluate: bool = False
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     port_class: str = ""
     reference: Mapping[str, np.ndarray] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        self._returned: dict[str, list[Any]] = {}
-        self._replaying = False
+        self._replaying = bool(self.recorded)
         self._leaves: dict[str, torch.Tensor] = {}
+        self._ends: dict[str, torch.Tensor] = {}
         self._values: dict[str, np.ndarray] = {}
         self._calls: dict[str, int] = {}
         if self.module is not None:
             self.module.to(torch.float64)
             for path in self.forced:
                 self._force(path, self.module.get_submodule(path))
-        before = {name: value.clone() for name, value in self._buffers()}
         self.reference = self.run()
         self._replaying = True
-        for name, buffer in self._buffers():
-            buffer.copy_(before[name])
 
     @property
     def module(self) -> torch.nn.Module | None:
@@ -63,8 +60,18 @@ class ModuleScene:
         return self.call if isinstance(self.call, torch.nn.Module) else None
 
     def run(self) -> dict[str, np.ndarray]:
-        """Values of one run, by the names of `Scene`; gradients in the phase backward only."""
-        self._values, self._leaves, self._calls = {}, {}, {}
+        """Values of one run, by the names of `Scene`: gradients in the phase backward only, parameters in state."""
+        state = [] if self.module is None else [*self.module.parameters(), *self.module.buffers()]
+        before = [tensor.detach().clone() for tensor in state]
+        try:
+            return self._run()
+        finally:
+            with torch.no_grad():
+                for tensor, value in zip(state, before, strict=True):
+                    tensor.copy_(value)
+
+    def _run(self) -> dict[str, np.ndarray]:
+        self._values, self._leaves, self._ends, self._calls = {}, {}, {}, {}
         if self.module is not None:
             self.module.train(self.training)
         inputs = [to_tensor(array, "float64", "cpu") for array in self.inputs]
@@ -73,6 +80,9 @@ class ModuleScene:
         outputs = tensors_in(self.call(*(tensor.clone() if tensor.requires_grad else tensor for tensor in given)))
         self._values.update({f"output.{at}": to_array(tensor) for at, tensor in enumerate(outputs)})
         self._values.update({f"buffer.{name}": to_array(buffer) for name, buffer in self._buffers()})
+        if self.phase == "state" and self.module is not None:
+            moved = self.module.named_parameters()
+            self._values.update({f"state.{name}": to_array(parameter) for name, parameter in moved})
         if self.phase == "backward":
             self._differentiate(given, outputs)
         if self.evaluate and self.module is not None:
@@ -88,23 +98,20 @@ class ModuleScene:
         wanted = {f"gradient.input.{at}": tensor for at, tensor in enumerate(given) if tensor.requires_grad}
         wanted |= {f"gradient.parameter.{name}": value for name, value in parameters if value.requires_grad}
         wanted |= self._leaves
-        moving = [at for at, tensor in enumerate(outputs) if tensor.requires_grad]
-        if not moving:
+        ends = {f"output.{at}": tensor for at, tensor in enumerate(outputs)} | self._ends
+        ends = {name: tensor for name, tensor in ends.items() if tensor.requires_grad}
+        if not ends:
             return
-        gradients = torch.autograd.grad(
-            [outputs[at] for at in moving],
-            list(wanted.values()),
-            [self._output_gradient(at, outputs[at]) for at in moving],
-            allow_unused=True,
-        )
+        seeds = [self._seed(name, tensor) for name, tensor in ends.items()]
+        gradients = torch.autograd.grad(list(ends.values()), list(wanted.values()), seeds, allow_unused=True)
         for name, gradient in zip(wanted, gradients, strict=True):
             if gradient is not None:
                 self._values[name] = to_array(gradient)
 
-    def _output_gradient(self, at: int, output: torch.Tensor) -> torch.Tensor:
-        if self.output_gradients is None:
-            return torch.ones_like(output)
-        return to_tensor(self.output_gradients[at], "float64", "cpu").reshape(output.shape)
+    def _seed(self, name: str, end: torch.Tensor) -> torch.Tensor:
+        """The gradient that flows into the unit at this end: random, the same in every run."""
+        values = np.random.default_rng(list(name.encode())).standard_normal(tuple(end.shape))
+        return to_tensor(values, "float64", "cpu")
 
     def _buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         return iter(()) if self.module is None else self.module.named_buffers()
@@ -117,10 +124,11 @@ class ModuleScene:
             self._calls[path] = number + 1
             for at, tensor in enumerate(tensors_in([args, kwargs])):
                 self._values[f"input.{path}#{number}.{at}"] = to_array(tensor)
+                self._ends[f"input.{path}#{number}.{at}"] = tensor
             if not self._replaying:
                 returned = forward(*args, **kwargs).detach()
-                self._returned.setdefault(path, []).append(returned)
-            leaf = self._returned[path][number].clone().requires_grad_()
+                self.recorded.setdefault(path, []).append(returned)
+            leaf = self.recorded[path][number].clone().requires_grad_()
             self._leaves[f"gradient.child.{path}#{number}.0"] = leaf
             return leaf.clone()
 

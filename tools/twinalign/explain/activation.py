@@ -196,6 +196,7 @@ class ClampUpper(Constant):
     id = "clamp_upper"
     phase = "forward"
     text = "values are cut off at another upper bound"
+    rank = 2
     functions = ("hardtanh", "clamp", "relu6")
     words = ("max", "max_val")
     usual = (1.0, 6.0, 20.0, 100.0)

@@ -108,16 +108,19 @@ class HeadsOrder(Rewrite):
             return
         for heads in _numbers_of_heads(subject, channels // 3):
             axes = np.arange(channels).reshape(3, heads, -1)
-            for order in itertools.permutations(range(3)):
-                # The port lays the same memory out as the axes in `order`, then reads it as (3, heads, width).
-                sizes = [axes.shape[at] for at in order]
-                places = np.arange(channels).reshape(sizes).transpose(np.argsort(order)).ravel().tolist()
-                if places != list(range(channels)):
-                    names = [("three", "heads", "width")[at] for at in order]
-                    detail = f"({', '.join(names)}) with {heads} heads"
+            for order in ORDERS:
+                names = [("three", "heads", "width")[at] for at in order]
+                stored = axes.transpose(order).ravel()
+                for places, verb in ((np.argsort(stored), "taken for"), (stored, "stored as")):
+                    detail = f"{verb} ({', '.join(names)}) with {heads} heads"
                     if site.name == "linear" and subject.backward:
-                        yield joined(detail, "in the stored values"), rows_permuted(places)
-                    yield detail, _last_permuted(places) if site.name == LAYER else channels_permuted(places, -1)
+                        yield joined(detail, "in the stored values"), rows_permuted(places.tolist())
+                    moved = _last_permuted if site.name == LAYER else _last_of_result_permuted
+                    yield detail, moved(places.tolist())
+
+
+def _last_of_result_permuted(channels: Sequence[int]) -> Change:
+    return channels_permuted(channels, -1)
 
 
 def _numbers_of_heads(subject: LayerSubject, width: int) -> list[int]:
@@ -290,10 +293,13 @@ class RotaryLayout(Rewrite):
     id = "rotary_layout"
     phase = "forward"
     text = "the rotary embedding pairs other channels (halves or neighbours)"
-    functions = ("cat", "stack")
+    functions = ("cat", "stack", "repeat_interleave")
+    together = True
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """The rotation of a vector, and the angles, in the other layout."""
+        if site.name == "repeat_interleave":
+            yield "halves where neighbours are meant", lambda call: call.torch.cat([call["input"]] * 2, -1)
         given = site.get("tensors", ())
         if len(given) == 2 and site.get("dim", 0) in (-1, len(site.output.shape) - 1):
             if site.name == "cat":

@@ -115,15 +115,18 @@ class ConvolutionGroups(Rewrite):
         """Channels dealt out to the groups in turn, or gathered."""
         groups = site.get("groups", 1)
         if groups > 1:
-            yield "input channels dealt out in turn", _dealt(groups, outputs=False)
-            yield "output channels dealt out in turn", _dealt(groups, outputs=True)
+            for outputs in (False, True):
+                side = "output" if outputs else "input"
+                yield f"{side} channels dealt out to the groups in turn", _dealt(groups, outputs, gathered=False)
+                yield f"{side} channels gathered from the groups in turn", _dealt(groups, outputs, gathered=True)
             yield "the first group's weights in every group", _first_group(groups)
 
 
-def _dealt(groups: int, outputs: bool) -> Change:
+def _dealt(groups: int, outputs: bool, gathered: bool) -> Change:
     def change(call: Call) -> Any:
         x = call.result if outputs else call["input"]
-        dealt = x.reshape(x.shape[0], groups, -1, *x.shape[2:]).transpose(1, 2).reshape(x.shape)
+        sizes = (groups, -1) if gathered else (-1, groups)
+        dealt = x.reshape(x.shape[0], *sizes, *x.shape[2:]).transpose(1, 2).reshape(x.shape)
         return dealt if outputs else call.run(input=dealt)
 
     return change
@@ -145,6 +148,7 @@ class SamePadding(Rewrite):
     phase = "forward"
     text = "the padding is that of 'same': as much as the stride needs, the odd one at the end"
     difference = "conv_same_stride"
+    rank = 1
     functions = ("conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d")
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:

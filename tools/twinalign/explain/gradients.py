@@ -14,6 +14,7 @@ from twinalign.explain.rewrite import Rewrite, any_of
 from twinalign.explain.subject import CallVariant, LayerSubject
 
 _MOST_PLACES = 60
+_NO_ARITHMETIC = {"detach", "clone", "to", "requires_grad", "contiguous", GRADIENT_MODE}
 
 
 @register
@@ -68,7 +69,7 @@ class GradientStopped(Rewrite):
 
     def sites(self, subject: LayerSubject) -> list[Site]:
         """Every call that returns numbers."""
-        found = [site for site in subject.sites if site.output.floating and site.name != "detach"]
+        found = [site for site in subject.sites if site.output.floating and site.name not in _NO_ARITHMETIC]
         return found[:_MOST_PLACES]
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:

@@ -112,7 +112,7 @@ class BiasTwice(Rewrite):
 class InputChannelsPermuted(Rewrite):
     """RGB and BGR, halves swapped, pairs split; each known order is tried."""
 
-    id = "inputchannels_permuted"
+    id = "input_channels_permuted"
     phase = "forward"
     text = "the weight's input channels are in another order"
     functions = WEIGHTED
@@ -133,11 +133,11 @@ class InputChannelsPermuted(Rewrite):
 class OutputChannelsPermuted(Rewrite):
     """The order is read off the port's output, and proven by its every element."""
 
-    id = "outputchannels_permuted"
+    id = "output_channels_permuted"
     phase = "forward"
     text = "the output channels are in another order"
     functions = (*WEIGHTED, "embedding")
-    rank = 1
+    rank = 2
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Found by comparing channels; known orders where gradients are examined."""

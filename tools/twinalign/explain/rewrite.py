@@ -23,10 +23,12 @@ class Rewrite(Hypothesis):
 
     Attributes:
         functions: names of the functions concerned.
+        together: whether calls of different functions are changed at once, too.
         ways: other ways to make such a call, by the detail for the text.
     """
 
     functions: ClassVar[tuple[str, ...]] = ()
+    together: ClassVar[bool] = False
     ways: ClassVar[Mapping[str, Change]] = types.MappingProxyType({})
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterable[tuple[str, Change]]:
@@ -40,13 +42,14 @@ class Rewrite(Hypothesis):
     def variants(self, subject: LayerSubject) -> Iterator[CallVariant]:
         """All places at once, then each alone."""
         sites = self.sites(subject)
-        alone: dict[str, list[tuple[Site, Change]]] = {}
+        alone: dict[tuple[str, str], list[tuple[Site, Change]]] = {}
         for site in sites:
             for detail, change in self.changes(site, subject):
-                alone.setdefault(detail, []).append((site, change))
-        for detail, places in alone.items():
+                kind = "" if self.together else site.name
+                alone.setdefault((detail, kind), []).append((site, change))
+        for (detail, _), places in alone.items():
             yield subject.variant(detail, {site.key: change for site, change in places})
-        for detail, places in alone.items():
+        for (detail, _), places in alone.items():
             if 1 < len(places) <= MOST_SITES:
                 for site, change in places:
                     yield subject.variant(joined(detail, place_of(site, sites)), {site.key: change})
@@ -111,6 +114,6 @@ def joined(*parts: str) -> str:
 def place_of(site: Site, sites: list[Site]) -> str:
     """Words for one of several places: the child's path, or the number of the call."""
     if "path" in site.arguments:
-        return f"after {site.arguments['path']}"
+        return f"after {site.arguments['path'] or 'all'}"
     same = [other for other in sites if other.name == site.name]
     return f"call {same.index(site) + 1} of {len(same)} of {site.name}"
