@@ -7,6 +7,7 @@ A recorder process needs only numpy and its own framework, so this module import
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -111,15 +112,19 @@ def save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         beside.unlink(missing_ok=True)
 
 
+@functools.lru_cache(maxsize=256)  # a model has many tensors and few sizes
 def sample_positions(size: int) -> np.ndarray:
-    """Flat positions, int64, ascending, that stand for a tensor of `size` elements; first and last are among them.
+    """Flat positions, int64, ascending, read-only, that stand for a tensor of `size` elements, first and last included.
 
     Multiples of the golden ratio spread evenly at every scale, and need no random generator to be repeated.
     """
     if size <= SAMPLE_SIZE:
-        return np.arange(size)
-    spread = np.floor((np.arange(SAMPLE_SIZE - 2) * _GOLDEN_RATIO % 1.0) * size).astype(np.int64)
-    return np.unique(np.concatenate([[0], spread, [size - 1]]))
+        positions = np.arange(size)
+    else:
+        spread = np.floor((np.arange(SAMPLE_SIZE - 2) * _GOLDEN_RATIO % 1.0) * size).astype(np.int64)
+        positions = np.unique(np.concatenate([[0], spread, [size - 1]]))
+    positions.flags.writeable = False
+    return positions
 
 
 def random_projections(array: np.ndarray) -> np.ndarray:
