@@ -49,7 +49,7 @@ class StatefulDict(dict):
 
 
 _MARK = object()
-_UNSET = object()
+_BYTE, _WORD = struct.Struct("<B"), struct.Struct("<I")
 
 # Opcodes whose value is read by one struct: opcode -> struct.
 _STRUCTS = {
@@ -129,10 +129,17 @@ class PickleMachine:
         start = self.position
         try:
             while True:
-                opcode = self._take(1)[0]
+                if self.position >= len(self._buffer):
+                    self._take(1)  # says how short it is
+                opcode = self._buffer[self.position]
+                self.position += 1
                 if opcode == 0x2E:  # STOP
                     return self._pop()
-                self._step(opcode)
+                action = _ACTIONS.get(opcode)
+                if action is not None:
+                    action(self)
+                else:
+                    self._refuse(opcode)
         except (IndexError, KeyError, struct.error, TypeError, OverflowError, RecursionError) as error:
             raise BrokenFileError(f"its pickle is malformed near byte {self.position} (read from {start})") from error
 
@@ -169,23 +176,16 @@ class PickleMachine:
         items.reverse()
         return items
 
-    def _step(self, opcode: int) -> None:
-        if opcode in _COUNTED:
-            self._push(self._counted(opcode))
-        elif opcode in _STRUCTS:
-            layout = _STRUCTS[opcode]
-            self._push(layout.unpack(self._take(layout.size))[0])
-        elif opcode in _CONSTANTS:
-            self._push(_CONSTANTS[opcode])
-        elif opcode in _FIXED_TUPLES:
-            count = _FIXED_TUPLES[opcode]
-            self._push(tuple([self._pop() for _ in range(count)][::-1]))
-        elif (action := _ACTIONS.get(opcode)) is not None:
-            action(self)
-        elif opcode in _REFUSED:
+    def _refuse(self, opcode: int) -> None:
+        if opcode in _REFUSED:
             raise RefusedError(f"its pickle uses the opcode {_REFUSED[opcode]}, which data has no need of")
-        else:
-            raise BrokenFileError(f"its pickle has no opcode 0x{opcode:02x} (byte {self.position - 1})")
+        raise BrokenFileError(f"its pickle has no opcode 0x{opcode:02x} (byte {self.position - 1})")
+
+    def _unpack(self, layout: struct.Struct) -> None:
+        self._push(layout.unpack(self._take(layout.size))[0])
+
+    def _fixed_tuple(self, count: int) -> None:
+        self._push(tuple([self._pop() for _ in range(count)][::-1]))
 
     def _counted(self, opcode: int) -> Any:
         layout, kind = _COUNTED[opcode]
@@ -261,11 +261,26 @@ class PickleMachine:
         self._stack[-1].update(items)
 
 
+def _uniform_actions() -> dict[int, Callable[[PickleMachine], Any]]:
+    """Opcodes that differ from others of their kind by a value alone."""
+    found: dict[int, Callable[[PickleMachine], Any]] = {}
+    for opcode in _COUNTED:
+        found[opcode] = lambda m, opcode=opcode: m._push(m._counted(opcode))  # type: ignore[misc]
+    for opcode, layout in _STRUCTS.items():
+        found[opcode] = lambda m, layout=layout: m._unpack(layout)  # type: ignore[misc]
+    for opcode, value in _CONSTANTS.items():
+        found[opcode] = lambda m, value=value: m._push(value)  # type: ignore[misc]
+    for opcode, count in _FIXED_TUPLES.items():
+        found[opcode] = lambda m, count=count: m._fixed_tuple(count)  # type: ignore[misc]
+    return found
+
+
 def _decoded(machine: PickleMachine, layout: struct.Struct) -> int:
     return int(layout.unpack(machine._take(layout.size))[0])
 
 
 _ACTIONS: dict[int, Callable[[PickleMachine], Any]] = {
+    **_uniform_actions(),
     0x80: PickleMachine._protocol,
     0x95: lambda m: m._take(8),  # FRAME: a hint for buffered reading
     ord("("): lambda m: m._push(_MARK),
@@ -290,9 +305,9 @@ _ACTIONS: dict[int, Callable[[PickleMachine], Any]] = {
     0x81: PickleMachine._reduce,  # NEWOBJ: cls.__new__(cls, *args); builders make no difference
     ord("b"): PickleMachine._build,
     ord("Q"): PickleMachine._persistent,
-    ord("q"): lambda m: m._memo.__setitem__(_decoded(m, struct.Struct("<B")), m._stack[-1]),
-    ord("r"): lambda m: m._memo.__setitem__(_decoded(m, struct.Struct("<I")), m._stack[-1]),
+    ord("q"): lambda m: m._memo.__setitem__(_decoded(m, _BYTE), m._stack[-1]),
+    ord("r"): lambda m: m._memo.__setitem__(_decoded(m, _WORD), m._stack[-1]),
     0x94: lambda m: m._memo.__setitem__(len(m._memo), m._stack[-1]),
-    ord("h"): lambda m: m._push(m._memo[_decoded(m, struct.Struct("<B"))]),
-    ord("j"): lambda m: m._push(m._memo[_decoded(m, struct.Struct("<I"))]),
+    ord("h"): lambda m: m._push(m._memo[_decoded(m, _BYTE)]),
+    ord("j"): lambda m: m._push(m._memo[_decoded(m, _WORD)]),
 }
