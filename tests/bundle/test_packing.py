@@ -199,7 +199,8 @@ def test_commands_from_an_empty_folder(honest: Path, run_folder: Path, twinalign
     )
     result = json.loads((tmp_path / "b.json").read_text())
     assert result["verdict"] == "confirmed"
-    assert result["sha256"] == hashlib.sha256((tmp_path / "b.zip").read_bytes()).hexdigest()
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        assert result["manifest_sha256"] == hashlib.sha256(archive.read("manifest.json")).hexdigest()
     missing = twinalign("verify", "none.zip")
     assert (missing.returncode, missing.stderr) == (2, "twinalign: none.zip: No such file or directory\n")
     without = twinalign("verify", "b.zip", "--data", "d")

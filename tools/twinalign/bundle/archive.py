@@ -115,13 +115,6 @@ class Archive:
             raise InputError(f"{self.label}: {shown(name)} is damaged: its checksum (CRC) in the archive is another")
         return len(content), digest.hexdigest()
 
-    def file_digest(self) -> str:
-        """SHA-256 of the whole file."""
-        digest = hashlib.sha256()
-        for start in range(0, self.size, _BLOCK):
-            digest.update(self._buffer[start : start + _BLOCK])
-        return digest.hexdigest()
-
     def forget_pages(self) -> None:
         """Give back the memory of what was read; what is read again comes from the file."""
         if hasattr(mmap, "MADV_DONTNEED"):

@@ -15,7 +15,7 @@ _LINES = 20
 
 def text_lines(result: Verification) -> Iterator[str]:
     """What a reviewer reads, the verdict last."""
-    yield f"{result.file}: {size_of(result.size)}, sha256 {result.sha256}"
+    yield f"{result.file}: {size_of(result.size)}, manifest sha256 {result.manifest_sha256}"
     sides = " against ".join(_versions(result.environment.get(side, {})) for side in ("ref", "paddle"))
     yield f"case {shown(result.case)}: {sides}"
     yield "every file in it is as its manifest says"

@@ -16,7 +16,7 @@ from twinalign.bundle.archive import Archive, PageRelease
 from twinalign.bundle.arithmetic import fault_of_sample, signs_in_arrays
 from twinalign.bundle.claims import Mismatch, check_log, check_stage
 from twinalign.bundle.contents import Contents, check_digests
-from twinalign.bundle.layout import log_member, shown
+from twinalign.bundle.layout import MANIFEST, log_member, shown
 from twinalign.bundle.signs import Sign, signs_in_metadata
 from twinalign.errors import ExitCode, InputError
 from twinalign.judging import StageRecordings, compare_stage
@@ -54,7 +54,8 @@ class Verification:
 
     file: str
     size: int
-    sha256: str
+    manifest_sha256: str
+    """It stands for the whole: the manifest has the digest of every member, and nothing else can be in the file."""
     case: str
     environment: dict[str, Any]
     missing_stages: list[str]
@@ -94,7 +95,7 @@ class Verification:
             "recomputed": self.recomputed,
             "file": self.file,
             "size": self.size,
-            "sha256": self.sha256,
+            "manifest_sha256": self.manifest_sha256,
             "case": self.case,
             "missing_stages": self.missing_stages,
             "stages": {name: stage.to_json() for name, stage in self.stages.items()},
@@ -146,7 +147,7 @@ def _verified(
         hashing = pool.submit(_hash, contents)
         with _damage_first(hashing):
             result = _checked(contents, now, progress)
-        result.sha256 = hashing.result()
+        result.manifest_sha256 = hashing.result()
         if replay is not None:
             progress("running the packed case again")
             result.replay = replay(contents)
@@ -155,7 +156,7 @@ def _verified(
 
 def _hash(contents: Contents) -> str:
     check_digests(contents.archive, contents.manifest)
-    return contents.archive.file_digest()
+    return contents.archive.digest(MANIFEST)[1]
 
 
 @contextlib.contextmanager
@@ -173,7 +174,7 @@ def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str
     result = Verification(
         file=contents.archive.label,
         size=contents.archive.size,
-        sha256="",
+        manifest_sha256="",
         case=summary["case"],
         environment=summary["environment"],
         missing_stages=contents.manifest["missing_stages"],

@@ -25,7 +25,7 @@ def command(folder: Path, bundle: Path, partial: bool, debug: bool) -> None:
 
     with SideProgress() as progress:
         result = pack_run(folder, bundle, partial=partial, progress=lambda text: progress("pack", text))
-    click.echo(f"{bundle}: {size_of(result.size)}, sha256 {result.sha256}")
+    click.echo(f"{bundle}: {size_of(result.size)}, manifest sha256 {result.manifest_sha256}")
     click.echo(f"{result.case}: {result.recomputed} in {', '.join(result.stages)}")
     if result.missing_stages:
         click.echo(f"packed without {', '.join(result.missing_stages)}, and says so")
