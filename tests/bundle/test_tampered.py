@@ -383,3 +383,14 @@ def test_inconclusive_and_claimed_so(bundle: Path, tmp_path: Path) -> None:
     forgery.claim_what_is(tmp_path / "claim.zip")
     result = verify_bundle(forgery.write(tmp_path / "inconclusive.zip"))
     assert (result.verdict, result.exit_code) == ("inconclusive", 3)
+
+
+def test_what_a_case_allows_itself_is_said(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    allowed = {"accept": ["bn_running_var_biased"], "allowances": ["paddle_hard_activation"]}
+    forgery.edit("result/case.json", lambda case: case["description"].update(allowed))
+    result = verify_bundle(forgery.write(tmp_path / "lenient.zip"))
+    assert result.notes == [
+        "the case accepts conventions: bn_running_var_biased",
+        "the case has allowances of its own: paddle_hard_activation",
+    ]

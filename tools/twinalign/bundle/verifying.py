@@ -180,6 +180,9 @@ def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str
         missing_stages=contents.manifest["missing_stages"],
     )
     result.signs += signs_in_metadata(contents, now)
+    for entry, what in (("accept", "accepts conventions"), ("allowances", "has allowances of its own")):
+        if named := contents.description.get(entry):
+            result.notes.append(f"the case {what}: {', '.join(named)}")
     for stage in contents.stages:
         progress(f"judging {stage}")
         recordings = contents.recordings(stage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ class SideProgress:
         self._started = time.monotonic()
         self._live = None
         self._tasks: dict[str, int] = {}
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and importlib.util.find_spec("rich"):  # a reviewer needs none of it
             from rich.console import Console
             from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
