@@ -1,0 +1,237 @@
+"""How long `twinalign verify` takes on a bundle of 500 MB, against reading and hashing the same file, and its memory.
+
+Two bundles are made: of tensors as the backward stage records them (samples of 4096 elements, with projections), and
+of whole tensors of a million elements. Each process is timed as a whole, interpreter and imports included, and its
+greatest resident memory counts the mapped file as well.
+
+    python benchmarks/verify_speed.py [--megabytes 500] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.bundle.archive import Archive, write_archive
+from twinalign.bundle.contents import Contents
+from twinalign.bundle.layout import (
+    CASE,
+    FORMAT,
+    MANIFEST,
+    SUMMARY,
+    VERSION,
+    ledger_member,
+    log_member,
+    metadata_member,
+    recording_member,
+)
+from twinalign.bundle.signs import collected_hashes_of
+from twinalign.case import STAGES
+from twinalign.judging import compare_stage
+from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
+from twinalign.verdict import log_lines
+
+STAGE, CASE_NAME = "backward", "synthetic"
+BYTES_AN_ELEMENT = 2 * (4 + 8)
+FRAMEWORKS = {"ref": "torch", "paddle": "paddle"}
+BASES = {"ref": "torch.nn.modules.module.Module", "paddle": "paddle.nn.layer.layers.Layer"}
+READ_AND_HASH = "import hashlib, sys; hashlib.file_digest(open(sys.argv[1], 'rb'), 'sha256').hexdigest()"
+
+
+def recordings(size: int, megabytes: int, sampled: bool) -> dict[tuple[str, str], dict[str, np.ndarray]]:
+    """Both sides in both precisions: rounding of float32, and float64 runs that agree."""
+    rng = np.random.default_rng(0)
+    found: dict[tuple[str, str], dict[str, np.ndarray]] = {
+        (side, dtype): {} for dtype in ("float32", "float64") for side in FRAMEWORKS
+    }
+    for index in range(int(megabytes * 1e6 / BYTES_AN_ELEMENT / size)):
+        name = f"step0.gradient.layers.{index}.weight"
+        parts = [(name, size)] + ([(name + PROJECTIONS_SUFFIX, PROJECTION_COUNT)] if sampled else [])
+        for part, count in parts:
+            truth = rng.standard_normal(count)
+            for side in FRAMEWORKS:
+                rounded = truth * (1 + 1e-7 * rng.standard_normal(count))
+                found[side, "float32"][part] = rounded if part != name else rounded.astype(np.float32)
+                found[side, "float64"][part] = truth * (1 + 1e-15 * rng.standard_normal(count))
+    return found
+
+
+def metadata(side: str, dtype: str, names: list[str], sampled: bool) -> dict[str, Any]:
+    environment = {"framework": FRAMEWORKS[side], "device": "cpu", "versions": {FRAMEWORKS[side]: "1"}, "python": "3"}
+    shape = [SAMPLE_SIZE, SAMPLE_SIZE // 4]
+    return {
+        "format": 1,
+        "side": side,
+        "stage": STAGE,
+        "case": CASE_NAME,
+        "dtype": dtype,
+        "seed": 0,
+        "environment": environment,
+        "weights_sha256": "0" * 64,
+        "layer_classes": {f"{CASE_NAME}.LayerNorm": {"count": 1, "bases": [BASES[side]]}},
+        "identity": identity(),
+        "code_sha256": {f"/{CASE_NAME}.py": hashlib.sha256(b"").hexdigest()},
+        "data_sha256": {},
+        "inputs_sha256": {"0": "0" * 64},
+        "sampled": {n: {"shape": shape} for n in names if not n.endswith(PROJECTIONS_SUFFIX)} if sampled else {},
+        "recorded_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": 1.0,
+    }
+
+
+def identity() -> dict[str, Any]:
+    return {"case": f"/{CASE_NAME}.py", "options": {}, "device": "cpu", "interpreter": {"python": "3"}}
+
+
+def members_of(made: dict[tuple[str, str], dict[str, np.ndarray]], sampled: bool) -> dict[str, bytes]:
+    """All of a bundle but its manifest, with a summary that claims nothing yet."""
+    found: dict[str, bytes] = {}
+    for (side, dtype), arrays in made.items():
+        stream = io.BytesIO()
+        np.save(stream, arrays)  # type: ignore[arg-type]
+        found[recording_member(side, STAGE, dtype)] = stream.getvalue()
+        found[metadata_member(side, STAGE, dtype)] = encoded(metadata(side, dtype, list(arrays), sampled))
+    description = {"name": CASE_NAME, "stages": [STAGE], "parts": {STAGE: CASE_NAME}}
+    found[CASE] = encoded({"identity": {side: identity() for side in FRAMEWORKS}, "description": description})
+    found[ledger_member(CASE_NAME)] = encoded({"entries": [{}]})
+    found[f"source/{CASE_NAME}.py"] = b""
+    found[log_member(STAGE)] = b""
+    empty = {"verdict": "aligned", "classic": {"passed": True, "threshold": 1e-6}, "tensors": []}
+    environment = {
+        side: json.loads(found[metadata_member(side, STAGE, "float32")])["environment"] for side in FRAMEWORKS
+    }
+    found[SUMMARY] = encoded(
+        {"case": CASE_NAME, "verdict": "aligned", "stages": {STAGE: empty}, "environment": environment}
+    )
+    return found
+
+
+def write_bundle(path: Path, members: dict[str, bytes]) -> None:
+    """Write the members with a manifest that fits them."""
+    keys = {
+        (side, STAGE, dtype): json.loads(members[metadata_member(side, STAGE, dtype)])
+        for side in FRAMEWORKS
+        for dtype in ("float32", "float64")
+    }
+    summary = json.loads(members[SUMMARY])
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "twinalign": "0",
+        "case": CASE_NAME,
+        "verdict": summary["verdict"],
+        "stages": [STAGE],
+        "missing_stages": [stage for stage in STAGES if stage != STAGE],
+        "environment": summary["environment"],
+        "hashes": collected_hashes_of(keys, {STAGE: CASE_NAME}),
+        "source": {f"source/{CASE_NAME}.py": f"/{CASE_NAME}.py"},
+        "members": {
+            name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in members.items()
+        },
+    }
+    write_archive(path, {**members, MANIFEST: encoded(manifest)})
+
+
+def encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def make(path: Path, size: int, megabytes: int, sampled: bool) -> int:
+    """Write an honest bundle; returns how many tensors a recording of it has."""
+    made = recordings(size, megabytes, sampled)
+    members = members_of(made, sampled)
+    write_bundle(path, members)
+    with Archive(path) as archive:
+        contents = Contents.of(archive)
+        comparison = compare_stage(STAGE, contents.recordings(STAGE), contents.description)
+        count = len(comparison.tensors)
+    summary = json.loads(members[SUMMARY])
+    summary["stages"][STAGE], summary["verdict"] = comparison.to_json(), comparison.verdict
+    members[SUMMARY] = encoded(summary)
+    members[log_member(STAGE)] = ("\n".join(log_lines(comparison.classic)) + "\n").encode()
+    write_bundle(path, members)
+    return count
+
+
+def measured(*command: str) -> tuple[float, float, float]:
+    """Seconds, seconds of processors, and greatest resident memory in MB of a process."""
+    started = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - started
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed:\n{said.decode()}")
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def forget(path: Path) -> None:
+    """Put the file out of the page cache, so that the next reader waits for the disk."""
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def table(path: Path, name: str, repeats: int) -> None:
+    """Measure both on one bundle, in turn, with the file in the page cache and out of it; the best of the repeats."""
+    for cache in ("cached", "cold"):
+        figures: dict[str, list[tuple[float, float, float]]] = {READ_AND_HASH: [], "verify": []}
+        for _ in range(repeats):
+            for key in figures:
+                if cache == "cold":
+                    forget(path)
+                command = ("-m", "twinalign", "verify") if key == "verify" else ("-c", key)
+                figures[key].append(measured(*command, str(path)))
+        base, checked = ([min(column) for column in zip(*found, strict=True)] for found in figures.values())
+        memory = max(resident for _, _, resident in figures["verify"])
+        print(
+            f"{name:<26} {cache:<6} {base[0]:>6.2f} s {checked[0]:>6.2f} s {checked[0] / base[0]:>6.1f} "
+            f"{base[1]:>9.2f} s {checked[1]:>6.2f} s {checked[1] / base[1]:>6.1f} {memory:>6.0f} MB",
+            flush=True,
+        )
+
+
+KINDS = {"samples": (len(sample_positions(SAMPLE_SIZE**2 // 4)), True), "whole": (10**6, False)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--make", nargs=2, metavar=("KIND", "FILE"), help="Write one bundle and measure nothing.")
+    asked = parser.parse_args()
+    if asked.make:
+        kind, file = asked.make
+        print(make(Path(file), KINDS[kind][0], asked.megabytes, KINDS[kind][1]))
+        return
+    print(f"{os.cpu_count()} processors, {platform.machine()}, Python {platform.python_version()}")
+    print(
+        f"{'bundle':<26} {'file':<6} {'hash':>8} {'verify':>8} {'ratio':>6} "
+        f"{'hash, CPU':>11} {'verify':>8} {'ratio':>6} {'memory':>9}"
+    )
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "bundle.zip"
+        for kind in KINDS:
+            # In a process of its own: a child's peak memory counts what its parent held when it was started.
+            maker = [sys.executable, __file__, "--make", kind, str(path), "--megabytes", str(asked.megabytes)]
+            count = subprocess.run(maker, check=True, capture_output=True, text=True).stdout.strip()
+            table(path, f"{path.stat().st_size / 1e6:.0f} MB, {count} {kind}", asked.repeats)
+
+
+if __name__ == "__main__":
+    main()
