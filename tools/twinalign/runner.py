@@ -133,18 +133,24 @@ class Recorder:
                 process.close()
 
     @contextlib.contextmanager
+    def started(self, sides: Sequence[str] = SIDES) -> Iterator[Mapping[str, RecorderProcess]]:
+        """Keep the processes up inside the block; yields them by side."""
+        try:
+            self._start(sides)
+            yield self.processes
+        finally:
+            for process in self.processes.values():
+                process.close()
+
+    @contextlib.contextmanager
     def running(self, sides: Sequence[str] = SIDES) -> Iterator[dict[str, dict[str, Any]]]:
         """Keep the processes up inside the block, for what records the same sides again and again.
 
         Yields:
             part -> what each side's recorder is given of its weights, for every part of the chosen stages.
         """
-        try:
-            self._start(sides)
+        with self.started(sides):
             yield self._initialise(sides, self._jobs(sides))
-        finally:
-            for process in self.processes.values():
-                process.close()
 
     def make(self, job: Job, weights: Mapping[str, Any]) -> None:
         """Let the running process of a side make one recording."""

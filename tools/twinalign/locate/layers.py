@@ -29,12 +29,14 @@ class LayerFaults:
         inherited: port path → relative error of the layer's output where nothing is forced, which it may have
             inherited.
         bytes_on_disk: what the reference's values took at most.
+        activation_bytes: of the values that its layers were given and returned, each counted once.
     """
 
     faults: list[Fault]
     matching: Matching
     inherited: dict[str, float]
     bytes_on_disk: int
+    activation_bytes: int
 
     def to_json(self) -> dict[str, Any]:
         """Every layer that was called, with its partner, how that was found, and its error."""
@@ -133,7 +135,7 @@ class _Search:
         }
         for fault in faults:
             fault.evidence["inherited_error"] = _finite(inherited.get(fault.paddle_layer))
-        return LayerFaults(faults, matching, inherited, on_disk)
+        return LayerFaults(faults, matching, inherited, on_disk, calls["bytes_written"])
 
     def _faults(self, suspects: Sequence[Mapping[str, Any]], explain: bool) -> list[Fault]:
         if not suspects:

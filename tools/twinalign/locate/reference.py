@@ -71,7 +71,8 @@ class ReferencePass:
         changed = {}
         for path, layer in layers:
             changed.update({f"{path}.{name}".lstrip("."): n for name, n in self._changed_state(path, layer).items()})
-        return {"calls": [call.to_json() for call in self.stack.calls], "state": changed}
+        calls = [call.to_json() for call in self.stack.calls]
+        return {"calls": calls, "state": changed, "bytes_written": self.store.bytes_written}
 
     def backward(self, parameters: Path) -> dict[str, Any]:
         """Run backward; returns where the gradients are, and writes those of the parameters to an .npz file."""
@@ -82,7 +83,7 @@ class ReferencePass:
         self._recent.clear()
         save_npz(parameters, dict(self.backend.gradient_items(self.run.model)))
         self.backend.clear_gradients(self.run.model)
-        return {"gradients": self.gradients, "bytes_written": self.store.bytes_written}
+        return {"gradients": self.gradients}
 
     def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         backend = self.backend

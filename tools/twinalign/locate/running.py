@@ -13,6 +13,7 @@ import numpy as np
 from twinalign.case import Case
 from twinalign.locate.nesting import take_apart
 from twinalign.stages.context import CanonicalName, step_inputs
+from twinalign.stages.loss import scalar_loss
 
 
 @dataclasses.dataclass
@@ -51,6 +52,12 @@ class CaseRun:
             name: self.backend.to_tensor(array, self.dtype, self.device)
             for name, array in step_inputs(self.case).items()
         }
+
+    def total_loss(self, outputs: Any, inputs: Mapping[str, Any]) -> Any:
+        """What is differentiated: the case's loss, or what stands in for it."""
+        if type(self.case).loss is Case.loss:
+            return self.stand_in_loss(outputs)
+        return scalar_loss(self.case.loss(outputs, inputs, self.framework))
 
     def stand_in_loss(self, outputs: Any) -> Any:
         """For a case without a loss: what the model returns, weighted at random; None where nothing can learn."""

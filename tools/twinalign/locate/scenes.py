@@ -19,6 +19,12 @@ from twinalign.locate.wrapping import wrapped
 PERTURBATION = 1e-12
 """Relative size of the noise that shows what rounding does to a unit: a few thousand units in the last place."""
 
+_ROUNDED: dict[str, Callable[[float], float]] = {
+    "eps": lambda value: float(np.float32(value)),
+    "momentum": lambda value: 1.0 - float(np.float32(1.0 - value)),
+}
+"""What float32 makes of a constant of a torch layer; paddle's momentum is one minus torch's."""
+
 
 class UnitScene:
     """The reference's partner of a suspect, ready to run; `twinalign.explain.scene` has the names of values."""
@@ -61,16 +67,19 @@ class UnitScene:
 
     @contextlib.contextmanager
     def constants_in_float32(self) -> Iterator[None]:
-        """Inside the block the unit's normalisations have their epsilon rounded to float32, as paddle keeps it."""
-        layers = self._backend.all_layers(self.module if self.module is not None else self.model)
-        before = [(layer, layer.eps) for layer in layers if isinstance(getattr(layer, "eps", None), float)]
-        for layer, epsilon in before:
-            layer.eps = float(np.float32(epsilon))
+        """Inside the block the unit's normalisations keep epsilon and momentum in float32, as paddle does."""
+        before: list[tuple[Any, str, float]] = []
+        for layer in self._backend.all_layers(self.module if self.module is not None else self.model):
+            for name, rounded in _ROUNDED.items():
+                value = getattr(layer, name, None)
+                if isinstance(value, float):
+                    before.append((layer, name, value))
+                    setattr(layer, name, rounded(value))
         try:
             yield
         finally:
-            for layer, epsilon in before:
-                layer.eps = epsilon
+            for layer, name, value in before:
+                setattr(layer, name, value)
 
     def _load(self, side: str, names: list[str]) -> dict[str, np.ndarray]:
         with np.load(self._folder / f"{self._call.number}_{side}.npz", allow_pickle=False) as stored:
@@ -90,7 +99,8 @@ class UnitScene:
         children = _Children(self, call, noise)
         with self._state(call, noise), backend.default_dtype(run.dtype):
             with wrapped(backend.named_layers(self.module if self.module is not None else self.model), children.around):
-                result = self._invoke(call, inputs)
+                # Copies: a layer may change what it is given in place, which torch does not allow with a leaf.
+                result = self._invoke(call, [tensor.clone() for tensor in inputs])
             outputs, _ = take_apart(result, backend.is_tensor)
             values = {f"output.{i}": tensor for i, tensor in enumerate(outputs)} | children.values
             if self.phase == "backward":
@@ -162,7 +172,7 @@ class UnitScene:
         for name, number in call.state_after.items():
             self._backend.assign(state[name], self._pass.store.read(number))
         with in_evaluation_mode(self.module), self._backend.no_grad():
-            outputs, _ = take_apart(self._invoke(call, inputs), self._backend.is_tensor)
+            outputs, _ = take_apart(self._invoke(call, [tensor.clone() for tensor in inputs]), self._backend.is_tensor)
         return {f"eval.output.{i}": self._backend.to_array(tensor) for i, tensor in enumerate(outputs)}
 
     @contextlib.contextmanager
@@ -214,7 +224,7 @@ class _Children:
                 self._noise(self._arrays[f"child.{child.number}.{i}"]), described.differentiable
             )
             self.starts[f"gradient.child.{child.label}.{i}"] = tensor
-            outputs.append(tensor)
+            outputs.append(tensor.clone())
         return put_together(self._scene._pass.results[child.number], outputs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,17 @@ def facts_of(layer: Any) -> dict[str, Any]:
 
 def _classes(backend: Any, layer: Any) -> list[str]:
     return [] if layer is None else [full_name(type(inner)) for inner in backend.all_layers(layer)]
+
+
+def plain_pass(worker: Any, stage: str, weights: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """One forward and backward pass and nothing else, to measure the others against; returns its seconds."""
+    run = CaseRun.of(worker, stage, weights, dtype)
+    with worker.backend.default_dtype(dtype):
+        inputs = run.inputs()
+        started = time.perf_counter()
+        outputs = run.case.forward(run.model, inputs, run.framework)
+        worker.backend.backward(run.total_loss(outputs, inputs))
+    return {"seconds": time.perf_counter() - started}
 
 
 def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -91,6 +91,11 @@ class RecorderProcess:
             except OSError as error:
                 raise InputError(f"--{side}-python {python}: cannot be started ({error.strerror})") from None
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def request(self, operation: str, **values: Any) -> dict[str, Any]:
         """Send one request and wait for its result.
 
