@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -48,40 +49,51 @@ def replay_case(
         InputError: the case cannot run here.
         SideCrashError: a framework's process died.
     """
-    with tempfile.TemporaryDirectory(prefix="twinalign-replay-") as temporary:
-        folder = Path(temporary)
-        for name in contents.manifest["source"]:
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(contents.archive.read(name))
-        identity = contents.case["identity"]["ref"]
-        source = folder / SOURCE.rstrip("/")
-        precisions = {dtype for _, _, dtype in contents.metadata}
-        settings = RunSettings(
-            case=_case_here(contents, identity["case"], source),
-            out=folder / "result",
-            stages=tuple(contents.stages),
-            device=identity["device"],
-            precision="both" if len(precisions) > 1 else precisions.pop(),
-            pythons=pythons or {},
-            options={**identity["options"], **(options or {})},
-        )
-        with _inside(source, _roots(source, contents)):
-            result = _run(settings, progress)
-            recorder = Recorder(settings)
-            recorder.description = contents.description
-            stages = {stage: _agreement(stage, contents, recorder) for stage in contents.stages}
+    folder = Path(tempfile.mkdtemp(prefix="twinalign-replay-"))
+    try:
+        result, stages = _replayed(contents, folder, pythons or {}, options or {}, progress)
+    except SideCrashError as error:  # what its traceback is written to stays
+        what = "a bundle has the case's Python source alone: name its data with --data"
+        raise SideCrashError(f"{error}; {what}") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
     verdicts = {entry["verdict"] for stage in stages.values() for entry in stage.values()}
     whole = next((verdict for verdict in (DIVERGED, INCONCLUSIVE) if verdict in verdicts), ALIGNED)
     return {"verdict": whole, "run": result.verdict, "stages": stages}
 
 
-def _run(settings: RunSettings, progress: Callable[[str, str], None]) -> judging.RunResult:
-    try:
-        return judging.run(settings, progress)
-    except SideCrashError as error:
-        what = "a bundle has the case's Python source alone: name its data with --data"
-        raise SideCrashError(f"{error}; {what}") from error
+def _replayed(
+    contents: Contents,
+    folder: Path,
+    pythons: Mapping[str, str | None],
+    options: Mapping[str, str],
+    progress: Callable[[str, str], None],
+) -> tuple[judging.RunResult, dict[str, dict[str, dict[str, Any]]]]:
+    """Unpack into `folder`, run there, and compare stage by stage and side by side."""
+    for name in contents.manifest["source"]:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(contents.archive.read(name))
+    identity = contents.case["identity"]["ref"]
+    source = folder / SOURCE.rstrip("/")
+    precisions = {dtype for _, _, dtype in contents.metadata}
+    settings = RunSettings(
+        case=_case_here(contents, identity["case"], source),
+        out=folder / "result",
+        stages=tuple(contents.stages),
+        device=identity["device"],
+        precision="both" if len(precisions) > 1 else precisions.pop(),
+        pythons=pythons,
+        options={**identity["options"], **options},
+    )
+    with _inside(source, _roots(source, contents)):
+        result = judging.run(settings, progress)
+        recorder = Recorder(settings)
+        recorder.description = contents.description
+        stages = {stage: _agreement(stage, contents, recorder) for stage in contents.stages}
+    return result, stages
 
 
 def _case_here(contents: Contents, reference: str, source: Path) -> str:
