@@ -28,6 +28,13 @@ def prelu_untrained(state):
 
 
 CASES: list[Case] = [
+    case(
+        "gate_halves_swapped",
+        unit(lambda s, x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]),
+        doing(lambda s, x: x[..., :4] * x[..., 4:] / (1 + torch.exp(-x[..., 4:]))),
+        X,
+        name="swiglu",
+    ),
     case("gelu_form", unit(lambda s, x: F.gelu(x)), doing(lambda s, x: gelu_tanh(x)), X, name="tanh"),
     case("gelu_form", nn.GELU, changed(approximate="tanh"), X, name="layer"),
     case("gelu_form", lambda: nn.GELU("tanh"), changed(approximate="none"), X, name="exact", phase="backward"),

@@ -12,7 +12,7 @@ import torch
 from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 
-from twinalign.explain.calls import LAYER, Call, TensorFacts
+from twinalign.explain.calls import LAYER, UNIT, Call, TensorFacts
 
 _POOL = ("input", "kernel_size", "stride", "padding")
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -256,7 +256,8 @@ class _Interception(TorchFunctionMode):
         }
         self._paused = True
         try:
-            return self._handle(self._call(LAYER, arguments, lambda given: given["output"]))
+            name = UNIT if layer is self._module else LAYER
+            return self._handle(self._call(name, arguments, lambda given: given["output"]))
         finally:
             self._paused = layer is self._module
 

@@ -269,13 +269,13 @@ class GatedHalves(Rewrite):
     id = "gate_halves_swapped"
     phase = "forward"
     text = "the gate and the gated half are swapped"
-    functions = ("glu", "chunk", "split")
+    functions = ("glu", "chunk")
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """The halves in the other order."""
         if site.name == "glu":
             yield "", lambda call: call.run(input=_halves_swapped(call["input"], call.get("dim", call.get("1", -1))))
-        elif site.name == "chunk" and site.get("chunks") == 2:
+        elif site.get("chunks") == 2 and subject.named(*ACTIVATIONS) and subject.named("mul"):
             yield "", lambda call: tuple(reversed(call.result))
 
 

@@ -10,6 +10,9 @@ from typing import Any
 LAYER = "layer"
 """Name of the call of a child layer; functions and methods go by their own names."""
 
+UNIT = "unit"
+"""Name of the call of the unit's own layer, which is the last."""
+
 GRADIENT_MODE = "set_grad_enabled"
 """Name of the call that switches the recording of gradients (`input`: on or off); `no_grad` makes two."""
 

@@ -24,7 +24,7 @@ def is_residual(site: Site) -> bool:
 
 def learned(site: Site) -> str | None:
     """Name of the parameter or buffer that is one of two operands."""
-    return site.parameter("input") or site.parameter("other")
+    return (site.parameter("input") or site.parameter("other")) if site.output.floating else None
 
 
 @register

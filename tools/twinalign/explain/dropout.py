@@ -31,18 +31,3 @@ class DropoutMode(Rewrite):
 
 def _scaled(share: float) -> Change:
     return lambda call: call.result * share
-
-
-@register
-class DropoutRate(Rewrite):
-    """Where everything or nothing is dropped, and where a mask of the reference can be told from the port's scale."""
-
-    id = "dropout_off"
-    phase = "forward"
-    text = "dropout does not drop"
-    functions = DROPOUTS
-
-    def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
-        """The input as it is, in training."""
-        if site.get("training", True) and site.get("p", 0.5) > 0.0:
-            yield "", lambda call: call["input"]

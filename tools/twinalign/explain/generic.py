@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.explain.calls import LAYER, Call, Change, Site, TensorFacts
+from twinalign.explain.calls import LAYER, UNIT, Call, Change, Site, TensorFacts
 from twinalign.explain.registry import Hypothesis, register
 from twinalign.explain.rewrite import Rewrite, any_of
 from twinalign.explain.subject import CallVariant, LayerSubject
@@ -22,7 +22,7 @@ class LayerMissing(Rewrite):
     id = "layer_missing"
     phase = "forward"
     text = "a layer is left out"
-    functions = (LAYER,)
+    functions = (LAYER, UNIT)
     rank = 2
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
@@ -42,7 +42,7 @@ class StepMissing(Rewrite):
 
     def sites(self, subject: LayerSubject) -> list[Site]:
         """Every call of a function that keeps the shape."""
-        return [s for s in subject.sites if s.name != LAYER and s.shape() == s.output.shape and s.shape()]
+        return [s for s in subject.sites if s.name not in (LAYER, UNIT) and s.shape() == s.output.shape != ()]
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Named by the function."""
@@ -60,7 +60,7 @@ class StepTwice(Rewrite):
 
     def sites(self, subject: LayerSubject) -> list[Site]:
         """Every call of a function that keeps the shape."""
-        return [s for s in subject.sites if s.name != LAYER and s.shape() == s.output.shape and s.shape()]
+        return [s for s in subject.sites if s.name not in (LAYER, UNIT) and s.shape() == s.output.shape != ()]
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Named by the function."""

@@ -48,7 +48,7 @@ def explain(scene: Scene, first: Iterable[str] = (), seconds: float = SECONDS) -
     for hypothesis, variant in _ordered_variants(subject, list(first)):
         proof = _tried(subject, variant, target)
         if proof is not None and proof.confirmed:
-            return _explanation([hypothesis], variant, proof)
+            return _explanation([(hypothesis, variant)], proof)
         if proof is not None and proof.distance < CLOSER * start and isinstance(variant, CallVariant):
             closest.append((proof.distance, hypothesis, variant))
         if time.monotonic() > deadline:
@@ -89,20 +89,27 @@ def _explain_by_two(
                 return None
             if second is first or not isinstance(other, CallVariant):
                 continue
-            variant = one.merged(other)
-            proof = _tried(subject, variant, target)
-            if proof is not None and proof.confirmed:
-                return _explanation([first, second], variant, proof)
+            for variant in _together(one, other):
+                proof = _tried(subject, variant, target)
+                if proof is not None and proof.confirmed:
+                    return _explanation([(first, one), (second, other)], proof)
     return None
 
 
-def _explanation(causes: Sequence[Hypothesis], variant: Variant, proof: Proof) -> Explanation:
-    text = "; and ".join(cause.text for cause in causes)
+def _together(one: CallVariant, other: CallVariant) -> list[CallVariant]:
+    """Both at once; where they change one call, either way round: the inner one sees what the outer one hands on."""
+    shared = one.changes.keys() & other.changes.keys()
+    return [one.merged(other), other.merged(one)] if shared else [one.merged(other)]
+
+
+def _explanation(causes: Sequence[tuple[Hypothesis, Variant]], proof: Proof) -> Explanation:
+    causes = sorted(causes, key=lambda cause: cause[0].id)
+    text = "; and ".join(_sentence(hypothesis.text, variant.detail) for hypothesis, variant in causes)
     evidence: dict[str, Any] = {"unexplained_error": proof.before, "remaining_error": proof.after}
-    differences = [cause.difference for cause in causes if cause.difference]
+    differences = [hypothesis.difference for hypothesis, _ in causes if hypothesis.difference]
     if differences:
         evidence["differences"] = differences
-    return Explanation("+".join(cause.id for cause in causes), _sentence(text, variant.detail), evidence=evidence)
+    return Explanation("+".join(hypothesis.id for hypothesis, _ in causes), text, evidence=evidence)
 
 
 def _sentence(text: str, detail: str) -> str:

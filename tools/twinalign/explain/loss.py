@@ -69,6 +69,7 @@ class LossReduction(Rewrite):
     phase = "forward"
     text = "the loss is reduced in another way"
     functions = LOSSES
+    rank = 1
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Sum, mean, mean over the batch, mean over the last axis then sum, and the other way round."""
@@ -186,7 +187,13 @@ class IgnoredCounted(Rewrite):
     text = "the mean divides by all rows, the ignored ones among them"
     difference = "ce_ignore_index_negative"
     functions = CLASSES
-    ways = any_of({"": lambda call: call.run(reduction="sum") / call["target"].numel()})
+    ways = any_of({"": lambda call: _over_all_rows(call)})
+
+
+def _over_all_rows(call: Call) -> Any:
+    if not bool((call["target"] == call.get("ignore_index", -100)).any()):
+        raise ValueError("nothing is ignored")
+    return call.run(reduction="sum") / call["target"].numel()
 
 
 @register

@@ -117,7 +117,7 @@ class LayerSubject:
 
     def layers(self) -> list[Site]:
         """The calls of child layers."""
-        return [site for site in self.named(LAYER) if site.arguments["path"]]
+        return self.named(LAYER)
 
     def variant(self, detail: str, changes: Mapping[Key, Change]) -> CallVariant:
         """A variant of this unit."""
