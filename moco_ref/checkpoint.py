@@ -66,11 +66,13 @@ def load_checkpoint(
 
 
 def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
-    """Refuse to go on under other options.
+    """Refuse to go on under other options; a checkpoint that records none (the official program's) is taken as it is.
 
     Raises:
         CheckpointError: they differ; the message names the first that does.
     """
+    if not saved:
+        return
     for name in sorted(saved.keys() | current.keys()):
         if saved.get(name) != current.get(name):
             raise CheckpointError(
