@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError, SideCrashError
-from twinalign.recorder.process import borrowed_package
+from twinalign.recorder.process import borrowed_package, end_at_once, how_it_ended
 
 
 class ModelProcess:
@@ -99,12 +97,7 @@ class ModelProcess:
 
     def close(self) -> None:
         """End the process at once and remove what was exchanged."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+        end_at_once(self._process)
         self._borrowed.close()
 
     def __enter__(self) -> ModelProcess:
@@ -114,8 +107,5 @@ class ModelProcess:
         self.close()
 
     def _death(self) -> SideCrashError:
-        code = self._process.wait()
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = f": {lines[-1].strip()}" if lines else ""
-        return SideCrashError(f"the process of the {self.side} model {self.factory} ended ({how}){last}")
+        ending = how_it_ended(self._process, self._log)
+        return SideCrashError(f"the process of the {self.side} model {self.factory} ended {ending}")

@@ -45,6 +45,26 @@ def _is_amd_with_avx2() -> bool:
     return "AuthenticAMD" in text and " avx2 " in text
 
 
+def how_it_ended(process: subprocess.Popen[str], log: Path) -> str:
+    """`(exit code 1): last line of the log` of a child that is dead or about to be; waits for it."""
+    code = process.wait()
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if code == -signal.SIGKILL:
+        how += ", often for want of memory"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"({how}){f': {lines[-1].strip()}' if lines else ''}"
+
+
+def end_at_once(process: subprocess.Popen[str]) -> None:
+    """Kill a child, and what it started in its session, where it still runs, and close its pipes."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+
+
 class RecorderProcess:
     """A child process that records one side.
 
@@ -165,10 +185,5 @@ class RecorderProcess:
         return SideCrashError(message)
 
     def _death(self, operation: str, values: Mapping[str, Any]) -> SideCrashError:
-        code = self._process.wait()
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        if code == -signal.SIGKILL:
-            how += ", often for want of memory"
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = f": {lines[-1].strip()}" if lines else ""
-        return SideCrashError(f"{self._where(operation, values)} ({how}){last} (output in {self.log})")
+        ending = how_it_ended(self._process, self.log)
+        return SideCrashError(f"{self._where(operation, values)} {ending} (output in {self.log})")
