@@ -293,6 +293,19 @@ def test_tied_weights_stay_one_tensor_whether_the_port_lists_them_once_or_twice(
     assert there.ledger.totals() == ({"copied": 1, "tied": 1} if tie_target else {"copied": 1, "dropped": 1})
 
 
+def test_a_checkpoint_that_parts_what_its_model_ties_is_refused():
+    reference, port = tied_models(tie_target=False)
+    layouts = torch_backend.describe_state(reference), paddle_backend.describe_state(port)
+    arrays = {key: value.copy() for key, value in torch_backend.state_arrays(reference).items()}
+    arrays["decoder.weight"][0, 0] += 1
+    with pytest.raises(InputError) as error:
+        convert_state(arrays, *layouts)
+    assert str(error.value) == (
+        "the source's model ties 'decoder.weight' to 'embedding.weight', but the checkpoint holds different numbers "
+        "for them: give the model that wrote it"
+    )
+
+
 def test_a_port_that_ties_what_the_reference_does_not_is_refused():
     _, port = tied_models(tie_target=True)
     reference = randomised(n.ModuleDict({"embedding": n.Embedding(4, 4), "decoder": n.Linear(4, 4, bias=False)}))

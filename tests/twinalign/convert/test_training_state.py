@@ -169,6 +169,16 @@ def test_official_checkpoint_to_pdparams_and_pdopt_and_back(tmp_path):
     )
 
 
+@pytest.mark.usefixtures("in_process")
+def test_official_checkpoint_is_resumed_in_paddle_without_any_settings(tmp_path):
+    official_checkpoint(tmp_path / "a.pth.tar", "vit_digits", "adamw")
+    convert_checkpoint(tmp_path / "a.pth.tar", tmp_path / "a.npz", Options(factories=factories("vit_digits")))
+    _, settings = recipe("adamw")
+    side = paddle_side("vit_digits", "adamw", "float32")
+    assert paddle_checkpoint.load_checkpoint(tmp_path / "a.npz", *side, settings) == (4, 0)
+    assert train(paddle_training, lambda view: paddle.to_tensor(view.astype("float32")), side, "adamw", range(2, 3))
+
+
 def test_paddle_optimizer_without_settings_is_refused_with_the_remedy():
     state = training_state.OptimizerState("adamw", {}, {}, {})
     with pytest.raises(InputError) as error:

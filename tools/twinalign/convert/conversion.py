@@ -117,7 +117,13 @@ def execute(plan: Plan, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str,
 
 
 def check_ties(plan: Plan, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise InputError where the target ties two keys and the source holds different numbers for them."""
+    """Raise InputError where either model ties two keys and the source holds different numbers for them."""
+    for kept, dropped in plan.dropped_ties:
+        if not np.array_equal(_bits(arrays[kept]), _bits(arrays[dropped])):
+            raise InputError(
+                f"the source's model ties {dropped!r} to {kept!r}, but the checkpoint holds different numbers for "
+                "them: give the model that wrote it"
+            )
     made_from = {move.target.key: move for move in plan.moves}
     differing = [
         (first, second)

@@ -50,6 +50,8 @@ class Plan:
     """Target keys of square matrices whose layout is a convention; a trial can settle them."""
     ties: list[tuple[str, str]]
     """Pairs of target keys that hold one tensor and are made from different source keys."""
+    dropped_ties: list[tuple[str, str]]
+    """Pairs of source keys that the source's model ties: the one that is converted, and the one that is dropped."""
     assumed: list[str]
     """Keys that pack q, k and v, assumed in this order; a trial can prove it."""
 
@@ -153,19 +155,17 @@ class _Planner:
         self.unproven: list[str] = []
         self.problems: list[str] = []
         self.used: set[str] = set()
+        self.dropped_ties: list[tuple[str, str]] = []
         self.source_parts = {part.entry.key: part for part in source.stored}
         self.tied: dict[str, list[str]] = {}
         for part in source.stored:
             self.tied.setdefault(part.entry.tied_to or part.entry.key, []).append(part.entry.key)
         self.offered: dict[str, tuple[Stored, int]] = {}
         for part in source.stored:
-            for index, name in enumerate(self._exact(source, part)):
+            for index, name in enumerate(source.slot_names[part.entry.key]):
                 self.offered.setdefault(name, (part, index))
             if source.framework == "paddle" and len(part.slots) == 1:
                 self.offered.setdefault(_by_key(part.entry.key), (part, 0))
-
-    def _exact(self, side: Side, part: Stored) -> tuple[str, ...]:
-        return side.slot_names[part.entry.key]
 
     def plan(self, allow_missing: Sequence[str], allow_unexpected: Sequence[str]) -> Plan:
         """Plan every target tensor, then account for what is left of the source."""
@@ -179,7 +179,7 @@ class _Planner:
             for move in self.moves
             if move.target.tied_to is not None and move.pieces
         ]
-        return Plan(self._in_order(), self.entries, self.unproven, ties, [])
+        return Plan(self._in_order(), self.entries, self.unproven, ties, self.dropped_ties, [])
 
     def _in_order(self) -> list[Move]:
         order = {part.entry.key: index for index, part in enumerate(self.target.stored)}
@@ -188,7 +188,7 @@ class _Planner:
 
     def _plan_tensor(self, part: Stored) -> bool:
         """Plan one target tensor; False where the source offers nothing for it."""
-        names = self._exact(self.target, part)
+        names = self.target.slot_names[part.entry.key]
         found = [self.offered.get(name) for name in names]
         if found == [None] and self.target.framework == "paddle":
             found = [self.offered.get(_by_key(part.entry.key))]
@@ -340,10 +340,11 @@ class _Planner:
         """Enter a source key that goes nowhere for a known reason; False where it ought to go somewhere."""
         part = self.source_parts[key]
         reason = None
-        used = self.tied[part.entry.tied_to or key]
-        kept_out = [name for name in self._exact(self.source, part) if name in self.target.non_persistent]
-        if any(name in self.used for name in used):
-            reason = f"the source ties it to {next(name for name in used if name in self.used)!r}, which is converted"
+        twin = next((name for name in self.tied[part.entry.tied_to or key] if name in self.used), None)
+        kept_out = [name for name in self.source.slot_names[part.entry.key] if name in self.target.non_persistent]
+        if twin is not None:
+            reason = f"the source ties it to {twin!r}, which is converted"
+            self.dropped_ties.append((twin, key))
         elif all(slot.fill is not None for slot in part.slots):
             reason = part.slots[0].note
         elif kept_out:
