@@ -261,6 +261,12 @@ def optimizer_facts(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     }
 
 
+def make_optimizer(kind: str, parameters: list[torch.Tensor], **settings: Any) -> torch.optim.Optimizer:
+    """An optimizer of torch's own by the name of its class."""
+    made: torch.optim.Optimizer = getattr(torch.optim, kind)(parameters, **settings)
+    return made
+
+
 def optimizer_step(optimizer: torch.optim.Optimizer) -> None:
     """Apply the gradients."""
     optimizer.step()

@@ -1,0 +1,37 @@
+"""Both recorders answered in the test's own process: the same requests as to recorder processes, without two starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class InProcess:
+    """Stands in for `RecorderProcess`; what is sent and answered goes through JSON as it would."""
+
+    def __init__(self, side: str, case: str, options: dict[str, str]) -> None:
+        from twinalign.recorder.worker import Worker
+
+        start = {"side": side, "device": "cpu", "case": case, "options": options, "threads": None}
+        self.side = side
+        self.worker = Worker(lambda event, **values: None, start)
+
+    def request(self, operation: str, **values: Any) -> dict[str, Any]:
+        answer = getattr(self.worker, operation)(**json.loads(json.dumps(values)))
+        return json.loads(json.dumps(answer))
+
+
+@pytest.fixture
+def processes() -> Callable[..., dict[str, InProcess]]:
+    """Both sides of a case given as `path/to/case.py:Class`."""
+    return lambda case, options=None: {side: InProcess(side, case, options or {}) for side in ("ref", "paddle")}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a search keeps its files."""
+    return tmp_path / "locate"

@@ -1,0 +1,164 @@
+"""Proving causes outside of the model: in the optimizer, its schedule, the input pipeline and the metric.
+
+A component is re-run on the reference's side with something changed; the change is the cause where it gives the port's
+values down to what rounding leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from twinalign.explain.registry import Hypothesis, Variant, hypotheses
+from twinalign.locate.components import distance, root_mean_square
+from twinalign.locate.faults import Explanation
+
+SHARE = 1e-6
+"""Of a difference that a hypothesis explains, at most this share may remain."""
+REDUCTION = 0.02
+"""Where the remainder is excused by rounding, the difference must have shrunk at least to this share."""
+
+
+class Component(Protocol):
+    """What is examined."""
+
+    @property
+    def port(self) -> Mapping[str, np.ndarray]:
+        """The port's values by name, which are to be reproduced."""
+
+    @property
+    def reference(self) -> Mapping[str, np.ndarray]:
+        """The reference's, by the same names."""
+
+    @property
+    def floors(self) -> Mapping[str, float]:
+        """Of each name, the root mean square of what rounding may leave."""
+
+    def run(self) -> Mapping[str, np.ndarray]:
+        """Values of the reference's component under the names of `port`, with whatever is changed at present."""
+
+    def holds_everywhere(self) -> bool:
+        """Whether what is changed at present reproduces the port also where `port` does not look."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Replaced:
+    """A variant that consists of other values of attributes of the component."""
+
+    detail: str
+    component: Any
+    values: Mapping[str, Any]
+
+    @contextlib.contextmanager
+    def apply(self) -> Iterator[None]:
+        """Within the context the component has these values."""
+        before = {name: getattr(self.component, name) for name in self.values}
+        for name, value in self.values.items():
+            setattr(self.component, name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self.component, name, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Remainder:
+    """What a hypothesis leaves: whether it is proven, and the greatest share of a difference that remains."""
+
+    proven: bool
+    share: float
+
+
+def remainder(component: Component, values: Mapping[str, np.ndarray]) -> Remainder:
+    """Judge values by every name of the port, also by those in which the reference is right."""
+    proven, share = True, 0.0
+    for name, port in component.port.items():
+        floor = component.floors.get(name, 0.0)
+        before, after = distance(component.reference.get(name), port), distance(values.get(name), port)
+        if before > floor:
+            proven &= after <= max(SHARE * before, min(floor, REDUCTION * before)) and np.isfinite(after)
+            share = max(share, 0.0 if after == 0.0 else after / before if np.isfinite(before) else after)
+        else:
+            proven &= after <= floor
+    return Remainder(bool(proven), float(share))
+
+
+def wrong_names(component: Component) -> list[str]:
+    """Names in which the port differs by more than rounding."""
+    return [
+        name
+        for name, port in component.port.items()
+        if distance(component.reference.get(name), port) > component.floors.get(name, 0.0)
+    ]
+
+
+def explain(component: Component, candidates: Iterable[Hypothesis] | None = None, *phases: str) -> Explanation | None:
+    """The first hypothesis of these phases that is proven, None where none is.
+
+    Nothing is explained where the unmodified re-run does not give the reference's own values: then it proves nothing.
+    """
+    if not wrong_names(component) or not _repeats(component):
+        return None
+    for hypothesis in hypotheses(*phases) if candidates is None else candidates:
+        for variant in hypothesis.variants(component):
+            found = _try(component, hypothesis, variant)
+            if found is not None:
+                return found
+    return None
+
+
+def _repeats(component: Component) -> bool:
+    values = component.run()
+    return all(
+        distance(values.get(name), reference)
+        <= max(component.floors.get(name, 0.0), 1e-12 * root_mean_square(reference))
+        for name, reference in component.reference.items()
+        if name in component.port
+    )
+
+
+def _try(component: Component, hypothesis: Hypothesis, variant: Variant) -> Explanation | None:
+    try:
+        with variant.apply():
+            found = remainder(component, component.run())
+            if not found.proven or not component.holds_everywhere():
+                return None
+    except Exception:  # the reference refuses to be made wrong in this way: then it is not what the port does
+        return None
+    text = f"{hypothesis.text} ({variant.detail})" if variant.detail else hypothesis.text
+    return Explanation(hypothesis.id, text, evidence={"unexplained_error": 1.0, "remaining_error": found.share})
+
+
+def fitted(component: Component, make: Callable[[float], Variant], start: float) -> Iterator[Variant]:
+    """The variant whose one constant comes closest to the port, from `start` on, where there is one (Gauss-Newton)."""
+    value = start
+    for _ in range(12):
+        step = 1e-4 * abs(value) or 1e-6
+        try:
+            residual = _residual(component, make(value))
+            slope = (_residual(component, make(value + step)) - residual) / step
+        except Exception:  # as in _try
+            return
+        size = float(slope @ slope)
+        if not size or not np.isfinite(size):
+            return
+        change = -float(slope @ residual) / size
+        value += change
+        if abs(change) <= 1e-13 * abs(value):
+            break
+    yield make(value)
+
+
+def _residual(component: Component, variant: Variant) -> np.ndarray:
+    with variant.apply():
+        values = component.run()
+    parts = []
+    for name in wrong_names(component):
+        port = np.asarray(component.port[name], dtype=np.float64)
+        parts.append(((values[name] - port) / (distance(component.reference[name], port) * np.sqrt(port.size))).ravel())
+    return np.concatenate(parts)

@@ -1,0 +1,386 @@
+"""The reference's optimizer under examination: its steps taken again, with something about them changed.
+
+The optimizer is the case's own, torch's or the user's. Each parameter gets a group of its own, so that whatever a group
+holds can be changed for some of them; gradients are changed before the step, parameters before and after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.explain.component import Replaced, explain, remainder, wrong_names
+from twinalign.explain.registry import Hypothesis, Variant
+from twinalign.locate.components import root_mean_square
+from twinalign.locate.faults import Explanation
+from twinalign.locate.optimizer_steps import STAGE, gradient_of_step, quantities, reference_names, start
+from twinalign.recording import Recording, sample_positions
+
+# Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
+# Adam, AdamW, NAdam and Adagrad: updates 6e-8 of their root mean square, moments 2e-7, second moments 1.3e-5.
+FLOORS = {"update": 1e-6, "moment1": 1e-6, "velocity": 1e-6, "moment2": 1e-4}
+_EPSILON = float(np.finfo(np.float64).eps)
+_TRIED_SIZE = 200_000
+_TRIED_OF_A_KIND = 2
+
+
+@dataclasses.dataclass
+class Moment:
+    """One parameter in one step.
+
+    Attributes:
+        step: from 0.
+        name: of the parameter, in the reference.
+        parameter: the tensor itself; it may be changed in place through `.data`.
+        gradient: what the step is given; changing it in place does not reach other runs.
+        group: settings of the parameter's group.
+        state: the optimizer's state of the parameter, empty before the first step.
+        before: values of the parameter before the step.
+        kept: what a change keeps of the parameter from step to step.
+        observed: state, by the name that both frameworks share, that is not as the optimizer has it.
+    """
+
+    step: int
+    name: str
+    parameter: Any
+    gradient: Any
+    group: dict[str, Any]
+    state: dict[str, Any]
+    before: Any
+    kept: dict[str, Any]
+    observed: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepChange:
+    """How steps are made wrong; what is None stays as it is.
+
+    Attributes:
+        gradient: returns the gradient that the optimizer is given.
+        settings: returns entries of the group that differ.
+        before, after: change the parameter in place, before and after the step.
+        step: takes the step, given the optimizer and the moments of all parameters.
+        make: returns another optimizer over the trainable parameters.
+        missing_as_zero: whether parameters without a gradient are given zeros.
+    """
+
+    gradient: Callable[[Moment], Any] | None = None
+    settings: Callable[[Moment], Mapping[str, Any]] | None = None
+    before: Callable[[Moment], None] | None = None
+    after: Callable[[Moment], None] | None = None
+    step: Callable[[Any, list[Moment]], None] | None = None
+    make: Callable[[OptimizerSubject], Any] | None = None
+    missing_as_zero: bool = False
+
+
+class OptimizerSubject:
+    """What hypotheses of the phase optimizer are given when updates differ.
+
+    Attributes:
+        port, reference, floors: `STEP.QUANTITY.PARAMETER` → sampled values, of the parameters that are tried.
+        facts: class and numbers of the port's optimizer.
+        whole_port, whole_reference: likewise of all parameters that are judged.
+        judged: those parameters.
+        names: parameters that are tried: a few small ones of each kind, right and wrong.
+        wrong: all parameters whose update or state differs.
+        change: how steps are made wrong at present.
+    """
+
+    def __init__(
+        self,
+        worker: Any,
+        weights: Mapping[str, Any],
+        gradients: Mapping[str, np.ndarray],
+        recordings: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
+        rates: Sequence[float],
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Build the reference's model again, and choose what is tried."""
+        self.worker, self.backend, self.gradients = worker, worker.backend, gradients
+        self.facts, self.rates, self.steps = facts, rates, len(rates)
+        self.case = worker.fresh_case(STAGE)
+        _, self.parameters, _ = start(worker, self.case, weights)
+        self.names_of = {name.name: key for key, name in reference_names(self.parameters, weights).items()}
+        self.change: StepChange = StepChange()
+        self.whole_reference, self.whole_port = (quantities(recording) for recording in recordings)
+        self._all_floors = floors_of(self.whole_reference, recordings[0])
+        self._initial = np.load(weights["path"], allow_pickle=False)
+        self._starts: dict[str, np.ndarray] = {}
+        self.names: list[str] = []
+        trainable = {key for key, parameter in self.parameters.items() if self.backend.trainable(parameter)}
+        self._look_at([name for name, key in self.names_of.items() if key in trainable])
+        self.wrong = list(dict.fromkeys(name.split(".", 2)[2] for name in wrong_names(self)))
+        self.judged = self.names
+        self._look_at(self._chosen())
+
+    def trainable(self) -> list[Any]:
+        """The parameters that the optimizer is given."""
+        return [p for p in self.parameters.values() if self.backend.trainable(p)]
+
+    def make_optimizer(self) -> Any:
+        """The case's optimizer over the trainable parameters."""
+        return self.case.optimizer(self.trainable(), "torch")
+
+    @functools.cached_property
+    def settings(self) -> list[dict[str, dict[str, Any]]]:
+        """Of each step, each parameter's group settings as the schedule leaves them."""
+        case = self.worker.fresh_case(STAGE)
+        optimizer = self.make_optimizer()
+        name_of = {id(self.parameters[key]): name for name, key in self.names_of.items()}
+        found = []
+        for step in range(self.steps):
+            case.schedule(optimizer, step, "torch")
+            found.append(
+                {
+                    name_of[id(p)]: {key: value for key, value in group.items() if key != "params"}
+                    for group in optimizer.param_groups
+                    for p in group["params"]
+                    if id(p) in name_of
+                }
+            )
+        return found
+
+    @functools.cached_property
+    def group_members(self) -> dict[str, tuple[str, ...]]:
+        """Names of the parameters in the group of each parameter, as the case makes the groups."""
+        name_of = {id(self.parameters[key]): name for name, key in self.names_of.items()}
+        found = {}
+        for group in self.make_optimizer().param_groups:
+            members = tuple(name_of[id(p)] for p in group["params"] if id(p) in name_of)
+            found.update(dict.fromkeys(members, tuple(name for name in members if name in self.judged)))
+        return found
+
+    @property
+    def group_of(self) -> dict[str, dict[str, Any]]:
+        """Group settings of each parameter in the last step, where the rate is not that of a warm-up's start."""
+        return self.settings[-1]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a parameter."""
+        return tuple(self.parameters[self.names_of[name]].shape)
+
+    def dimensions(self, name: str) -> int:
+        """Number of axes of a parameter."""
+        return len(self.shape(name))
+
+    def gradient_norm(self, step: int, names: Iterable[str] | None = None) -> float:
+        """Euclidean norm of the gradients of all parameters, or of these, in a step."""
+        chosen = tuple(self.judged if names is None else names)
+        return float(np.sqrt(sum(self._squares(step, name) for name in chosen)))
+
+    @functools.cache  # noqa: B019 - lives as long as one explanation
+    def _squares(self, step: int, name: str) -> float:
+        return float(np.square(gradient_of_step(self.gradients[name], step)).sum()) if name in self.gradients else 0.0
+
+    def changed(self, detail: str, change: StepChange) -> Replaced:
+        """The variant in which steps are wrong in this way."""
+        return Replaced(detail, self, {"change": change})
+
+    def run(self) -> dict[str, np.ndarray]:
+        """Take the steps on the parameters that are looked at."""
+        with self.backend.no_grad():
+            tensors = {name: self.parameters[self.names_of[name]] for name in self.names}
+            for name, tensor in tensors.items():
+                self.backend.assign(tensor, self._start(name))
+            optimizer = self.change.make(self) if self.change.make else self.make_optimizer()
+            return self._take_steps(optimizer, tensors)
+
+    def _take_steps(self, optimizer: Any, tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        template = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        groups = {name: {**template.get(id(t), {}), "params": [t]} for name, t in tensors.items() if id(t) in template}
+        optimizer.param_groups = list(groups.values())
+        kept: dict[str, dict[str, Any]] = {name: {} for name in tensors}
+        found: dict[str, np.ndarray] = {}
+        for step in range(self.steps):
+            moments = [
+                Moment(step, name, tensors[name], self.gradient(name, step), group, {}, None, kept[name])
+                for name, group in groups.items()
+            ]
+            for moment in moments:
+                self._set_up(moment, optimizer)
+            if self.change.step:
+                self.change.step(optimizer, moments)
+            else:
+                optimizer.step()
+            for moment in moments:
+                moment.state = optimizer.state.get(moment.parameter, {})
+                if self.change.after:
+                    self.change.after(moment)
+            self._observe(found, step, moments, tensors, optimizer)
+        for tensor in tensors.values():
+            tensor.grad = None
+        return found
+
+    def _set_up(self, moment: Moment, optimizer: Any) -> None:
+        moment.group.update({k: v for k, v in self.settings[moment.step][moment.name].items() if k in moment.group})
+        moment.state = optimizer.state.get(moment.parameter, {})
+        moment.before = moment.parameter.detach().clone()
+        if self.change.settings:
+            moment.group.update(self.change.settings(moment))
+        if moment.gradient is None and self.change.missing_as_zero:
+            moment.gradient = moment.before * 0.0
+        if self.change.gradient and moment.gradient is not None:
+            moment.gradient = self.change.gradient(moment)
+        if self.change.before:
+            self.change.before(moment)
+        moment.parameter.grad = moment.gradient
+
+    def _observe(
+        self, found: dict[str, np.ndarray], step: int, moments: list[Moment], tensors: Mapping[str, Any], optimizer: Any
+    ) -> None:
+        before = {moment.name: moment.before for moment in moments}
+        for name, tensor in tensors.items():
+            update = tensor.detach() - before[name] if name in before else tensor.detach() * 0.0
+            found[f"{step}.update.{name}"] = self._sample(update)
+        owners = {self.names_of[name]: name for name in tensors}
+        only = _Parameters([(key, self.parameters[key]) for key in owners])
+        for quantity, key, array in self.backend.optimizer_items(only, optimizer):
+            found[f"{step}.{quantity}.{owners[key]}"] = _sample_of(array)
+        for moment in moments:
+            for quantity, tensor in moment.observed.items():
+                found[f"{step}.{quantity}.{moment.name}"] = self._sample(tensor)
+
+    def holds_everywhere(self) -> bool:
+        """Whether the change at present reproduces all parameters, a few at a time, and not the chosen ones alone."""
+        chosen = self.names
+        try:
+            for names in self._portions():
+                self._look_at(names)
+                if not remainder(self, self.run()).proven:
+                    return False
+            return True
+        finally:
+            self._starts.clear()
+            self._look_at(chosen)
+
+    def _portions(self) -> Iterator[list[str]]:
+        portion: list[str] = []
+        for name in self.judged:
+            if portion and sum(self._size(n) for n in portion) > 20 * _TRIED_SIZE:
+                yield portion
+                portion = []
+                self._starts.clear()
+            portion.append(name)
+        if portion:
+            yield portion
+
+    def _look_at(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        chosen = set(names)
+
+        def of_chosen(part: Mapping[str, Any]) -> dict[str, Any]:
+            return {key: value for key, value in part.items() if key.split(".", 2)[2] in chosen}
+
+        self.reference: dict[str, np.ndarray] = of_chosen(self.whole_reference)
+        self.port: dict[str, np.ndarray] = of_chosen(self.whole_port)
+        self.floors: dict[str, float] = of_chosen(self._all_floors)
+
+    def _chosen(self) -> list[str]:
+        """Of each kind of parameter, by axes, last part of the name and whether it is wrong, the smallest."""
+        kinds: dict[tuple[int, str, bool], list[str]] = {}
+        for name in self.judged:
+            kinds.setdefault((self.dimensions(name), name.rpartition(".")[2], name in self.wrong), []).append(name)
+        chosen = {n for names in kinds.values() for n in sorted(names, key=self._size)[:_TRIED_OF_A_KIND]}
+        smallest = sorted(self.judged, key=self._size)
+        room = _TRIED_SIZE - sum(self._size(name) for name in chosen)
+        for name in smallest[: 4 * _TRIED_OF_A_KIND]:
+            room -= self._size(name)
+            if room > 0:
+                chosen.add(name)
+        return [name for name in self.judged if name in chosen]
+
+    def _size(self, name: str) -> int:
+        return int(self.parameters[self.names_of[name]].numel())
+
+    def _start(self, name: str) -> np.ndarray:
+        if name not in self._starts:
+            self._starts[name] = self._initial[name]
+        return self._starts[name]
+
+    def gradient(self, name: str, step: int) -> Any:
+        """What a parameter is given in a step."""
+        if name not in self.gradients:
+            return None
+        array = gradient_of_step(self.gradients[name], step)
+        return self.backend.to_tensor(array, "float64", self.worker.device)
+
+    def _sample(self, tensor: Any) -> np.ndarray:
+        return _sample_of(self.backend.to_array(tensor))
+
+
+class StepHypothesis(Hypothesis):
+    """A hypothesis about the optimizer's steps: a subclass defines `of`, which gives the variants."""
+
+    phase = "optimizer"
+
+    def variants(self, subject: Any) -> Iterable[Variant]:
+        """None where it is not the steps that are examined."""
+        return self.of(subject) if isinstance(subject, OptimizerSubject) else ()
+
+    def of(self, subject: OptimizerSubject) -> Iterable[Variant]:
+        """The ways in which this can hold, the likeliest first."""
+        raise NotImplementedError
+
+
+class _Parameters:
+    """A model with nothing but some parameters, as the backend's functions take it."""
+
+    def __init__(self, items: list[tuple[str, Any]]) -> None:
+        self._items = items
+
+    def named_parameters(self) -> list[tuple[str, Any]]:
+        return self._items
+
+
+def _sample_of(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array.reshape(-1)[sample_positions(array.size)], dtype=np.float64)
+
+
+def floors_of(compared: Mapping[str, np.ndarray], recorded: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """What rounding and float32 constants may leave of each update and each tensor of the state.
+
+    Args:
+        compared: the reference's `quantities`.
+        recorded: what they were taken from, with the parameters themselves.
+    """
+    floors = {}
+    for key, array in compared.items():
+        step, quantity, name = key.split(".", 2)
+        floors[key] = FLOORS[quantity] * root_mean_square(array)
+        if quantity == "update":
+            floors[key] += 4 * _EPSILON * root_mean_square(recorded[f"{step}.parameter.{name}"])
+    return floors
+
+
+def explain_steps(
+    worker: Any,
+    weights: Mapping[str, Any],
+    gradients: str,
+    recordings: Sequence[str],
+    rates: list[float],
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Why the port's steps differ; called in the reference's process.
+
+    Args:
+        worker: the recorder that calls.
+        weights: what `Worker.build_model` takes.
+        gradients: the `.npz` file of gradients that both sides were given.
+        recordings: files of `record_steps`, the reference's and the port's.
+        rates: the learning rate of each step.
+        facts: what the port's optimizer says of itself.
+
+    Returns:
+        `explanation`: of `Explanation.to_json`, or None.
+    """
+    arrays = tuple(Recording.load(Path(path)).arrays for path in recordings)
+    with worker.backend.default_dtype("float64"), np.load(gradients, allow_pickle=False) as given:
+        subject = OptimizerSubject(worker, weights, given, (arrays[0], arrays[1]), rates, facts)
+        found: Explanation | None = explain(subject, None, "optimizer")
+    worker.forget_model()
+    return {"explanation": found.to_json() if found else None}

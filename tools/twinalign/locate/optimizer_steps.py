@@ -1,0 +1,191 @@
+"""The optimizer's part of locating, on one side: steps on gradients that are given, and the schedule by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case import Case
+from twinalign.recording import Recording, sample_positions
+from twinalign.stages.context import CanonicalName
+
+STAGE = "backward"
+MOST_STEPS = 6
+"""Steps that are taken at most: state, bias correction and a second rate have shown themselves by then."""
+LEAST_STEPS = 3
+SCHEDULED_STEPS = 32
+"""Steps for which the schedule is asked, if it answers for as many."""
+_PERIOD = 1021
+
+
+def record_steps(
+    worker: Any, weights: Mapping[str, Any], initial: str, gradients: str, path: str, rates: list[float] | None = None
+) -> dict[str, Any]:
+    """Take optimizer steps in float64 on the reference's gradients; write samples of all parameters and state.
+
+    Names and layout in the file are the reference's: `start.PARAMETER`, then `STEP.parameter.PARAMETER` and
+    `STEP.QUANTITY.PARAMETER` for the optimizer's state.
+
+    Args:
+        worker: the recorder that calls.
+        weights: what `Worker.build_model` takes.
+        initial: the `.npz` file of the reference's weights, which both sides begin with.
+        gradients: the `.npz` file of the reference's gradients, by reference name.
+        path: where to write.
+        rates: the learning rate of each step, so that a wrong schedule does not count; None: the schedule's own.
+
+    Returns:
+        `rates` that were used, `facts` of the optimizer, `parameters` that it was given and `unnamed` ones, which have
+        no counterpart in the reference, and so no gradient.
+    """
+    backend = worker.backend
+    case = worker.fresh_case(STAGE)
+    recording = Recording()
+    used: list[float] = []
+    with (
+        backend.default_dtype("float64"),
+        np.load(gradients, allow_pickle=False) as given,
+        np.load(initial, allow_pickle=False) as begin,
+    ):
+        model, parameters, optimizer = start(worker, case, weights)
+        names = reference_names(parameters, weights)
+        for key, name in names.items():
+            array = begin[name.name]
+            backend.assign(parameters[key], array.T if name.transposed else array)
+            recording.add(f"start.{name.name}", _sampled(backend.to_array(parameters[key]), name.transposed))
+        for step in range(number_of_steps(case) if rates is None else len(rates)):
+            try:
+                case.schedule(optimizer, step, worker.framework)
+            except Exception:
+                if step < case.steps:
+                    raise
+                break  # a schedule need not know of steps beyond those of the case
+            if rates is not None and backend.learning_rate(optimizer) != rates[step]:
+                backend.set_learning_rate(optimizer, rates[step])
+            used.append(backend.learning_rate(optimizer))
+            for key, name in names.items():
+                if name.name in given and backend.trainable(parameters[key]):
+                    array = gradient_of_step(given[name.name], step)
+                    backend.set_gradient(parameters[key], array.T if name.transposed else array)
+            backend.optimizer_step(optimizer)
+            backend.clear_gradients(model)
+            for quantity, key, array in _state(backend, model, parameters, optimizer):
+                if key in names:
+                    recording.add(f"{step}.{quantity}.{names[key].name}", _sampled(array, names[key].transposed))
+    recording.save(Path(path))
+    return {
+        "rates": used,
+        "facts": backend.optimizer_facts(optimizer),
+        "parameters": [name.name for key, name in names.items() if backend.trainable(parameters[key])],
+        "unnamed": [key for key in parameters if key not in names],
+    }
+
+
+def record_schedule(worker: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask the schedule alone, step after step: the learning rate that it sets, and every value that it returns.
+
+    Returns:
+        `values`: name → one number a step, as far as the schedule answers; `initial`: the rate before the first step;
+        `steps`: how many steps the case takes; `own`: whether the case defines a schedule at all.
+    """
+    case = worker.fresh_case(STAGE)
+    with worker.backend.default_dtype("float64"):
+        _, _, optimizer = start(worker, case, weights)
+        initial = worker.backend.learning_rate(optimizer)
+        values = ask_schedule(case, optimizer, worker.backend, worker.framework)
+    return {"values": values, "initial": initial, "steps": case.steps, "own": has_schedule(case)}
+
+
+def ask_schedule(
+    case: Case, optimizer: Any, backend: Any, framework: str, steps: int = SCHEDULED_STEPS
+) -> dict[str, list[float]]:
+    """What the schedule sets and returns in each step; fewer steps where it refuses one beyond those of the case."""
+    values: dict[str, list[float]] = {"learning_rate": []}
+    for step in range(max(steps, case.steps)):
+        try:
+            returned = dict(case.schedule(optimizer, step, framework) or {})
+            found = {"learning_rate": backend.learning_rate(optimizer), **{k: float(v) for k, v in returned.items()}}
+        except Exception:
+            if step < case.steps:
+                raise
+            break
+        for name, value in found.items():
+            values.setdefault(name, []).append(value)
+    return values
+
+
+def has_schedule(case: Case) -> bool:
+    """Whether the case sets its learning rate step by step."""
+    return type(case).schedule is not Case.schedule
+
+
+def number_of_steps(case: Case) -> int:
+    """As many steps as the case takes, within limits."""
+    return min(max(case.steps, LEAST_STEPS), MOST_STEPS)
+
+
+def start(worker: Any, case: Case, weights: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+    """The model with its initial weights in float64, its parameters by name, and the optimizer over the trainable."""
+    backend = worker.backend
+    backend.set_seed(case.seed)
+    model = worker.build_model(case, STAGE, "float64", weights)
+    backend.set_training(model, case.train_mode)
+    parameters = backend.named_parameters(model)
+    return model, parameters, case.optimizer([p for p in parameters.values() if backend.trainable(p)], worker.framework)
+
+
+def reference_names(parameters: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, CanonicalName]:
+    """Own key → the reference's name, of those parameters that are one tensor on both sides."""
+    canonical = weights.get("canonical")
+    if canonical is None:
+        return {key: CanonicalName(key) for key in parameters}
+    return {key: CanonicalName(*canonical[key]) for key in parameters if key in canonical}
+
+
+def gradient_of_step(gradient: np.ndarray, step: int) -> np.ndarray:
+    """The gradient itself in the first step, and in later ones the gradient with every element scaled by 0 to 1.5.
+
+    Elements that all but vanish show what only a falling second moment does.
+
+    Args:
+        gradient: in the reference's layout, which the scaling depends on.
+        step: from 0.
+    """
+    gradient = gradient.astype(np.float64)
+    if step == 0:
+        return gradient
+    pattern = 0.75 + 0.75 * np.sin(np.arange(_PERIOD) * 2.399963 + step)
+    return gradient * np.resize(pattern, gradient.shape)
+
+
+def _state(
+    backend: Any, model: Any, parameters: Mapping[str, Any], optimizer: Any
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    for key, parameter in parameters.items():
+        yield "parameter", key, backend.to_array(parameter)
+    yield from backend.optimizer_items(model, optimizer)
+
+
+def _sampled(array: np.ndarray, transposed: bool = False) -> np.ndarray:
+    """The elements that stand for a tensor, in the reference's layout."""
+    array = array.T if transposed else array
+    return np.asarray(array.reshape(-1)[sample_positions(array.size)], dtype=np.float64)
+
+
+def quantities(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What is compared: `STEP.update.PARAMETER`, the change of a parameter in a step, and the state as recorded."""
+    found = {}
+    for key, array in arrays.items():
+        step, _, rest = key.partition(".")
+        quantity, _, name = rest.partition(".")
+        if step == "start":
+            continue
+        if quantity == "parameter":
+            before = f"start.{name}" if step == "0" else f"{int(step) - 1}.parameter.{name}"
+            found[f"{step}.update.{name}"] = array - arrays[before]
+        else:
+            found[key] = array
+    return found
