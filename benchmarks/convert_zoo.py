@@ -3,7 +3,9 @@
 For each: torchvision's random weights go through `convert_checkpoint` with verification in float64 (no name list is
 given; layers are matched by the tool), then torch → paddle → torch and paddle → torch → paddle are compared bit by bit.
 
-    python benchmarks/convert_zoo.py [NAME …] [--size 128] [--json FILE]
+With names, only these are done; what the JSON file says of the others stays.
+
+    python benchmarks/convert_zoo.py [NAME …] [--size 224] [--json FILE] [--markdown FILE]
 """
 
 from __future__ import annotations
@@ -87,28 +89,64 @@ def measure(names: tuple[str, str], size: int, folder: Path) -> dict[str, object
     }
 
 
+def summary(results: dict[str, dict[str, object]]) -> str:
+    aligned = [r for r in results.values() if r["verdict"] == "aligned"]
+    close = sum(r["float64"] <= 1e-8 for r in aligned)
+    exact = sum(bool(r["torch_round_trip"] and r["paddle_round_trip"]) for r in aligned)
+    return (
+        f"{len(results)} architectures: {len(aligned)} aligned ({close} within 1e-8 in float64, {exact} round trips "
+        f"bit for bit), {sum(r['verdict'] == 'diverged' for r in results.values())} diverged, "
+        f"{sum(r['verdict'] == 'refused' for r in results.values())} refused"
+    )
+
+
+def table(results: dict[str, dict[str, object]]) -> str:
+    """The results as a page of the documentation."""
+    lines = [
+        "# The architectures that torchvision and paddle.vision share",
+        "",
+        f"Written by `benchmarks/convert_zoo.py` with torch {torch.__version__}, torchvision {torchvision.__version__} "
+        f"and paddle {paddle.__version__}: {summary(results)}.",
+        "",
+        "Matched by: how the tool found the partner of every key, without any list of names. float64: largest relative "
+        "difference of the outputs. Round trips: torch to paddle to torch, and paddle to torch to paddle.",
+        "",
+        "| architecture | verdict | matched by | float64 | round trips |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    said = []
+    for name, found in results.items():
+        if found["verdict"] == "aligned":
+            exact = found["torch_round_trip"] and found["paddle_round_trip"]
+            cells = (found["matched_by"], f"{found['float64']:.0e}", "bit for bit" if exact else "differ")
+        else:
+            cells = ("", "", "")
+            said += ["", f"**{name}**: {found['reason']}."]
+        lines.append(f"| {name} | {found['verdict']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", "## What the tool says of the others", *said]) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path, help="write a table of everything that was found")
     arguments = parser.parse_args()
     every = shared_architectures()
     results = {}
+    if arguments.names and arguments.json and arguments.json.exists():
+        results = json.loads(arguments.json.read_text())
     for name in arguments.names or every:
         with tempfile.TemporaryDirectory() as folder:
             results[name] = measure(every[name], arguments.size, Path(folder))
         print(f"{name:22}", *(f"{key}={value}" for key, value in results[name].items()), flush=True)
         if arguments.json:
             arguments.json.write_text(json.dumps(results, indent=1) + "\n")
-    aligned = [r for r in results.values() if r["verdict"] == "aligned"]
-    close = sum(r["float64"] <= 1e-8 for r in aligned)
-    exact = sum(bool(r["torch_round_trip"] and r["paddle_round_trip"]) for r in aligned)
-    print(
-        f"{len(results)} architectures: {len(aligned)} aligned ({close} within 1e-8 in float64, {exact} round trips "
-        f"bit for bit), {sum(r['verdict'] == 'diverged' for r in results.values())} diverged, "
-        f"{sum(r['verdict'] == 'refused' for r in results.values())} refused"
-    )
+    results = {name: results[name] for name in sorted(results)}
+    print(summary(results))
+    if arguments.markdown:
+        arguments.markdown.write_text(table(results))
 
 
 if __name__ == "__main__":

@@ -37,9 +37,14 @@ def align(reference: Side, paddle: Side, trial: Callable[[], Trial] | None, allo
     mine, other = (_wanted(units_of(side.framework, side.layers), allowed) for side in (reference, paddle))
     missing = differences(mine, other)
     if missing:
+        of_either = [
+            [line for line in missing if line.startswith(f"only the {s}")][:3] for s in ("reference", "paddle")
+        ]
+        shown = [line for lines in of_either for line in lines]
         raise InputError(
-            f"the two models are different networks: {'; '.join(missing[:6])}"
-            f"{f' and {len(missing) - 6} more such' if len(missing) > 6 else ''}. Allow by name what may lack a partner"
+            f"the two models are different networks: {'; '.join(shown)}"
+            f"{f' and {len(missing) - len(shown)} more such' if len(missing) > len(shown) else ''}. "
+            "Allow by name what may lack a partner"
         )
     if max(Counter(unit.signature for unit in mine).values(), default=0) == 1:
         partners = {unit.signature: unit.name for unit in other}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.convert.fingerprints import agree, all_agree
+from twinalign.convert.layer_settings import differing_settings
 from twinalign.convert.process import ModelProcess
 from twinalign.convert.units import Unit
 from twinalign.errors import ExitCode, TwinalignError
@@ -220,19 +221,17 @@ def where_they_part(runs: tuple[Run, Run], reference: Sequence[Unit], paddle: Se
     for place, call in enumerate(mine):
         if call["path"] not in weighted[0]:
             continue
-        partner = next(
-            (
-                i
-                for i, other in enumerate(theirs)
-                if other["path"] in weighted[1] and all_agree(call["inputs"], other["inputs"])
-            ),
-            None,
-        )
-        if partner is None:
+        partners = [
+            (not all_agree(call["outputs"], other["outputs"]), i)
+            for i, other in enumerate(theirs)
+            if other["path"] in weighted[1] and all_agree(call["inputs"], other["inputs"])
+        ]
+        if not partners:
             return (
                 f"the two models compute different things: {_between(mine, theirs, before, place, start, weighted[1])}"
             )
-        before, start = place, partner
+        # Of several that are given the same, the one that returns the same is meant.
+        before, start = place, min(partners)[1]
     return f"the two models compute different things: {_between(mine, theirs, before, len(mine), start, weighted[1])}"
 
 
@@ -246,8 +245,10 @@ def _between(
 ) -> str:
     since = f"from {mine[before]['path']!r} (paddle: {theirs[start]['path']!r}) on" if before >= 0 else "from the start"
     stop = next((i for i in range(start + 1, len(theirs)) if theirs[i]["path"] in weighted), len(theirs))
-    steps = [_shown(calls) for calls in (mine[max(before, 0) : place + 1], theirs[max(start, 0) : stop + 1])]
-    return f"{since} the reference runs {steps[0]}; paddle runs {steps[1]}"
+    steps = mine[max(before, 0) : place + 1], theirs[max(start, 0) : stop + 1]
+    differing = differing_settings(*steps)
+    named = f"they differ in {', '.join(differing)}: " if differing else ""
+    return f"{named}{since} the reference runs {_shown(steps[0])}; paddle runs {_shown(steps[1])}"
 
 
 def _shown(calls: Sequence[Mapping[str, Any]]) -> str:
