@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinalign.errors import ExitCode
+from twinalign.locate.locator import SEARCHED_STAGES, locate
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.report import write_report
 from twinalign.runner import SIDES, Recorder, RunSettings
@@ -19,6 +20,7 @@ from twinalign.verdict.float32_constants import allowances_of_classes
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
 
 if TYPE_CHECKING:
+    from twinalign.locate import LocateResult
     from twinalign.verdict import Allowance, Comparison
 
 _EXIT_CODES = {ALIGNED: ExitCode.ALIGNED, DIVERGED: ExitCode.DIVERGED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
@@ -34,6 +36,8 @@ class RunResult:
     stages: dict[str, Comparison]
     environment: dict[str, Any]
     seconds: float
+    located: LocateResult | None = None
+    """What is at fault in the stages that diverged, where that was looked for."""
 
     @property
     def verdict(self) -> str:
@@ -54,6 +58,7 @@ class RunResult:
             "seconds": round(self.seconds, 1),
             "stages": {stage: comparison.to_json() for stage, comparison in self.stages.items()},
             "environment": self.environment,
+            **({"located": self.located.to_json()} if self.located is not None else {}),
         }
 
 
@@ -63,6 +68,8 @@ def run(
     on_stage: Callable[[str, Comparison], None] = lambda stage, comparison: None,
 ) -> RunResult:
     """Record what is missing, compare every stage, and write logs, `summary.json` and `report.html`.
+
+    Where stages diverge, the layers and parts at fault are located.
 
     Raises:
         InputError: the settings, the case or its data are at fault.
@@ -81,6 +88,9 @@ def run(
         on_stage(stage, comparison)
     result.case = recorder.description["name"]
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
+    diverged = tuple(stage for stage, comparison in result.stages.items() if comparison.verdict == DIVERGED)
+    if settings.locate and set(diverged) & set(SEARCHED_STAGES):
+        result.located = locate(dataclasses.replace(settings, stages=diverged), progress)
     result.seconds = time.perf_counter() - started
     write_json(settings.out / "summary.json", result.to_json())
     write_report(settings.out)

@@ -46,6 +46,7 @@ class RunSettings:
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fresh: bool = False
     sequential: bool = False
+    locate: bool = True
     debug: bool = False
 
 

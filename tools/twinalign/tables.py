@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from twinalign.locate.tables import print_located
 from twinalign.verdict.render import sorted_by_weight
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
 
@@ -33,6 +34,9 @@ def print_run(result: RunResult, out: Path, console: Console | None = None) -> N
     console.print(table)
     for stage, comparison in result.stages.items():
         _print_faults(console, stage, comparison)
+    if result.located is not None:
+        console.print("\nWhat is at fault:", style="bold")
+        print_located(result.located, console)
     console.print(
         Text.assemble(
             f"\n{result.case}: ", (result.verdict, f"bold {_COLOURS[result.verdict]}"), f" in {result.seconds:.0f} s"

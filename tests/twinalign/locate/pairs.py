@@ -61,16 +61,18 @@ def paddle_net(**faults: Any) -> Any:
     import paddle.nn.functional as F
     from paddle import nn
 
+    act, norm = faults.get("act", "act"), faults.get("norm", "norm")
+
     class Part(nn.Layer):
         def __init__(self, scale: float = 0.5, detached: bool = False) -> None:
             super().__init__()
             self.scale, self.detached = scale, detached
             self.norm = nn.BatchNorm2D(6)
-            self.act = nn.ReLU()
+            setattr(self, act, nn.ReLU())
             self.mix = nn.Conv2D(6, 6, 3, padding=1)
 
         def forward(self, x: Any) -> Any:
-            mixed = self.mix(self.act(self.norm(x)))
+            mixed = self.mix(getattr(self, act)(self.norm(x)))
             return (x.detach() if self.detached else x) + self.scale * mixed
 
     class Silent(nn.Layer):
@@ -89,7 +91,7 @@ def paddle_net(**faults: Any) -> Any:
             self.part2 = Part(detached=faults.get("detached", False))
             self.silent, self.split = Silent(), Split()
             self.shared = nn.Linear(6, 6)
-            self.norm = nn.LayerNorm(6, epsilon=faults.get("epsilon", 1e-6))
+            setattr(self, norm, nn.LayerNorm(6, epsilon=faults.get("epsilon", 1e-6)))
             self.head = nn.Linear(6, 5)
             self.gelu = faults.get("gelu", False)
             if "momentum" in faults:
@@ -101,7 +103,7 @@ def paddle_net(**faults: Any) -> Any:
             halves = self.split(x, scale=paddle.to_tensor(2.0, dtype=x.dtype))
             x = paddle.concat([halves["low"], halves["high"]], axis=1).mean(axis=[2, 3])
             x = self.shared(F.gelu(self.shared(x), approximate=self.gelu))
-            x = self.norm(x)
+            x = getattr(self, norm)(x)
             return self.head(x), F.linear(x, self.shared.weight)
 
     net = Net()
@@ -165,3 +167,14 @@ class Several(Net):
     """Four faults at once; the epsilon hides behind the wrong scale in everything that the model returns."""
 
     faults = {"epsilon": 1e-5, "scale": 0.25, "gelu": True, "momentum": 0.1}  # noqa: RUF012
+
+
+class Accepting(Net):
+    accept = ("bn_running_var_biased",)
+
+
+class Renamed(Evaluating):
+    """Layers of other names in the port, and a norm of another epsilon among them."""
+
+    rename = {"norm": "last"}  # noqa: RUF012
+    faults = {"epsilon": 1e-4, "norm": "last", "act": "rectify"}  # noqa: RUF012

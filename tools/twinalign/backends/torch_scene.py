@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from twinalign.backends.torch_backend import tensors_in, to_array, to_tensor
+from twinalign.explain.scene import constants_in_float32
 
 
 @dataclasses.dataclass
@@ -58,6 +60,10 @@ class ModuleScene:
     def module(self) -> torch.nn.Module | None:
         """The module, None for a function."""
         return self.call if isinstance(self.call, torch.nn.Module) else None
+
+    def constants_in_float32(self) -> contextlib.AbstractContextManager[None]:
+        """Inside the block the module's normalisations keep epsilon and momentum in float32, as paddle's do."""
+        return constants_in_float32([] if self.module is None else self.module.modules())
 
     def run(self) -> dict[str, np.ndarray]:
         """Values of one run, by the names of `Scene`: gradients in the phase backward only, parameters in state."""

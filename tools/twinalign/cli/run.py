@@ -16,6 +16,12 @@ from twinalign.cli.options import DEFAULT_CASE, parse_settings, recording_option
 )
 @click.option("--ref-python", metavar="PYTHON", help="Interpreter that has torch; twinalign need not be there.")
 @click.option("--paddle-python", metavar="PYTHON", help="Interpreter that has paddle; twinalign need not be there.")
+@click.option(
+    "--locate/--no-locate",
+    default=True,
+    show_default=True,
+    help="Where stages diverge, find the wrong layers and parts, and why (see twinalign locate).",
+)
 @click.option("--sequential", is_flag=True, help="Record one side after the other, for models that fill the memory.")
 @recording_options
 def command(
@@ -23,6 +29,7 @@ def command(
     out: Path,
     ref_python: str | None,
     paddle_python: str | None,
+    locate: bool,
     sequential: bool,
     stages: str,
     device: str,
@@ -52,6 +59,7 @@ def command(
         options=parse_settings(settings, data),
         fresh=fresh,
         sequential=sequential,
+        locate=locate,
         debug=debug,
     )
     with SideProgress() as progress:

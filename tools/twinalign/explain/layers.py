@@ -20,6 +20,8 @@ PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "s
 """A fault of the forward pass shows in gradients and buffers as well."""
 SECONDS = 60.0
 """No unit is examined longer than this."""
+ALMOST = 0.1
+"""A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
 CLOSER = 0.9
 """A variant that leaves at most this share of the distance may be one of two causes."""
 FIRST_CAUSES = 3
@@ -70,10 +72,16 @@ def _ordered_variants(subject: LayerSubject, first: Sequence[str]) -> Iterator[t
 
 def _tried(subject: LayerSubject, variant: Variant, target: Target) -> Proof | None:
     try:
-        return target.prove(subject.run(variant))
+        proof = target.prove(subject.run(variant))
+        if not proof.confirmed and proof.after < ALMOST * proof.before:
+            # What is left may be what the port's framework makes of its constants by keeping them in float32.
+            with subject.scene.constants_in_float32():
+                again = target.prove(subject.run(variant))
+            return again if again.confirmed else proof
     except Exception:
         # A changed call may not run at all (a shape that does not fit): then it is not what the port does.
         return None
+    return proof
 
 
 def _explain_by_two(
@@ -82,8 +90,9 @@ def _explain_by_two(
     closest: Sequence[tuple[float, Hypothesis, CallVariant]],
     deadline: float,
 ) -> Explanation | None:
-    """Two causes in one unit: every second one on top of each of the variants that came closest."""
-    for _, first, one in closest[:FIRST_CAUSES]:
+    """Two causes in one unit: every second one on top of each of the hypotheses that came closest."""
+    best = {first.id: (first, one) for _, first, one in reversed(closest)}
+    for first, one in list(reversed(best.values()))[:FIRST_CAUSES]:
         for second, other in _ordered_variants(subject, ()):
             if time.monotonic() > deadline:
                 return None

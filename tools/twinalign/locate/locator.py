@@ -23,6 +23,9 @@ _COMPONENTS = {
     "metric": ("metric", "locate_metric"),
 }
 
+SEARCHED_STAGES = (*_MODEL_STAGES, "data", "metric")
+"""Stages that something can be located in; what makes only a training diverge needs more than one step."""
+
 
 @dataclasses.dataclass
 class LocateResult:
@@ -40,13 +43,13 @@ class LocateResult:
 
     @property
     def verdict(self) -> str:
-        """Diverged where there is any fault."""
-        return DIVERGED if self.faults else ALIGNED
+        """Diverged where there is a fault that is no accepted convention of the framework."""
+        return DIVERGED if any("accepted" not in fault.evidence for fault in self.faults) else ALIGNED
 
     @property
     def exit_code(self) -> ExitCode:
         """What the command ends with."""
-        return ExitCode.DIVERGED if self.faults else ExitCode.ALIGNED
+        return ExitCode.DIVERGED if self.verdict == DIVERGED else ExitCode.ALIGNED
 
     def to_json(self) -> dict[str, Any]:
         """In the form of `locate --json`."""
@@ -111,6 +114,8 @@ class Locator:
             search = getattr(importlib.import_module(f"twinalign.locate.{module}"), function)
             result.faults += search(self._recorder.processes, context)
         gradients.unlink(missing_ok=True)
+        for fault in result.faults:
+            _accept(fault, description["accept"])
         return result
 
     def _model_stages(self, wanted: Sequence[str]) -> list[str]:
@@ -122,6 +127,16 @@ class Locator:
             if parts.get(stage) in asked and parts[stage] in self._weights:
                 found.setdefault(parts[stage], stage)
         return list(found.values())
+
+
+def _accept(fault: Fault, accepted: Sequence[str]) -> None:
+    """Mark a fault whose cause the case accepts as the framework's own convention."""
+    if fault.explanation is None:
+        return
+    names = {fault.explanation.id, *fault.explanation.evidence.get("differences", [])}
+    for identifier in (text.partition("=")[0] for text in accepted):
+        if identifier in names:
+            fault.evidence["accepted"] = identifier
 
 
 def locate(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.explain.scene import constants_in_float32
 from twinalign.locate.calls import FORWARD, LOSS, Call
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.reference import ReferencePass
@@ -18,12 +19,6 @@ from twinalign.locate.wrapping import wrapped
 
 PERTURBATION = 1e-12
 """Relative size of the noise that shows what rounding does to a unit: a few thousand units in the last place."""
-
-_ROUNDED: dict[str, Callable[[float], float]] = {
-    "eps": lambda value: float(np.float32(value)),
-    "momentum": lambda value: 1.0 - float(np.float32(1.0 - value)),
-}
-"""What float32 makes of a constant of a torch layer; paddle's momentum is one minus torch's."""
 
 
 class UnitScene:
@@ -65,21 +60,9 @@ class UnitScene:
                         values[name] = values[name] + more[name]
         return {name: values[name] for name in self.port if name in values}
 
-    @contextlib.contextmanager
-    def constants_in_float32(self) -> Iterator[None]:
+    def constants_in_float32(self) -> contextlib.AbstractContextManager[None]:
         """Inside the block the unit's normalisations keep epsilon and momentum in float32, as paddle does."""
-        before: list[tuple[Any, str, float]] = []
-        for layer in self._backend.all_layers(self.module if self.module is not None else self.model):
-            for name, rounded in _ROUNDED.items():
-                value = getattr(layer, name, None)
-                if isinstance(value, float):
-                    before.append((layer, name, value))
-                    setattr(layer, name, rounded(value))
-        try:
-            yield
-        finally:
-            for layer, name, value in before:
-                setattr(layer, name, value)
+        return constants_in_float32(self._backend.all_layers(self.module if self.module is not None else self.model))
 
     def _load(self, side: str, names: list[str]) -> dict[str, np.ndarray]:
         with np.load(self._folder / f"{self._call.number}_{side}.npz", allow_pickle=False) as stored:

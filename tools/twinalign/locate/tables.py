@@ -36,10 +36,11 @@ def print_located(result: LocateResult, console: Console | None = None) -> None:
                 )
     for number, fault in enumerate(result.faults, start=1):
         console.print(fault_text(number, fault), soft_wrap=True)
+    wrong = [fault for fault in result.faults if "accepted" not in fault.evidence]
     judged = sum(len(found.to_json()["layers"]) for found in result.layers.values())
-    if result.faults:
-        explained = sum(fault.explanation is not None for fault in result.faults)
-        text = f"\n{result.case}: {_count(len(result.faults), 'fault')} found, {explained} explained"
+    if wrong:
+        explained = sum(fault.explanation is not None for fault in wrong)
+        text = f"\n{result.case}: {_count(len(wrong), 'fault')} found, {explained} explained"
         console.print(Text(f"{text}; {judged} layers judged alone", style="bold red"))
     else:
         console.print(Text(f"{result.case}: nothing is wrong; {judged} layers judged alone", style="bold green"))
@@ -88,6 +89,8 @@ def fault_text(number: int, fault: Fault) -> Text:
         text.append(f" [{fault.explanation.id}]", style="dim")
     else:
         text.append(f"\n   {_UNEXPLAINED}", style="yellow")
+    if "accepted" in evidence:
+        text.append(f"\n   accepted by the case as {evidence['accepted']}", style="dim")
     return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,33 @@ def write_report(folder: Path) -> Path:
     environment.filters["figure"] = figure
     stages = {name: _shown(stage) for name, stage in summary["stages"].items()}
     text = environment.get_template("report.html").render(
-        summary=summary, stages=stages, sentence=sentence(summary), environments=environment_rows(summary)
+        summary=summary,
+        stages=stages,
+        sentence=sentence(summary),
+        environments=environment_rows(summary),
+        located=_located(summary, folder),
     )
     path = folder / "report.html"
     write_text(path, text)
     return path
+
+
+def _located(summary: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+    """What was located, with the pictures of wrong data in the page itself."""
+    located = summary.get("located")
+    if located is None:
+        return None
+    return {**located, "faults": [{**fault, "images": _images(fault, folder)} for fault in located["faults"]]}
+
+
+def _images(fault: dict[str, Any], folder: Path) -> list[dict[str, str]]:
+    shown = []
+    for text, name in fault["evidence"].get("images", {}).items():
+        path = folder / "locate" / Path(str(name)).name
+        if path.suffix == ".png" and path.is_file():
+            data = base64.b64encode(path.read_bytes()).decode()
+            shown.append({"text": text, "data": f"data:image/png;base64,{data}"})
+    return shown
 
 
 def sentence(summary: dict[str, Any]) -> str:

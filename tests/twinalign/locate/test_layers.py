@@ -1,0 +1,100 @@
+"""Wrong layers are found one by one: each alone, several at once, and none in a faultless port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinalign.locate import LocateResult, locate
+from twinalign.runner import RunSettings
+
+PAIRS = Path(__file__).with_name("pairs.py")
+BATCH_NORM = {("part1.norm", "state"), ("part2.norm", "state")}
+"""paddle's own running variance, n / (n - 1) away from torch's: there in every pair that trains."""
+
+
+@pytest.fixture
+def located(tmp_path: Path) -> Callable[[str], LocateResult]:
+    """Locate in one of the pairs."""
+    return lambda case: locate(RunSettings(f"{PAIRS}:{case}", tmp_path / "out"))
+
+
+def places(result: LocateResult) -> set[tuple[str, str]]:
+    return {(fault.paddle_layer, fault.phase) for fault in result.faults}
+
+
+def cause(result: LocateResult, layer: str, phase: str) -> str | None:
+    (fault,) = (f for f in result.faults if (f.paddle_layer, f.phase) == (layer, phase))
+    return fault.explanation.id if fault.explanation else None
+
+
+def test_a_port_without_faults_has_none(located: Callable[[str], LocateResult]) -> None:
+    result = located("Evaluating")
+    assert result.faults == []
+    assert result.verdict == "aligned"
+    (layers,) = result.layers.values()
+    # Every layer has its partner: a shared one, one that returns nothing, one with keywords and a dictionary.
+    assert layers.matching.alone == {"reference": [], "paddle": []}
+    assert {"shared", "silent", "split", "part1.act"} <= {port.path for _, port in layers.matching.pairs}
+
+
+def test_values_on_disk_are_the_activations_once_and_are_removed(
+    located: Callable[[str], LocateResult], tmp_path: Path
+) -> None:
+    (layers,) = located("Evaluating").layers.values()
+    assert 0 < layers.bytes_on_disk <= 1.1 * layers.activation_bytes + 128 * 200  # with the heads of the files
+    assert not list((tmp_path / "out" / "locate").rglob("*.np[yz]"))
+
+
+def test_four_faults_at_once_are_all_found_though_one_hides_another(located: Callable[[str], LocateResult]) -> None:
+    result = located("Several")
+    assert places(result) == {("part1", "forward"), ("", "forward"), ("norm", "forward"), *BATCH_NORM}
+    assert cause(result, "norm", "forward") == "norm_epsilon"
+    assert cause(result, "", "forward") == "gelu_form"
+    assert result.verdict == "diverged"
+
+
+def test_a_stop_gradient_too_many_is_found_in_the_code_around_the_layers(
+    located: Callable[[str], LocateResult],
+) -> None:
+    result = located("Detached")
+    assert places(result) == {("part2", "backward"), *BATCH_NORM}
+
+
+def test_frozen_parameters_are_found(located: Callable[[str], LocateResult]) -> None:
+    result = located("Frozen")
+    assert places(result) == {("head", "backward")}
+    assert set(result.faults[0].evidence["values"]) == {"gradient.parameter.weight", "gradient.parameter.bias"}
+
+
+def test_a_convention_that_the_case_accepts_does_not_decide(located: Callable[[str], LocateResult]) -> None:
+    assert located("Net").verdict == "diverged"
+    accepted = located("Accepting")
+    assert places(accepted) == BATCH_NORM
+    assert {fault.evidence["accepted"] for fault in accepted.faults} == {"bn_running_var_biased"}
+    assert accepted.verdict == "aligned"
+
+
+def test_the_command_writes_the_contract(twinalign: Any, tmp_path: Path) -> None:
+    finished = twinalign("locate", f"{PAIRS}:Epsilon", "--json", tmp_path / "found.json", "--set", "train_mode=false")
+    assert finished.returncode == 1, finished.stderr
+    assert "norm LayerNorm  ✗ forward" in finished.stdout
+    assert "the normalisation's epsilon has another value: 1e-05 in place of 1e-06" in finished.stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["case"], found["verdict"], len(found["faults"])) == ("net", "diverged", 1)
+    fault = found["faults"][0]
+    assert (fault["reference_layer"], fault["paddle_layer"], fault["phase"]) == ("norm", "norm", "forward")
+    assert fault["explanation"]["id"] == "norm_epsilon"
+    assert fault["explanation"]["confirmed"] is True
+    assert fault["evidence"]["values"]["output.0"]["relative"] > 1e-5
+
+
+def test_layers_of_other_names_are_matched_by_order_and_by_rename(located: Callable[[str], LocateResult]) -> None:
+    result = located("Renamed")
+    (layers,) = result.layers.values()
+    assert places(result) == {("last", "forward")}
+    assert set(layers.matching.how.values()) == {"name", "order"}
