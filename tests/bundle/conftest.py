@@ -30,17 +30,21 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = tmp_path_factory.getbasetemp()
     # Workers of pytest-xdist have temporary folders beside each other; the first to come records for all.
     shared = own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own
-    folder, claim = shared / "honest", shared / "honest.claimed"
+    folder, claim, failure = (shared / name for name in ("honest", "honest.claimed", "honest.failed"))
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         deadline = time.monotonic() + 300
         while not (folder / "bundle.zip").exists():
-            assert time.monotonic() < deadline, "the worker that records has failed"
+            assert not failure.exists() and time.monotonic() < deadline, "the worker that records has failed"
             time.sleep(0.2)
         return folder
-    _twinalign("run", "tests.tiny_cases:TinyMoCo", "--set", "steps=2", "--out", folder / "run")
-    _twinalign("pack", folder / "run", folder / "bundle.zip", "--partial")
+    try:
+        _twinalign("run", "tests.tiny_cases:TinyMoCo", "--set", "steps=2", "--out", folder / "run")
+        _twinalign("pack", folder / "run", folder / "bundle.zip", "--partial")
+    except BaseException:
+        failure.touch()
+        raise
     return folder
 
 
