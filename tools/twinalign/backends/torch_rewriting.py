@@ -12,7 +12,7 @@ import torch
 from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 
-from twinalign.explain.calls import LAYER, UNIT, Call, TensorFacts
+from twinalign.explain.calls import ENTRY, LAYER, UNIT, Call, TensorFacts
 
 _POOL = ("input", "kernel_size", "stride", "padding")
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -238,10 +238,13 @@ class _Interception(TorchFunctionMode):
             return args[0].copy_(returned)
         return returned
 
-    def before_layer(self, layer: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        """The unit begins."""
-        if layer is self._module:
-            self._paused = False
+    def before_layer(self, layer: torch.nn.Module, args: tuple[Any, ...]) -> Any:
+        """The unit begins, with what the handler says that it is given."""
+        if layer is not self._module:
+            return None
+        given = self._handle(self._call(ENTRY, {"input": args}, lambda arguments: arguments["input"]))
+        self._paused = False
+        return given
 
     def after_layer(self, layer: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Hand a layer's call to the handler, what that computes not counting as calls of the unit."""

@@ -69,6 +69,17 @@ class GeluForm(Rewrite):
         else:
             yield "the exact one in place of the tanh approximation", changing(approximate="none")
         yield "x sigmoid(1.702 x), the quick one", _other("x sigmoid(1.702 x), the quick GELU")
+        if subject.backward:
+            for name in ("tanh GELU", "exact GELU"):
+                yield f"the gradient is that of the {name}", _gradient_of(name)
+
+
+def _gradient_of(name: str) -> Change:
+    def change(call: Call) -> Any:
+        other = _OTHERS[name](call.torch, call["input"])
+        return call.result.detach() + other - other.detach()
+
+    return change
 
 
 def _other(name: str) -> Change:

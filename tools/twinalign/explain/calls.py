@@ -13,6 +13,9 @@ LAYER = "layer"
 UNIT = "unit"
 """Name of the call of the unit's own layer, which is the last."""
 
+ENTRY = "entry"
+"""Name of the call that stands for the unit's being given its `input` (a tuple); it returns what the unit is given."""
+
 GRADIENT_MODE = "set_grad_enabled"
 """Name of the call that switches the recording of gradients (`input`: on or off); `no_grad` makes two."""
 

@@ -76,6 +76,18 @@ class WindowDilation(_Geometry):
     argument = "dilation"
     values = (1, 2, 3, 4)
 
+    def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
+        """Alone, and with as much more padding as keeps the size."""
+        yield from super().changes(site, subject)
+        axes = len(site.shape()) - 2
+        kernel = site.shape("weight")[2:] or spread(site.get("kernel_size", 1), axes)
+        padding, current = site.get("padding", 0), spread(site.get("dilation", 1), axes)
+        for value in self.values:
+            if not isinstance(padding, str) and (value,) * axes != current:
+                grown = [(k - 1) * (value - d) // 2 for k, d in zip(kernel, current, strict=True)]
+                wide = tuple(p + more for p, more in zip(spread(padding, axes), grown, strict=True))
+                yield f"{value}, with padding {list(wide)}", changing(dilation=(value,) * axes, padding=wide)
+
 
 @register
 class PoolKernel(_Geometry):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.explain.calls import LAYER, UNIT, Call, Change, Site, TensorFacts
+from twinalign.explain.calls import ENTRY, LAYER, UNIT, Call, Change, Site, TensorFacts
 from twinalign.explain.registry import Hypothesis, register
 from twinalign.explain.rewrite import Rewrite, any_of
-from twinalign.explain.subject import CallVariant, LayerSubject
+from twinalign.explain.subject import LayerSubject, ValueVariant
 
 LAST = 9
 
@@ -32,6 +32,23 @@ class LayerMissing(Rewrite):
 
 
 @register
+class LayerTwice(Rewrite):
+    """A child layer, or the unit as a whole, is called on what it has returned."""
+
+    id = "layer_twice"
+    phase = "forward"
+    text = "a layer is applied twice"
+    functions = (LAYER, UNIT)
+    rank = 4
+
+    def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
+        """Named by the layer."""
+        if site.output.shape == site.shape():
+            again = site.arguments["path"] or str(site.arguments["kind"])
+            yield again, lambda call: call["module"].forward(call["output"])
+
+
+@register
 class StepMissing(Rewrite):
     """Any function whose result has the shape of what it is given."""
 
@@ -42,11 +59,18 @@ class StepMissing(Rewrite):
 
     def sites(self, subject: LayerSubject) -> list[Site]:
         """Every call of a function that keeps the shape."""
-        return [s for s in subject.sites if s.name not in (LAYER, UNIT) and s.shape() == s.output.shape != ()]
+        return [site for site in subject.sites if _keeps_shape(site) or _keeps_shape(site, "other")]
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
-        """Named by the function."""
-        yield site.name, lambda call: call["input"]
+        """Named by the function; of two operands either may be what is left."""
+        if _keeps_shape(site):
+            yield site.name, lambda call: call["input"]
+        if _keeps_shape(site, "other"):
+            yield f"{site.name}, its second operand being what is left", lambda call: call["other"]
+
+
+def _keeps_shape(site: Site, side: str = "input") -> bool:
+    return site.name not in (LAYER, UNIT, ENTRY) and site.shape(side) == site.output.shape != ()
 
 
 @register
@@ -60,7 +84,7 @@ class StepTwice(Rewrite):
 
     def sites(self, subject: LayerSubject) -> list[Site]:
         """Every call of a function that keeps the shape."""
-        return [s for s in subject.sites if s.name not in (LAYER, UNIT) and s.shape() == s.output.shape != ()]
+        return [site for site in subject.sites if _keeps_shape(site)]
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Named by the function."""
@@ -69,40 +93,29 @@ class StepTwice(Rewrite):
 
 @register
 class OutputScaled(Hypothesis):
-    """One factor for all of an output, fitted and then proven by every element."""
+    """One factor for all wrong values, fitted and then proven by every element."""
 
     id = "output_scaled"
     phase = "forward"
     text = "the output is scaled by a factor"
     rank = LAST
 
-    def variants(self, subject: LayerSubject) -> Iterator[CallVariant]:
-        """The factor that the largest element of the reference's output gives."""
-        port, reference = subject.port.get("output.0"), subject.reference.get("output.0")
-        if port is None or reference is None or port.shape != reference.shape or not reference.size:
-            return
-        worst = np.unravel_index(int(np.argmax(np.abs(reference))), reference.shape)
-        factor = float(port[worst] / reference[worst])
-        last = final_site(subject)
-        if last is not None and np.isfinite(factor):
-            yield subject.variant(f"{factor:.9g}", {last.key: scaled(factor)})
+    def variants(self, subject: LayerSubject) -> Iterator[ValueVariant]:
+        """The factor that the largest element of the reference gives."""
+        yield from scaled_values(subject)
 
 
-def scaled(factor: float) -> Change:
-    """The change that multiplies what a call returns."""
-
-    def change(call: Call) -> Any:
-        result = call.result
-        return tuple(item * factor for item in result) if isinstance(result, tuple) else result * factor
-
-    return change
-
-
-def final_site(subject: LayerSubject) -> Site | None:
-    """The call that returns the unit's output, as far as its shape tells."""
-    wanted = subject.reference.get("output.0")
-    shape = None if wanted is None else wanted.shape
-    return next((site for site in reversed(subject.sites) if site.output.shape == shape), None)
+def scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
+    """All values that are to be explained times one factor, read off the largest of them."""
+    pairs = {name: (subject.port[name], theirs) for name, theirs in subject.reference.items() if name in subject.port}
+    sizes = {name: np.abs(theirs).max() for name, (ours, theirs) in pairs.items() if ours.shape == theirs.shape != (0,)}
+    if not sizes:
+        return
+    port, reference = pairs[max(sizes, key=lambda name: sizes[name])]
+    worst = np.unravel_index(int(np.argmax(np.abs(reference))), reference.shape)
+    factor = float(port[worst] / reference[worst]) if reference[worst] else float("nan")
+    if np.isfinite(factor):
+        yield ValueVariant(f"{factor:.9g}", lambda values: {name: value * factor for name, value in values.items()})
 
 
 @register

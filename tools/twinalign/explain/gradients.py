@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from twinalign.explain.calls import GRADIENT_MODE, LAYER, Call, Change, Site, TensorFacts
-from twinalign.explain.generic import final_site
+from twinalign.explain.calls import ENTRY, GRADIENT_MODE, LAYER, UNIT, Call, Change, Site, TensorFacts
+from twinalign.explain.generic import scaled_values
 from twinalign.explain.registry import Hypothesis, register
 from twinalign.explain.rewrite import Rewrite, any_of
-from twinalign.explain.subject import CallVariant, LayerSubject
+from twinalign.explain.subject import CallVariant, LayerSubject, ValueVariant
 
 _MOST_PLACES = 60
-_NO_ARITHMETIC = {"detach", "clone", "to", "requires_grad", "contiguous", GRADIENT_MODE}
+_NO_ARITHMETIC = {"detach", "clone", "to", "requires_grad", "contiguous", GRADIENT_MODE, UNIT}
 
 
 @register
@@ -82,6 +84,8 @@ class GradientStopped(Rewrite):
 
 
 def _place(site: Site) -> str:
+    if site.name == ENTRY:
+        return "what the unit is given"
     return site.arguments["path"] or str(site.arguments["kind"]) if site.name == LAYER else site.name
 
 
@@ -112,6 +116,40 @@ class GradientNotStopped(Rewrite):
             yield "detach left out", lambda call: call["input"]
         else:
             yield "no_grad left out", lambda call: call.run(input=True)
+
+    def variants(self, subject: LayerSubject) -> Iterator[Any]:
+        """Parameters that are frozen in the reference alone, then calls."""
+        prefix = "gradient.parameter."
+        frozen = [
+            name.removeprefix(prefix)
+            for name, ours in subject.port.items()
+            if name.startswith(prefix) and np.any(ours) and not np.any(subject.reference.get(name, 0.0))
+        ]
+        if frozen:
+            yield Unfrozen(f"{', '.join(sorted(frozen))} is trained", tuple(frozen), subject.module)
+        yield from super().variants(subject)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unfrozen:
+    """The unit with some of its frozen parameters trained."""
+
+    detail: str
+    names: tuple[str, ...]
+    module: Any
+
+    @contextlib.contextmanager
+    def apply(self) -> Iterator[None]:
+        """Let these parameters have gradients."""
+        parameters = [self.module.get_parameter(name) for name in self.names]
+        before = [parameter.requires_grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        try:
+            yield
+        finally:
+            for parameter, trained in zip(parameters, before, strict=True):
+                parameter.requires_grad_(trained)
 
 
 @register
@@ -150,35 +188,36 @@ def _constant_statistics(call: Call) -> Any:
 
 
 @register
-class GradientScaled(Hypothesis):
-    """One factor for all of a unit's gradients, or for those of its parameters, fitted and then proven."""
+class GradientFactor(Hypothesis):
+    """One factor for all of a unit's gradients that are wrong, fitted and then proven by every element."""
 
     id = "gradient_factor"
     phase = "backward"
     text = "the gradient is scaled by a factor"
-    rank = 9
+    rank = 8
 
-    def variants(self, subject: LayerSubject) -> Iterator[CallVariant]:
+    def variants(self, subject: LayerSubject) -> Iterator[ValueVariant]:
         """The factor that the largest gradient gives."""
-        wrong = [name for name in subject.port if name in subject.reference and name.startswith("gradient.")]
-        last = final_site(subject) or (subject.sites[-1] if subject.sites else None)
-        if not wrong or last is None:
-            return
-        name = max(wrong, key=lambda name: np.abs(subject.reference[name]).max(initial=0.0))
-        reference, port = subject.reference[name], subject.port[name]
-        if reference.shape != port.shape or not np.any(reference):
-            return
-        worst = np.unravel_index(int(np.argmax(np.abs(reference))), reference.shape)
-        factor = float(port[worst] / reference[worst])
-        if np.isfinite(factor):
-            yield subject.variant(f"{factor:.9g}", {last.key: _scaled_gradient(factor)})
+        yield from scaled_values(subject)
 
 
-def _scaled_gradient(factor: float) -> Change:
-    def scale(tensor: Any) -> Any:
-        return tensor * factor + (tensor * (1.0 - factor)).detach()
+@register
+class StraightThrough(Rewrite):
+    """The gradient of a step is passed on as if the step were not there."""
 
-    return lambda call: _map(call.result, scale)
+    id = "straight_through"
+    phase = "backward"
+    text = "the gradient passes through a step unchanged"
+    rank = 1
+
+    def sites(self, subject: LayerSubject) -> list[Site]:
+        """Every call of one tensor that keeps the shape."""
+        kept = [site for site in subject.sites if site.shape() == site.output.shape and site.name not in _NO_ARITHMETIC]
+        return kept[:_MOST_PLACES]
+
+    def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
+        """Named by the step."""
+        yield _place(site), lambda call: call["input"] + (call.result - call["input"]).detach()
 
 
 @register

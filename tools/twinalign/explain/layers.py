@@ -91,15 +91,17 @@ def _explain_by_two(
     deadline: float,
 ) -> Explanation | None:
     """Two causes in one unit: every second one on top of each of the hypotheses that came closest."""
-    best = {first.id: (first, one) for _, first, one in reversed(closest)}
-    for first, one in list(reversed(best.values()))[:FIRST_CAUSES]:
+    best: dict[str, tuple[Hypothesis, CallVariant]] = {}
+    for _, hypothesis, variant in closest:
+        best.setdefault(hypothesis.id, (hypothesis, variant))
+    for first, one in list(best.values())[:FIRST_CAUSES]:
         for second, other in _ordered_variants(subject, ()):
             if time.monotonic() > deadline:
                 return None
             if second is first or not isinstance(other, CallVariant):
                 continue
-            for variant in _together(one, other):
-                proof = _tried(subject, variant, target)
+            for both in _together(one, other):
+                proof = _tried(subject, both, target)
                 if proof is not None and proof.confirmed:
                     return _explanation([(first, one), (second, other)], proof)
     return None

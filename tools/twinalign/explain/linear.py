@@ -140,29 +140,54 @@ class OutputChannelsPermuted(Rewrite):
     rank = 2
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
-        """Found by comparing channels; known orders where gradients are examined."""
+        """With the bias or without it, by comparing channels; known orders where that says nothing."""
         axis = -1 if site.name in ("linear", "embedding") else 1
         channels = site.output.shape[axis]
-        orders: list[tuple[str, Sequence[int]]] = []
-        found = _order_of(subject.port.get("output.0"), subject.reference.get("output.0"), axis)
-        if found is not None and len(found) == channels:
-            orders.append((_described(found), found))
-        elif subject.backward:
-            orders += known_orders(channels)
-        for name, order in orders:
-            if subject.backward:
-                yield f"{name}, in the stored values", rows_permuted(order)
-            yield name, channels_permuted(order, axis)
+        bias = subject.values_of(site.parameter("bias") or "")
+        for names, offset in ((("weight", "bias"), None), (("weight",), bias)):
+            found = _order_of(subject.port.get("output.0"), subject.reference.get("output.0"), axis, offset)
+            orders = [] if found is None or len(found) != channels else [(_described(found), found)]
+            if found is None and (subject.backward or site.get("groups", 1) > 1):
+                orders = known_orders(channels, site.get("groups", 1))
+            for name, order in orders:
+                yield f"{name}, in the stored {' and '.join(names)}", rows_permuted(order, names)
+                if "bias" in names:
+                    yield name, channels_permuted(order, axis)
 
 
-def rows_permuted(order: Sequence[int]) -> Change:
-    """The change that keeps a weight's and a bias's rows in this order, gradients included."""
+@register
+class BiasPermuted(Rewrite):
+    """The order is read off what the port's output has more or less than the reference's."""
+
+    id = "bias_permuted"
+    phase = "forward"
+    text = "the bias's elements are in another order"
+    functions = (*WEIGHTED, "batch_norm", "layer_norm", "group_norm")
+    rank = 2
+
+    def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
+        """By the mean difference of each channel."""
+        port, reference = subject.port.get("output.0"), subject.reference.get("output.0")
+        bias = subject.values_of(site.parameter("bias") or "")
+        if bias is None or port is None or reference is None or port.shape != reference.shape or port.ndim < 2:
+            return
+        axis = port.ndim - 1 if site.name in ("linear", "layer_norm") else 1
+        if port.shape[axis] != len(bias):
+            return
+        theirs = bias + (port - reference).mean(tuple(at for at in range(port.ndim) if at != axis))
+        order = np.argsort(bias, kind="stable")[np.argsort(np.argsort(theirs, kind="stable"))].tolist()
+        if order != list(range(len(bias))):
+            yield _described(order), rows_permuted(order, ("bias",))
+
+
+def rows_permuted(order: Sequence[int], names: Sequence[str] = ("weight", "bias")) -> Change:
+    """The change that keeps the rows of a weight and a bias in this order, gradients included."""
 
     def change(call: Call) -> Any:
         axis = 1 if "transpose" in call.name or call.name == "embedding" else 0
         permuted = {
-            name: stored(_selected(at, order))(call[name])
-            for name, at in (("weight", axis), ("bias", 0))
+            name: stored(_selected(axis if name == "weight" else 0, order))(call[name])
+            for name in names
             if call.get(name) is not None
         }
         return call.run(**permuted)
@@ -188,10 +213,18 @@ def _described(order: Sequence[int]) -> str:
     return f"[{shown}{', ...' if len(order) > 8 else ''}]"
 
 
-def _order_of(port: np.ndarray | None, reference: np.ndarray | None, axis: int) -> list[int] | None:
-    """Which of the reference's channels each of the port's is, None where the port's are no permutation of them."""
+def _order_of(
+    port: np.ndarray | None, reference: np.ndarray | None, axis: int, bias: np.ndarray | None
+) -> list[int] | None:
+    """Which of the reference's channels each of the port's is, None where the port's are no permutation of them.
+
+    A `bias` is taken off both before.
+    """
     if port is None or reference is None or port.shape != reference.shape or port.ndim < 2:
         return None
+    if bias is not None and len(bias) == port.shape[axis]:
+        added = bias.reshape(-1, *(1,) * (port.ndim - 1 - axis % port.ndim))
+        port, reference = port - added, reference - added
     ours, theirs = (np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1) for array in (port, reference))
     if len(ours) > _MOST_CHANNELS or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
@@ -203,10 +236,15 @@ def _order_of(port: np.ndarray | None, reference: np.ndarray | None, axis: int) 
     return [int(at) for at in order] if close and (order != np.arange(len(order))).any() else None
 
 
-def known_orders(channels: int) -> list[tuple[str, list[int]]]:
+def known_orders(channels: int, groups: int = 1) -> list[tuple[str, list[int]]]:
     """Orders that channels get by known mistakes, by what they are called."""
     everything = np.arange(channels)
     found: dict[str, np.ndarray] = {"reversed": everything[::-1]}
+    if groups > 1 and channels % groups == 0:
+        found["shifted by one group"] = np.roll(everything, channels // groups)
+        found["shifted back by one group"] = np.roll(everything, -(channels // groups))
+        found["dealt out to the groups in turn"] = everything.reshape(-1, groups).T.ravel()
+        found["gathered from the groups in turn"] = everything.reshape(groups, -1).T.ravel()
     if channels % 2 == 0:
         found["halves swapped"] = np.roll(everything, channels // 2)
         found["even and odd apart"] = everything.reshape(-1, 2).T.ravel()

@@ -276,12 +276,17 @@ class NormAxis(Rewrite):
 
     id = "norm_axis"
     phase = "forward"
-    text = "the layer norm's statistics run over other axes"
-    functions = ("layer_norm",)
+    text = "the norm's statistics run over other axes"
+    functions = ("layer_norm", "batch_norm")
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
-        """Each other axis, and all but the first."""
+        """Each other axis, and all but the first; of a batch norm, each sample by itself, or all channels at once."""
         rank = len(site.shape())
+        if site.name == "batch_norm":
+            yield "each sample by itself", _over(tuple(range(2, rank)))
+            yield "all channels of a sample at once", _over(tuple(range(1, rank)))
+            yield "everything at once", _over(tuple(range(rank)))
+            return
         for axes in (*((axis,) for axis in range(rank - 1)), tuple(range(1, rank))):
             if len(site.get("normalized_shape", ())) == 1 and axes != (rank - 1,):
                 yield f"{list(axes)} in place of the last", _over(axes)
@@ -290,6 +295,8 @@ class NormAxis(Rewrite):
 def _over(axes: tuple[int, ...]) -> Change:
     def change(call: Call) -> Any:
         x = call["input"]
+        # A batch norm remembers its own statistics all the same.
+        call.run()
         mean, variance = x.mean(axes, keepdim=True), x.var(axes, unbiased=False, keepdim=True)
         return _affine(call, (x - mean) / (variance + call.get("eps", 1e-5)).sqrt())
 

@@ -60,6 +60,9 @@ class Scene(Protocol):
         Layers must be called as `layer(...)`, so that their hooks see it.
         """
 
+    def constants_in_float32(self) -> contextlib.AbstractContextManager[None]:
+        """Within the context the unit's constants are rounded as the port's framework keeps them."""
+
 
 @contextlib.contextmanager
 def constants_in_float32(layers: Iterable[Any]) -> Iterator[None]:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,23 @@ class CallVariant:
         return CallVariant("; ".join(filter(None, (self.detail, other.detail))), changes, self.module)
 
 
+@dataclasses.dataclass(frozen=True)
+class ValueVariant:
+    """A way to be wrong that changes the unit's values as a whole, not how they come about.
+
+    Attributes:
+        detail: what distinguishes it, for the text.
+        adjust: the port's values from the reference's, by name.
+    """
+
+    detail: str
+    adjust: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+    def apply(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is changed while the unit runs."""
+        return contextlib.nullcontext()
+
+
 def _stacked(inner: Change, outer: Change, call: Call) -> Any:
     return outer(call.through(inner))
 
@@ -84,6 +101,8 @@ class LayerSubject:
 
     def run(self, variant: Any = None) -> Mapping[str, np.ndarray]:
         """The unit's values, under a variant if one is given; module and generators are left as they were."""
+        if isinstance(variant, ValueVariant):
+            return variant.adjust(self.traced[0])
         with rewriting().unchanged(self.module), variant.apply() if variant else contextlib.nullcontext():
             return self.scene.run()
 
@@ -122,6 +141,17 @@ class LayerSubject:
     def variant(self, detail: str, changes: Mapping[Key, Change]) -> CallVariant:
         """A variant of this unit."""
         return CallVariant(detail, changes, self.module)
+
+    def values_of(self, name: str) -> np.ndarray | None:
+        """Values of one of the unit's parameters or buffers, None where there is none of this name."""
+        tensor = self._tensors.get(name)
+        return None if tensor is None else np.asarray(tensor.detach().cpu().numpy())
+
+    @functools.cached_property
+    def _tensors(self) -> Mapping[str, Any]:
+        if self.module is None:
+            return {}
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
     @functools.cached_property
     def port_numbers(self) -> Mapping[str, float]:
