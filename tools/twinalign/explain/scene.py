@@ -59,3 +59,20 @@ class Scene(Protocol):
 
         Layers must be called as `layer(...)`, so that their hooks see it.
         """
+
+
+@contextlib.contextmanager
+def constants_in_float32(layers: Iterable[Any]) -> Iterator[None]:
+    """Inside the block epsilon and momentum of these torch layers have the values that float32 keeps of them."""
+    before: list[tuple[Any, str, float]] = []
+    for layer in layers:
+        for name, rounded in _ROUNDED.items():
+            value = getattr(layer, name, None)
+            if isinstance(value, float):
+                before.append((layer, name, value))
+                setattr(layer, name, rounded(value))
+    try:
+        yield
+    finally:
+        for layer, name, value in before:
+            setattr(layer, name, value)
