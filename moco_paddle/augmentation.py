@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import paddle.vision.transforms.functional as F
@@ -262,6 +264,24 @@ def normalize(image: Image.Image) -> np.ndarray:
     return pixels
 
 
+def view_steps(draws: ViewDraws, image_size: int) -> list[tuple[str, Callable[[Any], Any]]]:
+    """The operations that make a view from an image: their names and themselves, with their choices as arguments."""
+    steps: list[tuple[str, Callable[[Any], Any]]] = [
+        ("crop", partial(crop_and_resize, crop=draws.crop, image_size=image_size))
+    ]
+    if draws.jitter is not None:
+        steps.append(("jitter", partial(adjust_colors, jitter=draws.jitter)))
+    if draws.grayscale:
+        steps.append(("grayscale", grayscale))
+    if draws.blur_sigma is not None:
+        steps.append(("blur", partial(blur, sigma=draws.blur_sigma)))
+    if draws.solarize:
+        steps.append(("solarize", solarize))
+    if draws.flip:
+        steps.append(("flip", flip))
+    return [*steps, ("normalize", normalize)]
+
+
 def apply_view(
     image: Image.Image,
     draws: ViewDraws,
@@ -274,29 +294,17 @@ def apply_view(
         image: an RGB image.
         draws: the choices.
         image_size: width and height of the view in pixels.
-        watch: called with name and result of each operation that was carried out, for who wants to look inside.
+        watch: called with name and result of each operation that makes an image, for who wants to look inside.
 
     Returns:
         (3, image_size, image_size) float32, normalised.
     """
-    operations: list[tuple[str, Callable[[Image.Image], Image.Image]]] = [
-        ("crop", lambda image: crop_and_resize(image, draws.crop, image_size))
-    ]
-    if draws.jitter is not None:
-        operations.append(("jitter", lambda image: adjust_colors(image, draws.jitter)))
-    if draws.grayscale:
-        operations.append(("grayscale", grayscale))
-    if draws.blur_sigma is not None:
-        operations.append(("blur", lambda image: blur(image, draws.blur_sigma)))
-    if draws.solarize:
-        operations.append(("solarize", solarize))
-    if draws.flip:
-        operations.append(("flip", flip))
+    *operations, (_, to_array) = view_steps(draws, image_size)
     for name, operation in operations:
         image = operation(image)
         if watch is not None:
             watch(name, image)
-    return normalize(image)
+    return to_array(image)
 
 
 @dataclass(frozen=True)
@@ -356,9 +364,16 @@ class EvaluationTransform:
 
     image_size: int = 224
 
+    def steps(self) -> list[tuple[str, Callable[[Any], Any]]]:
+        """The operations and their names, with their sizes as arguments."""
+        return [("resize_and_center", partial(resize_and_center, image_size=self.image_size)), ("normalize", normalize)]
+
     def __call__(self, image: Image.Image) -> np.ndarray:
         """The (3, image_size, image_size) float32 array of an RGB image."""
-        return normalize(resize_and_center(image, self.image_size))
+        result: Any = image
+        for _, operation in self.steps():
+            result = operation(result)
+        return result
 
 
 def evaluation_transform(image_size: int = 224) -> EvaluationTransform:

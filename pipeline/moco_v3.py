@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from PIL import Image
 
 from lite_data import prepare as lite_data
 from twinalign import Case, InputError
+from twinalign.case import Steps
 
 _PACKAGE_OF = {"torch": "moco_ref", "paddle": "moco_paddle"}
 _MEAN = np.array([0.485, 0.456, 0.406])[:, None, None]
@@ -205,6 +207,43 @@ class MoCoV3ViTSmall(MoCoV3Case):
         loader = data.build_evaluation_loader(self.folder(self.dataset_name, "val"), self.batch, self.image_size)
         for images, labels in loader:
             yield {"images": images, "labels": labels}
+
+    def preprocessing(self, framework: str, split: str, index: int) -> dict[str, Steps]:
+        """From file to array: every view of the images of a training batch, every image of an evaluation batch."""
+        if split not in ("train", "val"):
+            return {}
+        data = twin(framework, "data")
+        with reading(framework):
+            folder = data.ImageFolder(self.folder(self.dataset_name, split))
+        find = self._view_steps if split == "train" else self._evaluation_steps
+        return find(framework, folder, index)
+
+    def _view_steps(self, framework: str, folder: Any, index: int) -> dict[str, Steps]:
+        two_views = twin(framework, "augmentation").build_two_views(self.image_size, seed=self.seed)
+        sampler = twin(framework, "sampler").PretrainingBatchSampler(len(folder), self.batch, self.seed)
+        found: dict[str, Steps] = {}
+        for place, (epoch, sample) in enumerate(next(itertools.islice(sampler, index, None))):
+            path = folder.samples[sample][0]
+            with Image.open(path) as image:
+                size = image.size
+            for view, draws in enumerate(two_views.draws(*size, epoch, sample), start=1):
+                steps = twin(framework, "augmentation").view_steps(draws, self.image_size)
+                found[f"view{view}.{place}"] = [("load", self._reader(framework, path)), *steps]
+        return found
+
+    def _evaluation_steps(self, framework: str, folder: Any, index: int) -> dict[str, Steps]:
+        steps = twin(framework, "augmentation").evaluation_transform(self.image_size).steps()
+        sampler = twin(framework, "sampler").EvaluationBatchSampler(len(folder), self.batch)
+        return {
+            f"images.{place}": [("load", self._reader(framework, folder.samples[sample][0])), *steps]
+            for place, (_, sample) in enumerate(next(itertools.islice(sampler, index, None)))
+        }
+
+    @staticmethod
+    def _reader(framework: str, path: Path) -> Callable[[Any], Any]:
+        """The first step: what it is given is nothing."""
+        load_image = twin(framework, "data").load_image
+        return lambda nothing: load_image(path)
 
     def part(self, stage: str) -> Case:
         """The classifier for metric, the small MoCo for train."""

@@ -6,7 +6,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ _SWITCHES = {
     "backward": ("optimizer",),
     "train": ("train",),
 }
+
+
+Steps = Sequence[tuple[str, Callable[[Any], Any]]]
+"""Named steps that make an image, each a function of what the one before returned (`Case.preprocessing`)."""
 
 
 class Case:
@@ -92,6 +96,24 @@ class Case:
     def dataset(self, framework: str, split: str) -> Iterable[Any]:
         """Samples of a split: arrays, tuples or dictionaries of arrays; switches on data."""
         raise NotImplementedError
+
+    def preprocessing(self, framework: str, split: str, index: int) -> Mapping[str, Steps]:
+        """How the images of one sample come about, step by step, so that `locate` can name the step that is wrong.
+
+        Not needed where `dataset` returns a dataset whose `transform` is a `Compose` of steps without randomness.
+
+        Args:
+            framework: `"torch"` or `"paddle"`.
+            split: one of `splits`.
+            index: number of the sample among those that `dataset` gives for the split, from 0.
+
+        Returns:
+            Name of an image → its steps, pairs of a name and a function of what the step before returned; the first is
+            given None. Steps return a PIL image, an array or a tensor. What a step is told beside the image is best
+            bound to it by `functools.partial`: then `locate` can say which argument is another one. Random choices are
+            the port's own, bound to the steps that they concern.
+        """
+        return {}
 
     def metric(self, outputs: Any, labels: np.ndarray, framework: str) -> Any:
         """Numbers by name from model outputs and labels of the `val` split; switches on metric."""

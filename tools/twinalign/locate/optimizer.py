@@ -59,7 +59,7 @@ def _locate_schedule(processes: Mapping[str, RecorderProcess], context: Componen
                 port=found["paddle"]["values"].get(name),
                 initial=found["paddle"]["initial"],
             )
-        key = explanation.text if explanation else name
+        key = explanation.id if explanation else name
         evidence = schedule_evidence(name, found["ref"]["values"], found["paddle"]["values"])
         if key in faults:  # one cause for several values
             faults[key].evidence["values"].update(evidence["values"])
