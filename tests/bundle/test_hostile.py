@@ -339,6 +339,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
 SLOW = {"a million names"}
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in HOSTILE])
 def test_hostile_bundle_is_refused(name: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,7 @@
 
 What must round differently was measured: a bare matrix product with a ReLU is bit-equal in torch and paddle on one
 machine, in both precisions. Normalisations, exponentials and what is made of them are not: even one layer leaves at
-most 95 of 100 elements equal. So these signs ask for a model that has such a layer.
+most 95 of 100 elements equal (benchmarks/bit_equality.py). So these signs ask for a model that has such a layer.
 """
 
 from __future__ import annotations
