@@ -11,8 +11,8 @@ from twinalign import Case
 class ShortTraining(DigitsTraining):
     """One epoch of a small MoCo v3 on handwritten digits."""
 
-    epochs = 2
-    warmup_epochs = 1
+    epochs = 1
+    warmup_epochs = 0
     batch = 128
     dim = 16
     mlp_dim = 32
@@ -45,7 +45,7 @@ class SmallMoCoViT(MoCoV3ViTSmall):
         return model
 
     def part(self, stage: str) -> Case:
-        """The classifier as the whole case has it, and a training of two epochs."""
+        """The classifier as the whole case has it, and a training of one epoch."""
         if stage != "train":
             return super().part(stage)
         training = ShortTraining()

@@ -185,8 +185,8 @@ class Selftest:
 
     def _stages_of(self, fault: PlantableFault) -> list[str]:
         """The stages in which a fault can show, in the guide's order, up to the one in which it must."""
-        if fault.stage not in _MODEL_STAGES:
-            return [fault.stage]
+        if fault.stage not in _MODEL_STAGES or fault.kind in ("optimizer", "schedule"):
+            return [fault.stage]  # neither is there before the first step
         offered = [stage for stage in _MODEL_STAGES if stage in self._recorder.description["stages"]]
         return [stage for stage in offered if _MODEL_STAGES.index(stage) <= _MODEL_STAGES.index(fault.stage)]
 
@@ -223,7 +223,8 @@ class Selftest:
         return comparison.verdict == DIVERGED
 
     def _located(self, stages: Sequence[str]) -> list[Fault]:
-        return Locator(self._recorder, self._weights).locate(stages).faults
+        found = Locator(self._recorder, self._weights).locate(stages).faults
+        return [fault for fault in found if "accepted" not in fault.evidence]
 
     def _try(self, fault: PlantableFault, place: str) -> Trial:
         expected = fault.named if fault.named is not None else place
@@ -257,14 +258,20 @@ class Selftest:
             trial.named.append(
                 {"place": found.paddle_layer, "phase": found.phase, "cause": cause.id if cause else None}
             )
-            if found.paddle_layer == trial.expected:
+            if found.paddle_layer == trial.expected or _matches(found.paddle_layer, fault.also):
                 trial.right_place = True
-            elif not any(fnmatch.fnmatchcase(found.paddle_layer, pattern) for pattern in fault.also):
+                trial.right_cause |= cause is not None and cause.id in fault.causes
+            elif not (fault.kind == "weights" and _takes_over(found.paddle_layer, trial.expected)):
                 trial.extra.append(found.paddle_layer)
-                continue
-            else:
-                trial.right_place = True
-            trial.right_cause |= cause is not None and cause.id in fault.causes
+
+
+def _matches(place: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(place, pattern) for pattern in patterns)
+
+
+def _takes_over(place: str, spoiled: str) -> bool:
+    """Whether a place is the same layer in another network of the model, which averages the spoiled weights."""
+    return place != spoiled and place.partition(".")[2] == spoiled.partition(".")[2] != ""
 
 
 def _differ(first: Recording, second: Recording) -> bool:

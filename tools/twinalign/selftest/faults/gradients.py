@@ -17,43 +17,43 @@ def _of_another(value: Any, other: Any) -> Any:
     return value.detach() + (other - other.detach())
 
 
-@in_model("backward", with_loss(blocks), causes=("detached", "stop_gradient"))
+@in_model("backward", with_loss(blocks), causes=("gradient_stopped",))
 def gradient_stopped(place: ModelPlace) -> None:
     """No gradient flows back through a block."""
     place.input(lambda x: x.detach())
 
 
-@in_model("backward", with_loss(layers("Linear")), causes=("gradient_scaled",))
+@in_model("backward", with_loss(layers("Linear")), causes=("gradient_factor",))
 def gradient_doubled(place: ModelPlace) -> None:
     """The gradient through a Linear is doubled."""
     place.output(lambda output: output * 2 - output.detach())
 
 
-@in_model("backward", with_loss(layers("Linear")), causes=("gradient_scaled", "gradient_reversed"))
+@in_model("backward", with_loss(layers("Linear")), causes=("gradient_factor", "sign_wrong"))
 def gradient_reversed(place: ModelPlace) -> None:
     """The gradient through a Linear has the wrong sign."""
     place.output(lambda output: output.detach() * 2 - output)
 
 
-@in_model("backward", with_loss(RESIDUAL), causes=("detached", "stop_gradient"))
+@in_model("backward", with_loss(RESIDUAL), causes=("gradient_stopped",))
 def residual_gradient_stopped(place: ModelPlace) -> None:
     """No gradient flows along one side of a residual addition."""
     place.first("add", lambda original, first, second: original(first.detach(), second), same_shape)
 
 
-@in_model("backward", with_loss(ATTENTION), causes=("detached", "stop_gradient"))
+@in_model("backward", with_loss(ATTENTION), causes=("gradient_stopped",))
 def attention_gradient_stopped(place: ModelPlace) -> None:
     """Attention's weights are taken for constants."""
     place.function("softmax", lambda original, *arguments, **keywords: original(*arguments, **keywords).detach())
 
 
-@in_model("backward", with_loss(layers("Linear|Conv2D")), causes=("parameter_frozen",))
+@in_model("backward", with_loss(layers("Linear|Conv2D")), causes=("parameters_frozen",))
 def weight_frozen(place: ModelPlace) -> None:
     """A weight is frozen."""
     place.layer.weight.stop_gradient = True
 
 
-@in_model("backward", with_loss(layers("Linear|Conv2D", has_bias)), causes=("parameter_frozen",))
+@in_model("backward", with_loss(layers("Linear|Conv2D", has_bias)), causes=("parameters_frozen",))
 def bias_frozen(place: ModelPlace) -> None:
     """A bias is frozen."""
     place.layer.bias.stop_gradient = True
@@ -68,13 +68,13 @@ def _frozen(layer: Any) -> list[Any]:
     return [p for name, p in own if p is not None and p.stop_gradient and name not in ("_mean", "_variance")]
 
 
-@in_model("backward", with_loss(_partly_frozen), causes=("parameter_trains", "parameter_frozen"))
+@in_model("backward", with_loss(_partly_frozen), causes=("gradient_not_stopped", "parameters_frozen"))
 def frozen_parameter_trains(place: ModelPlace) -> None:
     """A parameter that is frozen in the reference is trained."""
     _frozen(place.layer)[0].stop_gradient = False
 
 
-@in_model("backward", with_loss(layers("LayerNorm")), causes=("statistics_detached", "detached"))
+@in_model("backward", with_loss(layers("LayerNorm")), causes=("statistics_gradient_stopped",))
 def layer_norm_statistics_constant(place: ModelPlace) -> None:
     """LayerNorm's mean and variance are taken for constants by the gradient."""
     layer = place.layer
@@ -88,7 +88,7 @@ def layer_norm_statistics_constant(place: ModelPlace) -> None:
 
 
 @in_model(
-    "backward", with_loss(in_training(layers("BatchNorm2D|BatchNorm1D"))), causes=("statistics_detached", "detached")
+    "backward", with_loss(in_training(layers("BatchNorm2D|BatchNorm1D"))), causes=("statistics_gradient_stopped",)
 )
 def batch_norm_statistics_constant(place: ModelPlace) -> None:
     """A batch norm's statistics are taken for constants by the gradient."""
@@ -107,19 +107,19 @@ def batch_norm_statistics_constant(place: ModelPlace) -> None:
     place.forward(compute)
 
 
-@in_model("backward", with_loss(own_code("relu")), causes=("straight_through", "gradient_of_another"))
+@in_model("backward", with_loss(own_code("relu")), causes=("straight_through", "activation_missing"))
 def relu_gradient_passes(place: ModelPlace) -> None:
     """The gradient passes through a ReLU as if it were not there."""
     place.function("relu", lambda original, x, *_, **__: _of_another(original(x), x))
 
 
-@in_model("backward", with_loss(own_code("gelu")), causes=("gelu_form", "gradient_of_another"))
+@in_model("backward", with_loss(own_code("gelu")), causes=("gelu_form",))
 def gelu_gradient_by_tanh(place: ModelPlace) -> None:
     """GELU's gradient is that of its tanh form."""
     place.function("gelu", lambda original, x, *_, **__: _of_another(original(x), original(x, approximate=True)))
 
 
-@in_model("backward", with_loss(own_code("hardswish")), causes=("straight_through", "gradient_of_another"))
+@in_model("backward", with_loss(own_code("hardswish")), causes=("straight_through", "activation_missing"))
 def hardswish_gradient_passes(place: ModelPlace) -> None:
     """The gradient passes through a Hardswish as if it were not there."""
     place.function("hardswish", lambda original, x, *_, **__: _of_another(original(x), x))

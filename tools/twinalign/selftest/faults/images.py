@@ -24,7 +24,7 @@ def _padded(facts: LayerFacts) -> bool:
 
 def _pad_as(place: ModelPlace, mode: str) -> None:
     by = [_padding(place.layer)] * 4
-    place.layer._updated_padding = 0
+    place.layer._updated_padding = [0, 0]
     place.input(lambda x: place.paddle.nn.functional.pad(x, by, mode=mode))
 
 
@@ -60,7 +60,7 @@ def _is_plain_three(facts: LayerFacts) -> bool:
     return plain and min(facts.shape[2:]) > 2
 
 
-@in_model("forward", layers(CONVOLUTION, _is_plain_three), causes=("dilation",))
+@in_model("forward", layers(CONVOLUTION, _is_plain_three), causes=("window_dilation",))
 def conv_dilated(place: ModelPlace) -> None:
     """A 3x3 convolution has the dilation 2, and padding to match."""
     place.layer._dilation = [2, 2]
@@ -73,7 +73,7 @@ def conv_bias_forgotten(place: ModelPlace) -> None:
     place.output(lambda output: output - place.layer.bias.reshape([1, -1, 1, 1]))
 
 
-@in_model("forward", own_code("max_pool2d"), causes=("pooling_kind",))
+@in_model("forward", own_code("max_pool2d"), causes=("pool_kind",))
 def average_for_max_pool(place: ModelPlace) -> None:
     """Average pooling stands where max pooling should."""
 
@@ -104,13 +104,13 @@ def _average_pads(facts: LayerFacts) -> bool:
     return facts.layer.padding not in (0, [0, 0], (0, 0)) and isinstance(facts.layer.padding, int)
 
 
-@in_model("forward", layers("AvgPool2D", _average_pads), causes=("average_pool_padding",))
+@in_model("forward", layers("AvgPool2D", _average_pads), causes=("pool_padding_counted",))
 def average_pool_counts_otherwise(place: ModelPlace) -> None:
     """Average pooling counts the padding, or leaves it out, against the reference."""
     place.layer.exclusive = not place.layer.exclusive
 
 
-@in_model("forward", own_code("adaptive_avg_pool2d"), causes=("pooling_kind", "reduction_swapped"))
+@in_model("forward", own_code("adaptive_avg_pool2d"), causes=("pool_kind", "reduction_kind"))
 def global_pool_takes_maximum(place: ModelPlace) -> None:
     """Global pooling takes the maximum for the mean."""
     functional = place.paddle.nn.functional
@@ -120,19 +120,23 @@ def global_pool_takes_maximum(place: ModelPlace) -> None:
     )
 
 
-@in_model("forward", own_code("mean", such=lambda f: len(f.shape) == 4), causes=("reduction_swapped",))
+@in_model("forward", own_code("mean", such=lambda f: len(f.shape) == 4), causes=("reduction_kind", "pool_kind"))
 def mean_takes_maximum(place: ModelPlace) -> None:
     """The mean over positions is the maximum."""
     place.function("mean", lambda original, x, axis=None, keepdim=False: x.max(axis=axis, keepdim=keepdim))
 
 
-@in_model("forward", own_code("mean", such=lambda f: len(f.shape) == 4), causes=("reduction_swapped",))
+@in_model(
+    "forward",
+    own_code("mean", such=lambda f: len(f.shape) == 4),
+    causes=("reduction_kind", "output_scaled", "pool_divisor"),
+)
 def mean_is_a_sum(place: ModelPlace) -> None:
     """The mean over positions is a sum."""
     place.function("mean", lambda original, x, axis=None, keepdim=False: x.sum(axis=axis, keepdim=keepdim))
 
 
-@in_model("forward", own_code("interpolate"), causes=("align_corners",))
+@in_model("forward", own_code("interpolate"), causes=("interpolate_align_corners",))
 def interpolation_aligns_corners(place: ModelPlace) -> None:
     """Interpolation aligns corners, or does not, against the reference."""
 
@@ -143,7 +147,7 @@ def interpolation_aligns_corners(place: ModelPlace) -> None:
     place.function("interpolate", resize)
 
 
-@in_model("forward", own_code("interpolate"), causes=("interpolation_mode",))
+@in_model("forward", own_code("interpolate"), causes=("interpolate_mode",))
 def interpolation_takes_nearest(place: ModelPlace) -> None:
     """Interpolation takes the nearest pixel."""
 
@@ -157,7 +161,7 @@ def _flattens_an_image(facts: LayerFacts) -> bool:
     return len(facts.shape) == 4 and len(facts.returned) == 3
 
 
-@in_model("forward", own_code("flatten", such=_flattens_an_image), causes=("flatten_order", "axes_permuted"))
+@in_model("forward", own_code("flatten", such=_flattens_an_image), causes=("flatten_order", "axes_order"))
 def flattened_by_columns(place: ModelPlace) -> None:
     """Positions are flattened column by column."""
 

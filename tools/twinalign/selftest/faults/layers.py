@@ -14,7 +14,7 @@ def _last_axis_only(facts: Any) -> bool:
     return len(facts.layer._normalized_shape) == 1
 
 
-@in_model("forward", layers("LayerNorm"), causes=("epsilon",))
+@in_model("forward", layers("LayerNorm"), causes=("norm_epsilon",))
 def layer_norm_epsilon(place: ModelPlace) -> None:
     """LayerNorm's epsilon is ten times too large."""
     place.layer._epsilon *= 10
@@ -33,7 +33,7 @@ def _layer_norm(place: ModelPlace, axes: list[int], unbiased: bool = False, cent
     place.forward(compute)
 
 
-@in_model("forward", layers("LayerNorm", _last_axis_only), causes=("norm_unbiased",))
+@in_model("forward", layers("LayerNorm", _last_axis_only), causes=("norm_variance_unbiased",))
 def layer_norm_unbiased(place: ModelPlace) -> None:
     """LayerNorm divides by the unbiased deviation."""
     _layer_norm(place, [-1], unbiased=True)
@@ -45,19 +45,19 @@ def layer_norm_over_tokens(place: ModelPlace) -> None:
     _layer_norm(place, [-2, -1])
 
 
-@in_model("forward", layers("LayerNorm", _last_axis_only), causes=("norm_not_centred",))
+@in_model("forward", layers("LayerNorm", _last_axis_only), causes=("norm_mean_kept",))
 def layer_norm_not_centred(place: ModelPlace) -> None:
     """LayerNorm does not subtract the mean."""
     _layer_norm(place, [-1], centred=False)
 
 
-@in_model("forward", layers("GroupNorm", lambda f: f.layer._num_groups % 2 == 0), causes=("norm_groups",))
+@in_model("forward", layers("GroupNorm", lambda f: f.layer._num_groups % 2 == 0), causes=("group_norm_groups",))
 def group_norm_groups(place: ModelPlace) -> None:
     """GroupNorm has half as many groups."""
     place.layer._num_groups //= 2
 
 
-@in_model("forward", layers(BATCH_NORM), causes=("epsilon",))
+@in_model("forward", layers(BATCH_NORM), causes=("norm_epsilon",))
 def batch_norm_epsilon(place: ModelPlace) -> None:
     """Batch norm's epsilon is a hundred times too large."""
     place.layer._epsilon *= 100
@@ -116,7 +116,7 @@ def gelu_by_tanh(place: ModelPlace) -> None:
     _instead("gelu", lambda functional, x: functional.gelu(x, approximate=True))(place)
 
 
-@in_model("forward", own_code("gelu"), causes=("gelu_form", "activation_swapped"))
+@in_model("forward", own_code("gelu"), causes=("gelu_form",))
 def gelu_by_sigmoid(place: ModelPlace) -> None:
     """GELU is x times sigmoid(1.702 x)."""
     _instead("gelu", lambda functional, x: x * functional.sigmoid(x * 1.702))(place)
@@ -128,19 +128,19 @@ def relu_for_gelu(place: ModelPlace) -> None:
     _instead("gelu", lambda functional, x: functional.relu(x))(place)
 
 
-@in_model("forward", own_code("relu"), causes=("activation_swapped", "negative_slope"))
+@in_model("forward", own_code("relu"), causes=("leaky_slope", "activation_swapped"))
 def leaky_relu_for_relu(place: ModelPlace) -> None:
     """Leaky ReLU of 0.01 stands where ReLU should."""
     _instead("relu", lambda functional, x: functional.leaky_relu(x, 0.01))(place)
 
 
-@in_model("forward", own_code("relu"), causes=("activation_swapped",))
+@in_model("forward", own_code("relu"), causes=("activation_swapped", "clamp_upper"))
 def relu6_for_relu(place: ModelPlace) -> None:
     """ReLU6 stands where ReLU should."""
     _instead("relu", lambda functional, x: functional.relu6(x))(place)
 
 
-@in_model("forward", own_code("relu"), causes=("activation_swapped", "activation_missing"))
+@in_model("forward", own_code("relu"), causes=("activation_missing",))
 def relu_forgotten(place: ModelPlace) -> None:
     """A ReLU is forgotten."""
     _instead("relu", lambda functional, x: x * 1)(place)
@@ -164,7 +164,7 @@ def relu_for_hardswish(place: ModelPlace) -> None:
     _instead("hardswish", lambda functional, x: functional.relu(x))(place)
 
 
-@in_model("forward", own_code("hardsigmoid"), causes=("hardsigmoid_slope", "activation_swapped"))
+@in_model("forward", own_code("hardsigmoid"), causes=("hard_activation_slope",))
 def hardsigmoid_slope(place: ModelPlace) -> None:
     """Hardsigmoid has the slope 0.2."""
     _instead("hardsigmoid", lambda functional, x: functional.hardsigmoid(x, slope=0.2))(place)
@@ -188,7 +188,7 @@ def linear_bias_forgotten(place: ModelPlace) -> None:
     place.output(lambda output: output - place.layer.bias)
 
 
-@in_model("forward", layers("Linear", has_bias), causes=("bias_doubled",))
+@in_model("forward", layers("Linear", has_bias), causes=("bias_twice",))
 def linear_bias_twice(place: ModelPlace) -> None:
     """A Linear adds its bias twice."""
     place.output(lambda output: output + place.layer.bias)

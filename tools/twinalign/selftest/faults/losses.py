@@ -23,7 +23,7 @@ def _each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda losses: {k: change(v) for k, v in losses.items()} if isinstance(losses, Mapping) else change(losses)
 
 
-@in_case("loss", _loss(), causes=("reduction_swapped", "constant_factor"))
+@in_case("loss", _loss(), causes=("loss_reduction", "loss_factor"))
 def loss_summed(place: CasePlace) -> None:
     """The loss is summed over the batch, not averaged."""
 
@@ -34,7 +34,7 @@ def loss_summed(place: CasePlace) -> None:
     place.around("loss", run)
 
 
-@in_case("loss", _loss(), causes=("constant_factor",))
+@in_case("loss", _loss(), causes=("loss_factor", "factor_wrong", "factor_forgotten", "output_scaled"))
 def loss_halved(place: CasePlace) -> None:
     """The loss lacks a factor of two."""
     place.result("loss", _each(lambda loss: loss * 0.5))
@@ -50,7 +50,7 @@ def _temperature(model: Any) -> str | None:
 @in_model(
     "loss",
     lambda survey: "" if "loss" in survey.stages and _temperature(survey.model) else None,
-    causes=("temperature", "constant_factor"),
+    causes=("loss_temperature",),
     named="loss",
 )
 def loss_temperature(place: ModelPlace) -> None:
@@ -65,13 +65,13 @@ def loss_without_normalisation(place: CasePlace) -> None:
     place.during("loss", {"normalize": lambda original, x, *_, **__: x * 1})
 
 
-@in_case("loss", _calls("normalize"), causes=("normalize_axis", "norm_axis"))
+@in_case("loss", _calls("normalize"), causes=("normalize_axis",))
 def loss_normalises_over_batch(place: CasePlace) -> None:
     """The loss normalises over the batch, not over the features."""
     place.during("loss", {"normalize": lambda original, x, *_, **__: original(x, axis=0)})
 
 
-@in_case("loss", _calls("logsumexp"), causes=("reduction_axis", "softmax_axis"))
+@in_case("loss", _calls("logsumexp"), causes=("reduction_axis", "axis_wrong"))
 def loss_over_wrong_axis(place: CasePlace) -> None:
     """The loss compares over the wrong axis."""
     place.during("loss", {"logsumexp": lambda original, x, *_, **__: original(x, axis=0)})
@@ -104,7 +104,7 @@ def _has_several_outputs(survey: Survey) -> bool:
     return list(first.shape) == list(second.shape)
 
 
-@in_case("loss", _loss(_has_several_outputs), causes=("outputs_swapped",))
+@in_case("loss", _loss(_has_several_outputs), causes=("loss_arguments_swapped",))
 def loss_outputs_exchanged(place: CasePlace) -> None:
     """The loss takes the first two outputs for each other."""
 
@@ -119,7 +119,7 @@ def _has_parts(survey: Survey) -> bool:
     return isinstance(survey.losses, Mapping) and "loss" in survey.losses and len(survey.losses) > 2
 
 
-@in_case("loss", _loss(_has_parts), causes=("loss_one_sided", "addition_dropped", "residual_dropped"))
+@in_case("loss", _loss(_has_parts), causes=("residual_missing", "term_missing"))
 def loss_one_sided(place: CasePlace) -> None:
     """Only the first half of a symmetrised loss is taken."""
 

@@ -31,7 +31,7 @@ def _is_own(facts: LayerFacts) -> bool:
     return not type(facts.layer).__module__.startswith("paddle.")
 
 
-@in_model("state", in_training(layers(BATCH_NORM, _is_own)), causes=("running_var_biased",))
+@in_model("state", in_training(layers(BATCH_NORM, _is_own)), causes=("running_variance_biased",))
 def running_variance_biased(place: ModelPlace) -> None:
     """A batch norm's running variance moves by the biased variance, as paddle's own does."""
     layer = place.layer
@@ -56,13 +56,13 @@ def _restoring(place: ModelPlace, original: Callable[..., Any], x: Any) -> Any:
     return output
 
 
-@in_model("state", _RUNNING, causes=("running_stats_frozen", "batch_norm_momentum"))
+@in_model("state", _RUNNING, causes=("running_statistics_frozen", "batch_norm_momentum"))
 def running_statistics_stand_still(place: ModelPlace) -> None:
     """A batch norm's running statistics do not move."""
     place.forward(lambda original, x: _restoring(place, original, x))
 
 
-@in_model("state", _RUNNING, causes=("running_stats_moved_twice", "batch_norm_momentum"))
+@in_model("state", _RUNNING, causes=("running_statistics_twice",))
 def running_statistics_move_twice(place: ModelPlace) -> None:
     """A batch norm's running statistics move twice a call."""
 
@@ -74,7 +74,7 @@ def running_statistics_move_twice(place: ModelPlace) -> None:
     place.forward(run)
 
 
-@in_model("state", _RUNNING, causes=("running_mean_frozen",))
+@in_model("state", _RUNNING, causes=("running_mean_frozen", "running_statistics_frozen"))
 def running_mean_stands_still(place: ModelPlace) -> None:
     """A batch norm's running mean does not move."""
 
@@ -103,25 +103,25 @@ def averaging_inverted(place: ModelPlace) -> None:
     _around_averaging(place, lambda original, m: original(1 - m))
 
 
-@in_model("state", _averaging, causes=("ema_copies", "ema_factor"), also=_AVERAGED)
+@in_model("state", _averaging, causes=("ema_momentum", "ema_term_missing"), also=_AVERAGED)
 def averaging_copies(place: ModelPlace) -> None:
     """The averaged network is a copy of the trained one."""
     _around_averaging(place, lambda original, m: original(0.0))
 
 
-@in_model("state", _averaging, causes=("ema_frozen", "ema_factor"), also=_AVERAGED)
+@in_model("state", _averaging, causes=("ema_not_moved", "ema_momentum"), also=_AVERAGED)
 def averaging_stands_still(place: ModelPlace) -> None:
     """The averaged network does not move."""
     _around_averaging(place, lambda original, m: None)
 
 
-@in_model("state", _averaging, causes=("ema_twice", "ema_factor"), also=_AVERAGED)
+@in_model("state", _averaging, causes=("ema_momentum",), also=_AVERAGED)
 def averaging_twice(place: ModelPlace) -> None:
     """The averaged network moves twice a step."""
     _around_averaging(place, lambda original, m: (original(m), original(m)))
 
 
-@in_case("state", _averaging, causes=("ema_order",), also=_AVERAGED)
+@in_case("state", _averaging, causes=("ema_not_moved",), also=_AVERAGED)
 def averaging_after_the_keys(place: CasePlace) -> None:
     """The averaged network moves after it was used, not before."""
 
@@ -140,7 +140,7 @@ def averaging_after_the_keys(place: CasePlace) -> None:
     place.around("forward", run)
 
 
-@in_model("state", _averaging, causes=("ema_statistics",), also=_AVERAGED)
+@in_model("state", _averaging, causes=("ema_buffers",), also=_AVERAGED)
 def averaging_moves_statistics_too(place: ModelPlace) -> None:
     """The running statistics are averaged as the parameters are."""
 

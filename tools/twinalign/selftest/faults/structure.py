@@ -23,19 +23,19 @@ def _is_scale(x: Any, factor: Any, *others: Any) -> bool:
     return isinstance(factor, float) and 0 < factor < 1
 
 
-@in_model("forward", own_code("softmax", "matmul", "multiply"), causes=("attention_scale", "constant_factor"))
+@in_model("forward", own_code("softmax", "matmul", "multiply"), causes=("attention_scale", "factor_forgotten"))
 def attention_not_scaled(place: ModelPlace) -> None:
     """Attention's scores are not scaled."""
     place.first("multiply", lambda original, x, factor: x, _is_scale)
 
 
-@in_model("forward", own_code("softmax", "matmul", "multiply"), causes=("attention_scale", "constant_factor"))
+@in_model("forward", own_code("softmax", "matmul", "multiply"), causes=("attention_scale", "factor_wrong"))
 def attention_scaled_twice(place: ModelPlace) -> None:
     """Attention's scores are scaled twice."""
     place.first("multiply", lambda original, x, factor: original(x, factor * factor), _is_scale)
 
 
-@in_model("forward", ATTENTION, causes=("attention_transposed", "matmul_transposed", "softmax_axis"))
+@in_model("forward", ATTENTION, causes=("qkv_order",))
 def attention_keys_ask(place: ModelPlace) -> None:
     """Queries and keys change places in attention's scores."""
 
@@ -47,7 +47,7 @@ def attention_keys_ask(place: ModelPlace) -> None:
     place.first("matmul", swap, lambda *_: True)
 
 
-@in_model("forward", ATTENTION, causes=("attention_mask", "causal_mask"))
+@in_model("forward", ATTENTION, causes=("causal_mask_added",))
 def attention_causal(place: ModelPlace) -> None:
     """Attention sees no later tokens."""
 
@@ -58,7 +58,7 @@ def attention_causal(place: ModelPlace) -> None:
     place.function("softmax", masked)
 
 
-@in_model("forward", own_code("softmax", "matmul", "concat"), causes=("heads_permuted", "concat_order"))
+@in_model("forward", own_code("softmax", "matmul", "concat"), causes=("heads_order", "concatenation_order"))
 def attention_heads_reversed(place: ModelPlace) -> None:
     """Attention's heads are merged in the reversed order."""
     place.function("concat", lambda original, x, *others, **keywords: original(list(x)[::-1], *others, **keywords))
@@ -76,37 +76,37 @@ def _is_residual(facts: LayerFacts) -> bool:
 RESIDUAL = own_code("add", such=_is_residual)
 
 
-@in_model("forward", RESIDUAL, causes=("residual_dropped", "addition_dropped"))
+@in_model("forward", RESIDUAL, causes=("residual_missing", "term_missing"))
 def addition_loses_first(place: ModelPlace) -> None:
     """A residual addition loses its first summand."""
     place.first("add", lambda original, first, second: second * 1, same_shape)
 
 
-@in_model("forward", RESIDUAL, causes=("residual_dropped", "addition_dropped"))
+@in_model("forward", RESIDUAL, causes=("residual_missing", "term_missing"))
 def addition_loses_second(place: ModelPlace) -> None:
     """A residual addition loses its second summand."""
     place.first("add", lambda original, first, second: first * 1, same_shape)
 
 
-@in_model("forward", RESIDUAL, causes=("residual_doubled", "constant_factor", "addition_factor"))
+@in_model("forward", RESIDUAL, causes=("residual_scaled",))
 def addition_doubles_first(place: ModelPlace) -> None:
     """A residual addition takes its first summand twice."""
     place.first("add", lambda original, first, second: original(original(first, first), second), same_shape)
 
 
-@in_model("forward", RESIDUAL, causes=("residual_subtracted", "addition_factor"))
+@in_model("forward", RESIDUAL, causes=("sign_wrong", "residual_scaled", "operation_swapped"))
 def addition_subtracts(place: ModelPlace) -> None:
     """A residual path is subtracted."""
     place.first("add", lambda original, first, second: first - second, same_shape)
 
 
-@in_model("forward", owners("pos", tokens=True), causes=("position_embedding_missing", "addition_dropped"))
+@in_model("forward", owners("pos", tokens=True), causes=("position_embedding_missing", "term_missing"))
 def position_embedding_forgotten(place: ModelPlace) -> None:
     """The position embedding is not added."""
     place.first("add", lambda original, x, position: x * 1, _is_parameter_second)
 
 
-@in_model("forward", owners("pos", tokens=True), causes=("position_embedding_doubled", "addition_factor"))
+@in_model("forward", owners("pos", tokens=True), causes=("position_embedding_scaled",))
 def position_embedding_twice(place: ModelPlace) -> None:
     """The position embedding is added twice."""
     place.first("add", lambda original, x, y: original(original(x, y), y), _is_parameter_second)
@@ -120,7 +120,7 @@ def _joins(facts: LayerFacts) -> bool:
     return "softmax" not in facts.functions
 
 
-@in_model("forward", own_code("concat", such=_joins), causes=("concat_order",))
+@in_model("forward", own_code("concat", such=_joins), causes=("class_token_position", "concatenation_order"))
 def concatenated_in_reverse(place: ModelPlace) -> None:
     """A concatenation has its parts in the reversed order."""
     place.first(
@@ -134,7 +134,7 @@ def _takes_first_token(x: Any, index: Any) -> bool:
     return isinstance(index, tuple) and len(index) == 2 and index[1] == 0 and isinstance(index[0], slice)
 
 
-@in_model("forward", own_code("getitem", such=lambda f: bool(f.layer._parameters)), causes=("token_index",))
+@in_model("forward", own_code("getitem", such=lambda f: bool(f.layer._parameters)), causes=("token_chosen",))
 def last_token_for_the_first(place: ModelPlace) -> None:
     """The last token is taken for the class token."""
     place.first("getitem", lambda original, x, index: original(x, (index[0], -1)), _takes_first_token)
@@ -151,13 +151,13 @@ def blocks(survey: Survey) -> str | None:
     return place_of([facts for facts in survey.running if is_block(facts)])
 
 
-@in_model("forward", blocks, causes=("layer_skipped",))
+@in_model("forward", blocks, causes=("layer_missing",))
 def block_skipped(place: ModelPlace) -> None:
     """A block is skipped."""
     place.forward(lambda original, x, *_, **__: x * 1)
 
 
-@in_model("forward", blocks, causes=("layer_doubled",))
+@in_model("forward", blocks, causes=("layer_twice", "step_twice"))
 def block_twice(place: ModelPlace) -> None:
     """A block runs twice in a row."""
     place.forward(lambda original, x, *others, **keywords: original(original(x, *others, **keywords)))
@@ -167,13 +167,15 @@ def _gates(facts: LayerFacts) -> bool:
     return len(facts.shape) == 4 and facts.shape == facts.returned and bool(facts.layer.sublayers())
 
 
-@in_model("forward", own_code("multiply", such=_gates), causes=("operation_swapped", "gate_added"))
+@in_model("forward", own_code("multiply", such=_gates), causes=("operation_swapped",))
 def gate_added(place: ModelPlace) -> None:
     """The weights of a squeeze and excitation are added, not multiplied."""
     place.first("multiply", lambda original, first, second: first + second, lambda a, b, *_: hasattr(b, "shape"))
 
 
-@in_model("forward", own_code("multiply", such=_gates), causes=("gate_missing", "operation_swapped"))
+@in_model(
+    "forward", own_code("multiply", such=_gates), causes=("step_missing", "layer_missing", "learned_factor_missing")
+)
 def gate_forgotten(place: ModelPlace) -> None:
     """A squeeze and excitation hands its input on unchanged."""
 
@@ -183,7 +185,7 @@ def gate_forgotten(place: ModelPlace) -> None:
     place.first("multiply", larger, lambda a, b, *_: hasattr(b, "shape"))
 
 
-@in_model("forward", own_code("chunk"), causes=("chunk_order",))
+@in_model("forward", own_code("chunk"), causes=("parts_order",))
 def chunks_in_reverse(place: ModelPlace) -> None:
     """The parts of a split change places."""
     place.function("chunk", lambda original, *arguments, **keywords: original(*arguments, **keywords)[::-1])

@@ -56,7 +56,7 @@ def square_linear_transposed(place: ModelPlace) -> None:
     place.set_value("weight", np.transpose)
 
 
-@in_weights(layers("Linear", lambda facts: facts.layer.weight.shape[1] > 1), causes=("rows_permuted",))
+@in_weights(layers("Linear", lambda facts: facts.layer.weight.shape[1] > 1), causes=("output_channels_permuted",))
 def linear_outputs_permuted(place: ModelPlace) -> None:
     """The output features of a Linear are rolled by one."""
     place.set_value("weight", lambda weight: np.roll(weight, 1, axis=1))
@@ -74,7 +74,7 @@ def bias_permuted(place: ModelPlace) -> None:
     place.set_value("bias", lambda bias: np.roll(bias, 1))
 
 
-@in_weights(layers(CONVOLUTION), causes=("channels_permuted",))
+@in_weights(layers(CONVOLUTION), causes=("output_channels_permuted",))
 def conv_outputs_permuted(place: ModelPlace) -> None:
     """The output channels of a convolution are rolled by one."""
     place.set_value("weight", lambda weight: np.roll(weight, 1, axis=0))
@@ -92,13 +92,13 @@ def conv_kernel_transposed(place: ModelPlace) -> None:
     place.set_value("weight", lambda weight: weight.swapaxes(2, 3))
 
 
-@in_weights(layers(CONVOLUTION, lambda facts: facts.layer.weight.shape[1] == 3), causes=("input_channels_reversed",))
+@in_weights(layers(CONVOLUTION, lambda facts: facts.layer.weight.shape[1] == 3), causes=("input_channels_permuted",))
 def first_conv_reads_bgr(place: ModelPlace) -> None:
     """The first convolution takes the colours in the order blue, green, red."""
     place.set_value("weight", lambda weight: weight[:, ::-1])
 
 
-@in_weights(layers(NORMALISATION, lambda f: f.layer.weight is not None), causes=("weight_bias_swapped",))
+@in_weights(layers(NORMALISATION, lambda f: f.layer.weight is not None), causes=("norm_affine_swapped",))
 def norm_scale_and_offset_exchanged(place: ModelPlace) -> None:
     """Scale and offset of a normalisation are exchanged."""
     scale, offset = place.layer.weight.numpy().copy(), place.layer.bias.numpy().copy()
@@ -106,7 +106,7 @@ def norm_scale_and_offset_exchanged(place: ModelPlace) -> None:
     place.set_value("bias", lambda _: scale)
 
 
-@in_weights(layers(NORMALISATION, lambda f: f.layer.weight is not None), causes=("scale_missing",))
+@in_weights(layers(NORMALISATION, lambda f: f.layer.weight is not None), causes=("norm_weight_missing",))
 def norm_scale_not_loaded(place: ModelPlace) -> None:
     """The scale of a normalisation is left at one."""
     place.set_value("weight", np.ones_like)
@@ -118,7 +118,7 @@ def norm_offset_not_loaded(place: ModelPlace) -> None:
     place.set_value("bias", np.zeros_like)
 
 
-@in_weights(layers(BATCH_NORM), causes=("running_stats_swapped",))
+@in_weights(layers(BATCH_NORM), causes=("running_statistics_swapped",))
 def running_statistics_exchanged(place: ModelPlace) -> None:
     """Running mean and running variance of a batch norm are exchanged."""
     mean, variance = place.layer._mean.numpy().copy(), place.layer._variance.numpy().copy()
@@ -126,7 +126,7 @@ def running_statistics_exchanged(place: ModelPlace) -> None:
     place.set_value("_variance", lambda _: mean)
 
 
-@in_weights(layers(BATCH_NORM), causes=("running_stats_initial",))
+@in_weights(layers(BATCH_NORM), causes=("running_statistics_initial",))
 def running_statistics_not_loaded(place: ModelPlace) -> None:
     """The running statistics of a batch norm are left at 0 and 1."""
     place.set_value("_mean", np.zeros_like)
@@ -156,7 +156,7 @@ def _packed_by_heads(survey: Survey) -> str | None:
     return path if path is not None and _heads(survey, path) > 1 else None
 
 
-@in_weights(_packed_by_heads, causes=("qkv_interleaved", "qkv_order"))
+@in_weights(_packed_by_heads, causes=("heads_order", "qkv_order", "split_interleaved"))
 def qkv_heads_first(place: ModelPlace) -> None:
     """The stacked projection holds q, k, v head by head and not all heads of each."""
     parent = next(layer for layer in place.model.sublayers() if any(below is place.layer for below in layer.children()))
@@ -177,7 +177,7 @@ def position_embedding_shifted(place: ModelPlace) -> None:
     place.set_value(_own_parameter("pos", place.layer, True) or "", lambda value: np.roll(value, 1, axis=1))
 
 
-@in_weights(owners("pos", tokens=True), causes=("position_embedding_transposed",))
+@in_weights(owners("pos", tokens=True), causes=("position_embedding_grid",))
 def position_embedding_transposed(place: ModelPlace) -> None:
     """Rows and columns of the position embedding's grid are exchanged."""
 
@@ -190,25 +190,25 @@ def position_embedding_transposed(place: ModelPlace) -> None:
     place.set_value(_own_parameter("pos", place.layer, True) or "", transpose)
 
 
-@in_weights(owners("cls", tokens=False), causes=("class_token_zero", "parameter_zero"))
+@in_weights(owners("cls", tokens=False), causes=("parameter_initial",))
 def class_token_not_loaded(place: ModelPlace) -> None:
     """The class token is left at zero."""
     place.set_value(_own_parameter("cls", place.layer, False) or "", np.zeros_like)
 
 
-@in_weights(layers("Embedding"), causes=("embedding_shifted", "rows_permuted"))
+@in_weights(layers("Embedding"), causes=("embedding_index_shifted",))
 def embedding_rows_shifted(place: ModelPlace) -> None:
     """The rows of an embedding are off by one."""
     place.set_value("weight", lambda weight: np.roll(weight, 1, axis=0))
 
 
-@in_weights(layers("PReLU"), causes=("prelu_initial", "negative_slope"))
+@in_weights(layers("PReLU"), causes=("prelu_initial",))
 def prelu_not_loaded(place: ModelPlace) -> None:
     """The slope of a PReLU is left at 0.25."""
     place.set_value("_weight", lambda weight: np.full_like(weight, 0.25))
 
 
-@in_weights(layers(CONVOLUTION, lambda facts: facts.layer._groups > 1), causes=("channels_permuted",))
+@in_weights(layers(CONVOLUTION, lambda facts: facts.layer._groups > 1), causes=("output_channels_permuted",))
 def grouped_conv_outputs_shifted(place: ModelPlace) -> None:
     """The filters of a grouped (or depthwise) convolution belong to the group beside."""
     place.set_value("weight", lambda weight: np.roll(weight, weight.shape[0] // place.layer._groups, axis=0))
