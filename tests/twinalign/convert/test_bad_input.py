@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -24,6 +25,7 @@ from twinalign.convert.options import Options, parse_pairs, read_rules
 from twinalign.convert.table import print_report
 from twinalign.convert.worker import load_factory
 from twinalign.errors import InputError
+from twinalign.files import read_tree
 
 
 @pytest.fixture
@@ -232,6 +234,37 @@ def test_a_rename_rule_that_fits_nothing_is_named(checkpoint, in_process, rename
     for models in ({}, {"factories": in_process("torch_mlp", "paddle_mlp")}):
         options = Options(rename=rename, layers={} if models else {"*": "Linear"}, **models)
         assert message(checkpoint, options) == "rename rules that fit no name of the reference: 'no.such'"
+
+
+@pytest.mark.parametrize("option", ["keep", "transpose"])
+@pytest.mark.parametrize("pattern", ["no.such", "0.weight"])  # a mistyped name, and a layer whose layout is known
+def test_answers_that_nothing_asked_for_are_named(checkpoint, in_process, option, pattern):
+    options = Options(factories=in_process("torch_mlp", "paddle_mlp"), **{option: (pattern,)})
+    assert message(checkpoint, options).startswith(f"--{option} {pattern}: no matrix of the target that either")
+
+
+def test_an_answer_and_its_contrary(tmp_path):
+    writers.write_torch(tmp_path / "a.pth", {"w": np.zeros((3, 3), "float32")})
+    options = Options(layers={"w": "Parameter"}, keep=("w",), transpose=("*",))
+    assert message(tmp_path / "a.pth", options) == (
+        "'w' fits --keep w and a --transpose pattern; leave one of them out"
+    )
+
+
+def test_options_that_would_be_ignored(checkpoint, in_process):
+    factories = in_process("torch_mlp", "paddle_mlp")
+    assert message(checkpoint, Options(factories=factories, prefix="module.")) == (
+        "--prefix module.: it is for torch targets, and DIR/out.pdparams is paddle's; leave it out"
+    )
+    assert message(checkpoint, Options(factories=factories, inputs=("2,x",))).startswith("--input 2,x: give an .npz")
+
+
+def test_the_prefix_is_put_before_every_key_of_either_torch_format(checkpoint, options, tmp_path):
+    convert_checkpoint(checkpoint, tmp_path / "o.pdparams", options)
+    for name, direction in (("b.pth", None), ("b.safetensors", "torch")):
+        back = dataclasses.replace(options, prefix="module.", direction=direction)
+        convert_checkpoint(tmp_path / "o.pdparams", tmp_path / name, back)
+        assert all(key.startswith("module.") for key in read_tree(tmp_path / name))
 
 
 def test_a_part_that_a_killed_process_left_is_cleared_and_no_other(checkpoint, options):

@@ -103,7 +103,10 @@ def command(
         rules=rules,
     )
     with Console(stderr=True).status(f"converting {source}"):  # shown on a terminal only
-        report = convert_checkpoint(source, target, options)
+        try:
+            report = convert_checkpoint(source, target, options)
+        except KeyboardInterrupt:
+            raise InputError(f"interrupted; {target} is as it was") from None
     if ledger is not None:
         write_text(ledger, report.ledger.dumps())
     print_report(report, quiet=quiet)

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from twinalign.convert import storage
-from twinalign.convert.plan import Side, fits_any
+from twinalign.convert.names import fits_any
+from twinalign.convert.plan import Side
 from twinalign.convert.trial import AmbiguousError, Trial, align_by_trial
 from twinalign.convert.units import Unit, differences, units_of
 from twinalign.errors import InputError, SideCrashError

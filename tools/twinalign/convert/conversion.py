@@ -11,8 +11,8 @@ import numpy as np
 from twinalign.backends import FRAMEWORK_OF_SIDE
 from twinalign.convert.layout import StateEntry
 from twinalign.convert.ledger import Ledger
-from twinalign.convert.names import Renaming
-from twinalign.convert.plan import OTHER, Move, Plan, fits_any, make_plan, read_side
+from twinalign.convert.names import Renaming, fits_any
+from twinalign.convert.plan import OTHER, Move, Plan, make_plan, read_side
 from twinalign.errors import InputError
 
 

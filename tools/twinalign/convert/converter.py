@@ -18,10 +18,10 @@ from twinalign.convert.checkpoint import Checkpoint, read_checkpoint
 from twinalign.convert.counterpart import counterpart, renamed_layout
 from twinalign.convert.layout import StateEntry
 from twinalign.convert.ledger import Ledger, LedgerEntry
-from twinalign.convert.names import Renaming
+from twinalign.convert.names import Renaming, fits_any
 from twinalign.convert.options import Options, Report
 from twinalign.convert.output import Output
-from twinalign.convert.plan import OTHER, Plan, Side, fits_any, make_plan, read_side
+from twinalign.convert.plan import OTHER, Plan, Side, make_plan, read_side
 from twinalign.convert.process import ModelProcess
 from twinalign.convert.trial import Trial
 from twinalign.convert.units import units_of
@@ -53,6 +53,7 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
             ".bin or .safetensors"
         )
     load_rules(options.rules)
+    inputs.parse_inputs(options.inputs)
     checkpoint = read_checkpoint(source, options.entry)
     if target.exists() and target.samefile(source):
         raise InputError(f"{target}: source and target are the same file")
@@ -64,6 +65,10 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
     with _processes(options) as processes:
         layouts = {FRAMEWORK_OF_SIDE[side]: _layout(process) for side, process in processes.items()}
         given = _source_framework(checkpoint, target, options, layouts)
+        if options.prefix and given == "torch":
+            raise InputError(
+                f"--prefix {options.prefix}: it is for torch targets, and {target} is paddle's; leave it out"
+            )
         _complete(layouts, checkpoint, given, options)
         layouts[given], extra = conversion.check_keys(
             checkpoint.weights,
@@ -76,6 +81,7 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Report:
         layouts[given] = _with_dtypes(layouts[given], checkpoint)
         planning = _Planning(given, layouts, options)
         plan = planning.plan(processes)
+        _check_answers(plan, options)
         facts = _facts(source, target, given, checkpoint)
         if plan.unproven and len(processes) == 1:
             raise InputError(_matrices(plan))
@@ -122,6 +128,24 @@ def convert_between(
                 process.result()
             plan = planning.plan(processes)
     return conversion.Conversion(dict(conversion.execute(plan, arrays)), Ledger(plan.entries), plan.unproven)
+
+
+def _check_answers(plan: Plan, options: Options) -> None:
+    """Raise InputError for answers that nothing asked for: they are mistyped, or would be ignored."""
+    for option, patterns, other in (
+        ("--keep", options.keep, options.transpose),
+        ("--transpose", options.transpose, ()),
+    ):
+        for pattern in patterns:
+            fitting = [key for key in plan.answered if fits_any(key, [pattern])]
+            if not fitting:
+                raise InputError(
+                    f"{option} {pattern}: no matrix of the target that either framework may keep transposed fits this "
+                    "pattern; leave it out, or mend it (the layouts of the frameworks' own layers are known)"
+                )
+            twice = [key for key in fitting if fits_any(key, other)]
+            if twice:
+                raise InputError(f"{twice[0]!r} fits --keep {pattern} and a --transpose pattern; leave one of them out")
 
 
 def _matrices(plan: Plan) -> str:

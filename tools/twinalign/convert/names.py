@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 
@@ -26,6 +27,11 @@ def reference_path(layer: Layer) -> str:
         names = next((CHILD_NAMES[base] for base in bases if base in CHILD_NAMES), {})
         translated.append(names.get(step, step))
     return ".".join(translated)
+
+
+def fits_any(key: str, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns (`*` and `?` as in file names) names the key."""
+    return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
 
 
 class Renaming:

@@ -55,7 +55,7 @@ class Output:
     def write(self, target: Path) -> list[Path]:
         """Write the target file and what belongs beside it; returns their paths."""
         conversion.check_ties(self.plan, self.checkpoint.weights)
-        arrays = self._arrays()
+        arrays = {f"{self.options.prefix}{key}": array for key, array in self._arrays().items()}
         values = self._values()
         if self.options.export is not None:
             return self._write_export(target, arrays, values)
@@ -166,7 +166,6 @@ class Output:
     def _write_torch(
         self, target: Path, arrays: dict[str, Any], optimizer: OptimizerState | None, values: dict[str, Any]
     ) -> list[Path]:
-        arrays = {f"{self.options.prefix}{key}": array for key, array in arrays.items()}
         if optimizer is None and not values:
             writers.write_torch(target, arrays)
             return [target]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from twinalign.convert import attention, layout, reparametrised, storage
 from twinalign.convert.layout import Layer, StateEntry
 from twinalign.convert.ledger import LedgerEntry
-from twinalign.convert.names import Renaming, reference_path
+from twinalign.convert.names import Renaming, fits_any, reference_path
 from twinalign.convert.storage import Slot, Stored
 from twinalign.errors import InputError
 
@@ -52,6 +51,8 @@ class Plan:
     """Pairs of target keys that hold one tensor and are made from different source keys."""
     dropped_ties: list[tuple[str, str]]
     """Pairs of source keys that the source's model ties: the one that is converted, and the one that is dropped."""
+    answered: list[str]
+    """Target keys of matrices whose layout was open and answered by `transpose`."""
     assumed: list[str]
     """Keys that pack q, k and v, assumed in this order; a trial can prove it."""
 
@@ -153,6 +154,7 @@ class _Planner:
         self.moves: list[Move] = []
         self.entries: list[LedgerEntry] = []
         self.unproven: list[str] = []
+        self.answered: list[str] = []
         self.problems: list[str] = []
         self.used: set[str] = set()
         self.dropped_ties: list[tuple[str, str]] = []
@@ -179,7 +181,7 @@ class _Planner:
             for move in self.moves
             if move.target.tied_to is not None and move.pieces
         ]
-        return Plan(self._in_order(), self.entries, self.unproven, ties, self.dropped_ties, [])
+        return Plan(self._in_order(), self.entries, self.unproven, ties, self.dropped_ties, self.answered, [])
 
     def _in_order(self) -> list[Move]:
         order = {part.entry.key: index for index, part in enumerate(self.target.stored)}
@@ -220,6 +222,8 @@ class _Planner:
         flip = shape == given.shape[::-1] and shape != given.shape
         if key in self.transpose:
             flip = self.transpose[key] != (offer.transposed != part.transposed)
+        if unproven and key in self.transpose:
+            self.answered.append(key)
         if unproven and flip:
             transposed, flipped = not transposed, True
             given = dataclasses.replace(given, shape=given.shape[::-1])
@@ -385,11 +389,6 @@ class _Planner:
                 + "; ".join(problems)
                 + ". Give rename rules where names differ, or allow a key by name"
             )
-
-
-def fits_any(key: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns (`*` and `?` as in file names) names the key."""
-    return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
 
 
 def _listed(keys: Sequence[str], most: int = 40) -> str:
