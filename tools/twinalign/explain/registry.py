@@ -37,7 +37,7 @@ class Hypothesis:
     """A possible cause of a difference between reference and port.
 
     Attributes:
-        id: its name in reports and in `locate --json`, in snake case; unique.
+        id: its name in reports and in `locate --json`, in snake case; unique among those of its phase.
         phase: one of `twinalign.locate.faults.PHASES`, where the fault shows first.
         text: the cause in one sentence about the port, without a full stop.
         difference: the difference between the frameworks that leads to it, by its id in docs/differences.md, if any.
@@ -61,19 +61,20 @@ class Hypothesis:
 
 HypothesisClass = TypeVar("HypothesisClass", bound=type[Hypothesis])
 
-_registered: dict[str, Hypothesis] = {}
+_registered: dict[tuple[str, str], Hypothesis] = {}
 
 
 def register(kind: HypothesisClass) -> HypothesisClass:
-    """Class decorator that enters a hypothesis; raises ValueError on a second use of its id or an unknown phase."""
+    """Class decorator that enters a hypothesis; raises ValueError on an id that its phase has, or another phase."""
     for attribute in ("id", "phase", "text"):
         if not getattr(kind, attribute, ""):
             raise ValueError(f"{kind.__module__}.{kind.__qualname__}: give {attribute}")
     if kind.phase not in PHASES:
         raise ValueError(f"{kind.id}: phase {kind.phase!r} is none of {', '.join(PHASES)}")
-    if kind.id in _registered:
-        raise ValueError(f"{kind.id}: already registered by {type(_registered[kind.id]).__qualname__}")
-    _registered[kind.id] = kind()
+    key = kind.phase, kind.id
+    if key in _registered:
+        raise ValueError(f"{kind.id}: already registered by {type(_registered[key]).__qualname__}")
+    _registered[key] = kind()
     return kind
 
 
