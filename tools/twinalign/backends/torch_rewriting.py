@@ -12,7 +12,7 @@ import torch
 from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 
-from twinalign.explain.calls import ENTRY, LAYER, UNIT, Call, TensorFacts
+from twinalign.explain.calls import ENTRY, LAYER, UNIT, Apart, Call, TensorFacts
 
 _POOL = ("input", "kernel_size", "stride", "padding")
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -79,6 +79,8 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "roll": ("input", "shifts", "dims"),
     "cumsum": ("input", "dim"),
     "gather": ("input", "dim", "index"),
+    **dict.fromkeys(("index_add", "index_copy"), ("input", "dim", "index", "source")),
+    **dict.fromkeys(("scatter", "scatter_add"), ("input", "dim", "index", "source")),
     "masked_fill": ("input", "mask", "value"),
     "where": ("condition", "input", "other"),
     "detach": ("input",),
@@ -89,6 +91,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cross_entropy": (
         *("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing"),
     ),
+    "logsumexp": _REDUCTION,
     "nll_loss": ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction"),
     "smooth_l1_loss": (*_LOSS, "beta"),
     "huber_loss": ("input", "target", "reduction", "delta"),
@@ -200,11 +203,17 @@ class _Interception(TorchFunctionMode):
         own = self._names.get(id(value))
         return own if own is not None else self._names.get(id(getattr(value, "_base", None)))
 
-    def _call(self, name: str, arguments: dict[str, Any], execute: Callable[[dict[str, Any]], Any]) -> Call:
+    def _call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        execute: Callable[[dict[str, Any]], Any],
+        in_place: bool = False,
+    ) -> Call:
         training = self._module is not None and self._module.training
         number = self._counts[training, name]
         self._counts[training, name] += 1
-        return Call((name, number), arguments, execute, torch, self._name_of)
+        return Call((name, number), arguments, execute, torch, self._name_of, in_place)
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         spelled = getattr(func, "__name__", "__get__")
@@ -232,8 +241,10 @@ class _Interception(TorchFunctionMode):
             return func(*(reversed(ordered) if spelled in _REVERSED else ordered), **given)
 
         arguments = {**dict(zip(positional, args, strict=True)), **named}
-        returned = self._handle(self._call(name, arguments, execute))
         in_place = spelled.endswith("_") and not spelled.endswith("__")
+        returned = self._handle(self._call(name, arguments, execute, in_place))
+        if isinstance(returned, Apart):
+            return returned.value
         if in_place and isinstance(returned, torch.Tensor) and returned is not args[0]:
             return args[0].copy_(returned)
         return returned
@@ -358,7 +369,31 @@ def _multi_head_attention(
     return compute
 
 
+def _cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Callable[[], torch.Tensor] | None:
+    """Cross-entropy of rows and their labels in its steps, None where anything else is asked."""
+    plain = weight is None and size_average is None and reduce is None and label_smoothing == 0.0
+    if not plain or input.dim() != 2 or target.dim() != 1 or bool((target == ignore_index).any()):
+        return None
+
+    def compute() -> torch.Tensor:
+        picked = input.gather(1, target.unsqueeze(1)).squeeze(1)
+        losses = torch.logsumexp(input, 1) - picked
+        return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
+
+    return compute
+
+
 _EXPANSIONS: dict[str, Callable[..., Callable[[], Any] | None]] = {
+    "cross_entropy": _cross_entropy,
     "scaled_dot_product_attention": _attention,
     "multi_head_attention_forward": _multi_head_attention,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from twinalign.explain.calls import LAYER, Call, Change, Site
+from twinalign.explain.calls import LAYER, UNIT, Call, Change, Site
 from twinalign.explain.registry import register
 from twinalign.explain.rewrite import Constant, Rewrite, any_of, changing
 from twinalign.explain.subject import LayerSubject
@@ -42,7 +42,7 @@ _OTHERS: dict[str, Callable[[Any, Any], Any]] = {
 
 def activation_of(site: Site) -> str | None:
     """Name of the activation that a call is, whether a function's or a child layer's, else None."""
-    if site.name == LAYER:
+    if site.name in (LAYER, UNIT):
         return _LAYERS.get(str(site.arguments["kind"]).lower())
     return site.name if site.name in ACTIVATIONS else None
 

@@ -38,6 +38,13 @@ class TensorFacts:
     floating: bool = True
 
 
+@dataclasses.dataclass(frozen=True)
+class Apart:
+    """A result of a call in place that is not to be written back."""
+
+    value: Any
+
+
 class Call:
     """A call of a torch function, method or child layer while it happens.
 
@@ -46,6 +53,7 @@ class Call:
         arguments: values by the function's own parameter names (`input` for the tensor of a method); of a child
             layer `path`, `kind` (the class's name), `module`, `input` (its first tensor) and `output`.
         torch: the framework, so that hypotheses need not import it.
+        in_place: whether it writes to its `input`.
     """
 
     def __init__(
@@ -55,8 +63,10 @@ class Call:
         execute: Callable[[dict[str, Any]], Any],
         torch: Any,
         name_of: Callable[[Any], str | None],
+        in_place: bool = False,
     ) -> None:
         """Describe a call that `execute` makes when given arguments by name."""
+        self.in_place = in_place
         self.key = key
         self.arguments = arguments
         self.torch = torch
@@ -80,6 +90,12 @@ class Call:
         """Make the call, some arguments changed; returns what it returns."""
         return self._execute({**self.arguments, **changed})
 
+    def apart(self) -> Any:
+        """What the call returns when it does not write to its input; of a call that does so anyway, raises."""
+        if not self.in_place:
+            raise ValueError("not in place")
+        return Apart(self.run(input=self["input"].clone()))
+
     @functools.cached_property
     def result(self) -> Any:
         """What the call returns as it stands."""
@@ -93,6 +109,7 @@ class Call:
             lambda arguments: change(Call(self.key, arguments, self._execute, self.torch, self.name_of)),
             self.torch,
             self.name_of,
+            self.in_place,
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.explain.activation import activation_of
 from twinalign.explain.calls import ENTRY, LAYER, UNIT, Call, Change, Site, TensorFacts
 from twinalign.explain.registry import Hypothesis, register
 from twinalign.explain.rewrite import Rewrite, any_of
@@ -22,12 +23,14 @@ class LayerMissing(Rewrite):
     id = "layer_missing"
     phase = "forward"
     text = "a layer is left out"
-    functions = (LAYER, UNIT)
-    rank = 2
+    functions = (UNIT, LAYER)
+    rank = -1
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
-        """Its input goes on in the place of its output."""
-        if site.output.shape == site.shape():
+        """Its input goes on in the place of its output; of the unit itself, where the port calls no layer in it."""
+        library = type(site.arguments["module"]).__module__.startswith("torch.") and not subject.layers()
+        unused = site.name == LAYER or library or runs_children(subject)
+        if site.output.shape == site.shape() and unused and activation_of(site) is None:
             yield site.arguments["path"] or str(site.arguments["kind"]), lambda call: call["input"]
 
 
@@ -89,6 +92,15 @@ class StepTwice(Rewrite):
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Named by the function."""
         yield site.name, lambda call: call.run(input=call.result)
+
+
+def runs_children(subject: LayerSubject) -> bool:
+    """Whether children compute, which they do where they have no partner that the port calls."""
+    paths = tuple(f"{site.arguments['path']}." for site in subject.layers())
+    names = [
+        value.name for site in subject.sites for value in site.arguments.values() if isinstance(value, TensorFacts)
+    ]
+    return any(name is not None and name.startswith(paths) for name in names)
 
 
 @register

@@ -63,8 +63,9 @@ def _only(values: Mapping[str, np.ndarray], prefixes: tuple[str, ...]) -> dict[s
 
 
 def _ordered_variants(subject: LayerSubject, first: Sequence[str]) -> Iterator[tuple[Hypothesis, Variant]]:
+    # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
     tried = [item for phase in PHASES_TRIED[subject.scene.phase] for item in hypotheses(phase)]
-    tried.sort(key=lambda item: (item.id not in first, item.rank))
+    tried.sort(key=lambda item: item.id not in first)
     for hypothesis in tried:
         for variant in hypothesis.variants(subject):
             yield hypothesis, variant

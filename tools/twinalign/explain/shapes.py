@@ -46,6 +46,7 @@ class ReductionKind(Rewrite):
     id = "reduction_kind"
     phase = "forward"
     text = "another reduction is used"
+    rank = 2
     functions = REDUCTIONS
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
