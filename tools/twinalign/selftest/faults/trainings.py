@@ -28,8 +28,8 @@ def _patched(place: CasePlace, method: str, replacement: Callable[..., Any]) -> 
     place.around("train", run)
 
 
-def _family(kind: type) -> list[type]:
-    found = [kind]
+def _family(kind: Any) -> list[type]:
+    found: list[type] = [kind]
     for below in kind.__subclasses__():
         found += _family(below)
     return found
