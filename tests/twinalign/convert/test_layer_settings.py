@@ -29,6 +29,7 @@ def calls(*layers):
             ["ceil_mode (True in l0, default in l0)"],
         ),
         (torch.nn.MaxPool2d(3, 2), paddle.nn.MaxPool2D(3, 2), []),
+        (torch.nn.MaxPool2d(3, 2, ceil_mode=True), paddle.nn.MaxPool2D(3, 2, ceil_mode=True), []),
         (
             torch.nn.Dropout(0.5),
             paddle.nn.Dropout(0.5, mode="downscale_in_infer"),

@@ -163,9 +163,11 @@ class Worker:
 def _described(layer: Any) -> str:
     """The layer's own short description of its settings, in one line."""
     try:
-        return " ".join(str(layer.extra_repr()).split())
+        text = " ".join(str(layer.extra_repr()).split())
     except Exception:  # a user's layer may describe itself in any way it likes
         return ""
+    # paddle's pooling layers do not show it.
+    return f"{text}, ceil_mode=True" if getattr(layer, "ceil_mode", None) is True and "ceil_mode" not in text else text
 
 
 def main() -> None:
