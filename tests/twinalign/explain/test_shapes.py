@@ -227,7 +227,7 @@ CASES: list[Case] = [
             lambda x: bilinear_by_hand(
                 x,
                 7,
-                lambda at, old, new: float(np.float32(np.float32(at + 0.5) * np.float32(old / new)) - np.float32(0.5)),
+                lambda at, old, new: float(np.float32(float(np.float32(old / new)) * (at + 0.5) - 0.5)),
             )
         ),
         IMAGES,

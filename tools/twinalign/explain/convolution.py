@@ -305,7 +305,8 @@ def _window_kept(call: Call) -> Any:
         amounts = [p, (windows - 1) * s + k - size - p, *amounts]
     pad = call.torch.nn.functional.pad
     if call.name.startswith("max"):
-        return call.run(input=pad(x, amounts, value=float("-inf")), padding=0, ceil_mode=False)
+        # A window of padding alone gives the smallest float32 in paddle.
+        return call.run(input=pad(x, amounts, value=-3.4028234663852886e38), padding=0, ceil_mode=False)
     sums = call.run(input=pad(x, amounts), padding=0, ceil_mode=False)
     inside = call.run(input=pad(call.torch.ones_like(x), amounts), padding=0, ceil_mode=False)
     return sums / inside

@@ -75,11 +75,11 @@ class InterpolateAlignMode(Rewrite):
     text = "interpolation takes its points without half pixels (align_mode 1)"
     difference = "interpolate_align"
     functions = ("interpolate",)
-    ways = any_of({"": lambda call: _linear(call, lambda at, old, new, scale: at * scale)})
+    ways = any_of({"": lambda call: _linear(call, lambda at, old, new, scale, axis: at * scale)})
 
 
-def _linear(call: Call, source: Any, mixing: str = "float64") -> Any:
-    """Linear interpolation along every spatial axis, from `source(target, old size, new size, scale)`."""
+def _linear(call: Call, source: Any) -> Any:
+    """Linear interpolation along every spatial axis, from `source(target, old size, new size, scale, axis)`."""
     torch, x, shape = call.torch, call["input"], call.result.shape
     if call.get("mode", "nearest") not in ("linear", "bilinear", "trilinear"):
         raise ValueError("not linear")
@@ -88,7 +88,7 @@ def _linear(call: Call, source: Any, mixing: str = "float64") -> Any:
         old, new = x.shape[axis], shape[axis]
         factor = given[axis - 2] if isinstance(given, (tuple, list)) else given
         scale = old / new if factor is None else 1.0 / factor
-        at = source(torch.arange(new, dtype=getattr(torch, mixing)), old, new, scale).clamp(min=0.0)
+        at = source(torch.arange(new, dtype=x.dtype), old, new, scale, axis).clamp(min=0.0)
         low = at.floor().long().clamp(max=old - 1)
         high = (low + 1).clamp(max=old - 1)
         weight = (at - low).to(x.dtype).view(-1, *(1,) * (x.dim() - axis - 1))
@@ -107,18 +107,22 @@ class InterpolateCoordinates(Rewrite):
     functions = ("interpolate",)
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
-        """With the same alignment of corners."""
+        """With one rounding for a product and a difference, or two: that is the compiler's choice, axis by axis."""
         corners = bool(site.get("align_corners", False))
-        yield "", lambda call: _linear(call, _source(corners), mixing="float32")
+        for detail, fused in (("", {2}), ("fused along all axes", {2, 3, 4}), ("fused along none", set[int]())):
+            yield detail, _in_float32(corners, fused)
 
 
-def _source(corners: bool) -> Any:
-    def source(at: Any, old: int, new: int, scale: float) -> Any:
+def _in_float32(corners: bool, fused: set[int]) -> Change:
+    def source(at: Any, old: int, new: int, scale: float, axis: int) -> Any:
+        ratio = at.new_tensor((old - 1) / (new - 1) if corners and new > 1 else scale).float().to(at.dtype)
         if corners:
-            return at * at.new_tensor((old - 1) / (new - 1) if new > 1 else 0.0)
-        return (at + 0.5) * at.new_tensor(scale) - 0.5
+            return (at * ratio).float().to(at.dtype)
+        product = (at + 0.5) * ratio
+        product = product if axis in fused else product.float().to(at.dtype)
+        return (product - 0.5).float().to(at.dtype)
 
-    return source
+    return lambda call: _linear(call, source)
 
 
 @register
