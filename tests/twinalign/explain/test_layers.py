@@ -1,0 +1,206 @@
+"""The engine: what is proven is stated, what is not stays unexplained, and nothing of the reference is changed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.twinalign.explain.units import Unit, unit, values_of
+from tests.twinalign.explain.units import case as fault
+from twinalign.backends.torch_scene import ModuleScene
+from twinalign.explain.layers import explain
+from twinalign.explain.proof import Target
+
+RNG = np.random.default_rng(5)
+TOKENS = RNG.standard_normal((4, 6, 8))
+IMAGES = RNG.standard_normal((2, 4, 8, 8))
+
+UNITS = {
+    "layer norm": (lambda: nn.LayerNorm(8), TOKENS),
+    "linear": (lambda: nn.Linear(8, 24), TOKENS),
+    "convolution": (lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), IMAGES),
+    "batch norm": (lambda: nn.BatchNorm2d(4), IMAGES),
+    "pooling": (lambda: nn.AvgPool2d(3, 2, 1), IMAGES),
+    "gelu": (nn.GELU, TOKENS),
+    "attention": (unit(lambda s, x: F.scaled_dot_product_attention(x, x, x)), TOKENS),
+    "resize": (unit(lambda s, x: F.interpolate(x, scale_factor=1.5, mode="bilinear")), IMAGES),
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+@pytest.mark.parametrize("share", [1.0, 1e-4, 0.0], ids=["all", "slightly", "one-element"])
+def test_what_no_hypothesis_gives_stays_unexplained(name: str, phase: str, share: float) -> None:
+    build, x = UNITS[name]
+    scene = ModuleScene(build(), [x], {}, phase=phase)
+    port = {key: value.copy() for key, value in scene.reference.items() if value.dtype == np.float64}
+    rng = np.random.default_rng(1)
+    for key in port:
+        if share:
+            port[key] += share * rng.standard_normal(port[key].shape) * np.abs(port[key]).mean()
+        else:
+            port[key].flat[port[key].size // 2] += 0.01
+    scene.port = port
+    assert explain(scene) is None
+
+
+def test_what_does_not_differ_is_not_explained() -> None:
+    scene = ModuleScene(nn.LayerNorm(8), [TOKENS], {})
+    scene.port = dict(scene.reference)
+    assert explain(scene) is None
+
+
+def test_differences_of_rounding_are_not_explained() -> None:
+    scene = ModuleScene(nn.LayerNorm(8), [TOKENS], {})
+    scene.port = {"output.0": scene.reference["output.0"] * (1 + 1e-13)}
+    assert explain(scene) is None
+
+
+class Restless(nn.Module):
+    """Gives something else at every call."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return F.gelu(x) + self.calls
+
+
+def test_a_reference_that_does_not_repeat_itself_proves_nothing() -> None:
+    scene = ModuleScene(Restless(), [TOKENS], {})
+    scene.port = {"output.0": F.gelu(torch.from_numpy(TOKENS), approximate="tanh").numpy() + 2}
+    assert explain(scene) is None
+
+
+def test_two_causes_in_one_unit_are_both_found() -> None:
+    def wrong(right: Unit) -> Unit:
+        right.function = lambda s, x: F.gelu(s.norm(x), approximate="tanh") / 3.0
+        right.norm.eps = 1e-3
+        return right
+
+    right = unit(lambda s, x: F.gelu(s.norm(x)) / 3.0, norm=nn.LayerNorm(8))
+    scene, _ = values_of(fault("gelu_form+norm_epsilon", right, wrong, TOKENS))
+    found = explain(scene)
+    assert found is not None
+    assert found.id == "gelu_form+norm_epsilon"
+    assert found.text == (
+        "GELU is in another form: the tanh approximation in place of the exact one; "
+        "and the normalisation's epsilon has another value: 0.001 in place of 1e-05"
+    )
+
+
+def test_the_place_is_named_where_there_are_several() -> None:
+    right = unit(lambda s, x: F.gelu(F.gelu(x) + 1))
+    scene, _ = values_of(
+        fault("gelu_form", right, lambda _: unit(lambda s, x: F.gelu(F.gelu(x) + 1, approximate="tanh"))(), TOKENS)
+    )
+    found = explain(scene)
+    assert found is not None
+    assert found.text.endswith("the tanh approximation in place of the exact one, call 2 of 2 of gelu")
+
+
+def test_evidence_says_how_far_it_was_and_is() -> None:
+    scene = ModuleScene(nn.GELU(), [TOKENS], {})
+    scene.port = {"output.0": F.gelu(torch.from_numpy(TOKENS), approximate="tanh").numpy()}
+    found = explain(scene)
+    assert found is not None
+    assert found.confirmed
+    assert found.evidence["differences"] == ["gelu_approximate"]
+    expected = np.abs(scene.port["output.0"] - scene.reference["output.0"]).max()
+    expected /= max(np.abs(value["output.0"]).max() for value in (scene.port, scene.reference))
+    assert found.evidence["unexplained_error"] == pytest.approx(expected)
+    assert found.evidence["remaining_error"] < 1e-15
+
+
+def test_the_reference_is_left_as_it_was() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(8), nn.Dropout(0.0), nn.Linear(8, 8)).double()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    scene = ModuleScene(module, [TOKENS[:, 0]], {}, training=True, phase="state")
+    scene.port = {name: value + 0.1 for name, value in scene.reference.items() if name.startswith("buffer.")}
+    generator = torch.random.get_rng_state()
+    assert explain(scene) is None
+    assert torch.equal(generator, torch.random.get_rng_state())
+    assert module.training
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert not any(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_what_was_found_before_goes_first() -> None:
+    scene = ModuleScene(unit(lambda s, x: x * 2.0)(), [TOKENS], {})
+    scene.port = {"output.0": TOKENS}
+    plain, led = explain(scene), explain(scene, first=["output_scaled"])
+    assert plain is not None
+    assert led is not None
+    assert (plain.id, led.id) == ("factor_forgotten", "output_scaled")
+
+
+def test_the_time_is_bounded() -> None:
+    scene = ModuleScene(nn.GELU(), [TOKENS], {})
+    scene.port = {"output.0": scene.reference["output.0"] + RNG.standard_normal(TOKENS.shape)}
+    assert explain(scene, seconds=0.0) is None
+
+
+def test_a_loss_that_is_no_module_is_explained() -> None:
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(x, y)
+
+    scene = ModuleScene(loss, [TOKENS, TOKENS[::-1].copy()], {})
+    scene.port = {"output.0": np.array(np.square(TOKENS - TOKENS[::-1]).sum())}
+    found = explain(scene)
+    assert found is not None
+    assert found.id == "loss_reduction"
+
+
+def target(port: object, reference: object, name: str = "output.0") -> Target:
+    return Target({name: np.array(port, float)}, {name: np.array(reference, float)})
+
+
+def confirmed(given: Target, values: object, name: str = "output.0") -> bool:
+    return given.prove({name: np.array(values, float)}).confirmed
+
+
+def test_a_thousandth_of_the_difference_is_too_much() -> None:
+    given = target([1.0, 2.0], [1.0, 2.001])
+    assert confirmed(given, [1.0, 2.0])
+    assert confirmed(given, [1.0, 2.0 + 1e-9])
+    assert not confirmed(given, [1.0, 2.0 + 1e-6])
+
+
+def test_not_a_number_must_be_where_it_is_in_the_port() -> None:
+    given = target([math.nan, 2.0, math.inf], [1.0, 2.0, 3.0])
+    assert confirmed(given, [math.nan, 2.0, math.inf])
+    assert not confirmed(given, [math.nan, math.nan, math.inf])
+    assert not confirmed(given, [1.0, 2.0, math.inf])
+
+
+def test_another_shape_is_reproduced_by_that_shape_alone() -> None:
+    given = target([[1.0, 2.0]], [1.0, 2.0])
+    assert confirmed(given, [[1.0, 2.0]])
+    assert not confirmed(given, [1.0, 2.0])
+
+
+def test_what_is_right_must_stay_right() -> None:
+    values = {"output.0": np.ones(3), "output.1": np.arange(3.0)}
+    given = Target({**values, "output.0": np.zeros(3)}, values)
+    assert given.prove({**values, "output.0": np.zeros(3)}).confirmed
+    assert not given.prove({"output.0": np.zeros(3), "output.1": np.arange(3.0) + 0.1}).confirmed
+
+
+def test_a_gradient_that_is_not_there_is_zero() -> None:
+    name = "gradient.parameter.weight"
+    given = Target({}, {name: np.ones(3)})
+    assert given.wrong() == [name]
+    assert given.prove({}).confirmed
+    assert not given.prove({name: np.ones(3)}).confirmed
+
+
+def test_gradients_that_cancel_are_rounding() -> None:
+    one = {"gradient.input.0": np.ones(3), "gradient.parameter.bias": np.full(3, 1e-17)}
+    other = {**one, "gradient.parameter.bias": np.full(3, -4e-17)}
+    assert Target(one, other).wrong() == []
