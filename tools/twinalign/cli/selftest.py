@@ -68,7 +68,7 @@ def command(
     )
     chosen = [name.strip() for name in faults.split(",") if name.strip()]
     with SideProgress() as progress:
-        selftest = Selftest(asked, chosen, locate, progress)
+        selftest = Selftest(asked, chosen, locate, progress=progress)
         if only_list:
             places = selftest.places()
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import fnmatch
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -128,9 +129,17 @@ class Selftest:
         settings: RunSettings,
         faults: Sequence[str] = (),
         locate: bool = True,
+        keep: bool = False,
         progress: Callable[[str, str], None] = lambda side, text: None,
     ) -> None:
         """Check what is asked for.
+
+        Args:
+            settings: the case, and where recordings go.
+            faults: ids of those to plant; all of the catalogue by default.
+            locate: whether to locate and explain them too.
+            keep: whether to keep the recordings of each spoiled port, in `out/planted/ID`.
+            progress: called with a side and a text.
 
         Raises:
             InputError: no such case, stage or fault.
@@ -141,6 +150,7 @@ class Selftest:
         self._recorder = Recorder(settings, progress)
         self._faults = [fault for fault in catalogue().values() if not faults or fault.id in faults]
         self._locate = locate
+        self._keep = keep
         self._progress = progress
         self._clean: dict[tuple[str, str, str], Recording] = {}
         self._weights: Mapping[str, Mapping[str, Any]] = {}
@@ -240,12 +250,15 @@ class Selftest:
             if not self._recorder.processes["paddle"].alive:
                 raise
         self._request("unplant")
+        if not self._keep:
+            shutil.rmtree(self._recorder.out / "planted", ignore_errors=True)
+            shutil.rmtree(self._recorder.out / "float64" / "planted", ignore_errors=True)
         trial.seconds = round(time.perf_counter() - started, 2)
         return trial
 
     def _detect(self, fault: PlantableFault, trial: Trial) -> None:
         for stage in self._stages_of(fault):
-            port = self._record("paddle", stage, folder="planted")
+            port = self._record("paddle", stage, folder=f"planted/{fault.id}")
             trial.changed |= any(_differ(self._clean[stage, *key], recording) for key, recording in port.items())
             if self._diverges(stage, port):
                 trial.flagged = stage
