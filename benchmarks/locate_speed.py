@@ -132,7 +132,6 @@ def measure(case: type[Case], plain: bool, folder: Path) -> dict[str, Any]:
                 "forward",
                 weights[part],
                 folder / "values",
-                gradients=folder / "gradients.npz",
                 rename={},
             )
             seconds.append(time.perf_counter() - started)

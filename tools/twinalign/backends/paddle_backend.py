@@ -101,8 +101,8 @@ def set_training(model: paddle.nn.Layer, training: bool) -> None:
 def to_tensor(array: np.ndarray, dtype: str, device: str) -> paddle.Tensor:
     """A tensor on `device`; floating-point arrays are cast to `dtype`, others keep theirs."""
     if np.issubdtype(array.dtype, np.floating):
-        array = array.astype(dtype)
-    return paddle.to_tensor(np.array(array, order="C"))
+        array = array.astype(dtype, copy=False)
+    return paddle.to_tensor(np.asarray(array, order="C"))
 
 
 def is_tensor(value: Any) -> bool:
@@ -115,7 +115,12 @@ def to_array(tensor: paddle.Tensor) -> np.ndarray:
     tensor = tensor.detach()
     if tensor.dtype == paddle.bfloat16:
         tensor = tensor.astype("float32")
-    return np.array(tensor.numpy())
+    return np.asarray(tensor.numpy())  # paddle makes a copy of its own
+
+
+def values_of(tensor: paddle.Tensor) -> np.ndarray:
+    """The tensor's numbers to look at: neither to be kept nor to be changed, as the other backend has it."""
+    return to_array(tensor)
 
 
 def no_grad() -> contextlib.AbstractContextManager[None]:

@@ -90,7 +90,7 @@ def set_training(model: torch.nn.Module, training: bool) -> None:
 def to_tensor(array: np.ndarray, dtype: str, device: str) -> torch.Tensor:
     """A tensor on `device`; floating-point arrays are cast to `dtype`, others keep theirs."""
     if np.issubdtype(array.dtype, np.floating):
-        array = array.astype(dtype)
+        array = array.astype(dtype, copy=False)
     return torch.from_numpy(np.array(array, order="C")).to(device_of(device))
 
 
@@ -105,6 +105,12 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     return np.array(tensor.numpy())
+
+
+def values_of(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's numbers to look at, in its own memory where that can be: not to be kept, not to be changed."""
+    found: np.ndarray = tensor.detach().cpu().numpy()
+    return found
 
 
 def no_grad() -> contextlib.AbstractContextManager[None]:

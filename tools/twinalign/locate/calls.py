@@ -20,6 +20,7 @@ class Tensor:
         number: of the values in the store, None where they were not kept.
         shape, dtype: of the values.
         differentiable: whether gradients reach it.
+        scale: root mean square of the values, where they were kept.
         sample: a few elements at even distances, to recognise the same values elsewhere.
         inherited: relative distance from the reference's where nothing was forced, on the port's side.
     """
@@ -28,6 +29,7 @@ class Tensor:
     shape: list[int]
     dtype: str
     differentiable: bool = False
+    scale: float = 0.0
     sample: list[float] = dataclasses.field(default_factory=list)
     inherited: float | None = None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.locate.port import Unit
+from twinalign.locate.port import Projected, Unit
 from twinalign.locate.running import CaseRun
 from twinalign.locate.store import TensorStore
 from twinalign.recording import save_npz
@@ -22,15 +22,16 @@ class ForcedBackward:
         self,
         run: CaseRun,
         store: TensorStore,
-        seeds: Mapping[str, int],
-        parameter_gradients: Mapping[str, np.ndarray],
+        seeds: Mapping[str, tuple[int, float]],
+        parameter_gradients: Mapping[str, tuple[list[int], float, list[float]]],
         folder: Path,
     ) -> None:
-        """Take the reference's gradients: numbers in the store by place, arrays by parameter."""
+        """Take the reference's gradients: number in the store and root mean square, projections of a parameter's."""
         self.run, self.backend, self.store, self.folder = run, run.backend, store, folder
         self.seeds = seeds
-        self.parameter_gradients = parameter_gradients
+        self.parameter_gradients = {name: Projected(*found) for name, found in parameter_gradients.items()}
         self._gathered: dict[str, np.ndarray] = {}
+        self._settled: set[str] = set()
         self._contributors: dict[str, list[Unit]] = {}
         self._parameters = self.backend.named_parameters(run.model)
         self._subtrees: dict[str, dict[str, Any]] = {}
@@ -48,12 +49,13 @@ class ForcedBackward:
         parameters = self._parameters_of(unit)
         found = self._gradients(outputs, seeds, [*(t for t, _ in starts.values()), *parameters.values()])
         for (name, (tensor, place)), gradient in zip(starts.items(), found, strict=False):
-            self._judge_start(unit, name, tensor, self._seed(place), gradient)
+            self._judge_start(unit, name, tensor, place, gradient)
         of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))
         # Wrong values have wrong gradients: nothing more is to be learnt from those of a unit that differs already.
         if not unit.differences and calls[unit.path] == 1:
             for name in self._own_parameters(unit, of_parameters):
-                self._judge_parameter(unit, name, of_parameters.get(name))
+                if self._judge_parameter(unit, name, of_parameters.get(name)):
+                    self._settled.add(name)
         self._gather(unit, of_parameters)
         if unit.differences or (calls[unit.path] > 1 and of_parameters and not unit.children):
             self._write(unit, seeds)
@@ -62,12 +64,15 @@ class ForcedBackward:
             self._judge(child, calls)
         unit.inputs, unit.outputs, unit.handed_on = [], [], []
 
-    def _judge_start(self, unit: Unit, name: str, tensor: Any, theirs: np.ndarray | None, gradient: Any) -> None:
-        if gradient is None and theirs is None:
+    def _judge_start(self, unit: Unit, name: str, tensor: Any, place: str, gradient: Any) -> None:
+        if gradient is None and place not in self.seeds:
             return
-        zeros = np.zeros(tuple(tensor.shape))
-        port = zeros if gradient is None else self.backend.to_array(gradient)
-        unit.judge(name, port, zeros if theirs is None else theirs)
+        theirs = self._seed(place)
+        port = np.zeros(tuple(tensor.shape)) if gradient is None else self.backend.values_of(gradient)
+        if theirs is None:
+            unit.judge(name, port, np.zeros_like(port))
+        else:
+            unit.judge(name, port, theirs, self.seeds[place][1])
 
     def _own_parameters(self, unit: Unit, found: Mapping[str, Any]) -> list[str]:
         """Parameters whose gradient this unit answers for: those it has used, and those that nothing else could use."""
@@ -81,25 +86,29 @@ class ForcedBackward:
         ]
         return list(dict.fromkeys([*(name for name, gradient in found.items() if gradient is not None), *own]))
 
-    def _judge_parameter(self, unit: Unit, name: str, gradient: Any) -> None:
-        array = None if gradient is None else self.backend.to_array(gradient)
-        label, port, reference = self._of_parameter(unit, name, array)
-        if port is not None:
-            unit.judge(label, port, reference)
+    def _judge_parameter(self, unit: Unit, name: str, gradient: Any) -> bool:
+        """Judge the gradient of a parameter as the unit's; returns whether it is right."""
+        theirs_name, transposed = self._reference_name(name)
+        theirs = self.parameter_gradients.get(theirs_name)
+        if gradient is None and theirs is None:
+            return True
+        if gradient is None:
+            assert theirs is not None
+            port = np.zeros(theirs.shape)
+        else:
+            port = gradient if isinstance(gradient, np.ndarray) else self.backend.values_of(gradient)
+            port = port.T if transposed else port
+        theirs = theirs or Projected(list(port.shape), 0.0, [0.0])
+        return unit.judge_projections(self._label(unit, theirs_name), port, theirs).relative <= unit.bound
 
-    def _of_parameter(self, unit: Unit, name: str, port: np.ndarray | None) -> tuple[str, Any, Any]:
-        """Name of the value, and both gradients in the reference's layout; None where neither side has one."""
+    def _reference_name(self, name: str) -> tuple[str, bool]:
         canonical = self.run.canonical.get(name)
-        theirs = canonical.name if canonical is not None else name
-        reference = self.parameter_gradients.get(theirs)
+        return (canonical.name, canonical.transposed) if canonical is not None else (name, False)
+
+    @staticmethod
+    def _label(unit: Unit, name: str) -> str:
         path = unit.call.path if unit.layer is not None else ""
-        label = f"gradient.parameter.{theirs.removeprefix(f'{path}.') if path else theirs}"
-        if port is None and reference is None:
-            return label, None, None
-        if port is not None and canonical is not None and canonical.transposed:
-            port = port.T
-        zeros = np.zeros_like(port if reference is None else reference)
-        return label, zeros if port is None else port, zeros if reference is None else reference
+        return f"gradient.parameter.{name.removeprefix(f'{path}.') if path else name}"
 
     def _ends(self, unit: Unit) -> tuple[list[Any], dict[str, np.ndarray]]:
         """Where the unit's own code ends, and the reference's gradients there: its results, its layers' inputs."""
@@ -168,15 +177,14 @@ class ForcedBackward:
         """Judge the sum of a parameter's gradients over all uses; what one unit lacked may lie in another."""
         for name in self._parameters:
             contributors = self._contributors.get(name, [])
+            if name in self._settled and len(contributors) == 1:
+                continue
             owner = max(contributors or self._around(name, units), key=lambda unit: len(unit.path), default=None)
             if owner is None or any(k for unit in contributors for k in unit.differences if "gradient.p" not in k):
                 continue
-            label, port, reference = self._of_parameter(owner, name, self._gathered.get(name))
-            if port is None:
-                continue
             for unit in {id(u): u for u in (owner, *contributors)}.values():
-                unit.differences.pop(self._of_parameter(unit, name, None)[0], None)
-            owner.judge(label, port, reference)
+                unit.differences.pop(self._label(unit, self._reference_name(name)[0]), None)
+            self._judge_parameter(owner, name, self._gathered.get(name))
 
     def _around(self, name: str, units: Sequence[Unit]) -> list[Unit]:
         return [
@@ -184,8 +192,8 @@ class ForcedBackward:
         ]
 
     def _seed(self, place: str) -> np.ndarray | None:
-        number = self.seeds.get(place)
-        return None if number is None else self.store.read(number)
+        found = self.seeds.get(place)
+        return None if found is None else self.store.read(found[0])
 
     def _write(self, unit: Unit, seeds: Mapping[str, np.ndarray]) -> None:
         """What the reference needs to run the unit again: inputs, results of its layers, gradients."""

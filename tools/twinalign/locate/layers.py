@@ -65,7 +65,7 @@ def locate_layers(
     weights: Mapping[str, Any],
     folder: Path,
     *,
-    gradients: Path,
+    gradients: Path | None = None,
     rename: Mapping[str, str],
     dtype: str = "float64",
     explain: bool = True,
@@ -78,7 +78,7 @@ def locate_layers(
         stage: names the part of the case.
         weights: what each side's recorder is given of the part's weights.
         folder: for the values on their way; removed afterwards.
-        gradients: file (.npz) that receives the gradients of the reference's parameters.
+        gradients: file (.npz) that receives the gradients of the reference's parameters, None where nobody wants them.
         rename: the case's rename rules for the part.
         dtype: of the passes.
         explain: whether causes are looked for.
@@ -97,7 +97,7 @@ class _Search:
         stage: str,
         weights: Mapping[str, Any],
         folder: Path,
-        gradients: Path,
+        gradients: Path | None,
         rename: Mapping[str, str],
         dtype: str,
         progress: Callable[[str, str], None],
@@ -105,7 +105,7 @@ class _Search:
         self._processes, self._weights, self._folder = processes, weights, folder
         self._common = {"stage": stage, "folder": str(folder.resolve()), "dtype": dtype}
         self._rename, self._progress = rename, progress
-        self._gradients = str(gradients.resolve())
+        self._gradients = str(gradients.resolve()) if gradients is not None else None
 
     def run(self, explain: bool) -> LayerFaults:
         calls = self._call("ref", "reference_forward", "forward of the reference", weights=self._weights["ref"])
@@ -117,7 +117,7 @@ class _Search:
         pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
         self._call("paddle", "port_forced_forward", "each layer on the reference's input", **given, pairs=pairs)
         on_disk = _bytes_in(self._folder)
-        back = self._ask("ref", "reference_backward", "backward of the reference", parameters=self._gradients)
+        back = self._ask("ref", "reference_backward", "backward of the reference", gradients=self._gradients)
         on_disk = max(on_disk, _bytes_in(self._folder))
         suspects = self._ask(
             "paddle",
@@ -125,7 +125,7 @@ class _Search:
             "each layer on the reference's gradient",
             folder=self._common["folder"],
             gradients=back["gradients"],
-            parameters=self._gradients,
+            parameters=back["parameters"],
         )["suspects"]
         faults = self._faults(suspects, explain)
         inherited = {
@@ -142,9 +142,13 @@ class _Search:
             return []
         confirmed = self._ask(
             "ref", "reference_confirm", "what rounding does there", folder=self._common["folder"], suspects=suspects
-        )["phases"]
+        )
+        suspects = [
+            {**suspect, "differences": measured}
+            for suspect, measured in zip(suspects, confirmed["differences"], strict=True)
+        ]
         found: dict[tuple[str, str], Fault] = {}
-        for suspect, phases in zip(suspects, confirmed, strict=True):
+        for suspect, phases in zip(suspects, confirmed["phases"], strict=True):
             for phase in phases[:1]:  # wrong outputs have wrong gradients
                 fault = self._fault(suspect, phase)
                 key = (fault.reference_layer, fault.phase)

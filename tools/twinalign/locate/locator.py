@@ -93,7 +93,7 @@ class Locator:
                 stage,
                 self._weights[part],
                 self._folder / "values",
-                gradients=gradients,
+                gradients=gradients if stage == "backward" else None,
                 rename=description["rename"].get(part, {}),
                 explain=explain,
                 progress=self._progress,

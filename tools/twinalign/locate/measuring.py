@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-_SAMPLES = 16
+_SAMPLES = 64
+_NOT_SHOWN = 1e-12
+"""Below this relative difference nobody asks for the worst element, and it is not looked for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Difference:
     Attributes:
         relative: root mean square of the difference over that of the reference (infinite where the latter is zero, or
             where shapes or NaN positions differ).
-        rms, max_abs: of the difference.
+        rms, max_abs: of the difference; the latter is looked for where the difference is to be seen at all.
         reference_rms: of the reference.
         worst_index: of the greatest difference.
         text: what a number cannot say, e.g. other shapes.
@@ -36,8 +38,11 @@ class Difference:
         return {k: (None if isinstance(v, float) and not np.isfinite(v) else v) for k, v in values.items()}
 
 
-def difference(port: np.ndarray, reference: np.ndarray) -> Difference:
-    """Measure `port` against `reference`, both of any shape and dtype."""
+def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = None) -> Difference:
+    """Measure `port` against `reference`, both of any shape and dtype.
+
+    `scale` is the root mean square of the reference where that is known already.
+    """
     if port.shape != reference.shape:
         return Difference(np.inf, text=f"shape {list(port.shape)}, the reference has {list(reference.shape)}")
     if not reference.size:
@@ -55,10 +60,12 @@ def difference(port: np.ndarray, reference: np.ndarray) -> Difference:
     rms = (squares / apart.size) ** 0.5
     if rms == 0.0:
         return Difference(0.0)
-    scale = root_mean_square(reference)
+    scale = root_mean_square(reference) if scale is None else scale
+    relative = rms / scale if scale > 0 else np.inf
+    if relative < _NOT_SHOWN:
+        return Difference(relative, rms, reference_rms=scale)
     np.abs(apart, out=apart)
     worst = int(apart.argmax())
-    relative = rms / scale if scale > 0 else np.inf
     return Difference(relative, rms, float(apart[worst]), scale, _index(worst, reference.shape))
 
 
@@ -73,6 +80,15 @@ def sample_of(array: np.ndarray) -> list[float]:
     flat = array.reshape(-1)
     chosen = flat[:: max(1, flat.size // _SAMPLES)][:_SAMPLES]
     return [float(value) if np.isfinite(value) else 0.0 for value in chosen]
+
+
+def distance_of_samples(port: list[float], reference: list[float]) -> float:
+    """Relative distance of two tensors, estimated from their samples."""
+    ours, theirs = np.array(port), np.array(reference)
+    if ours.shape != theirs.shape or not ours.size:
+        return np.inf
+    scale, apart = root_mean_square(theirs), root_mean_square(ours - theirs)
+    return apart / scale if scale > 0 else (np.inf if apart else 0.0)
 
 
 def same_sample(first: list[float], second: list[float], tolerance: float = 1e-6) -> bool:

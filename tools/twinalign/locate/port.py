@@ -16,11 +16,12 @@ import numpy as np
 
 from twinalign.case import Case
 from twinalign.locate.calls import FORWARD, LOSS, Call, CallStack, Tensor
-from twinalign.locate.measuring import Difference, difference, sample_of
+from twinalign.locate.measuring import Difference, difference, distance_of_samples, root_mean_square, sample_of
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.running import CaseRun, in_evaluation_mode
 from twinalign.locate.store import TensorStore
 from twinalign.locate.wrapping import wrapped
+from twinalign.recording import random_projections
 from twinalign.stages.loss import scalar_loss
 
 SHARED = 1e-14
@@ -28,12 +29,11 @@ SHARED = 1e-14
 of a second copy, and what it hands on is float64's rounding."""
 
 
-def own_forward(run: CaseRun, store: TensorStore, calls: Sequence[Call], partner: Callable[[str], str]) -> list[Call]:
+def own_forward(run: CaseRun, calls: Sequence[Call], partner: Callable[[str], str]) -> list[Call]:
     """Run the port on its own; returns its calls, each output's distance from the reference's where names match.
 
     Args:
         run: the port.
-        store: the reference's values.
         calls: the reference's calls.
         partner: path of a port's layer → path of the layer of that name in the reference.
     """
@@ -49,16 +49,10 @@ def own_forward(run: CaseRun, store: TensorStore, calls: Sequence[Call], partner
             stack.end(call)
         theirs = by_name.get((partner(path), call.ordinal))
         for number, tensor in enumerate(take_apart(result, backend.is_tensor)[0]):
-            array = backend.to_array(tensor)
-            call.outputs.append(_described(tensor, sample_of(array)))
-            if (
-                theirs is not None
-                and number < len(theirs.outputs)
-                and list(array.shape) == theirs.outputs[number].shape
-            ):
-                kept = theirs.outputs[number].number
-                assert kept is not None
-                call.outputs[-1].inherited = difference(array, store.read(kept)).relative
+            call.outputs.append(_described(tensor, sample_of(backend.values_of(tensor))))
+            if theirs is not None and number < len(theirs.outputs):
+                apart = distance_of_samples(call.outputs[-1].sample, theirs.outputs[number].sample)
+                call.outputs[-1].inherited = apart if np.isfinite(apart) else None
         return result
 
     with backend.default_dtype(run.dtype), wrapped(backend.named_layers(run.model), around), backend.no_grad():
@@ -71,6 +65,15 @@ def own_forward(run: CaseRun, store: TensorStore, calls: Sequence[Call], partner
 
 def _described(tensor: Any, sample: Sequence[float] = ()) -> Tensor:
     return Tensor(None, list(tensor.shape), str(tensor.dtype).rpartition(".")[2], sample=list(sample))
+
+
+@dataclasses.dataclass(frozen=True)
+class Projected:
+    """A tensor of the reference by `recording.random_projections`, its shape and its root mean square."""
+
+    shape: list[int]
+    scale: float
+    projections: list[float]
 
 
 @dataclasses.dataclass
@@ -103,12 +106,25 @@ class Unit:
         """Of the partner's call."""
         return self.call.label
 
-    def judge(self, name: str, port: np.ndarray, reference: np.ndarray, bound: float | None = None) -> Difference:
+    def judge(self, name: str, port: np.ndarray, reference: np.ndarray, scale: float | None = None) -> Difference:
         """Compare a value; one that differs is kept, with its partner."""
-        found = difference(port, reference)
-        if found.relative > (self.bound if bound is None else bound):
+        found = difference(port, reference, scale)
+        if found.relative > self.bound:
             self.differences[name] = found
             self.port[name], self.reference[name] = np.array(port), reference
+        return found
+
+    def judge_projections(self, name: str, port: np.ndarray, reference: Projected) -> Difference:
+        """Compare a value with the reference's projections of it; the reference's own values come later, if need be."""
+        if list(port.shape) != reference.shape:
+            found = Difference(np.inf, text=f"shape {list(port.shape)}, the reference has {reference.shape}")
+        else:
+            rms = root_mean_square(random_projections(port) - np.array(reference.projections))
+            relative = rms / reference.scale if reference.scale else (np.inf if rms else 0.0)
+            found = Difference(relative, rms, reference_rms=reference.scale)
+        if found.relative > self.bound:
+            self.differences[name] = found
+            self.port[name] = np.array(port)
         return found
 
 
@@ -219,8 +235,8 @@ class ForcedForward:
         assert theirs.number is not None
         reference = self.store.read(theirs.number)
         self._used(theirs)
-        port = self.backend.to_array(tensor)
-        found = owner.judge(name, port, reference) if judged else Difference(np.inf)
+        port = self.backend.values_of(tensor)
+        found = owner.judge(name, port, reference, theirs.scale) if judged else Difference(np.inf)
         if found.relative <= SHARED:
             forced = self.backend.detached(tensor, theirs.differentiable)
         else:

@@ -17,12 +17,12 @@ import numpy as np
 
 from twinalign.case import Case
 from twinalign.locate.calls import FORWARD, LOSS, Call, CallStack, Tensor
-from twinalign.locate.measuring import sample_of
+from twinalign.locate.measuring import root_mean_square, sample_of
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.running import CaseRun, checksum, in_evaluation_mode
 from twinalign.locate.store import TensorStore
 from twinalign.locate.wrapping import wrapped
-from twinalign.recording import save_npz
+from twinalign.recording import random_projections, save_npz
 from twinalign.stages.loss import scalar_loss
 
 _RECENT_GRADIENTS = 16
@@ -40,11 +40,12 @@ class ReferencePass:
         """Number of a call → skeleton of its arguments, to call the layer again."""
         self.results: dict[int, Any] = {}
         """Number of a call → skeleton of what it returned."""
-        self.gradients: dict[str, int] = {}
-        """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store."""
+        self.gradients: dict[str, tuple[int, float]] = {}
+        """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store, and its root mean square."""
         self._known: dict[int, tuple[Any, int, int]] = {}
-        self._recent: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._recent: OrderedDict[Any, tuple[Any, int, float]] = OrderedDict()
         self._sums: dict[tuple[str, str], float] = {}
+        self._known_values: dict[int, tuple[float, list[float]]] = {}
         self._kept_state: dict[tuple[str, str, float], int] = {}
         self._loss: Any = None
 
@@ -74,16 +75,21 @@ class ReferencePass:
         calls = [call.to_json() for call in self.stack.calls]
         return {"calls": calls, "state": changed, "bytes_written": self.store.bytes_written}
 
-    def backward(self, parameters: Path) -> dict[str, Any]:
-        """Run backward; returns where the gradients are, and writes those of the parameters to an .npz file."""
+    def backward(self, kept: Path | None) -> dict[str, Any]:
+        """Run backward; returns where the gradients are, and writes those of the parameters to the .npz file `kept`."""
         if self._loss is not None and self.backend.differentiable(self._loss):
             self.backend.backward(self._loss)
         self._loss = None
         self._known.clear()
         self._recent.clear()
-        save_npz(parameters, dict(self.backend.gradient_items(self.run.model)))
+        parameters = {}
+        for name, array in self.backend.gradient_items(self.run.model):
+            # Nobody needs them whole: a suspect is run again here, which gives its gradients once more.
+            parameters[name] = (list(array.shape), root_mean_square(array), random_projections(array).tolist())
+        if kept is not None:
+            save_npz(kept, dict(self.backend.gradient_items(self.run.model)))
         self.backend.clear_gradients(self.run.model)
-        return {"gradients": self.gradients}
+        return {"gradients": self.gradients, "parameters": parameters}
 
     def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         backend = self.backend
@@ -139,18 +145,14 @@ class ReferencePass:
         known = self._known.get(id(tensor))
         differentiable = self.backend.differentiable(tensor)
         if known is not None and known[0]() is tensor and known[1] == version:
-            array, number = None, known[2]
+            number = known[2]
         else:
-            array = self.backend.to_array(tensor)
+            array = self.backend.values_of(tensor)
             number = self.store.add(array)
-            self._samples[number] = sample_of(array)
+            self._known_values[number] = root_mean_square(array), sample_of(array)
             self._known[id(tensor)] = (weakref.ref(tensor), version, number)
         dtype = str(tensor.dtype).rpartition(".")[2]
-        return Tensor(number, list(tensor.shape), dtype, differentiable, self._samples[number])
-
-    @functools.cached_property
-    def _samples(self) -> dict[int, list[float]]:
-        return {}
+        return Tensor(number, list(tensor.shape), dtype, differentiable, *self._known_values[number])
 
     def _receive(self, key: str, gradient: Any) -> None:
         """Keep a gradient; one that is handed on unchanged from node to node is written once."""
@@ -158,10 +160,11 @@ class ReferencePass:
         found = self._recent.get(place)
         if found is None:
             # Holding the last few keeps their memory from being used again under the same address.
-            self._recent[place] = found = (gradient, self.store.add(self.backend.to_array(gradient)))
+            values = self.backend.values_of(gradient)
+            self._recent[place] = found = (gradient, self.store.add(values), root_mean_square(values))
             if len(self._recent) > _RECENT_GRADIENTS:
                 self._recent.popitem(last=False)
-        self.gradients[key] = found[1]
+        self.gradients[key] = found[1:]
 
     def _changed_state(self, path: str, layer: Any) -> dict[str, int]:
         """Own parameters and buffers that are no longer what they were when the pass began."""

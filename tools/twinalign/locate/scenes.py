@@ -45,6 +45,8 @@ class UnitScene:
             if call.path == self._call.path and (folder / f"{call.number}.npz").is_file()
         ]
         self._arrays = {call.number: self._of_call(call) for call in self._repeats or [self._call]}
+        if self.port.keys() - self.reference.keys():
+            self.reference = {**self.run(), **self.reference}
 
     def run(self, perturbation: float = 0.0) -> dict[str, np.ndarray]:
         """Run the unit in float64; returns the values that are to be explained, by name.

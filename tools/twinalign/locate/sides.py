@@ -39,9 +39,9 @@ def reference_forward(worker: Any, stage: str, weights: Mapping[str, Any], folde
     return found.forward()
 
 
-def reference_backward(worker: Any, parameters: str) -> dict[str, Any]:
-    """Run the reference backward; the gradients of its parameters go to `parameters` (.npz)."""
-    found: dict[str, Any] = worker.kept[_KEY].backward(Path(parameters))
+def reference_backward(worker: Any, gradients: str | None) -> dict[str, Any]:
+    """Run the reference backward; the gradients of its parameters go to the .npz file `gradients`, if one is given."""
+    found: dict[str, Any] = worker.kept[_KEY].backward(Path(gradients) if gradients else None)
     return found
 
 
@@ -56,9 +56,8 @@ def port_own(
 ) -> dict[str, Any]:
     """Run the port as it is, and measure how far each layer's output is from the reference's."""
     run = CaseRun.of(worker, stage, weights, dtype)
-    store = TensorStore(Path(folder) / "reference")
     names = PathNames(rename, run.canonical)
-    found = own_forward(run, store, [Call.from_json(call) for call in calls], names.reference_path)
+    found = own_forward(run, [Call.from_json(call) for call in calls], names.reference_path)
     return {"calls": [call.to_json() for call in found], "names": {c.path: names.reference_path(c.path) for c in found}}
 
 
@@ -82,12 +81,15 @@ def port_forced_forward(
     return {}
 
 
-def port_forced_backward(worker: Any, folder: str, gradients: Mapping[str, int], parameters: str) -> dict[str, Any]:
+def port_forced_backward(
+    worker: Any,
+    folder: str,
+    gradients: Mapping[str, tuple[int, float]],
+    parameters: Mapping[str, tuple[list[int], float, list[float]]],
+) -> dict[str, Any]:
     """Judge the gradients; returns every unit that differs anywhere, with its values in `folder`."""
     run, store, units = worker.kept.pop(_KEY)
-    with np.load(parameters, allow_pickle=False) as stored:
-        judge = ForcedBackward(run, store, gradients, dict(stored), Path(folder))
-    judge(units)
+    ForcedBackward(run, store, gradients, parameters, Path(folder))(units)
     return {"suspects": [_reported(worker, unit, Path(folder)) for unit in units if unit.differences]}
 
 
@@ -143,7 +145,8 @@ def plain_pass(worker: Any, stage: str, weights: Mapping[str, Any], dtype: str) 
 def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Measure what rounding does to each suspect; returns, for each, the phases in which it is more than that."""
     reference = _back_at_the_start(worker)
-    return {"phases": [_phases_beyond_rounding(reference, report, Path(folder)) for report in suspects]}
+    answers = [_phases_beyond_rounding(reference, report, Path(folder)) for report in suspects]
+    return {"phases": [phases for phases, _ in answers], "differences": [values for _, values in answers]}
 
 
 def reference_explain(worker: Any, folder: str, suspect: Mapping[str, Any], phase: str) -> dict[str, Any]:
@@ -161,13 +164,21 @@ def _back_at_the_start(worker: Any) -> ReferencePass:
     return found
 
 
-def _phases_beyond_rounding(reference: ReferencePass, report: Mapping[str, Any], folder: Path) -> list[str]:
-    phases = []
+def _phases_beyond_rounding(
+    reference: ReferencePass, report: Mapping[str, Any], folder: Path
+) -> tuple[list[str], dict[str, Any]]:
+    """Phases in which the unit is wrong, and its differences, measured in full where only projections were at hand."""
+    phases, measured = [], dict(report["differences"])
     for phase in ("forward", "state", "backward"):
         apart = {name: found for name, found in report["differences"].items() if phase_of(name) == phase}
-        if apart and _beyond_rounding(UnitScene(reference, report, folder, phase), apart):
+        if not apart:
+            continue
+        scene = UnitScene(reference, report, folder, phase)
+        if _beyond_rounding(scene, apart):
             phases.append(phase)
-    return phases
+            for name in (n for n in apart if n.startswith("gradient.parameter.") and n in scene.reference):
+                measured[name] = difference(scene.port[name], scene.reference[name]).to_json()
+    return phases, measured
 
 
 def _beyond_rounding(scene: UnitScene, apart: Mapping[str, Mapping[str, Any]]) -> bool:
