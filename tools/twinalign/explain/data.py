@@ -1,0 +1,313 @@
+"""The reference's input pipeline under examination: its steps run again with something about them changed.
+
+Three things can be examined: the images that a step, a chain of steps or the dataset as a whole makes (`ImageSubject`),
+the order of samples (`OrderSubject`), and labels (`LabelSubject`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.explain.component import REDUCTION, Replaced, explain
+from twinalign.explain.registry import Hypothesis, Variant
+from twinalign.locate.components import distance, root_mean_square
+from twinalign.locate.data_steps import as_array, as_given, steps_of
+
+Change = Callable[[np.ndarray], np.ndarray]
+_TOLERANCE = 2e-6
+_TIES = 0.06
+_MOST_IMAGES = 6
+
+
+@dataclasses.dataclass
+class Chain:
+    """Steps that make one image.
+
+    Attributes:
+        steps: names and functions.
+        given: what the first of them is given.
+    """
+
+    steps: list[tuple[str, Callable[[Any], Any]]]
+    given: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageCall:
+    """A function of Pillow, which both frameworks' image operations come down to, that does something else.
+
+    Attributes:
+        owner: module, or module and class, as `PIL.Image:Image`.
+        name: of the function.
+        replacement: called with the original function and its arguments.
+    """
+
+    owner: str
+    name: str
+    replacement: Callable[..., Any]
+
+    @contextlib.contextmanager
+    def made(self) -> Iterator[None]:
+        """Within the context the function does it."""
+        module, _, kind = self.owner.partition(":")
+        owner = importlib.import_module(module)
+        owner = getattr(owner, kind) if kind else owner
+        original = getattr(owner, self.name)
+        inside = False
+
+        @functools.wraps(original)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            nonlocal inside
+            if inside:  # what the replacement calls is Pillow's own
+                return original(*arguments, **keywords)
+            inside = True
+            try:
+                return self.replacement(original, *arguments, **keywords)
+            finally:
+                inside = False
+
+        setattr(owner, self.name, call)
+        try:
+            yield
+        finally:
+            setattr(owner, self.name, original)
+
+
+class ImageSubject:
+    """What hypotheses of the phase data are given when pixels differ.
+
+    Attributes:
+        port, reference, floors: number of the image → its values.
+        chains: for each image the steps that make it, once more in `names`; no steps where the samples themselves are
+            all that is known.
+        port_arguments, port_names: what the port's steps are told and called, where that is known.
+        edit: makes the steps of a chain other ones; None leaves them.
+        calls: functions of Pillow that do something else.
+        change: what is done to the result.
+        constants: candidates for mean and deviation of the normalisation, the likeliest first.
+    """
+
+    def __init__(
+        self,
+        backend: Any,
+        chains: Sequence[Chain],
+        reference: Sequence[np.ndarray],
+        port: Sequence[np.ndarray],
+        port_arguments: Sequence[Mapping[str, str]] = (),
+        port_names: Sequence[Sequence[str]] = (),
+    ) -> None:
+        """Examine these images."""
+        self.backend, self.chains = backend, list(chains)
+        self.port_arguments, self.port_names = list(port_arguments), list(port_names)
+        self.port = {str(i): np.asarray(image, dtype=np.float64) for i, image in enumerate(port)}
+        self.reference = {str(i): np.asarray(image, dtype=np.float64) for i, image in enumerate(reference)}
+        whole = all(image.dtype.kind in "biu" for image in (*reference, *port))
+        self.floors = {key: self._floor(key, whole) for key in self.reference}
+        self.edit: Callable[[Chain], list[tuple[str, Callable[[Any], Any]]]] | None = None
+        self.calls: tuple[ImageCall, ...] = ()
+        self.change: Change | None = None
+
+    def run(self) -> dict[str, np.ndarray]:
+        """Make the images again."""
+        found = {}
+        with contextlib.ExitStack() as stack:
+            for call in self.calls:
+                stack.enter_context(call.made())
+            for number, chain in enumerate(self.chains):
+                value = chain.given
+                for _, function in self.edit(chain) if self.edit else chain.steps:
+                    value = function(value)
+                found[str(number)] = np.asarray(as_array(self.backend, value), dtype=np.float64)
+        return {key: self.change(image) for key, image in found.items()} if self.change else found
+
+    def _floor(self, key: str, whole: bool) -> float:
+        one, other = self.reference[key], self.port[key]
+        if whole:
+            # Values that lie between two whole numbers may be rounded to either; that must stay far below what differs.
+            difference = distance(one, other)
+            return min(_TIES, REDUCTION * difference) if np.isfinite(difference) else _TIES
+        return _TOLERANCE * max(root_mean_square(one), root_mean_square(other))
+
+    def holds_everywhere(self) -> bool:
+        """All images that are known are compared."""
+        return True
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the first chain's steps."""
+        return [name for name, _ in self.chains[0].steps]
+
+    def called(self, detail: str, owner: str, name: str, replacement: Callable[..., Any]) -> Replaced:
+        """The variant in which a function of Pillow does something else."""
+        return Replaced(detail, self, {"calls": (ImageCall(owner, name, replacement),)})
+
+    def changed(self, detail: str, change: Change) -> Replaced:
+        """The variant in which something is done to the result."""
+        return Replaced(detail, self, {"change": change})
+
+    def edited(self, detail: str, edit: Callable[[Chain], list[tuple[str, Callable[[Any], Any]]]]) -> Replaced:
+        """The variant with other steps."""
+        return Replaced(detail, self, {"edit": edit})
+
+    @functools.cached_property
+    def constants(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Mean and deviation for each channel: those that the step's own input tells, then the usual ones."""
+        own = [found for found in (self._fitted_constants(),) if found is not None]
+        return [*own, *((np.array(mean), np.array(deviation)) for mean, deviation in USUAL_CONSTANTS)]
+
+    def _fitted_constants(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """From pixels in 0 … 255 to the reference's result, channel by channel, where that is a line."""
+        given, result = self.chains[0].given, next(iter(self.reference.values()))
+        if given is None or result.ndim != 3:
+            return None
+        pixels = np.asarray(as_array(self.backend, given), dtype=np.float64)
+        pixels = pixels.transpose(2, 0, 1) if pixels.ndim == 3 and pixels.shape[-1] == result.shape[0] else pixels
+        if pixels.shape != result.shape:
+            return None
+        scale = 255.0 if pixels.max(initial=0.0) > 1.5 else 1.0
+        lines = [np.polyfit(p.ravel() / scale, r.ravel(), 1) for p, r in zip(pixels, result, strict=True) if np.ptp(p)]
+        if len(lines) != len(result) or not all(line[0] for line in lines):
+            return None
+        deviation = np.array([1.0 / line[0] for line in lines])
+        return np.array([-line[1] / line[0] for line in lines]), deviation
+
+
+USUAL_CONSTANTS = (
+    ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+)
+"""Mean and deviation of ImageNet, of the range -1 … 1, of none, of CLIP, of CIFAR-10 (two of its deviations)."""
+
+
+class ImageHypothesis(Hypothesis):
+    """A hypothesis about pixels: a subclass defines `of`, which gives the variants."""
+
+    phase = "data"
+
+    def variants(self, subject: Any) -> Iterable[Variant]:
+        """None where it is not images that are examined."""
+        return self.of(subject) if isinstance(subject, ImageSubject) else ()
+
+    def of(self, subject: ImageSubject) -> Iterable[Variant]:
+        """The ways in which this can hold, the likeliest first."""
+        raise NotImplementedError
+
+
+def explain_step(
+    worker: Any,
+    split: str,
+    name: str,
+    places: Sequence[str],
+    reference: str,
+    port: str,
+    arguments: Mapping[str, Mapping[str, str]],
+) -> dict[str, Any]:
+    """Why one step gives another result on what the reference's was given; called in the reference's process.
+
+    Args:
+        worker: the recorder that calls.
+        split: of the case.
+        name: of the step.
+        places: `SAMPLE.IMAGE.STEP` where it differs.
+        reference, port: files of `record_steps`, the port's on the reference's results.
+        arguments: of each place, what the port's step is told.
+
+    Returns:
+        `explanation`: of `Explanation.to_json`, or None.
+    """
+    with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
+        known = [place for place in places if place in one and place in other][:_MOST_IMAGES]
+        chains = []
+        for place in known:
+            key, _, number = place.rpartition(".")
+            steps = _steps(worker, split, key)
+            before = f"{key}.{int(number) - 1}"
+            given = as_given(worker, one[before], _made(steps, int(number))) if before in one else None
+            chains.append(Chain([steps[int(number)]], given))
+        subject = ImageSubject(
+            worker.backend, chains, [one[p] for p in known], [other[p] for p in known], [arguments[p] for p in known]
+        )
+    return _answer(subject) if known else {"explanation": None}
+
+
+def explain_chain(
+    worker: Any, split: str, keys: Sequence[str], reference: str, port: str, names: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Why a chain of other steps gives another image; called in the reference's process.
+
+    Args:
+        worker: the recorder that calls.
+        split: of the case.
+        keys: `SAMPLE.IMAGE` where the steps are other ones.
+        reference, port: files of `record_steps`.
+        names: of each key, the port's steps.
+
+    Returns:
+        `explanation`: of `Explanation.to_json`, or None.
+    """
+    chains, results = [], []
+    with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
+        for key in keys[:_MOST_IMAGES]:
+            steps = _steps(worker, split, key)
+            ours, theirs = f"{key}.{len(steps) - 1}", f"{key}.{len(names[key]) - 1}"
+            if ours in one and theirs in other:
+                chains.append(Chain(steps, None))
+                results.append((one[ours], other[theirs], names[key]))
+    if not chains:
+        return {"explanation": None}
+    ours_all, theirs_all, all_names = zip(*results, strict=True)
+    return _answer(ImageSubject(worker.backend, chains, ours_all, theirs_all, port_names=all_names))
+
+
+def explain_samples(
+    worker: Any, split: str, name: str, reference: str, port: str, indices: Sequence[int]
+) -> dict[str, Any]:
+    """Why samples differ whose steps are not known, or right; called in the reference's process.
+
+    Args:
+        worker: the recorder that calls.
+        split: of the case.
+        name: of the value that differs.
+        reference, port: files of the value, by number of the sample.
+        indices: those samples.
+
+    Returns:
+        `explanation`: of `Explanation.to_json`, or None.
+    """
+    from twinalign.explain.data_datasets import sample_steps
+
+    with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
+        known = [index for index in indices if str(index) in one and str(index) in other]
+        ours, theirs = [one[str(i)] for i in known], [other[str(i)] for i in known]
+    read = sample_steps(worker, split, name)
+    chains = [Chain([("sample", functools.partial(read, index))], None) for index in known]
+    return _answer(ImageSubject(worker.backend, chains, ours, theirs))
+
+
+def _steps(worker: Any, split: str, key: str) -> list[tuple[str, Callable[[Any], Any]]]:
+    index, _, image = key.partition(".")
+    return list(steps_of(worker, split, int(index))[image])
+
+
+def _made(steps: Sequence[tuple[str, Callable[[Any], Any]]], number: int) -> Any:
+    """What the steps before a number give, for its form."""
+    value = None
+    for _, function in steps[:number]:
+        value = function(value)
+    return value
+
+
+def _answer(subject: Any) -> dict[str, Any]:
+    found = explain(subject, None, "data")
+    return {"explanation": found.to_json() if found else None}
