@@ -31,7 +31,7 @@ def empty(monkeypatch):
     [
         (
             {"phase": "sideways"},
-            "some_cause: phase 'sideways' is none of forward, backward, state, optimizer, data, metric",
+            "some_cause: phase 'sideways' is none of forward, backward, .*",
         ),
         ({"text": ""}, r".*Some: give text"),
         ({"id": ""}, r".*Some: give id"),
