@@ -21,13 +21,13 @@ def record_metric(context: StageContext) -> None:
         if type(case).evaluate is not Case.evaluate:
             context.add("", case.evaluate(model, context.framework, context.dtype))
             return
-        images, labels = _collate(context)
+        images, labels = collate(context)
         outputs = call_model(model, {"x": images})
         context.add("outputs", outputs)
         context.add("metric", case.metric(outputs, labels, context.framework))
 
 
-def _collate(context: StageContext) -> tuple[Any, np.ndarray]:
+def collate(context: StageContext) -> tuple[Any, np.ndarray]:
     """Stack `(input, label)` samples of the `val` split into one batch."""
     samples = list(itertools.islice(iter(context.case.dataset(context.framework, "val")), context.case.data_samples))
     pairs = [tuple(s.values())[:2] if isinstance(s, dict) else tuple(s)[:2] for s in samples]

@@ -1,0 +1,225 @@
+"""The reference's metric under examination: what it is given, what it does and what it returns, changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.explain.calls import Call
+from twinalign.explain.component import Replaced, explain
+from twinalign.explain.registry import Hypothesis, Variant
+from twinalign.explain.subject import rewriting
+from twinalign.locate.components import distance, root_mean_square
+from twinalign.locate.metric_values import PART, STAGE, numbers_of, parts, sorted_outputs, varied_model
+from twinalign.locate.wrapping import wrapped
+
+Numbers = dict[str, np.ndarray]
+Handler = Callable[[Call], Any]
+_TOLERANCE = 2e-6
+_MOST_KEPT = 1 << 30
+
+
+def floor_of(number: np.ndarray) -> float:
+    """What rounding may leave of a number: accuracies are quotients that a framework may hold in float32."""
+    return _TOLERANCE * root_mean_square(number)
+
+
+class MetricSubject:
+    """What hypotheses of the phase metric are given.
+
+    Attributes:
+        port, reference, floors: name → number, or array of an evaluation as a whole.
+        outputs, labels: what the metric is given; None and empty for an evaluation as a whole.
+        take: chooses rows, and changes outputs and labels.
+        handle: stands between the metric and torch's functions.
+        finish: changes the numbers.
+        combine: makes the numbers of several groups of rows, and what becomes of them, in place of one group.
+        training: whether the model evaluates in training mode.
+    """
+
+    def __init__(self, worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> None:
+        """Read what both sides have found."""
+        self.worker, self.backend = worker, worker.backend
+        self.case = worker.fresh_case(STAGE)
+        self.reference: Numbers = {}
+        self.port: Numbers = {}
+        self.labels = np.zeros(0, dtype=np.int64)
+        for numbers, path in ((self.reference, reference), (self.port, port)):
+            with np.load(path, allow_pickle=False) as stored:
+                numbers.update({k.removeprefix("result."): stored[k] for k in stored if k.startswith("result.")})
+                if numbers is self.reference:
+                    self._given = [stored[key] for key in sorted_outputs(stored)]
+                    self.labels = stored["labels"] if "labels" in stored else self.labels  # noqa: SIM401
+        self.floors = {name: floor_of(number) for name, number in self.reference.items()}
+        self.outputs = self._given or None
+        self.take: Callable[[list[np.ndarray], np.ndarray], tuple[list[np.ndarray], np.ndarray]] | None = None
+        self.handle: Handler | None = None
+        self.finish: Callable[[Numbers], Numbers] | None = None
+        self.groups: Callable[[np.ndarray], list[np.ndarray]] | None = None
+        self.training = False
+        self._weights = weights
+        self._kept: dict[tuple[int | None, str, int], Any] = {}
+        self._size = 0
+
+    def run(self) -> Numbers:
+        """The numbers, as the metric finds them at present."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.backend.default_dtype("float64"))
+            stack.enter_context(self.backend.no_grad())
+            if self.handle is not None:
+                stack.enter_context(rewriting().intercepting(None, self.handle))
+            return self._evaluations() if self.outputs is None else self._finished(self._measured())
+
+    def _finished(self, numbers: Numbers) -> Numbers:
+        return self.finish(numbers) if self.finish else numbers
+
+    def _measured(self) -> Numbers:
+        found = self._of_rows(np.arange(len(self.labels)))
+        for number, rows in enumerate(parts(len(self.labels))):
+            own = {name for name in self.port if name.endswith(f"{PART}{number}")}
+            if own:
+                found |= {f"{name}{PART}{number}": value for name, value in self._of_rows(rows).items()}
+        return found
+
+    def _of_rows(self, rows: np.ndarray) -> Numbers:
+        outputs, labels = [output[rows] for output in self._given], self.labels[rows]
+        if self.take:
+            outputs, labels = self.take(outputs, labels)
+        if self.groups is None:
+            return self._metric(outputs, labels)
+        found = [self._metric([o[rows] for o in outputs], labels[rows]) for rows in self.groups(labels)]
+        return {name: np.mean([numbers[name] for numbers in found], axis=0) for name in found[0]}
+
+    def _metric(self, outputs: list[np.ndarray], labels: np.ndarray) -> Numbers:
+        tensors = [
+            self.backend.to_tensor(np.ascontiguousarray(array), "float64", self.worker.device) for array in outputs
+        ]
+        given = self._skeleton(tensors)
+        return numbers_of(self.backend, self.worker.fresh_case(STAGE).metric(given, labels, "torch"))
+
+    def _skeleton(self, tensors: list[Any]) -> Any:
+        """The outputs in the form in which the model returns them."""
+        if len(tensors) == 1:
+            return tensors[0]
+        from twinalign.locate.metric_values import outputs_and_labels
+        from twinalign.locate.nesting import put_together, take_apart
+
+        outputs, _ = outputs_and_labels(self.worker, self.case, self._built())
+        return put_together(take_apart(outputs, self.backend.is_tensor)[1], tensors)
+
+    def _built(self, variation: int | None = None) -> Any:
+        if variation is not None:
+            return varied_model(self.worker, self.case, self._weights, variation)
+        model = self.worker.build_model(self.case, STAGE, "float64", self._weights)
+        self.backend.set_training(model, False)
+        return model
+
+    def _evaluations(self) -> Numbers:
+        """Of the model and of its variations, which are left out once a number is not the port's."""
+        found = self._finished(self._evaluated(None))
+        known = {name.partition(PART)[2] for name in self.port} - {""}
+        for number in sorted(int(text) for text in known):
+            if self._changed and any(distance(v, self.port.get(n)) > floor_of(v) for n, v in found.items()):
+                break
+            numbers = self._finished(self._evaluated(number))
+            found |= {f"{name}{PART}{number}": value for name, value in numbers.items()}
+        return found
+
+    @property
+    def _changed(self) -> bool:
+        return self.training or any(change is not None for change in (self.handle, self.finish))
+
+    def _evaluated(self, variation: int | None) -> Numbers:
+        """The evaluation, with what the model's layers returned the first time unless the model itself is changed."""
+        model = self._built(variation)
+        case = self.worker.fresh_case(STAGE)
+        if self.training:
+            self.backend.set_training(model, True)
+            return self._in_training_mode(case, model)
+        counts: dict[str, int] = {}
+
+        def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+            counts[path] = counts.get(path, -1) + 1
+            place = (variation, path, counts[path])
+            if place not in self._kept:
+                if self._size > _MOST_KEPT:
+                    return forward(*arguments, **keywords)
+                self._kept[place] = result = forward(*arguments, **keywords)
+                self._size += sum(t.numel() * 8 for t in self.backend.tensors_in(result))
+            return self._kept[place]
+
+        children = [(path, layer) for path, layer in self.backend.named_layers(model) if path and "." not in path]
+        with wrapped(children, around):
+            return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
+
+    def _in_training_mode(self, case: Any, model: Any) -> Numbers:
+        object.__setattr__(model, "eval", lambda: model)
+        object.__setattr__(model, "train", lambda mode=True: model)
+        try:
+            return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
+        finally:
+            object.__delattr__(model, "eval")
+            object.__delattr__(model, "train")
+
+    def holds_everywhere(self) -> bool:
+        """All numbers are compared already."""
+        return True
+
+    def with_rows(self, detail: str, take: Callable[[list[np.ndarray], np.ndarray], Any]) -> Replaced:
+        """The variant in which other outputs or labels are measured."""
+        return Replaced(detail, self, {"take": take})
+
+    def with_calls(self, detail: str, handle: Handler) -> Replaced:
+        """The variant in which functions of torch do something else."""
+        return Replaced(detail, self, {"handle": handle})
+
+    def with_numbers(self, detail: str, finish: Callable[[Numbers], Numbers]) -> Replaced:
+        """The variant in which something is done to the numbers."""
+        return Replaced(detail, self, {"finish": finish})
+
+    @property
+    def lone(self) -> list[str]:
+        """Names of the results that are single numbers."""
+        return [name for name, number in self.reference.items() if number.ndim == 0 and PART not in name]
+
+
+class MetricHypothesis(Hypothesis):
+    """A hypothesis about a metric: a subclass defines `of`, which gives the variants."""
+
+    phase = "metric"
+
+    def variants(self, subject: Any) -> Iterable[Variant]:
+        """None where it is not a metric that is examined."""
+        return self.of(subject) if isinstance(subject, MetricSubject) else ()
+
+    def of(self, subject: MetricSubject) -> Iterable[Variant]:
+        """The ways in which this can hold, the likeliest first."""
+        raise NotImplementedError
+
+
+class OutputsHypothesis(MetricHypothesis):
+    """A hypothesis about what a metric is given; none where an evaluation as a whole is examined."""
+
+    def variants(self, subject: Any) -> Iterator[Variant]:
+        """None where outputs are not known."""
+        if isinstance(subject, MetricSubject) and subject.outputs is not None:
+            yield from self.of(subject)
+
+
+def explain_metric(worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> dict[str, Any]:
+    """Why the port's numbers differ; called in the reference's process.
+
+    Args:
+        worker: the recorder that calls.
+        weights: what `Worker.build_model` takes.
+        reference, port: files of `record_metric`.
+
+    Returns:
+        `explanation`: of `Explanation.to_json`, or None.
+    """
+    subject = MetricSubject(worker, weights, reference, port)
+    found = explain(subject, None, "metric")
+    return {"explanation": found.to_json() if found else None}
