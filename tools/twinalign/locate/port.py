@@ -111,7 +111,7 @@ class Unit:
         found = difference(port, reference, scale)
         if found.relative > self.bound:
             self.differences[name] = found
-            self.port[name], self.reference[name] = np.array(port), reference
+            self.port[name], self.reference[name] = np.array(port), np.array(reference)
         return found
 
     def judge_projections(self, name: str, port: np.ndarray, reference: Projected) -> Difference:
@@ -135,22 +135,19 @@ class ForcedForward:
         self,
         run: CaseRun,
         store: TensorStore,
+        state_store: TensorStore,
         pairs: Mapping[tuple[str, int], Call],
         bound_of: Callable[[Any], float],
     ) -> None:
         """Take the pairs: (port's path, ordinal) → the partner's call."""
-        self.run, self.backend, self.store = run, run.backend, store
+        self.run, self.backend = run, run.backend
+        self.store, self.state_store = store, state_store
         self.pairs, self.bound_of = pairs, bound_of
         self.units: list[Unit] = []
         self._running: list[Unit] = []
         self._ordinals = CallStack()
         self._shared: dict[int, tuple[Any, int]] = {}
         """id of a tensor of the port → it, and the number of the reference's tensor that it stands for."""
-        self._last_use: dict[int, int] = {}
-        for call in pairs.values():
-            for tensor in (*call.inputs, *call.outputs, *call.evaluation):
-                if tensor.number is not None:
-                    self._last_use[tensor.number] = self._last_use.get(tensor.number, 0) + 1
 
     def __call__(self) -> Any:
         """Run forward and loss; returns the scalar to differentiate, None where there is no loss."""
@@ -210,7 +207,6 @@ class ForcedForward:
             theirs = unit.call.inputs[number]
             known = self._shared.get(id(tensor))
             if known is not None and known[0] is tensor and known[1] == theirs.number:
-                self._used(theirs)
                 unit.given.append(tensor)
                 unit.inputs.append(self.backend.detached(tensor, theirs.differentiable))
                 continue
@@ -234,7 +230,6 @@ class ForcedForward:
         """The reference's values in place of a tensor, judged by the way; the tensor itself where both are the same."""
         assert theirs.number is not None
         reference = self.store.read(theirs.number)
-        self._used(theirs)
         port = self.backend.values_of(tensor)
         found = owner.judge(name, port, reference, theirs.scale) if judged else Difference(np.inf)
         if found.relative <= SHARED:
@@ -244,13 +239,6 @@ class ForcedForward:
             forced = self.backend.detached(made, theirs.differentiable)
         self._shared[id(forced)] = (forced, theirs.number)
         return forced
-
-    def _used(self, theirs: Tensor) -> None:
-        """Remove a file after its last use."""
-        assert theirs.number is not None
-        self._last_use[theirs.number] -= 1
-        if not self._last_use[theirs.number]:
-            self.store.drop(theirs.number)
 
     def _force_state(self, unit: Unit, state: Mapping[str, int], when: str) -> None:
         """Judge parameters and buffers that the pass has moved, and give them the reference's values."""
@@ -262,7 +250,7 @@ class ForcedForward:
             name = names.get(full)
             if name is None:
                 continue
-            reference = self.store.read(number)
+            reference = self.state_store.read(number)
             canonical = self.run.canonical.get(f"{unit.path}.{name}".lstrip("."))
             port = self.backend.to_array(own[name])
             transposed = canonical is not None and canonical.transposed
@@ -293,4 +281,3 @@ class ForcedForward:
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
             assert theirs.number is not None
             unit.judge(f"eval.output.{number}", self.backend.to_array(tensor), self.store.read(theirs.number))
-            self._used(theirs)

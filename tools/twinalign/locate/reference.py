@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from twinalign.case import Case
 from twinalign.locate.calls import FORWARD, LOSS, Call, CallStack, Tensor
-from twinalign.locate.measuring import root_mean_square, sample_of
+from twinalign.locate.measuring import estimated_scale, root_mean_square, sample_of
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.running import CaseRun, checksum, in_evaluation_mode
 from twinalign.locate.store import TensorStore
@@ -34,7 +32,8 @@ class ReferencePass:
     def __init__(self, run: CaseRun, folder: Path) -> None:
         """Keep values in `folder`."""
         self.run, self.backend = run, run.backend
-        self.store = TensorStore(folder)
+        self.store = TensorStore(folder / "values")
+        self.state_store = TensorStore(folder / "state")
         self.stack = CallStack()
         self.signatures: dict[int, Any] = {}
         """Number of a call → skeleton of its arguments, to call the layer again."""
@@ -77,6 +76,7 @@ class ReferencePass:
 
     def backward(self, kept: Path | None) -> dict[str, Any]:
         """Run backward; returns where the gradients are, and writes those of the parameters to the .npz file `kept`."""
+        self.store.restart()  # the port has used every value of the forward pass
         if self._loss is not None and self.backend.differentiable(self._loss):
             self.backend.backward(self._loss)
         self._loss = None
@@ -149,7 +149,7 @@ class ReferencePass:
         else:
             array = self.backend.values_of(tensor)
             number = self.store.add(array)
-            self._known_values[number] = root_mean_square(array), sample_of(array)
+            self._known_values[number] = estimated_scale(array), sample_of(array)
             self._known[id(tensor)] = (weakref.ref(tensor), version, number)
         dtype = str(tensor.dtype).rpartition(".")[2]
         return Tensor(number, list(tensor.shape), dtype, differentiable, *self._known_values[number])
@@ -161,7 +161,7 @@ class ReferencePass:
         if found is None:
             # Holding the last few keeps their memory from being used again under the same address.
             values = self.backend.values_of(gradient)
-            self._recent[place] = found = (gradient, self.store.add(values), root_mean_square(values))
+            self._recent[place] = found = (gradient, self.store.add(values), estimated_scale(values))
             if len(self._recent) > _RECENT_GRADIENTS:
                 self._recent.popitem(last=False)
         self.gradients[key] = found[1:]
@@ -174,7 +174,7 @@ class ReferencePass:
             if total != self._sums[path, name]:
                 key = (path, name, total)
                 if key not in self._kept_state:
-                    self._kept_state[key] = self.store.add(self.backend.to_array(tensor))
+                    self._kept_state[key] = self.state_store.add(self.backend.to_array(tensor))
                 changed[name] = self._kept_state[key]
         return changed
 
@@ -194,9 +194,3 @@ class ReferencePass:
         with in_evaluation_mode(layer), self.backend.no_grad():
             returned, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
         return [self._tensor(tensor) for tensor in returned]
-
-
-def array_of(store: TensorStore, tensor: Tensor) -> np.ndarray:
-    """The values of a tensor."""
-    assert tensor.number is not None
-    return store.read(tensor.number)

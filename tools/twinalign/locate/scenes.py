@@ -155,7 +155,7 @@ class UnitScene:
         """The same input in evaluation mode, with the buffers that the reference had after the call."""
         state = self._backend.own_state(self.module)
         for name, number in call.state_after.items():
-            self._backend.assign(state[name], self._pass.store.read(number))
+            self._backend.assign(state[name], self._pass.state_store.read(number))
         with in_evaluation_mode(self.module), self._backend.no_grad():
             outputs, _ = take_apart(self._invoke(call, [tensor.clone() for tensor in inputs]), self._backend.is_tensor)
         return {f"eval.output.{i}": self._backend.to_array(tensor) for i, tensor in enumerate(outputs)}
@@ -168,7 +168,7 @@ class UnitScene:
         before = [(tensor, backend.to_array(tensor)) for tensor in backend.state_tensors(layer).values()]
         own = backend.own_state(self.module) if self.module is not None else {}
         for name, number in call.state.items():
-            backend.assign(own[name], self._pass.store.read(number))
+            backend.assign(own[name], self._pass.state_store.read(number))
         if noise.keywords["size"]:  # type: ignore[attr-defined]
             for tensor in backend.named_parameters(layer).values():
                 backend.assign(tensor, noise(backend.to_array(tensor)))

@@ -72,10 +72,17 @@ def port_forced_forward(
 ) -> dict[str, Any]:
     """Force the reference's values on the port's layers; `pairs` are port path, ordinal and number of the partner."""
     run = CaseRun.of(worker, stage, weights, dtype)
-    store = TensorStore(Path(folder) / "reference")
+    values = Path(folder) / "reference"
+    store = TensorStore(values / "values")
     by_number = {call["number"]: Call.from_json(call) for call in calls}
     partners = {(path, ordinal): by_number[number] for path, ordinal, number in pairs}
-    forced = ForcedForward(run, store, partners, lambda layer: bound_of_classes(_classes(worker.backend, layer)))
+    forced = ForcedForward(
+        run,
+        store,
+        TensorStore(values / "state"),
+        partners,
+        lambda layer: bound_of_classes(_classes(worker.backend, layer)),
+    )
     forced()
     worker.kept[_KEY] = (run, store, forced.units)
     return {}

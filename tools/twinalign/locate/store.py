@@ -1,45 +1,64 @@
-"""Tensors on their way from one process to the other: a file each, gone once they have been used."""
+"""Tensors on their way from one process to the other, one after the other in a file."""
 
 from __future__ import annotations
 
+import functools
+import io
+import mmap
 from pathlib import Path
 
 import numpy as np
 
+_ALIGNMENT = 64
+
 
 class TensorStore:
-    """Arrays by number in a folder."""
+    """Arrays by number in one file: one process adds, the other reads.
 
-    def __init__(self, folder: Path) -> None:
-        """Use `folder`, made where it is missing."""
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._next = 0
+    The file is written again from its beginning after `restart`. What is in memory already takes no new memory, and
+    the file is never larger than the larger of the two sets.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Use the file `path`, made by the first `add`."""
+        self.path = path
         self.bytes_written = 0
+        self._end = 0
+        self._map: mmap.mmap | None = None
 
     def add(self, array: np.ndarray) -> int:
         """Write an array; returns its number."""
-        number = self._next
-        self._next += 1
-        with self._path(number).open("wb") as file:
-            np.lib.format.write_array(file, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+        number = self._end
+        self._writer.seek(number)
+        np.lib.format.write_array(self._writer, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+        self._writer.flush()
+        self._end = -(-self._writer.tell() // _ALIGNMENT) * _ALIGNMENT
         self.bytes_written += array.nbytes
         return number
 
+    def restart(self) -> None:
+        """Let what is added from now on take the place of what was added before."""
+        self._end = 0
+
     def read(self, number: int) -> np.ndarray:
-        """The array of a number, mapped into memory: it stays there when the file is dropped."""
-        path = self._path(number)
-        with path.open("rb") as file:
+        """The array of a number, in the memory of the file: to be copied by whoever keeps it beyond a `restart`."""
+        with self.path.open("rb") as file:
+            file.seek(number)
             np.lib.format.read_magic(file)
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
             start = file.tell()
-        if fortran or 0 in shape:
-            return np.load(path, allow_pickle=False)
-        return np.memmap(path, dtype, "r", start, shape).view(np.ndarray)
+        count = int(np.prod(shape))
+        flat = np.frombuffer(self._mapped(start + count * dtype.itemsize), dtype, count, start)
+        return flat.reshape(shape, order="F" if fortran else "C")
 
-    def drop(self, number: int) -> None:
-        """Forget an array; one that is gone already is none to worry about."""
-        self._path(number).unlink(missing_ok=True)
+    @functools.cached_property
+    def _writer(self) -> io.BufferedRandom:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self.path.open("w+b")
 
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number}.npy"
+    def _mapped(self, end: int) -> mmap.mmap:
+        """The file in memory, mapped anew when it has grown."""
+        if self._map is None or len(self._map) < end:
+            with self.path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._map
