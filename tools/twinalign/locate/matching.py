@@ -1,8 +1,9 @@
 """Which call of the port belongs to which call of the reference.
 
 Calls are matched inside matched calls, from the whole model downwards: by name, then by order, type and shape between
-calls that are matched already, and what is left by its values. What has no partner is shown and counts as code of the
-module around it; nothing is guessed.
+calls that are matched already, and what is left by its values. What has no partner counts as code of the module around
+it, whose layers it then calls: so layers find each other that one side holds in another container. What has neither a
+partner nor layers of its own is shown; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from twinalign.locate.calls import Call, Tensor
 from twinalign.locate.measuring import same_sample
+
+_CONTAINERS = ("Sequential", "ModuleList", "LayerList", "ModuleDict", "LayerDict")
 
 
 @dataclasses.dataclass
@@ -35,26 +38,79 @@ class Matching:
 def match_calls(reference: Sequence[Call], port: Sequence[Call], names: Mapping[str, str]) -> Matching:
     """Match the calls of both sides; `names` gives each path of the port its path in the reference."""
     found = Matching()
-    children = [_children(calls) for calls in (reference, port)]
-    waiting = _match_level(found, children[0].get(None, []), children[1].get(None, []), names)
+    tree = _Tree(reference, port)
+    waiting = _match_level(found, tree.roots[0], tree.roots[1], tree, names)
     while waiting:
         ours, theirs = waiting.pop()
-        waiting += _match_level(found, children[0].get(ours.number, []), children[1].get(theirs.number, []), names)
+        waiting += _match_level(found, tree.below(ours), tree.below(theirs), tree, names)
     found.pairs.sort(key=lambda pair: pair[0].number)
     return found
 
 
-def _children(calls: Sequence[Call]) -> dict[int | None, list[Call]]:
-    below: dict[int | None, list[Call]] = {}
-    for call in calls:
-        below.setdefault(call.parent, []).append(call)
-    return below
+class _Tree:
+    """Which calls each call of either side made, and how many levels of calls that are."""
+
+    def __init__(self, *sides: Sequence[Call]) -> None:
+        self.roots = [[call for call in calls if call.parent is None] for calls in sides]
+        self._below: dict[int, list[Call]] = {}
+        for calls in sides:
+            by_number = {call.number: call for call in calls}
+            for call in calls:
+                if call.parent is not None:
+                    self._below.setdefault(id(by_number[call.parent]), []).append(call)
+        self._heights: dict[int, int] = {}
+        for calls in sides:
+            for call in reversed(calls):  # a call begins before those that it makes
+                self._heights[id(call)] = 1 + max((self.height(child) for child in self.below(call)), default=-1)
+
+    def below(self, call: Call) -> list[Call]:
+        return self._below.get(id(call), [])
+
+    def height(self, call: Call) -> int:
+        return self._heights[id(call)]
 
 
 def _match_level(
-    found: Matching, ours: Sequence[Call], theirs: Sequence[Call], names: Mapping[str, str]
+    found: Matching, ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]
 ) -> list[tuple[Call, Call]]:
-    """Match the calls that two matched calls made directly."""
+    """Match the calls that two matched calls made directly, or through calls that have no partner."""
+    while True:
+        partner, how = _partners(ours, theirs, tree, names)
+        alone = [
+            [call for place, call in enumerate(calls) if place not in matched]
+            for calls, matched in ((ours, partner.keys()), (theirs, set(partner.values())))
+        ]
+        opened = _to_open([call for calls in alone for call in calls], tree)
+        if not opened:
+            break
+        ours, theirs = (
+            [inside for call in calls for inside in (tree.below(call) if id(call) in opened else [call])]
+            for calls in (ours, theirs)
+        )
+    pairs = [(ours[place], theirs[other]) for place, other in partner.items()]
+    found.pairs += pairs
+    found.how |= {ours[place].number: reason for place, reason in how.items()}
+    found.alone["reference"] += alone[0]
+    found.alone["paddle"] += alone[1]
+    return pairs
+
+
+def _to_open(alone: Sequence[Call], tree: _Tree) -> set[int]:
+    """Which calls without a partner give their place to the calls that they made, by `id`.
+
+    Containers without code of their own come first, and the tallest of them: a block is to meet a block, and not the
+    container that the other side holds its blocks in.
+    """
+    able = [call for call in alone if tree.height(call)]
+    able = [call for call in able if call.layer.rpartition(".")[2] in _CONTAINERS] or able
+    tallest = max((tree.height(call) for call in able), default=0)
+    return {id(call) for call in able if tree.height(call) == tallest}
+
+
+def _partners(
+    ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]
+) -> tuple[dict[int, int], dict[int, str]]:
+    """Place of a call → place of its partner, and how it was found."""
     partner: dict[int, int] = {}
     how: dict[int, str] = {}
     places = {(names[call.path], call.ordinal): place for place, call in enumerate(theirs)}
@@ -63,16 +119,15 @@ def _match_level(
             partner[place], how[place] = places[call.path, call.ordinal], "name"
     _between(ours, theirs, partner, how, "order", _signature)
     for place, call in enumerate(ours):
-        if place not in partner:
-            same = [n for n, other in enumerate(theirs) if n not in partner.values() and _same_values(call, other)]
-            if len(same) == 1:
-                partner[place], how[place] = same[0], "values"
-    pairs = [(ours[place], theirs[other]) for place, other in partner.items()]
-    found.pairs += pairs
-    found.how |= {ours[place].number: reason for place, reason in how.items()}
-    found.alone["reference"] += [call for place, call in enumerate(ours) if place not in partner]
-    found.alone["paddle"] += [call for place, call in enumerate(theirs) if place not in partner.values()]
-    return pairs
+        if place in partner:
+            continue
+        taken = set(partner.values())
+        # A container may return what its last layer returns: their heights tell them apart.
+        rest = [n for n, other in enumerate(theirs) if n not in taken and tree.height(other) == tree.height(call)]
+        same = [n for n in rest if _same_values(call, theirs[n])]
+        if len(same) == 1:
+            partner[place], how[place] = same[0], "values"
+    return partner, how
 
 
 def _between(
@@ -121,6 +176,8 @@ def _shapes(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
 
 def _same_values(ours: Call, theirs: Call) -> bool:
     if not ours.outputs or len(ours.outputs) != len(theirs.outputs):
+        return False
+    if _shapes(ours.inputs) != _shapes(theirs.inputs):
         return False
     return all(
         mine.shape == other.shape and same_sample(mine.sample, other.sample) and any(mine.sample)
