@@ -50,7 +50,8 @@ class PlantableFault:
         find: the place in a case (path of a layer, or a component's name), None where the fault does not apply.
         plant: spoils the place.
         causes: ids of the hypotheses that count as the right cause.
-        also: further places that may rightly be named beside the place itself; may be patterns.
+        also: patterns of places that may be named in the place's stead.
+        besides: patterns of places that may be named with it, for they are rightly wrong as a consequence.
         named: what the place is called by who locates it, where that is a component and not the place's own path.
     """
 
@@ -63,6 +64,7 @@ class PlantableFault:
     plant: Callable[[Any], None]
     causes: tuple[str, ...]
     also: tuple[str, ...] = ()
+    besides: tuple[str, ...] = ()
     named: str | None = None
 
 
@@ -75,6 +77,7 @@ def _register(
     find: Callable[[Survey], str | None],
     causes: Sequence[str],
     also: Sequence[str] = (),
+    besides: Sequence[str] = (),
     stage: str | None = None,
     named: str | None = None,
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
@@ -87,7 +90,7 @@ def _register(
             raise ValueError(f"{name}: there is a fault of this name in {_registered[name].plant.__module__}")
         shown_in = stage or _SHOWN_IN.get(kind, kind)
         _registered[name] = PlantableFault(
-            name, kind, text, hook, shown_in, find, function, tuple(causes), tuple(also), named
+            name, kind, text, hook, shown_in, find, function, tuple(causes), tuple(also), tuple(besides), named
         )
         return function
 

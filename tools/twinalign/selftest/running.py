@@ -274,7 +274,7 @@ class Selftest:
             if found.paddle_layer == trial.expected or _matches(found.paddle_layer, fault.also):
                 trial.right_place = True
                 trial.right_cause |= cause is not None and cause.id in fault.causes
-            elif not (fault.kind == "weights" and _takes_over(found.paddle_layer, trial.expected)):
+            elif not (_matches(found.paddle_layer, fault.besides) or _takes_over(fault, found.paddle_layer, trial)):
                 trial.extra.append(found.paddle_layer)
 
 
@@ -282,9 +282,9 @@ def _matches(place: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(place, pattern) for pattern in patterns)
 
 
-def _takes_over(place: str, spoiled: str) -> bool:
-    """Whether a place is the same layer in another network of the model, which averages the spoiled weights."""
-    return place != spoiled and place.partition(".")[2] == spoiled.partition(".")[2] != ""
+def _takes_over(fault: PlantableFault, place: str, trial: Trial) -> bool:
+    """Whether a place is the same layer of another network in the model, which averages the spoiled weights."""
+    return fault.kind == "weights" and place.partition(".")[2] == trial.expected.partition(".")[2]
 
 
 def _differ(first: Recording, second: Recording) -> bool:

@@ -47,13 +47,15 @@ def attention_gradient_stopped(place: ModelPlace) -> None:
     place.function("softmax", lambda original, *arguments, **keywords: original(*arguments, **keywords).detach())
 
 
-@in_model("backward", with_loss(layers("Linear|Conv2D")), causes=("parameters_frozen",))
+@in_model("backward", with_loss(layers("Linear|Conv2D")), causes=("parameters_frozen",), besides=("optimizer",))
 def weight_frozen(place: ModelPlace) -> None:
     """A weight is frozen."""
     place.layer.weight.stop_gradient = True
 
 
-@in_model("backward", with_loss(layers("Linear|Conv2D", has_bias)), causes=("parameters_frozen",))
+@in_model(
+    "backward", with_loss(layers("Linear|Conv2D", has_bias)), causes=("parameters_frozen",), besides=("optimizer",)
+)
 def bias_frozen(place: ModelPlace) -> None:
     """A bias is frozen."""
     place.layer.bias.stop_gradient = True
@@ -68,7 +70,9 @@ def _frozen(layer: Any) -> list[Any]:
     return [p for name, p in own if p is not None and p.stop_gradient and name not in ("_mean", "_variance")]
 
 
-@in_model("backward", with_loss(_partly_frozen), causes=("gradient_not_stopped", "parameters_frozen"))
+@in_model(
+    "backward", with_loss(_partly_frozen), causes=("gradient_not_stopped", "parameters_frozen"), besides=("optimizer",)
+)
 def frozen_parameter_trains(place: ModelPlace) -> None:
     """A parameter that is frozen in the reference is trained."""
     _frozen(place.layer)[0].stop_gradient = False
