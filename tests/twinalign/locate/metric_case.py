@@ -86,7 +86,7 @@ class Features(Case):
 
     def settings(self) -> dict[str, Any]:
         return {
-            "metric_top_k": {"k": 5},
+            "metric_top_k": {"k": 3},
             "metric_temperature": {"temperature": 1.0},
             "metric_normalize": {"normalized": False},
             "unknown": {"shift": 1},
