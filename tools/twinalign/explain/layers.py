@@ -16,9 +16,9 @@ from twinalign.locate.faults import Explanation
 
 NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.", "state.")}
 """Which of the unit's values a phase is about."""
-PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state", "forward")}
-"""A fault of the forward pass shows in gradients and buffers as well."""
-SECONDS = 60.0
+PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state",)}
+"""A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
+SECONDS = 30.0
 """No unit is examined longer than this."""
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
