@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from twinalign.report import figure
+from twinalign.figures import figure
+from twinalign.locate.describing import facts, layer_values, some
 
 if TYPE_CHECKING:
     from twinalign.locate.faults import Fault
@@ -30,7 +31,7 @@ def print_located(result: LocateResult, console: Console | None = None) -> None:
                 console.print(
                     Text(
                         f"{side}: {_count(len(paths), 'layer')} without a partner, judged as code around layers: "
-                        + _some(paths)
+                        + some(paths)
                     ),
                     style="yellow",
                 )
@@ -79,9 +80,10 @@ def fault_text(number: int, fault: Fault) -> Text:
     text = Text.assemble("\n", (f"{number}. {where}", "bold"), f" ({fault.phase})")
     if fault.reference_layer != fault.paddle_layer:
         text.append(f", in the reference {fault.reference_layer or 'the model itself'}")
-    if evidence.get("where"):
-        text.append(f"\n   differs in {evidence['where']}")
-    for name, found in list(evidence.get("values", {}).items())[:3]:
+    described = fault.to_json()
+    for fact in facts(described):
+        text.append(f"\n   {fact}")
+    for name, found in list(layer_values(described).items())[:3]:
         shown = found["text"] or f"relative difference {figure(found['relative'])}, at most {figure(found['max_abs'])}"
         text.append(f"\n   {name}: {shown}", style="dim")
     if fault.explanation is not None:
@@ -108,11 +110,6 @@ def _label(name: str, layer: Mapping[str, Any], phases: list[str]) -> Text:
 def _prefixes(path: str) -> list[str]:
     parts = path.split(".")
     return [".".join(parts[: i + 1]) for i in range(len(parts))]
-
-
-def _some(paths: list[str]) -> str:
-    shown = ", ".join(paths[:5])
-    return f"{shown} and {len(paths) - 5} more" if len(paths) > 5 else shown
 
 
 def _count(number: int, noun: str) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.errors import InputError
+from twinalign.figures import figure
+from twinalign.locate.describing import facts, layer_values
 from twinalign.recording import read_metadata, write_text
 
 ROWS_A_STAGE = 250
@@ -58,16 +60,21 @@ def _located(summary: dict[str, Any], folder: Path) -> dict[str, Any] | None:
     located = summary.get("located")
     if located is None:
         return None
-    return {**located, "faults": [{**fault, "images": _images(fault, folder)} for fault in located["faults"]]}
+    faults = [
+        {**fault, "facts": facts(fault), "rows": layer_values(fault), "images": _images(fault, folder)}
+        for fault in located["faults"]
+    ]
+    return {**located, "faults": faults}
 
 
 def _images(fault: dict[str, Any], folder: Path) -> list[dict[str, str]]:
     shown = []
-    for text, name in fault["evidence"].get("images", {}).items():
-        path = folder / "locate" / Path(str(name)).name
+    for text, name in zip(("the reference's", "the port's"), fault["evidence"].get("pictures", ()), strict=False):
+        path = folder / "locate" / "data" / Path(str(name)).name
         if path.suffix == ".png" and path.is_file():
             data = base64.b64encode(path.read_bytes()).decode()
-            shown.append({"text": text, "data": f"data:image/png;base64,{data}"})
+            step = f"{fault['paddle_layer']}, {fault['evidence'].get('step', '')}: {text}"
+            shown.append({"text": step, "data": f"data:image/png;base64,{data}"})
     return shown
 
 
@@ -94,13 +101,6 @@ def markdown(summary: dict[str, Any]) -> str:
         for side in summary["environment"].values()
     ]
     return "\n".join([*lines, "", "; ".join(sides), ""])
-
-
-def figure(value: Any) -> str:
-    """A number in three digits, other values as they are, nothing for None."""
-    if value is None:
-        return "–"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def environment_rows(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
