@@ -57,8 +57,8 @@ class ForcedBackward:
                 if self._judge_parameter(unit, name, of_parameters.get(name)):
                     self._settled.add(name)
         self._gather(unit, of_parameters)
-        if unit.differences or (calls[unit.path] > 1 and of_parameters and not unit.children):
-            self._write(unit, seeds)
+        if unit.differences or (calls[unit.path] > 1 and self._holds_parameters(unit)):
+            self._write(unit)
         unit.given = [None] * len(unit.given)
         for child in reversed(unit.children):
             self._judge(child, calls)
@@ -195,11 +195,21 @@ class ForcedBackward:
         found = self.seeds.get(place)
         return None if found is None else self.store.read(found[0])
 
-    def _write(self, unit: Unit, seeds: Mapping[str, np.ndarray]) -> None:
+    def _holds_parameters(self, unit: Unit) -> bool:
+        """Whether the sum over several calls may turn out wrong where no single call did; frozen ones count too."""
+        return unit.layer is not None and bool(self.backend.own_state(unit.layer))
+
+    def _write(self, unit: Unit) -> None:
         """What the reference needs to run the unit again: inputs, results of its layers, gradients."""
         arrays = {f"input.{i}": self.backend.to_array(tensor) for i, tensor in enumerate(unit.inputs)}
         for child in unit.children:
             for i, tensor in enumerate(child.handed_on):
                 arrays[f"child.{child.call.number}.{i}"] = self.backend.to_array(tensor)
-        arrays |= {f"seed.{place}": seed for place, seed in seeds.items()}
+        # All of the reference's gradients, those too that have no way to go in the port.
+        ends = [f"output.{unit.call.number}.{i}" for i in range(len(unit.call.outputs))]
+        ends += [f"input.{child.call.number}.{i}" for child in unit.children for i in range(len(child.call.inputs))]
+        for place in ends:
+            seed = self._seed(place)
+            if seed is not None:
+                arrays[f"seed.{place}"] = seed
         save_npz(self.folder / f"{unit.call.number}.npz", arrays)
