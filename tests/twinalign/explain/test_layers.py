@@ -157,6 +157,27 @@ def test_a_loss_that_is_no_module_is_explained() -> None:
     assert found.id == "loss_reduction"
 
 
+def contrast(one: np.ndarray, two: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """A contrastive loss that is not symmetric in its first two arguments, in numpy."""
+    one, two, other = (x / np.sqrt((x**2).sum(1, keepdims=True)) for x in (one, two, other))
+    return np.array((one @ other.T).diagonal().sum() + 2 * (two @ other.T).diagonal().sum())
+
+
+def test_outputs_that_change_places_in_a_loss_are_found() -> None:
+    def loss(*outputs: torch.Tensor) -> torch.Tensor:
+        one, two, other = (F.normalize(x, dim=1) for x in outputs)
+        return (one @ other.T).diagonal().sum() + 2 * (two @ other.T).diagonal().sum()
+
+    outputs = [RNG.standard_normal((5, 8)) for _ in range(3)]
+    scene = ModuleScene(loss, outputs, {})
+    np.testing.assert_allclose(scene.reference["output.0"], contrast(*outputs))
+    scene.port = {"output.0": contrast(outputs[1], outputs[0], outputs[2])}
+    found = explain(scene)
+    assert found is not None
+    assert found.id == "loss_arguments_swapped"
+    assert found.text.endswith("are swapped: calls 1 and 2 of normalize")
+
+
 def target(port: object, reference: object, name: str = "output.0") -> Target:
     return Target({name: np.array(port, float)}, {name: np.array(reference, float)})
 

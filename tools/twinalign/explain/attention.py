@@ -179,7 +179,7 @@ def _inverted(name: str) -> Change:
 
 
 def _opposite(call: Call, mask: Any) -> Any:
-    least = float(mask.min())
+    least = float(mask.detach().min())
     if not least < -1e3:
         raise ValueError("no mask")
     return call.torch.where(mask == least, 0.0, least).to(mask.dtype)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from twinalign.explain.calls import Call, Change, Site
+from twinalign.explain.calls import Call, Change, Key, Site
 from twinalign.explain.loss import SIMPLE
 from twinalign.explain.registry import register
 from twinalign.explain.rewrite import Rewrite, any_of, changing
-from twinalign.explain.subject import LayerSubject
+from twinalign.explain.subject import CallVariant, LayerSubject
 
 
 @register
@@ -92,14 +93,37 @@ class LossArgumentsSwapped(Rewrite):
 
     id = "loss_arguments_swapped"
     phase = "forward"
-    text = "predictions and targets are swapped"
+    text = "predictions and targets, or two of the outputs that are compared, are swapped"
     functions = SIMPLE
+    rank = 1
+
+    def variants(self, subject: LayerSubject) -> Iterator[CallVariant]:
+        """Both arguments of a loss; then what two calls of one function are given, as where they name outputs."""
+        yield from super().variants(subject)
+        if subject.module is None and not subject.backward:
+            for one, two in itertools.combinations(subject.named("normalize", "linear", "softmax", "log_softmax"), 2):
+                if one.name == two.name and one.shape() == two.shape():
+                    yield _exchanged(subject, one, two)
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """As they are; of the divergence with the logarithm moved too."""
         yield "", lambda call: call.run(input=call["target"], target=call["input"])
         if site.name == "kl_div" and not site.get("log_target", False):
             yield "", lambda call: call.run(input=call["target"].log(), target=call["input"].exp())
+
+
+def _exchanged(subject: LayerSubject, one: Site, two: Site) -> CallVariant:
+    """Each of two calls with what the other is given, known from a run before."""
+    given: dict[Key, Any] = {}
+
+    def kept(call: Call) -> Any:
+        given[call.key] = call["input"].detach()
+        return call.run()
+
+    subject.run(subject.variant("", {one.key: kept, two.key: kept}))
+    places = (one.key, two.key), (two.key, one.key)
+    detail = f"calls {one.key[1] + 1} and {two.key[1] + 1} of {one.name}"
+    return subject.variant(detail, {here: changing(input=given[there]) for here, there in places})
 
 
 @register
