@@ -17,8 +17,9 @@ class Explanation:
         id: the hypothesis's id in the registry.
         text: the cause in one sentence, with the values that reproduced it.
         confirmed: whether the port's values were reproduced; what is not confirmed is not stated.
-        evidence: numbers of the proof: the distance before (`unexplained_error`) and after (`remaining_error`), both
-            relative to the difference that was to be explained, and what else the hypothesis has to say.
+        evidence: numbers of the proof: the distance before (`unexplained_error`) and after (`remaining_error`), of a
+            layer relative to the size of the values, of another component to the difference that was to be explained;
+            and what else the hypothesis has to say.
     """
 
     id: str
