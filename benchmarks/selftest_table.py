@@ -76,22 +76,31 @@ passes.
 
 
 def run_case(name: str, reference: str, padiff: Path | None, faults: Sequence[str]) -> dict[str, Any]:
-    """Every trial of a case, with what the other two tools say."""
-    out = FOLDER / name.replace(" ", "_").replace(",", "")
-    count = 0
+    """Every trial of a case, with what the other two tools say; goes on where an earlier run was ended."""
+    out = folder_of(name)
+    kept = out / "unfinished.json"
+    done: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
 
     def tell(trial: Trial) -> None:
-        nonlocal count
-        count += 1
+        done[trial.id] = trial.to_json()
+        kept.write_text(json.dumps(done), encoding="utf-8")
         found = [f"{entry['place']}: {entry['cause']}" for entry in trial.named]
-        print(f"{name} {count} {trial.id}: {trial.flagged}, {found}, {trial.error or ''}", flush=True)
+        print(f"{name} {len(done)} {trial.id}: {trial.flagged}, {found}, {trial.error or ''}", flush=True)
 
-    selftest = Selftest(RunSettings(case=reference, out=out), faults, keep=True)
+    waiting = [fault for fault in faults or catalogue() if fault not in done]
+    selftest = Selftest(RunSettings(case=reference, out=out), waiting, keep=True)
     result = selftest.run(tell).to_json()
+    result["trials"] = [done[fault] for fault in catalogue() if fault in done]
     result["reprod_log"] = _reprod_log(out, result["trials"])
     result["padiff"] = _padiff(out, reference, result["trials"], padiff) if padiff else None
     (out / "trials.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    kept.unlink(missing_ok=True)
     return result
+
+
+def folder_of(name: str) -> Path:
+    """Where the recordings and trials of a case lie."""
+    return FOLDER / name.replace(" ", "_").replace(",", "")
 
 
 def _reprod_log(out: Path, trials: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -245,7 +254,7 @@ def main() -> None:
     known = {**CASES, **FULL}
     results = {}
     for name in [*wanted, *(FULL if arguments.full else ())]:
-        kept = FOLDER / name.replace(" ", "_").replace(",", "") / "trials.json"
+        kept = folder_of(name) / "trials.json"
         if arguments.reuse and kept.exists():
             results[name] = json.loads(kept.read_text(encoding="utf-8"))
         else:
