@@ -10,7 +10,7 @@ from twinalign import Case
 
 
 def torch_net(**options: Any) -> Any:
-    """A small convolutional net with a shared layer, a functional residual, a tuple between its parts and a tied head."""
+    """A small convolutional net with a shared layer, a residual, a tuple between its parts and a tied head."""
     import torch
     import torch.nn.functional as F
     from torch import nn
