@@ -112,18 +112,32 @@ def test_second_run_records_nothing(clean_run: Path, twinalign: Twinalign) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "stage", "tensor"),
+    ("fault", "stage", "tensor", "place", "cause"),
     [
-        ("UntransposedLinear", "forward", "features"),
-        ("LayerNormEpsilon", "forward", "features"),
-        ("KeysBeforeUpdate", "forward", "k1"),
-        ("ForgottenTwoT", "loss", "loss"),
-        ("LateSchedule", "backward", "step1.learning_rate"),
-        ("DecayAsL2", "backward", "step1.parameter.base_encoder.blocks.0.attn.qkv.weight"),
-        ("WrongProbability", "data", "train.0.view2"),
+        ("UntransposedLinear", "forward", "features", None, None),
+        ("LayerNormEpsilon", "forward", "features", ("base_encoder.blocks.1.norm1", "forward"), "norm_epsilon"),
+        ("KeysBeforeUpdate", "forward", "k1", None, None),
+        ("ForgottenTwoT", "loss", "loss", None, None),
+        ("LateSchedule", "backward", "step1.learning_rate", None, None),
+        (
+            "DecayAsL2",
+            "backward",
+            "step1.parameter.base_encoder.blocks.0.attn.qkv.weight",
+            ("optimizer", "optimizer"),
+            "decay_as_l2",
+        ),
+        ("WrongProbability", "data", "train.0.view2", ("dataset.train", "data"), "step_missing"),
     ],
 )
-def test_fault_is_found_in_its_stage(fault: str, stage: str, tensor: str, twinalign: Twinalign, tmp_path: Path) -> None:
+def test_fault_is_found_in_its_stage_and_place(
+    fault: str,
+    stage: str,
+    tensor: str,
+    place: tuple[str, str] | None,
+    cause: str | None,
+    twinalign: Twinalign,
+    tmp_path: Path,
+) -> None:
     finished = twinalign("run", f"tests.tiny_cases:{fault}", "--out", tmp_path / "out")
     assert finished.returncode == 1, finished.stdout + finished.stderr
     summary = read_summary(tmp_path / "out")
@@ -132,6 +146,12 @@ def test_fault_is_found_in_its_stage(fault: str, stage: str, tensor: str, twinal
     assert diverged[0] == stage
     wrong = {t["name"] for t in summary["stages"][stage]["tensors"] if t["verdict"] == "diverged"}
     assert tensor in wrong
+    located = summary["located"]["faults"]
+    assert located
+    if place is not None and cause is not None:
+        assert [(found["paddle_layer"], found["phase"]) for found in located] == [place]
+        assert located[0]["explanation"]["id"] == cause
+        assert cause in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert f"{stage}: " in finished.stdout
 
 
