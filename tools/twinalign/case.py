@@ -242,7 +242,8 @@ def _import_module(name: str, reference: str) -> Any:
 
 def _import_file(path: Path) -> Any:
     # Modules beside the case are part of it: `from my_port import model` must work.
-    sys.path.insert(0, str(path.parent))
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
     name = f"twinalign_case_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

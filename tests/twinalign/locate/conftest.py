@@ -26,8 +26,10 @@ class InProcess:
 
 
 @pytest.fixture
-def processes() -> Callable[..., dict[str, InProcess]]:
+def processes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, InProcess]]:
     """Both sides of a case given as `path/to/case.py:Class`."""
+    # A worker collects garbage before it builds a model; with both frameworks in one process that takes most of a test.
+    monkeypatch.setattr("gc.collect", lambda *_: 0)
     return lambda case, options=None: {side: InProcess(side, case, options or {}) for side in ("ref", "paddle")}
 
 

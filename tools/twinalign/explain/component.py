@@ -27,7 +27,13 @@ CLEARLY_LESS = 0.1
 
 
 class Component(Protocol):
-    """What is examined."""
+    """What is examined.
+
+    Attributes:
+        impatient: whether a run may leave out values once others are refuted.
+    """
+
+    impatient: bool
 
     @property
     def port(self) -> Mapping[str, np.ndarray]:
@@ -79,16 +85,23 @@ class Remainder:
 
 def remainder(component: Component, values: Mapping[str, np.ndarray]) -> Remainder:
     """Judge values by every name of the port, also by those in which the reference is right."""
-    proven, share = True, 0.0
-    for name, port in component.port.items():
-        floor = component.floors.get(name, 0.0)
-        before, after = distance(component.reference.get(name), port), distance(values.get(name), port)
-        if before > floor:
-            proven &= after <= max(SHARE * before, min(floor, REDUCTION * before)) and np.isfinite(after)
-            share = max(share, 0.0 if after == 0.0 else after / before if np.isfinite(before) else after)
-        else:
-            proven &= after <= floor
-    return Remainder(bool(proven), float(share))
+    found = [_remainder_of(component, name, values.get(name)) for name in component.port]
+    return Remainder(all(one.proven for one in found), max((one.share for one in found), default=0.0))
+
+
+def is_refuted(component: Component, values: Mapping[str, np.ndarray]) -> bool:
+    """Whether some of these values, of the port's names, are not the port's, so that the others need not be made."""
+    return any(name in component.port and not _remainder_of(component, name, v).proven for name, v in values.items())
+
+
+def _remainder_of(component: Component, name: str, value: np.ndarray | None) -> Remainder:
+    port, floor = component.port[name], component.floors.get(name, 0.0)
+    before, after = distance(component.reference.get(name), port), distance(value, port)
+    if before <= floor:
+        return Remainder(after <= floor, 0.0)
+    allowed = max(SHARE * before, min(floor, REDUCTION * before))
+    share = 0.0 if after == 0.0 else after / before if np.isfinite(before) else after
+    return Remainder(bool(after <= allowed and np.isfinite(after)), float(share))
 
 
 def wrong_names(component: Component) -> list[str]:
@@ -132,6 +145,7 @@ def _repeats(component: Component) -> bool:
 
 
 def _try(component: Component, hypothesis: Hypothesis, variant: Variant) -> Explanation | None:
+    component.impatient = True
     try:
         with variant.apply():
             found = remainder(component, component.run())
@@ -139,6 +153,8 @@ def _try(component: Component, hypothesis: Hypothesis, variant: Variant) -> Expl
                 return None
     except Exception:  # the reference refuses to be made wrong in this way: then it is not what the port does
         return None
+    finally:
+        component.impatient = False
     text = f"{hypothesis.text} ({variant.detail})" if variant.detail else hypothesis.text
     return Explanation(hypothesis.id, text, evidence={"unexplained_error": 1.0, "remaining_error": found.share})
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.explain.component import REDUCTION, Replaced, explain
+from twinalign.explain.component import REDUCTION, Replaced, explain, is_refuted
 from twinalign.explain.registry import Hypothesis, Variant
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.locate.data_steps import as_array, as_given, steps_of
@@ -104,7 +104,7 @@ class ImageSubject:
         port_names: Sequence[Sequence[str]] = (),
     ) -> None:
         """Examine these images."""
-        self.backend, self.chains = backend, list(chains)
+        self.backend, self.chains, self.impatient = backend, list(chains), False
         self.port_arguments, self.port_names = list(port_arguments), list(port_names)
         self.port = {str(i): np.asarray(image, dtype=np.float64) for i, image in enumerate(port)}
         self.reference = {str(i): np.asarray(image, dtype=np.float64) for i, image in enumerate(reference)}
@@ -116,7 +116,7 @@ class ImageSubject:
 
     def run(self) -> dict[str, np.ndarray]:
         """Make the images again."""
-        found = {}
+        found: dict[str, np.ndarray] = {}
         with contextlib.ExitStack() as stack:
             for call in self.calls:
                 stack.enter_context(call.made())
@@ -124,8 +124,11 @@ class ImageSubject:
                 value = chain.given
                 for _, function in self.edit(chain) if self.edit else chain.steps:
                     value = function(value)
-                found[str(number)] = np.asarray(as_array(self.backend, value), dtype=np.float64)
-        return {key: self.change(image) for key, image in found.items()} if self.change else found
+                image = np.asarray(as_array(self.backend, value), dtype=np.float64)
+                found[str(number)] = self.change(image) if self.change else image
+                if self.impatient and is_refuted(self, {str(number): found[str(number)]}):
+                    break
+        return found
 
     def _floor(self, key: str, whole: bool) -> float:
         one, other = self.reference[key], self.port[key]

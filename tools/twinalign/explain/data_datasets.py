@@ -39,6 +39,7 @@ class OrderSubject:
 
     def __init__(self, order: Sequence[int], judged: int, total: int, ended: bool, batch: int) -> None:
         """Examine this order."""
+        self.impatient = False
         self.port = {"order": np.asarray(order)}
         self.reference = {"order": np.arange(judged)}
         self.floors: Mapping[str, float] = {"order": 0.0}
@@ -69,6 +70,7 @@ class LabelSubject:
 
     def __init__(self, reference: Sequence[Sequence[int]], port: Sequence[Sequence[int]]) -> None:
         """Examine labels of samples, each with as many as its batch has."""
+        self.impatient = False
         flat = np.array([label for labels in reference for label in labels])
         self.port = {"labels": np.array([label for labels in port for label in labels])}
         self.judged = len(self.port["labels"])

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from twinalign.explain.calls import Call
-from twinalign.explain.component import Replaced, explain
+from twinalign.explain.component import Replaced, explain, is_refuted
 from twinalign.explain.registry import Hypothesis, Variant
 from twinalign.explain.subject import rewriting
-from twinalign.locate.components import distance, root_mean_square
+from twinalign.locate.components import root_mean_square
 from twinalign.locate.metric_values import PART, STAGE, numbers_of, parts, sorted_outputs, varied_model
 from twinalign.locate.wrapping import wrapped
 
@@ -42,6 +42,7 @@ class MetricSubject:
 
     def __init__(self, worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> None:
         """Read what both sides have found."""
+        self.impatient = False
         self.worker, self.backend = worker, worker.backend
         self.case = worker.fresh_case(STAGE)
         self.reference: Numbers = {}
@@ -122,15 +123,11 @@ class MetricSubject:
         found = self._finished(self._evaluated(None))
         known = {name.partition(PART)[2] for name in self.port} - {""}
         for number in sorted(int(text) for text in known):
-            if self._changed and any(distance(v, self.port.get(n)) > floor_of(v) for n, v in found.items()):
+            if self.impatient and is_refuted(self, found):
                 break
             numbers = self._finished(self._evaluated(number))
             found |= {f"{name}{PART}{number}": value for name, value in numbers.items()}
         return found
-
-    @property
-    def _changed(self) -> bool:
-        return self.training or any(change is not None for change in (self.handle, self.finish))
 
     def _evaluated(self, variation: int | None) -> Numbers:
         """The evaluation, with what the model's layers returned the first time unless the model itself is changed."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.explain.component import Replaced, explain, remainder, wrong_names
+from twinalign.explain.component import Replaced, explain, is_refuted, remainder, wrong_names
 from twinalign.explain.registry import Hypothesis, Variant
 from twinalign.locate.components import root_mean_square
 from twinalign.locate.faults import Explanation
@@ -107,6 +107,7 @@ class OptimizerSubject:
         _, self.parameters, _ = start(worker, self.case, weights)
         self.names_of = {name.name: key for key, name in reference_names(self.parameters, weights).items()}
         self.change: StepChange = StepChange()
+        self.impatient = False
         self.whole_reference, self.whole_port = (quantities(recording) for recording in recordings)
         self._all_floors = floors_of(self.whole_reference, recordings[0])
         self._initial = np.load(weights["path"], allow_pickle=False)
@@ -211,7 +212,10 @@ class OptimizerSubject:
                 moment.state = optimizer.state.get(moment.parameter, {})
                 if self.change.after:
                     self.change.after(moment)
-            self._observe(found, step, moments, tensors, optimizer)
+            observed = self._observe(step, moments, tensors, optimizer)
+            found |= observed
+            if self.impatient and is_refuted(self, observed):
+                break
         for tensor in tensors.values():
             tensor.grad = None
         return found
@@ -231,8 +235,9 @@ class OptimizerSubject:
         moment.parameter.grad = moment.gradient
 
     def _observe(
-        self, found: dict[str, np.ndarray], step: int, moments: list[Moment], tensors: Mapping[str, Any], optimizer: Any
-    ) -> None:
+        self, step: int, moments: list[Moment], tensors: Mapping[str, Any], optimizer: Any
+    ) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
         before = {moment.name: moment.before for moment in moments}
         for name, tensor in tensors.items():
             update = tensor.detach() - before[name] if name in before else tensor.detach() * 0.0
@@ -244,6 +249,7 @@ class OptimizerSubject:
         for moment in moments:
             for quantity, tensor in moment.observed.items():
                 found[f"{step}.{quantity}.{moment.name}"] = self._sample(tensor)
+        return found
 
     def holds_everywhere(self) -> bool:
         """Whether the change at present reproduces all parameters, a few at a time, and not the chosen ones alone."""
@@ -382,5 +388,4 @@ def explain_steps(
     with worker.backend.default_dtype("float64"), np.load(gradients, allow_pickle=False) as given:
         subject = OptimizerSubject(worker, weights, given, (arrays[0], arrays[1]), rates, facts)
         found: Explanation | None = explain(subject, None, "optimizer")
-    worker.forget_model()
     return {"explanation": found.to_json() if found else None}

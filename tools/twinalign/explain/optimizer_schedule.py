@@ -36,7 +36,7 @@ class ScheduleSubject:
         self, worker: Any, weights: Mapping[str, Any], name: str, port: Sequence[float], port_initial: float
     ) -> None:
         """Ask the reference's schedule again."""
-        self.worker, self.name = worker, name
+        self.worker, self.name, self.impatient = worker, name, False
         self.case = worker.fresh_case(STAGE)
         _, parameters, optimizer = start(worker, self.case, weights)
         self._parameters = [p for p in parameters.values() if worker.backend.trainable(p)]
