@@ -144,14 +144,15 @@ def test_official_checkpoint_to_pdparams_and_pdopt_and_back(tmp_path):
     with paddle.utils.unique_name.guard():
         report = convert_checkpoint(tmp_path / "a.pth.tar", tmp_path / "a.pdparams", options)
     assert [path.name for path in report.written] == ["a.pdparams", "a.pdopt", "a.run.json"]
+    # The optimizer names its accumulators from the same counters as the model its parameters, as in a fresh process.
     with paddle.utils.unique_name.guard():
         port = paddle_builder.build_moco("vit_digits", 16, 32)
-    assert port.set_state_dict(paddle.load(str(tmp_path / "a.pdparams"))) == ([], [])
-    resumed = paddle.optimizer.AdamW(1e-3, parameters=port.parameters(), weight_decay=0.1)
-    resumed.set_state_dict(paddle.load(str(tmp_path / "a.pdopt")))
-    loss = port(*(paddle.to_tensor(view.astype("float32")) for view in views(2)), 0.99)
-    loss.backward()
-    resumed.step()  # raises where a name of the state is not one of the model's
+        assert port.set_state_dict(paddle.load(str(tmp_path / "a.pdparams"))) == ([], [])
+        resumed = paddle.optimizer.AdamW(1e-3, parameters=port.parameters(), weight_decay=0.1)
+        resumed.set_state_dict(paddle.load(str(tmp_path / "a.pdopt")))
+        loss = port(*(paddle.to_tensor(view.astype("float32")) for view in views(2)), 0.99)
+        loss.backward()
+        resumed.step()  # raises where a name of the state is not one of the model's
     with paddle.utils.unique_name.guard():
         convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "b.pth.tar", options)
     back = torch.load(tmp_path / "b.pth.tar", weights_only=True)

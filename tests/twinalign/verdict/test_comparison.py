@@ -308,6 +308,21 @@ def test_float32_constants_are_allowed_by_name_only() -> None:
         model.compare(allowances=["anything"])
 
 
+def test_a_constant_inside_the_network_is_allowed_as_much_as_the_rounding_of_that_tensor() -> None:
+    model = Product()
+    low, high = model.run("f4"), model.run("f8")
+    rounding = np.linalg.norm(low - high) / np.linalg.norm(high)
+    constant = Allowance("mine", 1e-12, "a slope", of_rounding=1.0)
+
+    def off_by(share: float) -> Comparison:
+        port = {"y": model.run("f8", True) * (1 + share * rounding)}
+        single = {"y": port["y"].astype("f4")}
+        return compare_arrays({"y": low}, single, reference64={"y": high}, reproduced64=port, allowances=[constant])
+
+    assert off_by(0.9).tensors[0].allowed == "mine"
+    assert off_by(1.1).verdict == "diverged"
+
+
 def test_accepted_conventions_are_shown_and_do_not_decide() -> None:
     first, second = {"bn.running_var": LOGITS, "x": LOGITS}, {"bn.running_var": LOGITS * 1.1, "x": LOGITS}
     assert compare_arrays(first, second).verdict == "diverged"

@@ -205,9 +205,10 @@ class Judge:
 
     def _allow(self, tensor: TensorVerdict, noise: TensorNoise) -> bool:
         for allowance in self._allowances:
-            truth, high = noise.ordinary.truth, noise.ordinary.high
-            worst = WORST_FACTOR / RMS_FACTOR * allowance.bound * truth.greatest
-            fits = high.rms <= allowance.bound * truth.rms and high.greatest <= worst
+            group, worst = noise.ordinary, WORST_FACTOR / RMS_FACTOR
+            rms = max(allowance.bound * group.truth.rms, allowance.of_rounding * group.reference.rms)
+            greatest = max(allowance.bound * group.truth.greatest, allowance.of_rounding * group.reference.greatest)
+            fits = group.high.rms <= rms and group.high.greatest <= worst * greatest
             if allowance.covers(tensor.name) and fits:
                 tensor.allowed = allowance.id
                 return True
