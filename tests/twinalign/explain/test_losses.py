@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -175,6 +177,23 @@ def remembering(mean=0.1, variance=0.1, unbiased=True, times=1, root=False):
     return lambda right: PaddleNorm(right, remember).double()
 
 
+def started(mean=None, variance=None, swapped=False):
+    """Remembers as torch does, from other statistics."""
+
+    def begin(right):
+        port = copy.deepcopy(right).double()
+        before = {"running_mean": port.running_mean.clone(), "running_var": port.running_var.clone()}
+        if swapped:
+            port.running_mean, port.running_var = before["running_var"], before["running_mean"]
+        if mean is not None:
+            port.running_mean = torch.full_like(port.running_mean, mean)
+        if variance is not None:
+            port.running_var = torch.full_like(port.running_var, variance)
+        return port
+
+    return begin
+
+
 def averaged(m=0.99, new=0.01, moved=True):
     """A momentum encoder's update."""
 
@@ -202,6 +221,10 @@ def average(identifier, wrong, right=moco_update, name=""):
 
 STATE = {"phase": "state", "training": True}
 CASES += [
+    case("running_statistics_initial", batch_norm, started(0.0, 1.0), (10, 8), **STATE),
+    case("running_statistics_initial", batch_norm, started(mean=0.0), (10, 8), name="mean", **STATE),
+    case("running_statistics_initial", batch_norm, started(variance=1.0), (10, 8), name="variance", **STATE),
+    case("running_statistics_swapped", batch_norm, started(swapped=True), (10, 8), **STATE),
     case("batch_norm_momentum", batch_norm, remembering(0.9, 0.9), (10, 8), name="inverted", **STATE),
     case("batch_norm_momentum", batch_norm, changed(momentum=0.37), (10, 8), facts={"_momentum": 0.63}, **STATE),
     case("running_variance_biased", batch_norm, remembering(unbiased=False), (10, 8), **STATE),

@@ -148,6 +148,16 @@ CASES: list[Case] = [
         IMAGES,
         name="columns",
     ),
+    case(
+        "merged_in_reverse",
+        both(lambda x: x.reshape(2, 5, 3, 4).transpose(1, 2).reshape(2, 3, 20)),
+        instead(
+            lambda x: torch.stack(
+                [torch.cat([x[:, i, 4 * h : 4 * h + 4] for i in range(4, -1, -1)], 1) for h in range(3)], 1
+            )
+        ),
+        TOKENS,
+    ),
     case("reshaped_not_transposed", both(lambda x: x.transpose(1, 2)), instead(lambda x: x.reshape(2, 12, 5)), TOKENS),
     case("axes_order", both(lambda x: x.permute(2, 0, 1)), instead(lambda x: x.transpose(0, 2)), (5, 5, 5)),
     case(

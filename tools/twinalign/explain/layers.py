@@ -18,8 +18,8 @@ NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradi
 """Which of the unit's values a phase is about."""
 PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state",)}
 """A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
-SECONDS = 30.0
-"""No unit is examined longer than this."""
+SECONDS = 60.0
+"""No unit is examined longer than this, in time of the processor: what else runs must not decide what is found."""
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
 CLOSER = 0.9
@@ -35,7 +35,7 @@ def explain(scene: Scene, first: Iterable[str] = (), seconds: float = SECONDS) -
         scene: the unit.
         first: ids to try before all others, say the cause found in the unit's forward pass when its gradients are
             examined.
-        seconds: the longest time to spend.
+        seconds: the longest processor time to spend.
     """
     prefixes = NAMES_OF_PHASE[scene.phase]
     target = Target(_only(scene.port, prefixes), _only(scene.reference, prefixes))
@@ -44,7 +44,7 @@ def explain(scene: Scene, first: Iterable[str] = (), seconds: float = SECONDS) -
     subject = LayerSubject(scene)
     if not target.reproduces_reference(subject.traced[0]):
         return None
-    deadline = time.monotonic() + seconds
+    deadline = time.process_time() + seconds
     closest: list[tuple[float, Hypothesis, CallVariant]] = []
     start = target.prove(subject.traced[0]).distance
     for hypothesis, variant in _ordered_variants(subject, list(first)):
@@ -53,7 +53,7 @@ def explain(scene: Scene, first: Iterable[str] = (), seconds: float = SECONDS) -
             return _explanation([(hypothesis, variant)], proof)
         if proof is not None and proof.distance < CLOSER * start and isinstance(variant, CallVariant):
             closest.append((proof.distance, hypothesis, variant))
-        if time.monotonic() > deadline:
+        if time.process_time() > deadline:
             return None
     return _explain_by_two(subject, target, sorted(closest, key=lambda item: item[0]), deadline)
 
@@ -97,7 +97,7 @@ def _explain_by_two(
         best.setdefault(hypothesis.id, (hypothesis, variant))
     for first, one in list(best.values())[:FIRST_CAUSES]:
         for second, other in _ordered_variants(subject, ()):
-            if time.monotonic() > deadline:
+            if time.process_time() > deadline:
                 return None
             if second is first or not isinstance(other, CallVariant):
                 continue

@@ -90,7 +90,6 @@ class LossReduction(Rewrite):
     phase = "forward"
     text = "the loss is reduced in another way"
     functions = LOSSES
-    rank = 1
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Sum, mean, mean over the batch, mean over the last axis then sum, and the other way round."""

@@ -95,6 +95,30 @@ def _permuted_before(order: Sequence[int]) -> Change:
 
 
 @register
+class MergedInReverse(Rewrite):
+    """Attention's heads, patches or groups put together from the last to the first."""
+
+    id = "merged_in_reverse"
+    phase = "forward"
+    text = "an axis is read backwards when it is merged with another"
+    functions = ("flatten", "reshape", "view")
+    rank = 1
+
+    def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
+        """Each axis that the call does not keep."""
+        shape = site.shape()
+        if shape == site.output.shape or len(shape) > 5:
+            return
+        for axis, size in enumerate(shape):
+            if axis > 0 and size > 1:
+                yield f"axis {axis} of {list(shape)}", _reversed_before(axis)
+
+
+def _reversed_before(axis: int) -> Change:
+    return lambda call: call["input"].flip(axis).reshape(call.result.shape)
+
+
+@register
 class TransposeMissing(Rewrite):
     """The memory is read in the old order: a reshape where axes should be swapped."""
 

@@ -120,3 +120,49 @@ def _deviation(call: Call) -> Any:
         batch = (call["running_var"] - (1.0 - momentum) * before) / momentum
         call["running_var"].copy_((1.0 - momentum) * before + momentum * batch.sqrt())
     return result
+
+
+@register
+class StatisticsInitialBefore(Rewrite):
+    """Keys did not match, nothing was raised; in training only what the statistics move on from shows it."""
+
+    id = "running_statistics_initial"
+    phase = "state"
+    text = "the running statistics were not loaded and move on from 0 and 1"
+    difference = "bn_buffer_names"
+    functions = STATISTICS
+    ways = any_of(
+        {
+            "": lambda call: _from_other_statistics(call, _zeros(call, "running_mean"), _ones(call, "running_var")),
+            "the mean alone": lambda call: _from_other_statistics(call, _zeros(call, "running_mean"), None),
+            "the variance alone": lambda call: _from_other_statistics(call, None, _ones(call, "running_var")),
+        }
+    )
+
+
+@register
+class StatisticsSwappedBefore(Rewrite):
+    """Converted into each other's place; in training only what they move on from shows it."""
+
+    id = "running_statistics_swapped"
+    phase = "state"
+    text = "running mean and running variance are swapped"
+    functions = STATISTICS
+    ways = any_of({"": lambda call: _from_other_statistics(call, call["running_var"], call["running_mean"])})
+
+
+def _zeros(call: Call, name: str) -> Any:
+    return call.torch.zeros_like(call[name])
+
+
+def _ones(call: Call, name: str) -> Any:
+    return call.torch.ones_like(call[name])
+
+
+def _from_other_statistics(call: Call, mean: Any | None, variance: Any | None) -> Any:
+    given = {"running_mean": mean, "running_var": variance}
+    given = {name: values.clone() for name, values in given.items() if values is not None}
+    with call.torch.no_grad():
+        for name, values in given.items():
+            call[name].copy_(values)
+    return call.run()

@@ -58,7 +58,7 @@ def attention_causal(place: ModelPlace) -> None:
     place.function("softmax", masked)
 
 
-@in_model("forward", own_code("softmax", "matmul", "concat"), causes=("heads_order", "concatenation_order"))
+@in_model("forward", own_code("softmax", "matmul", "concat"), causes=("merged_in_reverse", "concatenation_order"))
 def attention_heads_reversed(place: ModelPlace) -> None:
     """Attention's heads are merged in the reversed order."""
     place.function("concat", lambda original, x, *others, **keywords: original(list(x)[::-1], *others, **keywords))
