@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from twinalign import terminal
 from twinalign.locate.tables import print_located
 from twinalign.verdict.render import sorted_by_weight
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
@@ -23,7 +24,7 @@ _SHOWN = 5
 
 def print_run(result: RunResult, out: Path, console: Console | None = None) -> None:
     """Print the stages, the worst tensors of those that are not aligned, and the verdict."""
-    console = console or Console()
+    console = console or terminal.output()
     table = Table(box=None, pad_edge=False)
     table.add_column("stage")
     table.add_column("verdict")

@@ -51,10 +51,11 @@ def command(ref_python: str | None, paddle_python: str | None, as_json: bool) ->
 
 
 def _show(sides: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from twinalign import terminal
+
+    console = terminal.output()
     for side, found in sides.items():
         interpreter = found["interpreter"]
         console.print(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-
+from twinalign import terminal
 from twinalign.convert.ledger import LedgerEntry
 from twinalign.convert.options import Report
 
 
 def print_report(report: Report, *, quiet: bool = False) -> None:
     """Print a row for every target key and every dropped one, then the totals, what was proven and what was written."""
-    from rich.console import Console
     from rich.table import Table
 
-    # Rows that wrap are for people; a file or a pipe gets one line a row.
-    console = Console() if sys.stdout.isatty() else Console(width=240)
+    console = terminal.output()
     if not quiet:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("source", "target", "shape", "what", "why"):

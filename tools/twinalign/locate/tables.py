@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from twinalign import terminal
 from twinalign.figures import figure
 from twinalign.locate.describing import facts, layer_values, some
 
@@ -21,7 +22,7 @@ _UNEXPLAINED = "unexplained: no hypothesis reproduces it"
 
 def print_located(result: LocateResult, console: Console | None = None) -> None:
     """Print trees, faults, and the verdict."""
-    console = console or Console()
+    console = console or terminal.output()
     for part, found in result.layers.items():
         described = found.to_json()
         if found.faults:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from twinalign import terminal
 from twinalign.selftest.running import SelftestResult, Trial
 
 _YES, _NO = Text("yes", style="green"), Text("no", style="bold red")
@@ -15,13 +16,13 @@ _YES, _NO = Text("yes", style="green"), Text("no", style="bold red")
 
 def print_selftest(result: SelftestResult, located: bool, console: Console | None = None) -> None:
     """Print every trial that counts, what went wrong, and the counts."""
-    console = console or Console()
+    console = console or terminal.output()
     table = Table(box=None, pad_edge=False)
     for header in ("fault", "kind", "planted in", "flagged by", "detected"):
-        table.add_column(header)
+        table.add_column(header, overflow="fold")
     if located:
         for header in ("located", "explained", "cause found"):
-            table.add_column(header)
+            table.add_column(header, overflow="fold")
     for trial in result.trials:
         if trial.counts:
             table.add_row(*_cells(trial, located))
@@ -79,11 +80,11 @@ def print_places(places: dict[str, str], case: str, console: Console | None = No
     """Print the faults that have a place in the case."""
     from twinalign.selftest.catalogue import catalogue
 
-    console = console or Console()
+    console = console or terminal.output()
     faults = catalogue()
     table = Table(box=None, pad_edge=False)
     for header in ("fault", "kind", "would go into", "what is wrong"):
-        table.add_column(header)
+        table.add_column(header, overflow="fold")
     for name, place in places.items():
         table.add_row(name, faults[name].kind, place or "the model", faults[name].text)
     console.print(table)
