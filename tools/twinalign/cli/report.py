@@ -6,15 +6,16 @@ from pathlib import Path
 
 import click
 
+from twinalign.cli.reporting import reporting_options, write_asked
+
 
 @click.command("report")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--md", "as_markdown", is_flag=True, help="Print a table for a pull request instead.")
-def command(folder: Path, as_markdown: bool) -> None:
-    """Write report.html into FOLDER, the --out folder of a finished `twinalign run`."""
-    from twinalign.report import load_summary, markdown, write_report
+@reporting_options
+def command(folder: Path, md: Path | None, junit: Path | None, lang: str) -> None:
+    """Write report.html into FOLDER, the --out folder of a finished `twinalign run`, or what is asked for instead."""
+    from twinalign.report import write_report
 
-    if as_markdown:
-        click.echo(markdown(load_summary(folder)), nl=False)
-    else:
-        click.echo(write_report(folder))
+    asked = md is not None or junit is not None
+    for path in write_asked(folder, md, junit, lang) if asked else [write_report(folder, lang)]:
+        click.echo(path)

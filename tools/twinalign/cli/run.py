@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from twinalign.cli.options import DEFAULT_CASE, parse_settings, recording_options, split_stages
+from twinalign.cli.reporting import reporting_options, write_asked
 
 
 @click.command("run")
@@ -23,10 +24,14 @@ from twinalign.cli.options import DEFAULT_CASE, parse_settings, recording_option
     help="Where stages diverge, find the wrong layers and parts, and why (see twinalign locate).",
 )
 @click.option("--sequential", is_flag=True, help="Record one side after the other, for models that fill the memory.")
+@reporting_options
 @recording_options
 def command(
     case: str,
     out: Path,
+    md: Path | None,
+    junit: Path | None,
+    lang: str,
     ref_python: str | None,
     paddle_python: str | None,
     locate: bool,
@@ -46,6 +51,7 @@ def command(
     """
     from twinalign.cli.progress import SideProgress
     from twinalign.judging import run
+    from twinalign.report import write_report
     from twinalign.runner import RunSettings
     from twinalign.tables import print_run
 
@@ -64,5 +70,8 @@ def command(
     )
     with SideProgress() as progress:
         result = run(asked, progress)
+    if lang != "en":
+        write_report(out, lang)
+    write_asked(out, md, junit, lang)
     print_run(result, out)
     return int(result.exit_code)

@@ -1,0 +1,116 @@
+"""Quantities over steps: of the backward stage from the summary, of the training from its recordings."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from twinalign.errors import InputError
+from twinalign.report.summary import number
+
+_STEP = re.compile(r"step(\d+)\.(.+)")
+# What the backward stage records of each tensor of the model; everything else is a quantity of the step.
+_OF_TENSORS = ("gradient.", "parameter.", "buffer.", "moment1.", "moment2.", "velocity.", "state.", "momentum.")
+_MOST = 40
+"""Curves that are drawn; more are no curves that a person looks at."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One quantity of both sides over the same steps."""
+
+    stage: str
+    name: str
+    steps: list[int]
+    reference: list[float]
+    port: list[float]
+    noise: list[float] | None
+    """What rounding explains of the difference at each step, where that was measured."""
+
+    @property
+    def differences(self) -> list[float]:
+        """Absolute, step by step."""
+        return [abs(a - b) for a, b in zip(self.reference, self.port, strict=True)]
+
+
+def backward_curves(stage: Mapping[str, Any] | None) -> list[Curve]:
+    """Loss, learning rate and whatever else the case records of each step."""
+    points: dict[str, list[tuple[int, float, float, float | None]]] = {}
+    for tensor in (stage or {}).get("tensors", ()):
+        found = _STEP.fullmatch(tensor["name"])
+        if found is None or tensor.get("shape") not in ([], [1]) or found[2].startswith(_OF_TENSORS):
+            continue
+        values = [number(tensor.get(key)) for key in ("reference_value", "reproduced_value", "floor_max")]
+        if values[0] is not None and values[1] is not None:
+            points.setdefault(found[2], []).append((int(found[1]), values[0], values[1], values[2]))
+    curves = []
+    for name, of_steps in points.items():
+        steps, reference, port, floor = (list(column) for column in zip(*sorted(of_steps), strict=True))
+        known = [value for value in floor if value is not None]
+        noise = [float(value or 0) for value in floor] if any(known) else None
+        curves.append(Curve("backward", name, steps, reference, port, noise))
+    return curves[:_MOST]
+
+
+def train_curves(folder: Path) -> list[Curve]:
+    """Curves of the training, with what a change in the last place does to the reference's own.
+
+    Raises:
+        InputError: a recording is missing or broken.
+    """
+    from twinalign.recording import Recording
+    from twinalign.stages.train import CURVE_PREFIX, REPEAT_PREFIX
+
+    ours, theirs = (Recording.load(folder / f"train_{side}.npy").arrays for side in ("ref", "paddle"))
+    curves = []
+    for name, array in ours.items():
+        other = theirs.get(name)
+        if not name.startswith(CURVE_PREFIX) or other is None or other.shape != array.shape or not array.size:
+            continue
+        reference, port = ([float(value) for value in side.reshape(-1)] for side in (array, other))
+        repeat = ours.get(REPEAT_PREFIX + name)
+        noise = None
+        if repeat is not None and repeat.shape == array.shape:
+            noise = [abs(float(value) - own) for value, own in zip(repeat.reshape(-1), reference, strict=True)]
+        steps = [step for step in range(len(reference)) if math.isfinite(reference[step]) and math.isfinite(port[step])]
+        if steps:
+            ours_there, theirs_there = ([values[step] for step in steps] for values in (reference, port))
+            band = [noise[step] if math.isfinite(noise[step]) else 0.0 for step in steps] if noise else None
+            curves.append(Curve("train", name.removeprefix(CURVE_PREFIX), steps, ours_there, theirs_there, band))
+    return curves[:_MOST]
+
+
+def curves_of(summary: Mapping[str, Any], folder: Path) -> tuple[list[Curve], str | None]:
+    """Every curve of a run, and why those of the training are missing where they are."""
+    found = backward_curves(summary["stages"].get("backward"))
+    if "train" not in summary["stages"]:
+        return found, None
+    try:
+        return found + train_curves(folder), None
+    except (InputError, OSError, ValueError) as error:
+        return found, str(error)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """A single number of both sides: a metric, or what a training came to."""
+
+    stage: str
+    name: str
+    reference: float
+    port: float
+
+
+def outcomes_of(summary: Mapping[str, Any]) -> list[Outcome]:
+    """Metrics and outcomes that are a number each."""
+    found = []
+    for stage in ("metric", "train"):
+        for tensor in summary["stages"].get(stage, {}).get("tensors", ()):
+            values = [number(tensor.get(key)) for key in ("reference_value", "reproduced_value")]
+            if tensor.get("shape") == [] and values[0] is not None and values[1] is not None:
+                found.append(Outcome(stage, tensor["name"].removeprefix("outcome."), values[0], values[1]))
+    return found[:100]

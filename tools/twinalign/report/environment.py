@@ -1,0 +1,46 @@
+"""The environment of both sides, entry by entry, in the order in which a reviewer asks for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from twinalign.report.summary import legible
+
+_GROUPS = ("versions", "flags")
+_FRAMEWORK = "framework"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One setting of both sides, empty where a side has none."""
+
+    name: str
+    reference: str
+    port: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether both sides have it, and not the same."""
+        return bool(self.reference and self.port and self.reference != self.port and self.name != _FRAMEWORK)
+
+
+def environment_groups(summary: Mapping[str, Any]) -> dict[str, list[Entry]]:
+    """`versions`, `flags` and `machine`, each with its entries."""
+    sides = [summary["environment"].get(side, {}) for side in ("ref", "paddle")]
+    tables = {group: [side.get(group) or {} for side in sides] for group in _GROUPS}
+    rest = [{key: value for key, value in side.items() if key not in _GROUPS} for side in sides]
+    return {group: _entries(*values) for group, values in {**tables, "machine": rest}.items()}
+
+
+def _entries(reference: Mapping[str, Any], port: Mapping[str, Any]) -> list[Entry]:
+    return [
+        Entry(legible(str(name)), _text(reference, name), _text(port, name))
+        for name in dict.fromkeys([*reference, *port])
+    ]
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name)
+    return "" if value is None else legible(str(value))

@@ -1,0 +1,48 @@
+"""Sentences of the report in English and in Chinese: one place for each, `languages/CODE.toml`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+CODES = ("en", "zh")
+
+
+@dataclasses.dataclass(frozen=True)
+class Language:
+    """A catalogue of sentences; call it with a key and the values that the sentence names.
+
+    A sentence may have a form for one thing beside that for many: `KEY.one` and `KEY.other`, told apart by `count`.
+    """
+
+    code: str
+    sentences: Mapping[str, str]
+
+    def __call__(self, key: str, **values: Any) -> str:
+        """The sentence under `key`; raises KeyError where there is none."""
+        if f"{key}.other" in self.sentences:
+            form = f"{key}.one"
+            key = form if values.get("count") == 1 and form in self.sentences else f"{key}.other"
+        return self.sentences[key].format(**values)
+
+    def known(self, group: str, name: str) -> str:
+        """The word for a name out of a result (a verdict, a stage), the name itself where there is none."""
+        return self.sentences.get(f"{group}.{name}", name)
+
+
+@functools.cache
+def language(code: str) -> Language:
+    """The catalogue of a language, one of `CODES`."""
+    text = resources.files("twinalign.report").joinpath(f"languages/{code}.toml").read_text(encoding="utf-8")
+    return Language(code, dict(_flat(tomllib.loads(text), "")))
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for key, value in table.items():
+        found += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+    return found

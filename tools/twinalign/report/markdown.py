@@ -1,0 +1,87 @@
+"""The table that goes into a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from twinalign.figures import figure
+from twinalign.report.curves import outcomes_of
+from twinalign.report.language import Language, language
+from twinalign.report.summary import greatest, identical, legible, sentence, short_name
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@])")
+_FAULTS = 20
+
+
+def markdown(summary: Mapping[str, Any], code: str = "en") -> str:
+    """Verdict, a row for each stage, the metrics, what is at fault and the versions, as Markdown."""
+    say = language(code)
+    lines = [f"**{plain(summary['case'])}**: {plain(sentence(summary, say))}", ""]
+    lines += _stages(summary, say)
+    lines += _outcomes(summary, say)
+    lines += _faults(summary, say)
+    sides = [
+        ", ".join(f"{plain(str(name))} {plain(str(version))}" for name, version in (side.get("versions") or {}).items())
+        for side in summary["environment"].values()
+    ]
+    return "\n".join([*lines, "", "; ".join(sides), ""])
+
+
+def plain(text: str) -> str:
+    """`text` as Markdown that shows it and does nothing else."""
+    return _SPECIAL.sub(r"\\\1", legible(text, 500))
+
+
+def _stages(summary: Mapping[str, Any], say: Language) -> list[str]:
+    columns = ("stage", "tensors", "mean", "float64", "noise", "classic", "verdict")
+    lines = [_row(say(f"markdown.{column}") for column in columns), "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
+    for name, stage in summary["stages"].items():
+        tensors = stage["tensors"]
+        same = identical(tensors)
+        lines.append(
+            _row(
+                [
+                    plain(say.known("stage", name)),
+                    str(len(tensors)),
+                    figure(greatest(tensors, "mean_abs")),
+                    say("markdown.identical") if same else figure(greatest(tensors, "fp64_rel")),
+                    figure(greatest(tensors, "noise_ratio")),
+                    say("markdown.passed" if stage["classic"]["passed"] else "markdown.failed"),
+                    plain(say.known("verdict", stage["verdict"])),
+                ]
+            )
+        )
+    return lines
+
+
+def _outcomes(summary: Mapping[str, Any], say: Language) -> list[str]:
+    outcomes = outcomes_of(summary)
+    if not outcomes:
+        return []
+    head = (say("curves.metric"), say("side.reference"), say("side.port"), say("curves.difference"))
+    lines = ["", _row(head), "| --- | ---: | ---: | ---: |"]
+    for outcome in outcomes:
+        name = f"{say.known('stage', outcome.stage)}: {short_name(outcome.name)}"
+        numbers = (f"{outcome.reference:.6g}", f"{outcome.port:.6g}", figure(outcome.port - outcome.reference))
+        lines.append(_row([plain(name), *numbers]))
+    return lines
+
+
+def _faults(summary: Mapping[str, Any], say: Language) -> list[str]:
+    faults = (summary.get("located") or {}).get("faults", [])
+    if not faults:
+        return []
+    lines = ["", say("markdown.faults"), ""]
+    for fault in faults[:_FAULTS]:
+        where = short_name(fault["paddle_layer"]) or say("faults.own_code")
+        cause = fault["explanation"]["text"] if fault.get("explanation") else say("markdown.unexplained")
+        lines.append(f"- **{plain(where)}** ({plain(fault['phase'])}): {plain(cause)}")
+    if len(faults) > _FAULTS:
+        lines.append(f"- {say('faults.left_out', count=len(faults) - _FAULTS)}")
+    return lines
+
+
+def _row(cells: Any) -> str:
+    return f"| {' | '.join(cells)} |"

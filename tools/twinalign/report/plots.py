@@ -1,0 +1,285 @@
+"""The report's plots. matplotlib is imported when the first one is drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from twinalign.figures import figure
+from twinalign.report.language import Language
+from twinalign.report.summary import legible, number
+from twinalign.report.svg import ROLES, page_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from twinalign.report.curves import Curve
+    from twinalign.report.layer_tree import LayerDepth
+
+_WIDTH = 4.4
+_VERDICTS = ("aligned", "rounding", "inconclusive", "diverged")
+_FEWEST = 8
+"""Tensors from which a histogram or a curve along depth says more than the table."""
+_LINEAR = 100
+"""Tensors up to which the heights of a histogram are not in a scale that also shows single ones."""
+_MANY = 1500
+"""Points of a line along depth; of more, the greatest of each stretch is drawn."""
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "twinalign",
+    "text.parse_math": False,
+    "font.size": 9,
+    "text.color": ROLES["ink"],
+    "axes.edgecolor": ROLES["line"],
+    "axes.labelcolor": ROLES["dim"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": False,
+    "grid.color": ROLES["line"],
+    "grid.linewidth": 0.5,
+    "xtick.color": ROLES["line"],
+    "ytick.color": ROLES["line"],
+    "xtick.labelcolor": ROLES["dim"],
+    "ytick.labelcolor": ROLES["dim"],
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.4,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """A plot for the page: the picture, its name, and what it shows in words."""
+
+    svg: str
+    title: str
+    text: str
+
+
+@contextmanager
+def plotting() -> Iterator[None]:
+    """Draw in the report's style inside the block, whatever settings of matplotlib the user has."""
+    import logging
+
+    import matplotlib
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word of fonts
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        cast(Any, matplotlib.rcParams).update(_STYLE)
+        yield
+
+
+def stage_plots(stage: str, tensors: Sequence[Mapping[str, Any]], say: Language) -> list[Plot]:
+    """Histograms of a stage's errors, and error against noise floor along depth, where there are enough tensors."""
+    found = [
+        _histogram(stage, tensors, "fp64_rel", "float64", say),
+        _histogram(stage, tensors, "noise_ratio", "noise", say),
+        _depth(stage, tensors, say),
+    ]
+    return [plot for plot in found if plot is not None]
+
+
+def _histogram(stage: str, tensors: Sequence[Mapping[str, Any]], key: str, name: str, say: Language) -> Plot | None:
+    by_verdict: dict[str, list[float]] = {}
+    zeros = 0
+    for tensor in tensors:
+        value = number(tensor.get(key))
+        if value is not None and value > 0:
+            by_verdict.setdefault(tensor["verdict"], []).append(math.log10(value))
+        zeros += value == 0
+    values = sorted(value for group in by_verdict.values() for value in group)
+    if len(values) < _FEWEST:
+        return None
+    drawn, axes = _figure(2.3)
+    groups = [verdict for verdict in _VERDICTS if verdict in by_verdict]
+    low, high = values[0], values[-1]
+    axes.hist(
+        [by_verdict[verdict] for verdict in groups],
+        bins=min(40, max(8, len(values) // 4)),
+        range=(low, high) if high - low > 0.5 else (low - 0.25, high + 0.25),
+        stacked=True,
+        color=[ROLES[verdict] for verdict in groups],
+        label=[say.known("verdict", verdict) for verdict in groups],
+    )
+    if len(values) > _LINEAR:
+        axes.set_yscale("symlog", linthresh=10)
+    else:
+        axes.locator_params(axis="y", integer=True)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
+    axes.grid(axis="x", visible=False)
+    if key == "noise_ratio":
+        axes.axvline(0, color=ROLES["ink"], linewidth=1, linestyle=":")
+    axes.locator_params(axis="x", nbins=6, steps=[1, 2, 5, 10], integer=high - low > 2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{10**value:.2g}" if value > -2 else f"{10**value:.0e}")
+    axes.set_xlabel(say(f"plot.{name}_axis"))
+    axes.set_ylabel(say("plot.tensors_axis"))
+    if len(groups) > 1:
+        axes.legend()
+    limits = {"low": low, "high": high, "middle": values[len(values) // 2]}
+    text = say(f"plot.{name}_text", count=len(values), zeros=zeros, **{k: figure(10**v) for k, v in limits.items()})
+    title = say(f"plot.{name}_title", stage=say.known("stage", stage))
+    return _finish(drawn, f"{stage}-{name}", title, text)
+
+
+def _depth(stage: str, tensors: Sequence[Mapping[str, Any]], say: Language) -> Plot | None:
+    gradients = [tensor for tensor in tensors if tensor["name"].startswith("step0.gradient.")]
+    errors, floors = [], []
+    for tensor in gradients or tensors:
+        floor, ratio, scale = (number(tensor.get(key)) for key in ("floor_rms", "noise_ratio", "reference_max"))
+        if floor and ratio and scale and not tensor["name"].endswith(" (projections)"):
+            errors.append(floor * ratio / scale)
+            floors.append(floor / scale)
+    if len(errors) < _FEWEST:
+        return None
+    drawn, axes = _figure(2.3)
+    for values, role, style in ((floors, "reference", "-"), (errors, "port", "--")):
+        places, shown = _thinned(values)
+        axes.plot(places, shown, style, color=ROLES[role], label=say(f"side.{role}"))
+    axes.set_yscale("log")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel(say("plot.depth_axis"))
+    axes.set_ylabel(say("plot.depth_relative"))
+    _legend_above(axes)
+    text = say(
+        "plot.depth_text",
+        count=len(errors),
+        low=figure(min(errors)),
+        high=figure(max(errors)),
+        floor_low=figure(min(floors)),
+        floor_high=figure(max(floors)),
+    )
+    title = say("plot.depth_gradients" if gradients else "plot.depth_title", stage=say.known("stage", stage))
+    return _finish(drawn, f"{stage}-depth", title, text)
+
+
+def inherited_plot(depth: LayerDepth, say: Language) -> Plot | None:
+    """The error of each layer's output along depth, the wrong layers marked."""
+    errors = [error if error and error > 0 else None for error in depth.errors]
+    known = [error for error in errors if error is not None]
+    if len(known) < _FEWEST:
+        return None
+    drawn, axes = _figure(2.3)
+    axes.plot(
+        range(len(errors)),
+        [error or math.nan for error in errors],
+        color=ROLES["port"],
+        label=say("plot.inherited_error"),
+    )
+    wrong = [(place, errors[place] or min(known)) for place in depth.wrong]
+    if wrong:
+        places, heights = zip(*wrong, strict=True)
+        axes.plot(places, heights, "X", markersize=8, color=ROLES["diverged"], label=say("plot.inherited_wrong"))
+    axes.set_yscale("log")
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel(say("plot.inherited_axis"))
+    axes.set_ylabel(say("plot.inherited_relative"))
+    _legend_above(axes)
+    names = say("header.comma").join(legible(depth.names[place], 80) for place in depth.wrong[:8]) or "–"
+    text = say("plot.inherited_text", count=len(errors), high=figure(max(known)), names=names)
+    return _finish(drawn, f"layers-{depth.number}", say("plot.inherited_title", part=legible(depth.part)), text)
+
+
+def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
+    """Both sides of a curve over each other, and below them their difference with the noise."""
+    same = not any(curve.differences)
+    drawn, axes, below = _curve_axes(same)
+    axes.plot(curve.steps, curve.reference, color=ROLES["reference"], label=say("side.reference"), **_points(curve))
+    axes.plot(curve.steps, curve.port, "--", color=ROLES["port"], label=say("side.port"), **_points(curve))
+    _legend_above(axes)
+    text = say(
+        "plot.curve_text",
+        count=len(curve.steps),
+        **{
+            f"{side}_{end}": figure(values[place])
+            for side, values in (("reference", curve.reference), ("port", curve.port))
+            for end, place in (("first", 0), ("last", -1))
+        },
+    )
+    if below is None:
+        text += " " + say("plot.curve_same")
+    else:
+        _differences(below, curve, say)
+        worst = max(range(len(curve.steps)), key=lambda place: curve.differences[place] or 0)
+        text += " " + say("plot.curve_difference", difference=figure(curve.differences[worst]), step=curve.steps[worst])
+        below.set_ylabel(say("plot.difference_axis"))
+    noise = [value for value in curve.noise or () if value]
+    if noise:
+        text += " " + say("plot.curve_noise", noise=figure(max(noise)))
+    lowest = below or axes
+    lowest.set_xlabel(say("plot.step_axis"))
+    lowest.locator_params(axis="x", integer=True)
+    title = f"{say.known('stage', curve.stage)}: {legible(curve.name, 80)}"
+    return _finish(drawn, identifier, title, text)
+
+
+def _differences(axes: Axes, curve: Curve, say: Language) -> None:
+    shown = [value if value else math.nan for value in curve.differences]
+    noise = [value if value else math.nan for value in curve.noise or ()]
+    finite = [value for value in (*shown, *noise) if math.isfinite(value)]
+    bottom = min(finite, default=1e-12) / 3
+    axes.set_yscale("log")
+    if noise:
+        axes.fill_between(curve.steps, bottom, noise, color=ROLES["noise"], linewidth=0, label=say("plot.noise_band"))
+        if len(noise) < 3:
+            axes.plot(curve.steps, noise, "_", markersize=14, color=ROLES["dim"])
+        axes.legend()
+    axes.plot(curve.steps, shown, color=ROLES["ink"], linewidth=1.1, **_points(curve))
+    axes.set_ylim(bottom=bottom)
+
+
+def _curve_axes(same: bool) -> tuple[Figure, Axes, Axes | None]:
+    if same:
+        drawn, axes = _figure(2.3)
+        return drawn, axes, None
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(_WIDTH, 3.4))
+    # Fixed margins: a layout that is solved for takes as long as the drawing.
+    drawn.subplots_adjust(left=0.16, right=0.97, bottom=0.14, top=0.92, hspace=0.15)
+    upper, lower = drawn.subplots(2, 1, sharex=True)
+    return drawn, upper, lower
+
+
+def _points(curve: Curve) -> dict[str, Any]:
+    return {"marker": ".", "markersize": 6} if len(curve.steps) < 20 else {}
+
+
+def _thinned(values: Sequence[float]) -> tuple[list[int], list[float]]:
+    """Places and values of at most `_MANY` points, the greatest of each stretch."""
+    stretch = -(-len(values) // _MANY)
+    places = [
+        max(range(start, min(start + stretch, len(values))), key=values.__getitem__)
+        for start in range(0, len(values), stretch)
+    ]
+    return places, [values[place] for place in places]
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(_WIDTH, height))
+    drawn.subplots_adjust(left=0.16, right=0.97, bottom=0.2, top=0.89)
+    return drawn, drawn.subplots()
+
+
+def _legend_above(axes: Axes) -> None:
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=2, columnspacing=1)
+
+
+def _finish(drawn: Figure, identifier: str, title: str, text: str) -> Plot:
+    from matplotlib.ticker import LogLocator
+
+    for axes in drawn.axes:
+        axes.minorticks_off()
+        if axes.get_yscale() == "log":
+            axes.yaxis.set_major_formatter(lambda value, _: f"1e{math.log10(value):.0f}")
+            axes.yaxis.set_major_locator(LogLocator(numticks=6))
+    return Plot(page_svg(drawn, f"plot-{identifier}", title, text), title, text)

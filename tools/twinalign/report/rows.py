@@ -1,0 +1,136 @@
+"""The table of a stage: every tensor with its evidence, the worst first, in as few bytes as it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from twinalign.figures import figure
+from twinalign.report.language import Language
+from twinalign.report.summary import greatest, identical, short_name, worst_first
+
+COLUMNS = (
+    "tensor",
+    "verdict",
+    "max_abs",
+    "mean_abs",
+    "max_rel",
+    "max_ulp",
+    "noise_ratio",
+    "fp64_rel",
+    "shape",
+    "worst_index",
+    "reason",
+)
+_NUMBERS = ("max_abs", "mean_abs", "max_rel", "max_ulp", "noise_ratio", "fp64_rel")
+
+FULL_ROWS = 120
+"""Aligned tensors of a stage that keep their sentence; the others are in short form."""
+
+TABLE_BYTES = 1_200_000
+"""What the tables of all stages may take together."""
+
+_ROW_BYTES = 150
+_READABLE = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One tensor as it is shown."""
+
+    verdict: str
+    cells: tuple[str, ...]
+    """Texts in the order of `COLUMNS`."""
+    short: bool
+    """Whether the sentence is left out."""
+
+
+@dataclasses.dataclass
+class StageTable:
+    """One stage as it is shown."""
+
+    name: str
+    verdict: str
+    count: int
+    rows: list[Row]
+    left_out: int
+    left_out_wrong: int
+    identical: bool
+    float64: Any
+    noise: Any
+    classic: Mapping[str, Any]
+    notes: list[str]
+
+    @property
+    def shortened(self) -> int:
+        """How many rows are in short form."""
+        return sum(row.short for row in self.rows)
+
+    @property
+    def verdicts(self) -> list[str]:
+        """The verdicts that tensors of this stage have."""
+        return list(dict.fromkeys(row.verdict for row in self.rows))
+
+
+def stage_tables(stages: Mapping[str, Mapping[str, Any]], say: Language) -> dict[str, StageTable]:
+    """Every stage's table; small stages are whole, and large ones share what is left of `TABLE_BYTES`."""
+    found = {}
+    left = TABLE_BYTES
+    by_size = sorted(stages, key=lambda name: len(stages[name]["tensors"]))
+    for position, name in enumerate(by_size):
+        share = left // (len(by_size) - position)
+        found[name], taken = _table(name, stages[name], share, say)
+        left -= taken
+    return {name: found[name] for name in stages}
+
+
+def _table(name: str, stage: Mapping[str, Any], share: int, say: Language) -> tuple[StageTable, int]:
+    tensors = worst_first(stage["tensors"])
+    rows: list[Row] = []
+    taken = 0
+    for row in _rows(tensors, say):
+        taken += _ROW_BYTES + sum(len(cell.encode("utf-8", "replace")) for cell in row.cells)
+        if taken > share:
+            break
+        rows.append(row)
+    table = StageTable(
+        name=name,
+        verdict=stage["verdict"],
+        count=len(tensors),
+        rows=rows,
+        left_out=len(tensors) - len(rows),
+        left_out_wrong=sum(t["verdict"] in ("diverged", "inconclusive") for t in tensors[len(rows) :]),
+        identical=identical(tensors),
+        float64=greatest(tensors, "fp64_rel"),
+        noise=greatest(tensors, "noise_ratio"),
+        classic=stage["classic"],
+        notes=[str(note) for note in stage.get("notes", ())],
+    )
+    return table, min(taken, share)
+
+
+def _rows(tensors: Sequence[Mapping[str, Any]], say: Language) -> Iterator[Row]:
+    aligned = 0
+    for tensor in tensors:
+        aligned += tensor["verdict"] == "aligned"
+        short = aligned > FULL_ROWS
+        verdict = say.known("verdict", tensor["verdict"])
+        if tensor.get("accepted"):
+            verdict += f" ({say('stages.accepted', name=tensor['accepted'])})"
+        shape, worst = tensor.get("shape"), tensor.get("worst_index")
+        cells = (
+            short_name(tensor["name"]),
+            verdict,
+            *(_figure(tensor.get(key)) for key in _NUMBERS),
+            "–" if shape is None else "×".join(map(str, shape)) or "()",
+            ", ".join(map(str, worst)) if worst else "–",
+            "" if short else tensor["reason"],
+        )
+        yield Row(tensor["verdict"], cells, short)
+
+
+def _figure(value: Any) -> str:
+    """A number in three digits; a count is whole as long as it is readable."""
+    many = isinstance(value, int) and abs(value) >= _READABLE
+    return figure(float(value) if many else value)

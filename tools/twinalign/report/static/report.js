@@ -1,0 +1,86 @@
+// Sorting and filtering of what is in the page already. Texts are read and rows are moved; nothing is made from text.
+"use strict";
+(() => {
+  const NOTHING = new Set(["", "–"]);
+
+  const value = (row, column) => {
+    const text = row.cells[column].textContent.trim();
+    if (NOTHING.has(text)) return null;
+    if (text === "NaN") return Infinity;
+    if (/^\d+(×\d+)+$/.test(text)) return text.split("×").reduce((product, side) => product * Number(side), 1);
+    const number = Number(text);
+    return Number.isNaN(number) ? text : number;
+  };
+
+  const compare = (first, second, numeric) =>
+    numeric ? first - second || 0 : String(first).localeCompare(String(second), undefined, { numeric: true });
+
+  const sortable = (table) => {
+    const body = table.tBodies[0];
+    const original = Array.from(body.rows);
+    const heads = Array.from(table.tHead.rows[0].cells);
+    heads.forEach((head, column) => {
+      const button = head.querySelector("button");
+      button.disabled = false;
+      button.addEventListener("click", () => {
+        const keyed = original.map((row) => [value(row, column), row]);
+        const known = keyed.filter(([key]) => key !== null);
+        const numeric = known.every(([key]) => typeof key === "number");
+        const order = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+        const next = [...order, "none"][["none", ...order].indexOf(head.getAttribute("aria-sort"))];
+        heads.forEach((other) => other.setAttribute("aria-sort", other === head ? next : "none"));
+        if (next === "none") {
+          body.append(...original);
+          return;
+        }
+        const sign = next === "ascending" ? 1 : -1;
+        known.sort((first, second) => sign * compare(first[0], second[0], numeric));
+        const rows = known.concat(keyed.filter(([key]) => key === null)).map(([, row]) => row);
+        body.append(...rows);
+      });
+    });
+  };
+
+  const filterable = (details) => {
+    const rows = Array.from(details.querySelector("table").tBodies[0].rows);
+    const [name, verdict] = ["name", "verdict"].map((kind) => details.querySelector(`[data-filter="${kind}"]`));
+    const output = details.querySelector("output");
+    const apply = () => {
+      const wanted = name.value.trim().toLowerCase();
+      let shown = 0;
+      for (const row of rows) {
+        const of = ["diverged", "inconclusive", "rounding"].find((kind) => row.classList.contains(kind)) || "aligned";
+        row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted) || (verdict.value && of !== verdict.value);
+        shown += row.hidden ? 0 : 1;
+      }
+      output.textContent = output.dataset.pattern.replace("#", String(shown));
+    };
+    name.addEventListener("input", apply);
+    verdict.addEventListener("change", apply);
+    apply();
+  };
+
+  document.querySelectorAll("table.tensors").forEach(sortable);
+  document.querySelectorAll("details.evidence").forEach(filterable);
+  document.querySelectorAll("[data-open]").forEach((button) => {
+    button.addEventListener("click", () => {
+      for (const details of document.querySelectorAll(".tree details")) details.open = button.dataset.open === "true";
+    });
+  });
+  document.querySelectorAll(".controls").forEach((controls) => {
+    controls.hidden = false;
+  });
+
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    opened = Array.from(document.querySelectorAll("details.evidence:not([open])"));
+    opened.forEach((details) => {
+      details.open = true;
+    });
+  });
+  window.addEventListener("afterprint", () => {
+    opened.forEach((details) => {
+      details.open = false;
+    });
+  });
+})();

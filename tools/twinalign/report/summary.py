@@ -1,0 +1,86 @@
+"""`summary.json` of a run, and what is said of it as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.errors import InputError
+from twinalign.recording import read_metadata
+from twinalign.report.language import Language
+
+_LEGIBLE = 2000
+_NAME = 160
+_GUIDE = 6
+_ORDER = {"diverged": 0, "inconclusive": 1, "rounding": 2, "aligned": 3}
+
+
+def load_summary(folder: Path) -> dict[str, Any]:
+    """`summary.json` of a finished run; raises InputError where there is none."""
+    found = read_metadata(folder / "summary")
+    if not {"case", "verdict", "stages", "environment"} <= set(found):
+        raise InputError(f"{folder / 'summary.json'}: no finished run there; give the --out folder of `twinalign run`")
+    return found
+
+
+def sentence(summary: Mapping[str, Any], say: Language) -> str:
+    """The verdict in one sentence."""
+    stages = summary["stages"]
+    if not stages:
+        return say("header.none")
+    wrong = [name for name, stage in stages.items() if stage["verdict"] != "aligned"]
+    graver = [name for name in wrong if stages[name]["verdict"] == summary["verdict"]] or wrong
+    if graver:
+        return say(f"header.{summary['verdict']}", stage=say.known("stage", graver[0]))
+    names = [say.known("stage", name) for name in stages]
+    listed = say("header.all_stages", count=len(names)) if len(names) == _GUIDE else _listed(names, say)
+    return say(f"header.{summary['verdict']}", stages=listed, stage=names[0])
+
+
+def worst_first(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Diverged, inconclusive, rounding, aligned; in the recording's order within each."""
+    return sorted(tensors, key=lambda tensor: _ORDER.get(tensor["verdict"], 0))
+
+
+def number(value: Any) -> float | None:
+    """A finite number of a summary; None for what is none, "NaN" and "Infinity" included."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def greatest(tensors: Sequence[Mapping[str, Any]], key: str) -> float | str | None:
+    """The greatest of a number over tensors; one that is no finite number outranks all."""
+    values = [tensor[key] for tensor in tensors if tensor.get(key) is not None]
+    odd = [value for value in values if isinstance(value, str)]
+    return odd[0] if odd else max(values, default=None)
+
+
+def identical(tensors: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether every tensor is the same on both sides to the bit."""
+    return bool(tensors) and all(tensor.get("max_abs") == 0 for tensor in tensors)
+
+
+def legible(text: str, limit: int = _LEGIBLE) -> str:
+    """`text` in one line of bearable length, with an escape for every letter that is not printable.
+
+    A name out of a file must not turn the direction of what follows, end a line or be no valid text at all.
+    """
+    cut = text if len(text) <= limit else f"{text[:limit]}… (+{len(text) - limit})"
+    if cut.isprintable():
+        return cut
+    escaped = (f"\\x{ord(x):02x}" if ord(x) < 256 else f"\\u{ord(x):04x}" for x in cut if not x.isprintable())
+    return "".join(letter if letter.isprintable() else next(escaped) for letter in cut)
+
+
+def short_name(name: str) -> str:
+    """A tensor's or layer's name as a table shows it."""
+    return legible(name, _NAME)
+
+
+def _listed(names: list[str], say: Language) -> str:
+    if len(names) == 1:
+        return names[0]
+    return say("header.and", first=say("header.comma").join(names[:-1]), last=names[-1])
