@@ -18,10 +18,13 @@ _ORDER = {"diverged": 0, "inconclusive": 1, "rounding": 2, "aligned": 3}
 
 
 def load_summary(folder: Path) -> dict[str, Any]:
-    """`summary.json` of a finished run; raises InputError where there is none."""
+    """`summary.json` of a finished run; raises InputError where there is none, or none of the published form."""
+    from twinalign.bundle.strict_json import check_form  # which is no part of a recorder process
+
     found = read_metadata(folder / "summary")
     if not {"case", "verdict", "stages", "environment"} <= set(found):
         raise InputError(f"{folder / 'summary.json'}: no finished run there; give the --out folder of `twinalign run`")
+    check_form(found, "summary", str(folder / "summary.json"))
     return found
 
 
