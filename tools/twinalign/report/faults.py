@@ -17,6 +17,7 @@ _MOST = 60
 _VALUES = 12
 _PICTURE_BYTES = 400_000
 """What the pictures of a page may take together, before they are written as text."""
+_PATHS_OF_IMAGES = "both images: "
 _MEASURES = ("unexplained_error", "remaining_error")
 
 
@@ -46,9 +47,9 @@ def shown_faults(summary: Mapping[str, Any], folder: Path, say: Language) -> tup
         found.append(
             ShownFault(
                 fault,
-                facts(fault),
+                [fact for fact in facts(fault) if not (images and fact.startswith(_PATHS_OF_IMAGES))],
                 dict(list(values.items())[:_VALUES]),
-                _proof(evidence, say),
+                _proof(evidence, bool(values), say),
                 [(str(name), _text(value)) for name, value in evidence.items() if name not in _MEASURES],
                 images,
                 left_out,
@@ -57,11 +58,12 @@ def shown_faults(summary: Mapping[str, Any], folder: Path, say: Language) -> tup
     return found, max(0, len(faults) - _MOST)
 
 
-def _proof(evidence: Mapping[str, Any], say: Language) -> str:
+def _proof(evidence: Mapping[str, Any], of_layer: bool, say: Language) -> str:
     before, after = (evidence.get(name) for name in _MEASURES)
     if before is None or after is None:
         return ""
-    return say("faults.proof", before=figure(before), after=figure(after))
+    unit = say("faults.of_values" if of_layer else "faults.of_difference")
+    return say("faults.proof", before=figure(before), after=figure(after), unit=unit)
 
 
 def _text(value: Any) -> str:
