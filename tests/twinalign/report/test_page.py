@@ -1,0 +1,180 @@
+"""The page shows what summary.json says, harmlessly, and asks for nothing outside of itself."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.twinalign.report.runs import backward, rich_summary, scalar, stage, summary, tensor
+from twinalign.errors import InputError
+from twinalign.report import load_summary, write_report
+from twinalign.report.rows import FULL_ROWS
+
+HOSTILE = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)>"
+LIMIT = 2_000_000
+
+
+def write_page(folder: Path, found: dict[str, Any], code: str = "en") -> str:
+    (folder / "summary.json").write_text(json.dumps(found))
+    return write_report(folder, code).read_text(encoding="utf-8")
+
+
+def test_page_says_the_verdict_and_marks_what_differs(tmp_path: Path) -> None:
+    page = write_page(tmp_path, rich_summary())
+    assert "The port has diverged from its reference: first in stage forward." in page
+    assert '<tr class="diverged">' in page
+    assert re.search(r'<tr class="differs"><th scope="row">python<td>3\.11\.7<td>3\.12\.1', page)
+    assert not re.search(r'<tr class="differs"><th scope="row">(framework|default_dtype)', page)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "whole", "expected"),
+    [
+        (["aligned"], "aligned", "The port is aligned with its reference in forward."),
+        (["aligned"] * 3, "aligned", "The port is aligned with its reference in forward, data and metric."),
+        (["aligned"] * 6, "aligned", "The port is aligned with its reference in all 6 stages."),
+        (
+            ["inconclusive", "diverged"],
+            "diverged",
+            "The port has diverged from its reference: first in stage data.",
+        ),
+        (
+            ["aligned", "inconclusive"],
+            "inconclusive",
+            "It cannot be told yet whether the port is aligned: first in stage data.",
+        ),
+        ([], "aligned", "No stage was run."),
+    ],
+)
+def test_the_verdict_in_one_sentence(verdicts: list[str], whole: str, expected: str, tmp_path: Path) -> None:
+    names = ("forward", "data", "metric", "loss", "backward", "train")
+    stages = {name: stage([tensor("x")], verdict) for name, verdict in zip(names, verdicts, strict=False)}
+    assert f'<h1 class="{whole}">{expected}</h1>' in write_page(tmp_path, summary(stages, whole))
+
+
+def test_names_from_recordings_are_shown_harmlessly(tmp_path: Path) -> None:
+    found = summary({"forward": stage([tensor(HOSTILE), tensor("a\u202eb\x00\ud800"), tensor("n" * 10_000)])})
+    found["case"] = HOSTILE
+    page = write_page(tmp_path, found)
+    assert page.count("<script") == 1
+    assert "<img" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert r"a\u202eb\x00\ud800" in page
+    assert "n" * 160 + "… (+9840)" in page
+    assert "n" * 161 not in page
+
+
+def test_page_asks_for_nothing(rich_run: Path) -> None:
+    page = write_report(rich_run).read_text(encoding="utf-8")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy[1].replace("&#39;", "'").split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    for tag, rule in (("style", "style-src"), ("script", "script-src")):
+        (block,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        assert rules[rule] == f"'sha256-{base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()}'"
+    assert not re.search(r"(?:src|href)=[\"'](?!#|data:image/png;base64,)", page)
+    assert not re.search(r"\s(?:style|on\w+)=", page)
+    assert set(re.findall(r"https?://[^\"' ]+", page)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_every_plot_has_words_and_ids_of_its_own(rich_run: Path) -> None:
+    page = write_report(rich_run).read_text(encoding="utf-8")
+    plots = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(plots) >= 9
+    assert all(re.search(r'role="img".*?<title .*?</title><desc .{30,}?</desc>', plot) for plot in plots)
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert not re.search(r"#0000", "".join(plots))  # every colour is the page's
+
+
+def test_same_run_gives_same_page(rich_run: Path) -> None:
+    assert write_report(rich_run).read_bytes() == write_report(rich_run).read_bytes()
+
+
+def test_page_of_a_run_as_large_as_moco_stays_small(tmp_path: Path) -> None:
+    """MoCo v3's ViT-Small has 3,267 tensors in its backward stage; this has 4,346 in all."""
+    found = rich_summary()
+    found["stages"]["backward"] = stage(backward(360))
+    page = write_page(tmp_path, found)
+    assert len(page.encode()) <= LIMIT
+    count = len(found["stages"]["backward"]["tensors"])
+    assert count == 4326
+    assert f"{count - FULL_ROWS} aligned tensors are without their sentence here; summary.json has it." in page
+    assert page.count("<th scope=row>") == sum(len(stage["tensors"]) for stage in found["stages"].values())
+
+
+def test_what_is_too_much_for_a_page_is_counted(tmp_path: Path) -> None:
+    many = [tensor(f"{i}." + "n" * 150, number=i) for i in range(6000)]
+    many += [tensor(f"wrong.{i}" + "n" * 150, "diverged", i) for i in range(6000)]
+    page = write_page(tmp_path, summary({"backward": stage(many, "diverged")}, "diverged"))
+    assert len(page.encode()) <= LIMIT
+    shown = page.count("<th scope=row>")
+    assert f"{12000 - shown} tensors are not in this page; summary.json has them" in page
+    assert f"{6000 - shown} of them have not aligned." in page
+
+
+def test_numbers_that_json_lacks(tmp_path: Path) -> None:
+    odd = tensor("odd", "diverged", max_abs=float("nan"), fp64_rel=float("inf"), noise_ratio=None)
+    page = write_page(tmp_path, summary({"forward": stage([odd], "diverged")}, "diverged"))
+    assert "float64 runs differ by at most Infinity" in page
+    assert "<td>NaN" in page
+
+
+def test_curves_without_their_recordings(tmp_path: Path) -> None:
+    page = write_page(tmp_path, summary({"train": stage([scalar("outcome.top1", 80.0, 81.0)])}))
+    assert "The recordings of the training cannot be read here" in page
+    assert "train_ref.npy" in page
+
+
+def test_layers_that_are_too_many_are_counted(tmp_path: Path) -> None:
+    found = rich_summary()
+    layers = found["located"]["layers"]["made_up"]["layers"]
+    clean = {**layers[1], "wrong": []}
+    layers += [{**clean, "paddle_layer": f"deep.{i}.{j}.x"} for i in range(100) for j in range(20)]
+    page = write_page(tmp_path, found)
+    assert re.search(r"\d+ right layers are not shown; summary.json has them.", page)
+    assert re.search(r'<li class="wrong"><div><span class="heat h4"></span><bdi>norm</bdi>', page)
+
+
+def test_a_path_of_many_dots(tmp_path: Path) -> None:
+    found = rich_summary()
+    found["located"]["layers"]["made_up"]["layers"][3]["paddle_layer"] = "." * 10_000
+    write_page(tmp_path, found)
+
+
+def test_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"summary\.json: no finished run there; give the --out folder of `twinalign run`$"
+    ):
+        load_summary(tmp_path)
+
+
+def test_summary_of_another_form(tmp_path: Path) -> None:
+    found = rich_summary()
+    del found["stages"]["forward"]["tensors"]
+    (tmp_path / "summary.json").write_text(json.dumps(found))
+    with pytest.raises(InputError, match=r"summary\.json: stages\.forward is not as summary\.schema\.json has it"):
+        load_summary(tmp_path)
+
+
+def test_command(twinalign: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps(rich_summary()))
+    assert "| forward | 20 |" in twinalign("report", tmp_path, "--md", "-").stdout
+    assert not (tmp_path / "report.html").exists()
+    assert twinalign("report", tmp_path).stdout.strip() == str(tmp_path / "report.html")
+    asked = twinalign("report", tmp_path, "--md", "new/table.md", "--junit", "new/tests.xml", "--lang", "zh")
+    assert asked.stdout.split() == ["new/table.md", "new/tests.xml"]
+    assert "| 前向 | 20 |" in (tmp_path / "new" / "table.md").read_text()
+    for arguments in (["nowhere"], [tmp_path, "--md", tmp_path], [tmp_path, "--lang", "fr"]):
+        wrong = twinalign("report", *arguments)
+        assert wrong.returncode == 2
+        assert "Traceback" not in wrong.stderr
