@@ -1,9 +1,11 @@
 """Time and memory of converting a large checkpoint, against plain copies of the same bytes.
 
 A child process converts a ViT-like checkpoint by explicit rules; its peak memory beyond what its imports take is read
-from the kernel. The same process copies the source plainly before it converts.
+from the kernel. The same process copies the source plainly, both several times in a row: on a virtual machine the
+memory that a new file takes costs several times the copy itself where the host has to give it anew, and runs in a row
+take up what the run before has given back.
 
-    python benchmarks/convert_speed.py [--megabytes 1024] [--repeats 5] [--json FILE]
+    python benchmarks/convert_speed.py [--megabytes 1024] [--repeats 7] [--json FILE]
 """
 
 from __future__ import annotations
@@ -38,24 +40,25 @@ def plain_copy(source, target):
     os.unlink(target)
     return seconds
 
-def make_ready(source, target):
-    # Nothing left to write back, the source in memory, and as much memory free as the target takes. A virtual machine
-    # gives freed memory back to its host, and getting it anew costs more than the copy itself.
-    os.sync()
-    plain_copy(source, target)
-
 def peak():
     # Not ru_maxrss: that starts from the parent's peak.
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
 
-source, target, aside = sys.argv[1:]
-make_ready(source, aside)
-copy = plain_copy(source, aside)
+def convert(source, target):
+    started = time.perf_counter()
+    converter.convert_checkpoint(Path(source), Path(target), Options(layers={"*": "Linear"}))
+    seconds = time.perf_counter() - started
+    os.unlink(target)
+    return seconds
+
+source, target, repeats = sys.argv[1], sys.argv[2], int(sys.argv[3])
+copies = [plain_copy(source, target) for _ in range(repeats)]
 before = peak()
-make_ready(source, aside)
-started = time.perf_counter()
-converter.convert_checkpoint(Path(source), Path(target), Options(layers={"*": "Linear"}))
-print(json.dumps({"convert": time.perf_counter() - started, "copy": copy, "memory": peak() - before}))
+converts = [convert(source, target)]
+memory = peak() - before
+converts += [convert(source, target) for _ in range(repeats - 1)]
+copies += [plain_copy(source, target) for _ in range(repeats)]
+print(json.dumps({"convert": converts, "copy": copies, "memory": memory}))
 """
 
 
@@ -79,16 +82,13 @@ def make_state(megabytes: int) -> dict[str, np.ndarray]:
 
 
 def measure(source: Path, target: Path, repeats: int) -> dict[str, object]:
-    """Copies and conversions in turn: the best of either, the medians, and the largest memory."""
-    runs = []
-    for _ in range(repeats):
-        command = [sys.executable, "-c", _CHILD, str(source), str(target), str(target.with_suffix(".copy"))]
-        runs.append(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-        target.unlink()
-    memory = max(run["memory"] for run in runs)
+    """The best and the median of copies and conversions, and the largest memory."""
+    command = [sys.executable, "-c", _CHILD, str(source), str(target), str(repeats)]
+    run = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    memory = run["memory"]
     found = {"memory_megabytes": round(memory / 2**20), "memory_of_file": round(memory / source.stat().st_size, 2)}
     for name, chosen in (("best", min), ("median", statistics.median)):
-        copy, convert = (chosen(run[what] for run in runs) for what in ("copy", "convert"))
+        copy, convert = chosen(run["copy"]), chosen(run["convert"])
         found |= {f"{name}_copy": round(copy, 2), f"{name}_convert": round(convert, 2)}
         found[f"{name}_ratio"] = round(convert / copy, 2)
     return found
@@ -106,7 +106,7 @@ SOURCES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=1024)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     state = make_state(arguments.megabytes)
