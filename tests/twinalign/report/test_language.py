@@ -68,7 +68,7 @@ def test_every_sentence_is_used() -> None:
     for key in keys(language("en").sentences):
         group = key.partition(".")[0]
         built = re.search(rf"""["']{group}\.(["']|\{{)""", text) or group in ("verdict", "stage")
-        assert f'"{key}"' in text or built, key
+        assert f'"{key}"' in text or f"'{key}'" in text or built, key
 
 
 def test_one_and_many() -> None:

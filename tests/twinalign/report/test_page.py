@@ -108,7 +108,10 @@ def test_page_of_a_run_as_large_as_moco_stays_small(tmp_path: Path) -> None:
     assert len(page.encode()) <= LIMIT
     count = len(found["stages"]["backward"]["tensors"])
     assert count == 4326
-    assert f"{count - FULL_ROWS} aligned tensors are without their sentence here; summary.json has it." in page
+    assert (
+        f"{count - FULL_ROWS} tensors with which nothing is wrong are without their sentence here; summary.json has it."
+        in page
+    )
     assert page.count("<th scope=row>") == sum(len(stage["tensors"]) for stage in found["stages"].values())
 
 

@@ -26,7 +26,7 @@ COLUMNS = (
 _NUMBERS = ("max_abs", "mean_abs", "max_rel", "max_ulp", "noise_ratio", "fp64_rel")
 
 FULL_ROWS = 120
-"""Aligned tensors of a stage that keep their sentence; the others are in short form."""
+"""Tensors of a stage that keep their sentence although nothing is wrong with them; others are in short form."""
 
 TABLE_BYTES = 1_200_000
 """What the tables of all stages may take together."""
@@ -111,10 +111,10 @@ def _table(name: str, stage: Mapping[str, Any], share: int, say: Language) -> tu
 
 
 def _rows(tensors: Sequence[Mapping[str, Any]], say: Language) -> Iterator[Row]:
-    aligned = 0
+    right = 0
     for tensor in tensors:
-        aligned += tensor["verdict"] == "aligned"
-        short = aligned > FULL_ROWS
+        right += tensor["verdict"] in ("aligned", "rounding")
+        short = right > FULL_ROWS
         verdict = say.known("verdict", tensor["verdict"])
         if tensor.get("accepted"):
             verdict += f" ({say('stages.accepted', name=tensor['accepted'])})"
