@@ -13,7 +13,7 @@ def test_table_for_a_pull_request() -> None:
         "metric": stage([scalar("top1", 58.25, 58.5)]),
     }
     assert markdown(summary(stages)).splitlines() == [
-        "**made\\_up**: The port is aligned with its reference in forward, data and metric.",
+        "**made_up**: The port is aligned with its reference in forward, data and metric.",
         "",
         "| stage | tensors | greatest mean diff | float64 differs by | times the noise | reprod_log 1e-6 | verdict |",
         "| --- | ---: | ---: | ---: | ---: | --- | --- |",

@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.twinalign.report.runs import backward, rich_summary, scalar, stage, summary, tensor
 from twinalign.errors import InputError
+from twinalign.recording import Recording
 from twinalign.report import load_summary, write_report
 from twinalign.report.rows import FULL_ROWS
 
@@ -181,3 +184,28 @@ def test_command(twinalign: Callable[..., Any], tmp_path: Path) -> None:
         wrong = twinalign("report", *arguments)
         assert wrong.returncode == 2
         assert "Traceback" not in wrong.stderr
+
+
+ODD = (None, 0.0, 1.0, 1.7976931348623157e308, 5e-324, 1e-300, "NaN", "Infinity", "-Infinity", 1e-7)
+NUMBERS = ("max_abs", "mean_abs", "max_rel", "noise_ratio", "fp64_rel", "floor_rms", "floor_max", "reference_max")
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.filterwarnings("error")
+def test_numbers_of_any_size(seed: int, tmp_path: Path) -> None:
+    """A port that is wrong has numbers that no axis was made for, and no number at all."""
+    rng = random.Random(seed)
+    found = rich_summary()
+    for one in found["stages"].values():
+        for t in one["tensors"]:
+            t.update({key: rng.choice(ODD) for key in NUMBERS})
+            t.update({f"{side}_value": rng.choice(ODD) for side in ("reference", "reproduced")})
+            t.update(rng.choice([{}, {"shape": None, "worst_index": None}, {"shape": [0, 3]}]))
+    for layer in found["located"]["layers"]["made_up"]["layers"]:
+        layer["inherited_error"] = rng.choice([value for value in ODD if not isinstance(value, str)])
+    curve = np.array([rng.choice([np.nan, np.inf, 1e308, -1e308, 0.0, 5e-324]) for _ in range(30)])
+    for side in ("ref", "paddle"):
+        rng.shuffle(curve)
+        arrays = {"curve.loss": curve, "repeat.curve.loss": curve[::-1], "curve.flat": np.full(3, np.nan)}
+        Recording(arrays).save(tmp_path / f"train_{side}.npy")
+    assert "<h1" in write_page(tmp_path, found)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from twinalign.errors import InputError
 from twinalign.report.language import CODES
 
 _FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -30,12 +31,21 @@ def reporting_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def to_stdout(md: Path | None, junit: Path | None) -> bool:
+    """Whether one of the files goes to stdout; raises InputError where both do."""
+    count = [str(path) for path in (md, junit)].count("-")
+    if count > 1:
+        raise InputError("--md and --junit: only one of them can go to stdout")
+    return count > 0
+
+
 def write_asked(folder: Path, md: Path | None, junit: Path | None, lang: str) -> list[Path]:
     """Write the files that were asked for from a finished run; returns those that are no stdout.
 
     Raises:
-        InputError: no run has finished in the folder.
+        InputError: no run has finished in the folder, or both files are to go to stdout.
     """
+    to_stdout(md, junit)
     from twinalign.recording import write_text
     from twinalign.report.junit import junit as as_junit
     from twinalign.report.markdown import markdown

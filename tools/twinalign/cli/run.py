@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from twinalign.cli.options import DEFAULT_CASE, parse_settings, recording_options, split_stages
-from twinalign.cli.reporting import reporting_options, write_asked
+from twinalign.cli.reporting import reporting_options, to_stdout, write_asked
 
 
 @click.command("run")
@@ -55,6 +55,7 @@ def command(
     from twinalign.runner import RunSettings
     from twinalign.tables import print_run
 
+    quiet = to_stdout(md, junit)  # where a program reads stdout, nothing else goes there
     asked = RunSettings(
         case=case,
         out=out,
@@ -73,5 +74,6 @@ def command(
     if lang != "en":
         write_report(out, lang)
     write_asked(out, md, junit, lang)
-    print_run(result, out)
+    if not quiet:
+        print_run(result, out)
     return int(result.exit_code)

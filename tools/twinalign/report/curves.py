@@ -51,7 +51,7 @@ def backward_curves(stage: Mapping[str, Any] | None) -> list[Curve]:
     for name, of_steps in points.items():
         steps, reference, port, floor = (list(column) for column in zip(*sorted(of_steps), strict=True))
         known = [value for value in floor if value is not None]
-        noise = [float(value or 0) for value in floor] if any(known) else None
+        noise = [abs(float(value or 0)) for value in floor] if any(known) else None
         curves.append(Curve("backward", name, steps, reference, port, noise))
     return curves[:_MOST]
 

@@ -11,7 +11,8 @@ from twinalign.report.curves import outcomes_of
 from twinalign.report.language import Language, language
 from twinalign.report.summary import greatest, identical, legible, sentence, short_name
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@])")
+# An underscore within a word is only an underscore.
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _FAULTS = 20
 
 

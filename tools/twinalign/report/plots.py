@@ -24,6 +24,7 @@ _WIDTH = 4.4
 _VERDICTS = ("aligned", "rounding", "inconclusive", "diverged")
 _FEWEST = 8
 """Tensors from which a histogram or a curve along depth says more than the table."""
+_SMALLEST = 1e-100
 _LINEAR = 100
 """Tensors up to which the heights of a histogram are not in a scale that also shows single ones."""
 _MANY = 1500
@@ -88,15 +89,17 @@ def stage_plots(stage: str, tensors: Sequence[Mapping[str, Any]], say: Language)
 
 def _histogram(stage: str, tensors: Sequence[Mapping[str, Any]], key: str, name: str, say: Language) -> Plot | None:
     by_verdict: dict[str, list[float]] = {}
+    known: list[float] = []
     zeros = 0
     for tensor in tensors:
         value = number(tensor.get(key))
         if value is not None and value > 0:
-            by_verdict.setdefault(tensor["verdict"], []).append(math.log10(value))
+            by_verdict.setdefault(tensor["verdict"], []).append(math.log10(_drawable(value)))
+            known.append(value)
         zeros += value == 0
-    values = sorted(value for group in by_verdict.values() for value in group)
-    if len(values) < _FEWEST:
+    if len(known) < _FEWEST:
         return None
+    values = sorted(math.log10(_drawable(value)) for value in known)
     drawn, axes = _figure(2.3)
     groups = [verdict for verdict in _VERDICTS if verdict in by_verdict]
     low, high = values[0], values[-1]
@@ -123,8 +126,9 @@ def _histogram(stage: str, tensors: Sequence[Mapping[str, Any]], key: str, name:
     axes.set_ylabel(say("plot.tensors_axis"))
     if len(groups) > 1:
         axes.legend()
-    limits = {"low": low, "high": high, "middle": values[len(values) // 2]}
-    text = say(f"plot.{name}_text", count=len(values), zeros=zeros, **{k: figure(10**v) for k, v in limits.items()})
+    known.sort()
+    limits = {"low": known[0], "high": known[-1], "middle": known[len(known) // 2]}
+    text = say(f"plot.{name}_text", count=len(known), zeros=zeros, **{k: figure(v) for k, v in limits.items()})
     title = say(f"plot.{name}_title", stage=say.known("stage", stage))
     return _finish(drawn, f"{stage}-{name}", title, text)
 
@@ -135,8 +139,8 @@ def _depth(stage: str, tensors: Sequence[Mapping[str, Any]], say: Language) -> P
     for tensor in gradients or tensors:
         floor, ratio, scale = (number(tensor.get(key)) for key in ("floor_rms", "noise_ratio", "reference_max"))
         if floor and ratio and scale and not tensor["name"].endswith(" (projections)"):
-            errors.append(floor * ratio / scale)
-            floors.append(floor / scale)
+            errors.append(_drawable(floor * (ratio / scale)))
+            floors.append(_drawable(floor / scale))
     if len(errors) < _FEWEST:
         return None
     drawn, axes = _figure(2.3)
@@ -162,7 +166,7 @@ def _depth(stage: str, tensors: Sequence[Mapping[str, Any]], say: Language) -> P
 
 def inherited_plot(depth: LayerDepth, say: Language) -> Plot | None:
     """The error of each layer's output along depth, the wrong layers marked."""
-    errors = [error if error and error > 0 else None for error in depth.errors]
+    errors = [_drawable(error) if error and error > 0 else None for error in depth.errors]
     known = [error for error in errors if error is not None]
     if len(known) < _FEWEST:
         return None
@@ -191,8 +195,9 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
     """Both sides of a curve over each other, and below them their difference with the noise."""
     same = not any(curve.differences)
     drawn, axes, below = _curve_axes(same)
-    axes.plot(curve.steps, curve.reference, color=ROLES["reference"], label=say("side.reference"), **_points(curve))
-    axes.plot(curve.steps, curve.port, "--", color=ROLES["port"], label=say("side.port"), **_points(curve))
+    reference, port = ([_drawable(value) for value in side] for side in (curve.reference, curve.port))
+    axes.plot(curve.steps, reference, color=ROLES["reference"], label=say("side.reference"), **_points(curve))
+    axes.plot(curve.steps, port, "--", color=ROLES["port"], label=say("side.port"), **_points(curve))
     _legend_above(axes)
     text = say(
         "plot.curve_text",
@@ -221,8 +226,8 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
 
 
 def _differences(axes: Axes, curve: Curve, say: Language) -> None:
-    shown = [value if value else math.nan for value in curve.differences]
-    noise = [value if value else math.nan for value in curve.noise or ()]
+    shown = [_drawable(value) if value else math.nan for value in curve.differences]
+    noise = [_drawable(value) if value else math.nan for value in curve.noise or ()]
     finite = [value for value in (*shown, *noise) if math.isfinite(value)]
     bottom = min(finite, default=1e-12) / 3
     axes.set_yscale("log")
@@ -246,6 +251,12 @@ def _curve_axes(same: bool) -> tuple[Figure, Axes, Axes | None]:
     drawn.subplots_adjust(left=0.16, right=0.97, bottom=0.14, top=0.92, hspace=0.15)
     upper, lower = drawn.subplots(2, 1, sharex=True)
     return drawn, upper, lower
+
+
+def _drawable(value: float) -> float:
+    """A number of any size in a range in which axes can be laid out; the words beside a plot have it as it is."""
+    size = min(max(abs(value), _SMALLEST), 1 / _SMALLEST)
+    return math.copysign(size, value) if value else 0.0
 
 
 def _points(curve: Curve) -> dict[str, Any]:

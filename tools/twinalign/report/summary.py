@@ -35,11 +35,10 @@ def sentence(summary: Mapping[str, Any], say: Language) -> str:
         return say("header.none")
     wrong = [name for name, stage in stages.items() if stage["verdict"] != "aligned"]
     graver = [name for name in wrong if stages[name]["verdict"] == summary["verdict"]] or wrong
-    if graver:
-        return say(f"header.{summary['verdict']}", stage=say.known("stage", graver[0]))
     names = [say.known("stage", name) for name in stages]
     listed = say("header.all_stages", count=len(names)) if len(names) == _GUIDE else _listed(names, say)
-    return say(f"header.{summary['verdict']}", stages=listed, stage=names[0])
+    first = say.known("stage", graver[0]) if graver else names[0]
+    return say(f"header.{summary['verdict']}", stages=listed, stage=first)
 
 
 def worst_first(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
