@@ -7,6 +7,8 @@ import hashlib
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,3 +211,11 @@ def test_numbers_of_any_size(seed: int, tmp_path: Path) -> None:
         arrays = {"curve.loss": curve, "repeat.curve.loss": curve[::-1], "curve.flat": np.full(3, np.nan)}
         Recording(arrays).save(tmp_path / f"train_{side}.npy")
     assert "<h1" in write_page(tmp_path, found)
+
+
+def test_nothing_is_imported_before_a_page_is_made() -> None:
+    """A reviewer verifies with numpy, click and fastjsonschema; and a run that is compared draws nothing yet."""
+    modules = "twinalign.judging, twinalign.bundle.verifying, twinalign.cli.run, twinalign.cli.report"
+    code = f"import sys, {modules}\nprint(*{{'matplotlib', 'jinja2', 'markupsafe'}} & set(sys.modules))"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == ""

@@ -196,8 +196,12 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
     same = not any(curve.differences)
     drawn, axes, below = _curve_axes(same)
     reference, port = ([_drawable(value) for value in side] for side in (curve.reference, curve.port))
-    axes.plot(curve.steps, reference, color=ROLES["reference"], label=say("side.reference"), **_points(curve))
+    # The reference is broad, so that it is seen under a port that lies on it.
+    broad: dict[str, Any] = {"linewidth": 3, "alpha": 0.6}
+    axes.plot(curve.steps, reference, color=ROLES["reference"], label=say("side.reference"), **broad)
     axes.plot(curve.steps, port, "--", color=ROLES["port"], label=say("side.port"), **_points(curve))
+    if below is not None and any(curve.noise or ()):
+        axes.fill([], [], color=ROLES["noise"], label=say("plot.noise_band"))
     _legend_above(axes)
     text = say(
         "plot.curve_text",
@@ -211,7 +215,7 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
     if below is None:
         text += " " + say("plot.curve_same")
     else:
-        _differences(below, curve, say)
+        _differences(below, curve)
         worst = max(range(len(curve.steps)), key=lambda place: curve.differences[place] or 0)
         text += " " + say("plot.curve_difference", difference=figure(curve.differences[worst]), step=curve.steps[worst])
         below.set_ylabel(say("plot.difference_axis"))
@@ -225,17 +229,16 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
     return _finish(drawn, identifier, title, text)
 
 
-def _differences(axes: Axes, curve: Curve, say: Language) -> None:
+def _differences(axes: Axes, curve: Curve) -> None:
     shown = [_drawable(value) if value else math.nan for value in curve.differences]
     noise = [_drawable(value) if value else math.nan for value in curve.noise or ()]
     finite = [value for value in (*shown, *noise) if math.isfinite(value)]
     bottom = min(finite, default=1e-12) / 3
     axes.set_yscale("log")
     if noise:
-        axes.fill_between(curve.steps, bottom, noise, color=ROLES["noise"], linewidth=0, label=say("plot.noise_band"))
+        axes.fill_between(curve.steps, bottom, noise, color=ROLES["noise"], linewidth=0)
         if len(noise) < 3:
             axes.plot(curve.steps, noise, "_", markersize=14, color=ROLES["dim"])
-        axes.legend()
     axes.plot(curve.steps, shown, color=ROLES["ink"], linewidth=1.1, **_points(curve))
     axes.set_ylim(bottom=bottom)
 
@@ -282,7 +285,7 @@ def _figure(height: float) -> tuple[Figure, Axes]:
 
 
 def _legend_above(axes: Axes) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=2, columnspacing=1)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=3, columnspacing=1)
 
 
 def _finish(drawn: Figure, identifier: str, title: str, text: str) -> Plot:
