@@ -68,9 +68,10 @@ def plotting() -> Iterator[None]:
     """Draw in the report's style inside the block, whatever settings of matplotlib the user has."""
     import logging
 
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word of fonts, nor of a home that cannot be written
+
     import matplotlib
 
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word of fonts
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         cast(Any, matplotlib.rcParams).update(_STYLE)
