@@ -281,8 +281,9 @@ class LinearClassifier(MoCoV3Case):
         with torch.no_grad():
             means = torch.stack([features[labels == label].mean(dim=0) for label in labels.unique()])
             directions = (means - means.mean(dim=0)) / features.std()
-            model.head.weight.copy_(directions)
-            model.head.bias.copy_(-(directions * means).sum(dim=1) / 2)
+            classifier = self.classifier(model)
+            classifier.weight.copy_(directions)
+            classifier.bias.copy_(-(directions * means).sum(dim=1) / 2)
         return model
 
     def reproduced(self) -> Any:
@@ -292,6 +293,10 @@ class LinearClassifier(MoCoV3Case):
     def _build(self, framework: str) -> Any:
         classes = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")).classes)
         return twin(framework, "builder").build_encoder(self.arch, num_classes=classes, image_size=self.image_size)
+
+    def classifier(self, model: Any) -> Any:
+        """The encoder's last layer."""
+        return model.head
 
     def _features(self, model: Any, framework: str, split: str) -> tuple[Any, Any]:
         """Features `[N, dim]` and labels `[N]` of a split."""
@@ -305,7 +310,7 @@ class LinearClassifier(MoCoV3Case):
         with reading(framework):
             train, train_labels = self._features(model, framework, "train")
             features, labels = self._features(model, framework, "val")
-        logits = model.head(features)
+        logits = self.classifier(model)(features)
         top1, top5 = evaluation.topk_accuracy(logits, labels, topk=(1, 5))
         knn = evaluation.knn_accuracy(train, train_labels, features, labels, k=self.neighbours)
         return {"features": features, "logits": logits, "top1": top1, "top5": top5, "knn_top1": knn}

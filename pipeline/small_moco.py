@@ -60,6 +60,10 @@ class SmallClassifierResNet(LinearClassifier):
         classes = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")).classes)
         return twin(framework, "builder").build_encoder(self.arch, num_classes=classes)
 
+    def classifier(self, model: Any) -> Any:
+        """A ResNet's last layer has torchvision's name."""
+        return model.fc
+
 
 class SmallMoCoResNet(SmallMoCoViT):
     """The ResNet twins, with LARS."""

@@ -54,8 +54,12 @@ def test_a_spoiled_recording_is_caught(name: str, sound: catalogue.Recordings) -
     assert judge(spoiled, catalogue.ALLOWANCES).verdict == "diverged"
 
 
+# vgg11_bn has all that these have, and each takes a minute; docs/verdict-table.md has them.
+_LIKE_OTHERS = ("vgg11", "vgg13")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", pairs.PAIRS)
+@pytest.mark.parametrize("name", [name for name in pairs.PAIRS if name not in _LIKE_OTHERS])
 def test_a_clean_pair_is_no_alarm(name: str) -> None:
     found = judge(pairs.record_pair(name), pairs.allowances(name))
     assert found.verdict == "aligned", [t.name + ": " + t.reason for t in found.tensors if t.verdict == "diverged"]

@@ -114,11 +114,17 @@ def test_second_run_records_nothing(clean_run: Path, twinalign: Twinalign) -> No
 @pytest.mark.parametrize(
     ("fault", "stage", "tensor", "place", "cause"),
     [
-        ("UntransposedLinear", "forward", "features", None, None),
+        (
+            "UntransposedLinear",
+            "forward",
+            "features",
+            ("base_encoder.blocks.0.attn.proj", "forward"),
+            "weight_transposed",
+        ),
         ("LayerNormEpsilon", "forward", "features", ("base_encoder.blocks.1.norm1", "forward"), "norm_epsilon"),
-        ("KeysBeforeUpdate", "forward", "k1", None, None),
-        ("ForgottenTwoT", "loss", "loss", None, None),
-        ("LateSchedule", "backward", "step1.learning_rate", None, None),
+        ("KeysBeforeUpdate", "forward", "k1", ("momentum_encoder", "state"), "ema_not_moved"),
+        ("ForgottenTwoT", "loss", "loss", ("loss", "forward"), "loss_factor"),
+        ("LateSchedule", "backward", "step1.learning_rate", ("schedule", "optimizer"), "schedule_off_by"),
         (
             "DecayAsL2",
             "backward",
@@ -133,12 +139,13 @@ def test_fault_is_found_in_its_stage_and_place(
     fault: str,
     stage: str,
     tensor: str,
-    place: tuple[str, str] | None,
-    cause: str | None,
+    place: tuple[str, str],
+    cause: str,
     twinalign: Twinalign,
     tmp_path: Path,
 ) -> None:
-    finished = twinalign("run", f"tests.tiny_cases:{fault}", "--out", tmp_path / "out")
+    stages = {"loss": "forward,loss", "backward": "forward,loss,backward"}.get(stage, stage)
+    finished = twinalign("run", f"tests.tiny_cases:{fault}", "--stages", stages, "--out", tmp_path / "out")
     assert finished.returncode == 1, finished.stdout + finished.stderr
     summary = read_summary(tmp_path / "out")
     assert summary["verdict"] == "diverged"
@@ -147,11 +154,9 @@ def test_fault_is_found_in_its_stage_and_place(
     wrong = {t["name"] for t in summary["stages"][stage]["tensors"] if t["verdict"] == "diverged"}
     assert tensor in wrong
     located = summary["located"]["faults"]
-    assert located
-    if place is not None and cause is not None:
-        assert [(found["paddle_layer"], found["phase"]) for found in located] == [place]
-        assert located[0]["explanation"]["id"] == cause
-        assert cause in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert [(found["paddle_layer"], found["phase"]) for found in located] == [place]
+    assert located[0]["explanation"]["id"] == cause
+    assert cause in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert f"{stage}: " in finished.stdout
 
 

@@ -100,15 +100,16 @@ def test_the_command_writes_every_trial(twinalign: Command, tmp_path: Path) -> N
     assert written["summary"]["faults"] == 1
 
 
-# Trainings take long and stand in the table of docs/selftest.md.
-_QUICK = [fault.id for fault in catalogue().values() if fault.kind != "train"]
+# Every third fault; docs/selftest.md has them all, trainings included, located and explained.
+_SAMPLE = [fault.id for fault in catalogue().values() if fault.kind != "train"][::3]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["pipeline.small_moco:SmallMoCoViT", "benchmarks/zoo_cases.py:MobileNetV3Small"])
-def test_every_fault_changes_what_is_recorded_and_is_detected(case: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_faults_change_what_is_recorded_and_are_detected(case: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(ROOT)
-    result = Selftest(settings(case, tmp_path), _QUICK, locate=False).run()
+    result = Selftest(settings(case, tmp_path), _SAMPLE, locate=False).run()
+    assert sum(trial.detected for trial in result.trials) >= 15
     assert [trial.id for trial in result.trials if trial.changed and not trial.detected] == []
     assert [trial.id for trial in result.trials if trial.error] == []
     assert result.alarms == []

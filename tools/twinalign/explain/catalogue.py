@@ -25,6 +25,7 @@ _TITLES = {
     "optimizer": "Optimizer and schedule",
     "data": "Input pipeline",
     "metric": "Metric",
+    "train": "Training loop",
 }
 
 

@@ -21,7 +21,7 @@ def layer_values(fault: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def facts(fault: Mapping[str, Any]) -> list[str]:
     """What is known beside the cause, a line each."""
     evidence = fault["evidence"]
-    describe = {"optimizer": _of_steps, "data": _of_data, "metric": _of_metric}.get(fault["phase"])
+    describe = {"optimizer": _of_steps, "data": _of_data, "metric": _of_metric, "train": _of_steps}.get(fault["phase"])
     lines = [f"differs in {evidence['where']}"] if evidence.get("where") else []
     return lines + (describe(evidence) if describe else []) + [str(note) for note in evidence.get("notes", [])]
 

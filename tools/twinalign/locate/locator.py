@@ -1,4 +1,4 @@
-"""Locate the faults of a case: in its layers, its optimizer and schedule, its data and its metric."""
+"""Locate the faults of a case: in its layers, its optimizer and schedule, its data, metric and training."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _COMPONENTS = {
     "backward": ("optimizer", "locate_optimizer"),
     "data": ("data", "locate_data"),
     "metric": ("metric", "locate_metric"),
+    "train": ("training", "locate_training"),
 }
 
-SEARCHED_STAGES = (*_MODEL_STAGES, "data", "metric")
-"""Stages that something can be located in; what makes only a training diverge needs more than one step."""
+SEARCHED_STAGES = (*_MODEL_STAGES, "data", "metric", "train")
+"""Stages that something can be located in."""
 
 
 @dataclasses.dataclass
@@ -114,6 +115,9 @@ class Locator:
             search = getattr(importlib.import_module(f"twinalign.locate.{module}"), function)
             result.faults += search(self._recorder.processes, context)
         gradients.unlink(missing_ok=True)
+        if any(fault.phase != "train" for fault in result.faults):
+            # What is wrong elsewhere shows in a training too; only a cause of its own is one more fault.
+            result.faults = [fault for fault in result.faults if fault.phase != "train" or fault.explanation]
         for fault in result.faults:
             _accept(fault, description["accept"])
         return result

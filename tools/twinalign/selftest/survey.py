@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from twinalign.averaging import averaging_method
 from twinalign.case import Case, stages_of
 from twinalign.selftest.interception import FUNCTIONS, Interception, replaced
 from twinalign.stages.calling import named_values
@@ -30,10 +30,6 @@ TRANSFORMS = (
     "normalize",
 )
 """Functions of paddle.vision.transforms.functional that the survey counts."""
-
-_AVERAGING = re.compile(
-    r"(update|move|copy|sync).*(momentum|ema|teacher|target|key)|(momentum|ema|teacher|key).*update"
-)
 
 
 @dataclasses.dataclass
@@ -98,14 +94,6 @@ class Survey:
     def averaging_method(self) -> str | None:
         """Name of the model's method that moves a second network after the first, None where there is none."""
         return averaging_method(self.model)
-
-
-def averaging_method(model: Any) -> str | None:
-    """Name of a method that moves a momentum encoder (or teacher, or target) by a factor that it is given."""
-    for name in dir(type(model)):
-        if _AVERAGING.search(name.lower()) and callable(getattr(type(model), name)):
-            return name
-    return None
 
 
 def survey(worker: Any, weights: Mapping[str, Any]) -> Survey:

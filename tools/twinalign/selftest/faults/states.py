@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twinalign.averaging import averaging_method
 from twinalign.selftest.catalogue import in_case, in_model
 from twinalign.selftest.faults.weights import BATCH_NORM
 from twinalign.selftest.places import CasePlace, ModelPlace, in_training, layers
-from twinalign.selftest.survey import LayerFacts, Survey, averaging_method
+from twinalign.selftest.survey import LayerFacts, Survey
 
 _RUNNING = in_training(layers(BATCH_NORM))
 _AVERAGED = ("momentum_encoder*", "(forward)", "*teacher*", "*target*", "*ema*", "*key*")

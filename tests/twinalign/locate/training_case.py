@@ -1,0 +1,98 @@
+"""A small training in both frameworks, of a network with a moving average of itself; the port's loop can go wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from twinalign import Case
+
+BATCH, WIDTH = 6, 5
+
+
+class Training(Case):
+    """Regression by stochastic gradient descent with momentum; its rate falls."""
+
+    name = "training"
+    float64_train_steps = 5
+    fault = ""
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return _student(nn, nn.Module)
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        return _student(nn, nn.Layer)
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((BATCH, WIDTH), dtype=np.float32)}
+
+    def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
+        fault = self.fault if framework == "paddle" else ""
+        tensor, optimizer = _tools(framework, model)
+        if framework == "paddle":
+            model.teacher.set_state_dict(model.student.state_dict())
+        else:
+            model.teacher.load_state_dict(model.student.state_dict())
+        rng = np.random.default_rng(3)
+        model.eval() if fault == "evaluation_mode" else model.train()
+        for number in range(steps or 5):
+            x, y = tensor(rng.standard_normal((BATCH, WIDTH))), tensor(rng.standard_normal((BATCH, 1)))
+            rate = 0.1 / (1 + number)
+            record("rate", 1.5 * rate if fault == "training_rate_shown" else rate)
+            self.set_rate(optimizer, rate * {"training_rate": 1.3, "training_rate_shown": 1.5}.get(fault, 1.0))
+            loss = ((model.student(x) - y) ** 2).mean() + ((model.student(x) - model.teacher(x).detach()) ** 2).mean()
+            if fault == "unknown":
+                loss = loss + 0.1 * (model.student[0].weight ** 4).sum()
+            record("loss", (3 if fault == "curve_scaled" else 1) * loss)
+            loss.backward()
+            for _ in range(0 if fault == "step_skipped" and number % 2 else 2 if fault == "step_twice" else 1):
+                optimizer.step()
+            if fault != "gradients_accumulate":
+                optimizer.zero_grad() if framework == "torch" else optimizer.clear_grad()
+            m = 0.9
+            if fault != "ema_momentum":
+                model.update_teacher(1 - m if fault == "ema_inverted" else m)
+        return {}
+
+    @staticmethod
+    def set_rate(optimizer: Any, rate: float) -> None:
+        if hasattr(optimizer, "set_lr"):
+            optimizer.set_lr(rate)
+        else:
+            optimizer.param_groups[0]["lr"] = rate
+
+
+def _tools(framework: str, model: Any) -> tuple[Any, Any]:
+    if framework == "torch":
+        import torch
+
+        return torch.as_tensor, torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
+    import paddle
+
+    return paddle.to_tensor, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters())
+
+
+def _student(nn: Any, base: type) -> Any:
+    def network() -> Any:
+        norm = nn.BatchNorm1d if hasattr(nn, "BatchNorm1d") else nn.BatchNorm1D
+        return nn.Sequential(nn.Linear(WIDTH, 7), norm(7), nn.Tanh(), nn.Linear(7, 1))
+
+    class Student(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.student, self.teacher = network(), network()
+
+        def forward(self, x: Any) -> Any:
+            return self.student(x)
+
+        def update_teacher(self, m: float) -> None:
+            for q, k in zip(self.student.parameters(), self.teacher.parameters(), strict=True):
+                moved = k.detach() * m + q.detach() * (1 - m)
+                k.set_value(moved) if hasattr(k, "set_value") else k.data.copy_(moved)
+
+    return Student()

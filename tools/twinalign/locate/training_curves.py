@@ -1,0 +1,99 @@
+"""The training's part of locating, on one side: its first steps in float64."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.locate.components import distance, root_mean_square
+from twinalign.recording import save_npz
+
+STAGE = "train"
+STEPS = 6
+"""Enough for what happens every second step, few enough for rounding not to have grown."""
+MOVED = "moved."
+"""Before the names of the reference's curves from weights moved a little."""
+_CHANGE = 1e-10
+_FLOAT32 = 2.0**-24
+_ROUNDING = 1e-12
+_FLOOR_FACTOR = 16.0
+"""The port may part by this many times what the reference parts from weights and a rate that are moved a little."""
+Curves = dict[str, np.ndarray]
+Around = Callable[[Any], contextlib.AbstractContextManager[Any]]
+"""Given the model, returns what is entered while it trains."""
+
+
+def read_curves(path: str | Path) -> tuple[Curves, Curves]:
+    """The curves of a file of `record_curves`, and those from weights moved a little."""
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored}
+    return (
+        {name: curve for name, curve in arrays.items() if not name.startswith(MOVED)},
+        {name.removeprefix(MOVED): curve for name, curve in arrays.items() if name.startswith(MOVED)},
+    )
+
+
+def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """What rounding and constants kept in float32 may leave of each curve (docs/verdict.md)."""
+    return {
+        name: _FLOOR_FACTOR * distance(curve, moved[name]) + _ROUNDING * root_mean_square(curve)
+        for name, curve in reference.items()
+        if name in moved
+    }
+
+
+def record_curves(worker: Any, weights: Mapping[str, Any], path: str, repeat: bool = False) -> dict[str, Any]:
+    """Write the curves of the first steps of `Case.train` in float64.
+
+    Args:
+        worker: the recorder that calls.
+        weights: what `Worker.build_model` takes.
+        path: the `.npz` file to write: name → one value a step.
+        repeat: whether to train once more, in torch, from weights moved by a part in 10^10 and at a rate that is off by
+            as much as its rounding to float32: `moved.NAME`. That is what constants kept in float32 may do.
+
+    Returns:
+        `steps`: how many were taken; 0 where the case trains in float32 alone.
+    """
+    arrays = train(worker, weights)
+    if repeat:
+        from twinalign.backends.torch_training import stepping
+
+        rounded = stepping(lambda number: 1, 1.0 + _FLOAT32)
+        arrays |= {MOVED + name: curve for name, curve in train(worker, weights, _CHANGE, rounded).items()}
+    save_npz(Path(path), arrays)
+    return {"steps": max((len(curve) for curve in arrays.values()), default=0)}
+
+
+def train(
+    worker: Any,
+    weights: Mapping[str, Any],
+    change: float = 0.0,
+    begin: Around | None = None,
+) -> dict[str, np.ndarray]:
+    """Curves of the first steps, by name; none where the case has no training in float64.
+
+    Args:
+        worker: the recorder that calls.
+        weights: what `Worker.build_model` takes.
+        change: what the weights are moved by, as a share of themselves.
+        begin: given the model, returns what to enter while it trains.
+    """
+    case, backend = worker.fresh_case(STAGE), worker.backend
+    steps = min(STEPS, case.float64_train_steps)
+    curves: dict[str, list[float]] = {}
+    if steps == 0:
+        return {}
+    backend.set_seed(case.seed)
+    with backend.default_dtype("float64"):
+        model = worker.build_model(case, STAGE, "float64", weights)
+        if change:
+            arrays = {n: a * (1 + change) if a.dtype.kind == "f" else a for n, a in backend.state_items(model)}
+            backend.load_state_arrays(model, arrays)
+        with begin(model) if begin else contextlib.nullcontext():
+            case.train(worker.framework, model, lambda n, v: curves.setdefault(n, []).append(float(v)), steps)
+    return {name: np.asarray(points) for name, points in curves.items()}
