@@ -284,11 +284,20 @@ class _Walk:
             self._count_ulps(left[finite], right[finite])
 
 
+_UNSHARED = 8192
+
+
 def _dot(first: np.ndarray, second: np.ndarray) -> float:
-    value = float(np.dot(first, second))
-    if first.dtype == np.float32 and not _SAFE_SQUARES[0] < abs(value) < _SAFE_SQUARES[1]:
-        first, second = first.astype(np.float64), second.astype(np.float64)
+    if first.dtype == np.float32:
         value = float(np.dot(first, second))
+        if not _SAFE_SQUARES[0] < abs(value) < _SAFE_SQUARES[1]:
+            return _dot(first.astype(np.float64), second.astype(np.float64))
+    else:
+        # OpenBLAS shares longer float64 products among threads, which on busy processors takes milliseconds.
+        value = sum(
+            float(np.dot(first[at : at + _UNSHARED], second[at : at + _UNSHARED]))
+            for at in range(0, len(first), _UNSHARED)
+        )
     if not math.isfinite(value):  # squares beyond float64: scaled, and the root of the sum stays representable
         return math.inf
     return value
