@@ -144,6 +144,18 @@ def test_nested_checkpoint_of_a_wrapped_model(in_process, tmp_path):
     assert (back["epoch"], back["arch"], list(back["state_dict"])) == (7, "mlp", list(reference.state_dict()))
 
 
+def test_what_a_file_of_arrays_cannot_hold_has_one_row_in_the_ledger(in_process, tmp_path):
+    reference, _ = load_models(in_process, "torch_mlp", "paddle_mlp")
+    torch.save({"state_dict": reference.state_dict(), "epoch": 3, "arch": "mlp"}, tmp_path / "a.pth.tar")
+    options = Options(factories=in_process("torch_mlp", "paddle_mlp"))
+    report = convert_checkpoint(tmp_path / "a.pth.tar", tmp_path / "b.safetensors", options)
+    rows = [(entry.source, entry.target, entry.actions) for entry in report.ledger.entries]
+    assert [row for row in rows if row[0][0] in ("epoch", "arch")] == [
+        (("epoch",), None, ("dropped",)),
+        (("arch",), None, ("dropped",)),
+    ]
+
+
 def test_sharded_safetensors(in_process, tmp_path):
     from safetensors.torch import save_file
 

@@ -172,6 +172,18 @@ def test_official_checkpoint_to_pdparams_and_pdopt_and_back(tmp_path):
 
 
 @pytest.mark.usefixtures("in_process")
+def test_the_way_back_finds_the_optimizers_settings_beside_paddles_files(tmp_path):
+    _, optimizer, _ = official_checkpoint(tmp_path / "a.pth.tar", "vit_digits", "adamw")
+    options = Options(factories=factories("vit_digits"))
+    for source, target in (("a.pth.tar", "a.pdparams"), ("a.pdparams", "b.pth.tar")):
+        with paddle.utils.unique_name.guard():
+            convert_checkpoint(tmp_path / source, tmp_path / target, options)
+    back = torch.load(tmp_path / "b.pth.tar", weights_only=True)
+    assert back["optimizer"]["param_groups"] == optimizer.state_dict()["param_groups"]
+    assert "optimizer_settings" not in back
+
+
+@pytest.mark.usefixtures("in_process")
 def test_official_checkpoint_is_resumed_in_paddle_without_any_settings(tmp_path):
     official_checkpoint(tmp_path / "a.pth.tar", "vit_digits", "adamw")
     convert_checkpoint(tmp_path / "a.pth.tar", tmp_path / "a.npz", Options(factories=factories("vit_digits")))

@@ -18,6 +18,9 @@ from twinalign.convert.plan import OTHER, Move, Plan
 from twinalign.convert.training_state import OptimizerState
 from twinalign.errors import InputError
 
+OPTIMIZER_SETTINGS = "optimizer_settings"
+"""Under this name the way back finds beside paddle's files what paddle's optimizers do not keep."""
+
 
 class MovedArray:
     """One target array, made when it is written and given up afterwards (`pickles.Deferred`)."""
@@ -56,14 +59,14 @@ class Output:
         """Write the target file and what belongs beside it; returns their paths."""
         conversion.check_ties(self.plan, self.checkpoint.weights)
         arrays = {f"{self.options.prefix}{key}": array for key, array in self._arrays().items()}
-        values = self._values()
         if self.options.export is not None:
-            return self._write_export(target, arrays, values)
-        optimizer = self._optimizer()
+            return self._write_export(target, arrays, self._values())
         if target.suffix == ".safetensors":
-            self._drop_rest(optimizer, values, "a .safetensors file holds arrays only")
+            for name in () if self.options.weights_only else self.checkpoint.rest:
+                self._enter((name,), None, "dropped", "a .safetensors file holds arrays only")
             writers.write_safetensors(target, arrays, {"format": "pt" if self.wanted == "torch" else "pd"})
             return [target]
+        optimizer, values = self._optimizer(), self._values()
         if self.wanted == "torch":
             return self._write_torch(target, arrays, optimizer, values)
         return self._write_paddle(target, arrays, optimizer, values)
@@ -131,6 +134,7 @@ class Output:
             settings = {**run.get("settings", {}), **self.options.settings}
             if {"lr", "batch_size"} <= settings.keys():
                 settings["lr"] = settings["lr"] * settings["batch_size"] / 256  # as both twins' programs scale it
+            settings = {**run.get(OPTIMIZER_SETTINGS, {}), **settings}
             read = training_state.read_paddle(state, layout, settings, path)
         return self._moved(read)
 
@@ -158,17 +162,13 @@ class Output:
     def _enter(self, source: tuple[str, ...], target: str | None, action: str, reason: str) -> None:
         self.ledger.entries.append(LedgerEntry(source, target, (action,), reason))
 
-    def _drop_rest(self, optimizer: OptimizerState | None, values: Mapping[str, Any], reason: str) -> None:
-        names = (["optimizer"] if optimizer else []) + list(values)
-        for name in names:
-            self._enter((name,), None, "dropped", reason)
-
     def _write_torch(
         self, target: Path, arrays: dict[str, Any], optimizer: OptimizerState | None, values: dict[str, Any]
     ) -> list[Path]:
         if optimizer is None and not values:
             writers.write_torch(target, arrays)
             return [target]
+        values.pop(OPTIMIZER_SETTINGS, None)  # torch keeps them in its groups
         tree: dict[str, Any] = {**values, "state_dict": arrays}
         if optimizer is not None:
             tree["optimizer"] = training_state.write_torch(optimizer, self.layouts["torch"], str(self.checkpoint.path))
@@ -179,6 +179,8 @@ class Output:
         self, target: Path, arrays: dict[str, Any], optimizer: OptimizerState | None, values: dict[str, Any]
     ) -> list[Path]:
         slots = training_state.write_paddle(optimizer) if optimizer is not None else {}
+        if optimizer is not None and (kept := training_state.plain_settings(optimizer)):
+            values = {**values, OPTIMIZER_SETTINGS: kept}
         if target.suffix == ".npz":
             run = {"epoch": 0, "iteration": 0, "settings": {}, **values}
             flat = {f"state_dict/{key}": array for key, array in arrays.items()}

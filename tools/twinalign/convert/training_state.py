@@ -202,6 +202,13 @@ def _torch_group(state: OptimizerState, path: str) -> dict[str, Any]:
     }
 
 
+def plain_settings(state: OptimizerState) -> dict[str, Any]:
+    """The numbers of its settings that an optimizer of either framework is made with."""
+    names = ("lr", "weight_decay", "betas", "eps", "momentum", "trust_coefficient")
+    kept = {name: np.asarray(state.settings[name]).tolist() for name in names if state.settings.get(name) is not None}
+    return {name: value for name, value in kept.items() if not isinstance(value, str)}
+
+
 def write_paddle(state: OptimizerState) -> dict[str, dict[str, np.ndarray]]:
     """Slot → key → array with paddle's slots, the powers of the betas included."""
     found = {SLOTS[slot][1]: dict(values) for slot, values in state.slots.items()}
