@@ -65,8 +65,9 @@ print(json.dumps([objections(*pair) for pair in json.load(sys.stdin)]))
 _INTRODUCTION = """`twinalign selftest` plants each of the catalogue's {count} faults that a case has a place for into
 its port, one at a time. *Detected*: the stage that must show it is the first that diverges. *Place named*: `locate`
 names the layer or component. *Cause confirmed*: the right hypothesis, applied to the reference, reproduces the port's
-wrong values. *False alarms*: stages and places named that are not at fault, clean runs included. A fault that changes
-no recorded number (ReLU6 where nothing exceeds 6) does not count.
+wrong values. *False alarms*: stages and places named that are not at fault, clean runs included; the same layer of the
+momentum encoder, which averages spoiled weights, is named as well and is none. A fault that changes no recorded number
+(ReLU6 where nothing exceeds 6) does not count.
 
 reprod_log compares the same recordings of the same stage at its threshold of 1e-6, and counts as detecting where it
 objects to a tensor that it passes without the fault; its false alarms are the tensors that it fails in the port without
