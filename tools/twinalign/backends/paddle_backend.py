@@ -182,7 +182,11 @@ def gradients(
     outputs: list[paddle.Tensor], inputs: list[paddle.Tensor], seeds: list[paddle.Tensor]
 ) -> list[paddle.Tensor | None]:
     """Gradient of each input, given those of the outputs; None for an input that none of them depends on."""
-    return list(paddle.grad(outputs, inputs, seeds, allow_unused=True))
+    ends: dict[str, list[paddle.Tensor]] = {}
+    for output, seed in zip(outputs, seeds, strict=True):  # paddle refuses an end that is given twice, torch adds up
+        ends[output.name] = [output, ends[output.name][1] + seed if output.name in ends else seed]
+    tensors, gradients = ([end[at] for end in ends.values()] for at in (0, 1))
+    return list(paddle.grad(tensors, inputs, gradients, allow_unused=True))
 
 
 def state_items(model: paddle.nn.Layer) -> Iterator[tuple[str, np.ndarray]]:
