@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.bundle.forging import WITNESS, Forgery
+from twinalign.bundle.signs import _time_signs
 from twinalign.bundle.verifying import verify_bundle
 
 FORWARD, FORWARD64 = "result/forward_paddle.npy", "result/float64/forward_paddle.npy"
@@ -394,3 +396,20 @@ def test_what_a_case_allows_itself_is_said(bundle: Path, tmp_path: Path) -> None
         "the case accepts conventions: bn_running_var_biased",
         "the case has allowances of its own: paddle_hard_activation",
     ]
+
+
+def test_a_short_recording_in_the_second_in_which_a_long_one_ends_is_no_sign() -> None:
+    now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
+
+    def recorded(seconds: float, at: str) -> dict[str, Any]:
+        return {"seconds": seconds, "recorded_at": f"2026-11-20T19:49:{at}+00:00"}
+
+    metadata = {
+        ("paddle", "metric", "float32"): recorded(0.6, "34"),
+        ("paddle", "train", "float64"): recorded(12.3, "34"),
+        ("paddle", "train", "float32"): recorded(10.0, "21"),
+    }
+    assert list(_time_signs(types.SimpleNamespace(metadata=metadata, stages=()), now)) == []
+    metadata["paddle", "train", "float32"] = recorded(30.0, "35")
+    found = _time_signs(types.SimpleNamespace(metadata=metadata, stages=()), now)
+    assert [sign.id for sign in found] == ["impossible_time"]

@@ -210,7 +210,7 @@ def _time_signs(contents: Contents, now: datetime.datetime) -> Iterator[Sign]:
             continue
         spans[key[0]].append((ended - datetime.timedelta(seconds=seconds), ended, place))
     for side in spans.values():
-        by_end = sorted(side, key=lambda span: span[1])
+        by_end = sorted(side, key=lambda span: (span[1], span[0]))  # ends are known to the second
         for (_, ended, _), (began, _, place) in itertools.pairwise(by_end):
             if began + _OVERLAP < ended:
                 yield Sign(IMPOSSIBLE_TIME, place, "recorded while the same process recorded something else")
