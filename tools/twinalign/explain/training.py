@@ -7,12 +7,15 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from twinalign.averaging import averaging_method
-from twinalign.explain.component import Replaced, explain, fitted, wrong_names
+from twinalign.explain.component import Replaced, explain, wrong_names
 from twinalign.explain.registry import Hypothesis, Variant, register
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.locate.training_curves import Around, Curves, floors_of, read_curves, train
 
+_MOST_TRIES, _FITTED = 12, 1e-8
 _SAME = 1e-6
 """A curve is another by a factor where no more than this is left; whether it is the cause is for the proof to say."""
 
@@ -182,7 +185,29 @@ class TrainingRate(TrainingHypothesis):
             return subject.trained(f"{factor:.6g} times, which no curve shows", _loops().stepping(_every_step, factor))
 
         yield from (hidden(factor) for factor in (10.0, 0.1, 2.0, 0.5))
-        yield from fitted(subject, hidden, 1.0)
+        fitting = _fitting_factor(subject, hidden)
+        if fitting is not None:
+            yield from (hidden(value) for value in dict.fromkeys((float(f"{fitting:.4g}"), fitting)))
+
+
+def _fitting_factor(subject: TrainingSubject, make: Callable[[float], Variant]) -> float | None:
+    """By the secant method, the factor that gives the port's first value that differs; later ones are chaotic."""
+    name = wrong_names(subject)[0]
+    reference, port = subject.reference.get(name), subject.port[name]
+    if reference is None or reference.shape != port.shape:
+        return None
+    at = int(np.argmax(np.abs(reference - port) > subject.floors.get(name, 0.0)))
+    before, now, left = 1.0, 1.01, float(reference[at] - port[at])
+    whole = abs(left)
+    for _ in range(_MOST_TRIES):
+        with make(now).apply():
+            remaining = float(subject.run()[name][at] - port[at])
+        if abs(remaining) <= _FITTED * whole:
+            return now
+        if not np.isfinite(remaining) or remaining == left:
+            return None
+        before, now, left = now, now - remaining * (now - before) / (remaining - left), remaining
+    return None
 
 
 def _every_step(number: int) -> int:
