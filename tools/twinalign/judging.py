@@ -93,7 +93,7 @@ def run(
         result.located = locate(dataclasses.replace(settings, stages=diverged), progress)
     result.seconds = time.perf_counter() - started
     write_json(settings.out / "summary.json", result.to_json())
-    write_report(settings.out)
+    write_report(settings.out, settings.language)
     return result
 
 

@@ -47,6 +47,7 @@ class RunSettings:
     fresh: bool = False
     sequential: bool = False
     locate: bool = True
+    language: str = "en"
     debug: bool = False
 
 

@@ -51,7 +51,6 @@ def command(
     """
     from twinalign.cli.progress import SideProgress
     from twinalign.judging import run
-    from twinalign.report import write_report
     from twinalign.runner import RunSettings
     from twinalign.tables import print_run
 
@@ -67,12 +66,11 @@ def command(
         fresh=fresh,
         sequential=sequential,
         locate=locate,
+        language=lang,
         debug=debug,
     )
     with SideProgress() as progress:
         result = run(asked, progress)
-    if lang != "en":
-        write_report(out, lang)
     write_asked(out, md, junit, lang)
     if not quiet:
         print_run(result, out)
