@@ -173,6 +173,12 @@ class Accepting(Net):
     accept = ("bn_running_var_biased",)
 
 
+class AcceptingMomentum(Momentum):
+    """Of the two causes of the wrong statistics one is accepted."""
+
+    accept = ("bn_running_var_biased",)
+
+
 class Renamed(Evaluating):
     """Layers of other names in the port, and a norm of another epsilon among them."""
 

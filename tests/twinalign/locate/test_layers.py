@@ -71,6 +71,17 @@ def test_frozen_parameters_are_found(located: Callable[[str], LocateResult]) -> 
     assert set(result.faults[0].evidence["values"]) == {"gradient.parameter.weight", "gradient.parameter.bias"}
 
 
+def test_an_accepted_convention_does_not_hide_another_cause_in_the_same_layer(
+    located: Callable[[str], LocateResult],
+) -> None:
+    result = located("AcceptingMomentum")
+    assert result.verdict == "diverged"
+    (wrong,) = [fault for fault in result.faults if "accepted" not in fault.evidence]
+    assert wrong.explanation is not None
+    assert wrong.explanation.id == "batch_norm_momentum+running_variance_biased"
+    assert wrong.evidence["accepted_causes"] == ["running_variance_biased"]
+
+
 def test_a_convention_that_the_case_accepts_does_not_decide(located: Callable[[str], LocateResult]) -> None:
     assert located("Net").verdict == "diverged"
     accepted = located("Accepting")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from twinalign.errors import InputError
 from twinalign.verdict import Allowance, Comparison, Described, compare_arrays
+from twinalign.verdict.float32_constants import allowances_of_classes, bound_of_classes
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.standard_normal((4, 10)).astype("f4")
@@ -323,6 +324,19 @@ def test_a_constant_inside_the_network_is_allowed_as_much_as_the_rounding_of_tha
     assert off_by(1.1).verdict == "diverged"
 
 
+def test_the_momentum_of_a_batch_norm_is_allowed_to_its_statistics_alone() -> None:
+    allowed = allowances_of_classes(["paddle.nn.layer.norm.BatchNorm2D"])
+    assert allowed == ["paddle_batch_norm_epsilon", "paddle_batch_norm_momentum"]
+    assert bound_of_classes(["paddle.nn.layer.norm.BatchNorm2D"]) == 1e-7
+    for name, verdict in (("buffer.bn.running_mean", "aligned"), ("output", "diverged")):
+        truth = np.linspace(1, 2, 64)
+        off = {name: truth * (1 + 2.4e-7)}
+        rng = np.random.default_rng(6)
+        low = [{name: (a * (1 + 1e-7 * rng.standard_normal(64))).astype("f4")} for a in (truth, off[name])]
+        found = compare_arrays(*low, reference64={name: truth}, reproduced64=off, allowances=allowed)
+        assert found.verdict == verdict, found.tensors[0].reason
+
+
 def test_accepted_conventions_are_shown_and_do_not_decide() -> None:
     first, second = {"bn.running_var": LOGITS, "x": LOGITS}, {"bn.running_var": LOGITS * 1.1, "x": LOGITS}
     assert compare_arrays(first, second).verdict == "diverged"
@@ -346,6 +360,15 @@ def test_kinks_are_told_from_spoiled_elements() -> None:
     found = compare_arrays(noisy[0], kinked, **options)
     assert found.verdict == "aligned"
     assert "kink" in found.tensors[1].reason
+    # An accepted convention differs in float64 by itself, and says nothing against a kink; what is not accepted does.
+    biased = ({"running_var": np.ones(8)}, {"running_var": np.full(8, 1.1)})
+    wide = [
+        {**arrays, "running_var": b["running_var"].astype("f4")}
+        for arrays, b in zip((noisy[0], kinked), biased, strict=True)
+    ]
+    both = {"reference64": {**truth, **biased[0]}, "reproduced64": {**truth, **biased[1]}}
+    assert compare_arrays(*wide, **both, accept=["bn_running_var_biased"]).verdict == "aligned"
+    assert compare_arrays(*wide, **both).tensors[1].verdict == "diverged"
     spoiled = {name: array.copy() for name, array in noisy[1].items()}
     spoiled["gradient.b"][3, 4] += np.float32(1e-3)
     assert compare_arrays(noisy[0], spoiled, **options).verdict == "diverged"

@@ -134,13 +134,21 @@ class Locator:
 
 
 def _accept(fault: Fault, accepted: Sequence[str]) -> None:
-    """Mark a fault whose cause the case accepts as the framework's own convention."""
-    if fault.explanation is None:
+    """Mark a fault whose causes, all of them, the case accepts as the framework's own conventions."""
+    if fault.explanation is None or not accepted:
         return
-    names = {fault.explanation.id, *fault.explanation.evidence.get("differences", [])}
-    for identifier in (text.partition("=")[0] for text in accepted):
-        if identifier in names:
-            fault.evidence["accepted"] = identifier
+    from twinalign.explain.layers import PHASES_TRIED
+    from twinalign.explain.registry import hypotheses
+
+    identifiers = [text.partition("=")[0] for text in accepted]
+    names = {item.id: {item.id, item.difference} for item in hypotheses(*PHASES_TRIED.get(fault.phase, (fault.phase,)))}
+    causes = fault.explanation.id.split("+")
+    found = {cause: next((i for i in identifiers if i in names.get(cause, {cause})), None) for cause in causes}
+    conventions = [cause for cause, identifier in found.items() if identifier is not None]
+    if len(conventions) == len(causes):
+        fault.evidence["accepted"] = ", ".join(dict.fromkeys(str(found[cause]) for cause in causes))
+    elif conventions:
+        fault.evidence["accepted_causes"] = conventions
 
 
 def locate(

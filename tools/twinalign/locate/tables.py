@@ -92,6 +92,8 @@ def fault_text(number: int, fault: Fault) -> Text:
         text.append(f" [{fault.explanation.id}]", style="dim")
     else:
         text.append(f"\n   {_UNEXPLAINED}", style="yellow")
+    if "accepted_causes" in evidence:
+        text.append(f"\n   accepted by the case: {', '.join(evidence['accepted_causes'])} alone", style="dim")
     if "accepted" in evidence:
         text.append(f"\n   accepted by the case as {evidence['accepted']}", style="dim")
     return text

@@ -273,9 +273,15 @@ class Selftest:
             )
             if found.paddle_layer == trial.expected or _matches(found.paddle_layer, fault.also):
                 trial.right_place = True
-                trial.right_cause |= cause is not None and cause.id in fault.causes
+                trial.right_cause |= cause is not None and _own_causes(found) <= set(fault.causes)
             elif not (_matches(found.paddle_layer, fault.besides) or _takes_over(fault, found.paddle_layer, trial)):
                 trial.extra.append(found.paddle_layer)
+
+
+def _own_causes(found: Fault) -> set[str]:
+    """The causes of a fault that are no conventions which the case accepts; several are joined by +."""
+    causes = set(found.explanation.id.split("+")) if found.explanation else set()
+    return causes - set(found.evidence.get("accepted_causes", ()))
 
 
 def _matches(place: str, patterns: Sequence[str]) -> bool:

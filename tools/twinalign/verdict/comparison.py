@@ -114,9 +114,10 @@ def compare_arrays(
             classic_known[name] = classic
     tensors += [lone(name, array, in_reference=False) for name, array in reproduced.items() if name not in reference]
     judge.finish(tensors, reference, reproduced)
+    accept_conventions(tensors, accept)
+    judge.excuse_kinks()
     for tensor in tensors:
         _explain(tensor, reference, reproduced, classic_threshold, options)
-    accept_conventions(tensors, accept)
     classic_result = judge_classic(reference, reproduced, classic_threshold, classic_known)
     return Comparison(whole(tensors), tensors, classic_result, judge.notes(tensors))
 

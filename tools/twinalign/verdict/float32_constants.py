@@ -10,10 +10,13 @@ from twinalign.verdict.allowances import ALWAYS, KNOWN_ALLOWANCES
 # the gap and gets none.
 _LAYERS = (
     ("BatchNorm", "paddle_batch_norm_epsilon"),
+    ("BatchNorm", "paddle_batch_norm_momentum"),
     ("AvgPool", "paddle_average_pool"),
     ("Hardswish", "paddle_hard_activation"),
     ("Hardsigmoid", "paddle_hard_activation"),
 )
+
+_OUTPUT = "output"
 
 
 def allowances_of_classes(names: Iterable[str]) -> list[str]:
@@ -23,5 +26,6 @@ def allowances_of_classes(names: Iterable[str]) -> list[str]:
 
 
 def bound_of_classes(names: Iterable[str]) -> float:
-    """Greatest relative difference that float32 constants explain for layers of these classes, in float64."""
-    return max(KNOWN_ALLOWANCES[allowance].bound for allowance in (*ALWAYS, *allowances_of_classes(names)))
+    """Greatest relative difference that float32 constants explain in what such layers return, in float64."""
+    found = [KNOWN_ALLOWANCES[allowance] for allowance in (*ALWAYS, *allowances_of_classes(names))]
+    return max(allowance.bound for allowance in found if allowance.covers(_OUTPUT))

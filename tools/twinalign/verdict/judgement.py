@@ -165,7 +165,10 @@ class Judge:
                 reference32, reproduced32, reference64 = item.arrays[:3]
                 item.noise = gather(reference32, reproduced32, reference64, high, inherited)
             self._decide(item, prior)
-        excuse_kinks(self._pending)
+
+    def excuse_kinks(self) -> None:
+        """Take back what a kink explains, once it is known which differences are accepted conventions."""
+        excuse_kinks([item for item in self._pending if item.tensor.accepted is None])
 
     def _typical_rounding(self) -> float:
         """Median over tensors of the reference's relative rounding; 0 where nothing was measured."""
