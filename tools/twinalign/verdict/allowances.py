@@ -87,6 +87,6 @@ def resolve(allowances: Iterable[Allowance | str]) -> list[Allowance]:
                 raise InputError(
                     f"allowance {identifier!r} is unknown; known are {', '.join(sorted(KNOWN_ALLOWANCES))}"
                 )
-            item = dataclasses.replace(known, pattern=pattern or "*")
+            item = dataclasses.replace(known, pattern=pattern or known.pattern)
         found.append(item)
     return sorted(found, key=lambda allowance: allowance.bound)
