@@ -110,6 +110,8 @@ def paddle_net(**faults: Any) -> Any:
     if faults.get("frozen"):
         for parameter in net.head.parameters():
             parameter.stop_gradient = True
+    if faults.get("frozen_norm"):
+        net.part1.norm.weight.stop_gradient = True
     return net
 
 
@@ -161,6 +163,10 @@ class Detached(Net):
 
 class Frozen(Evaluating):
     faults = {"frozen": True}  # noqa: RUF012
+
+
+class FrozenNorm(Net):
+    faults = {"frozen_norm": True}  # noqa: RUF012
 
 
 class Several(Net):

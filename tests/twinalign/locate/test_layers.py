@@ -71,6 +71,10 @@ def test_frozen_parameters_are_found(located: Callable[[str], LocateResult]) -> 
     assert set(result.faults[0].evidence["values"]) == {"gradient.parameter.weight", "gradient.parameter.bias"}
 
 
+def test_statistics_that_move_otherwise_do_not_hide_a_wrong_gradient(located: Callable[[str], LocateResult]) -> None:
+    assert places(located("FrozenNorm")) == {("part1.norm", "backward"), *BATCH_NORM}
+
+
 def test_an_accepted_convention_does_not_hide_another_cause_in_the_same_layer(
     located: Callable[[str], LocateResult],
 ) -> None:

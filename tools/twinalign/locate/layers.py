@@ -149,7 +149,8 @@ class _Search:
         ]
         found: dict[tuple[str, str], Fault] = {}
         for suspect, phases in zip(suspects, confirmed["phases"], strict=True):
-            for phase in phases[:1]:  # wrong outputs have wrong gradients
+            # Wrong outputs have wrong gradients and statistics; statistics that moved otherwise have not.
+            for phase in phases[:1] if "forward" in phases else phases:
                 fault = self._fault(suspect, phase)
                 key = (fault.reference_layer, fault.phase)
                 if key in found:  # another call of the same layer
