@@ -14,6 +14,7 @@ from twinalign.convert.checkpoint import Checkpoint, read_checkpoint, release
 from twinalign.convert.layout import StateEntry
 from twinalign.convert.ledger import Ledger, LedgerEntry
 from twinalign.convert.options import Options
+from twinalign.convert.pickles import Deferred
 from twinalign.convert.plan import OTHER, Move, Plan
 from twinalign.convert.training_state import OptimizerState
 from twinalign.errors import InputError
@@ -22,8 +23,8 @@ OPTIMIZER_SETTINGS = "optimizer_settings"
 """Under this name the way back finds beside paddle's files what paddle's optimizers do not keep."""
 
 
-class MovedArray:
-    """One target array, made when it is written and given up afterwards (`pickles.Deferred`)."""
+class MovedArray(Deferred):
+    """One target array, made when it is written and given up afterwards."""
 
     def __init__(self, move: Move, arrays: Mapping[str, np.ndarray]) -> None:
         """`arrays` are the source's, by key; they may be mapped files."""

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from twinalign.errors import InputError
 
 
-@runtime_checkable
-class Deferred(Protocol):
-    """An array that is made when it is written: shape and dtype are known before."""
+class Deferred:
+    """An array that is made when it is written: shape and dtype are known before.
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+    Attributes:
+        shape: its shape.
+        dtype: its numpy dtype (`ml_dtypes.bfloat16` for bfloat16).
+    """
 
-    @property
-    def dtype(self) -> np.dtype:
-        """Its numpy dtype (`ml_dtypes.bfloat16` for bfloat16)."""
+    shape: tuple[int, ...]
+    dtype: np.dtype
 
     def load(self, scratch: Callable[[int], np.ndarray]) -> np.ndarray:
         """Make it; `scratch` lends memory for so many bytes, which is lent again when the array is written."""
+        raise NotImplementedError
 
 
 def raw_bytes(array: np.ndarray) -> memoryview:
