@@ -205,6 +205,7 @@ class IgnoredCounted(Rewrite):
     id = "ignored_rows_counted"
     phase = "forward"
     text = "the mean divides by all rows, the ignored ones among them"
+    rank = -1  # a reduction in another way would reproduce it too
     difference = "ce_ignore_index_negative"
     functions = CLASSES
     ways = any_of({"": lambda call: _over_all_rows(call)})

@@ -150,6 +150,7 @@ class LossRowsBroadcast(Rewrite):
     id = "loss_rows_broadcast"
     phase = "forward"
     text = "the losses of the rows have an axis too many and are broadcast"
+    rank = -1  # a reduction in another way would reproduce it too
     difference = "ce_reduction_none_shape"
     functions = ("cross_entropy", "nll_loss", *SIMPLE)
 
