@@ -42,8 +42,6 @@ _SAFETENSORS_NAMES = {
     "bool": "BOOL",
 }
 
-_PIECE = 2**19
-
 NAME_TABLE = "StructuredToParameterName@@"
 """Key under which `.pdparams` keeps the parameters' global names; `paddle.load` makes tensors of what it lists."""
 
@@ -193,13 +191,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
 def _member(archive: zipfile.ZipFile, name: str, data: memoryview) -> None:
     information = zipfile.ZipInfo(name)  # its default date makes equal content an equal file
     with archive.open(information, "w", force_zip64=data.nbytes >= 2**31 - 1) as member:
-        _write_in_pieces(member, data)
-
-
-def _write_in_pieces(member: IO[bytes], data: memoryview) -> None:
-    """So small that what the checksum has read is still in the processor's cache when it is written."""
-    for start in range(0, data.nbytes, _PIECE):
-        member.write(data[start : start + _PIECE])
+        member.write(data)
 
 
 def write_paddle(path: Path, tree: Any, parameter_names: Mapping[str, str] | None = None) -> None:
@@ -228,7 +220,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray | Deferred]) -> None:
                 kind = loaded.dtype.newbyteorder("<").str  # as `raw_bytes` gives the numbers
                 header = {"descr": kind, "fortran_order": False, "shape": loaded.shape}
                 np.lib.format.write_array_header_1_0(member, header)
-                _write_in_pieces(member, raw_bytes(loaded))
+                member.write(raw_bytes(loaded))
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray | Deferred], metadata: Mapping[str, str]) -> None:
