@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from twinalign.locate.training_curves import Around
+from twinalign.patching import family, replaced
 
 
 def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
@@ -36,23 +37,19 @@ def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
             return step
 
         with contextlib.ExitStack() as stack:
-            for kind in _family(torch.optim.Optimizer):
+            for kind in family(torch.optim.Optimizer):
                 if "step" in vars(kind):
-                    stack.enter_context(attribute(kind, "step", _counted(vars(kind)["step"])))
+                    stack.enter_context(replaced(kind, "step", _counted(vars(kind)["step"])))
             yield
 
     return around
-
-
-def _family(kind: Any) -> list[Any]:
-    return [kind, *(below for child in kind.__subclasses__() for below in _family(child))]
 
 
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
     """Inside the block the model stays in evaluation mode."""
     model.eval()
-    with attribute(model, "train", lambda mode=True: model):
+    with replaced(model, "train", lambda mode=True: model):
         yield
 
 
@@ -60,21 +57,7 @@ def evaluating(model: Any) -> Iterator[None]:
 def gradients_kept(model: Any) -> Iterator[None]:
     """Inside the block nothing clears gradients."""
     with (
-        attribute(torch.optim.Optimizer, "zero_grad", lambda *_, **__: None),
-        attribute(model, "zero_grad", lambda *_, **__: None),
+        replaced(torch.optim.Optimizer, "zero_grad", lambda *_, **__: None),
+        replaced(model, "zero_grad", lambda *_, **__: None),
     ):
         yield
-
-
-@contextlib.contextmanager
-def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Inside the block the class or object has another attribute of its own."""
-    had, before = name in vars(owner), vars(owner).get(name)
-    (setattr if isinstance(owner, type) else object.__setattr__)(owner, name, value)
-    try:
-        yield
-    finally:
-        if had:
-            (setattr if isinstance(owner, type) else object.__setattr__)(owner, name, before)
-        else:
-            (delattr if isinstance(owner, type) else object.__delattr__)(owner, name)

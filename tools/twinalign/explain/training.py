@@ -14,6 +14,7 @@ from twinalign.explain.component import Replaced, explain, wrong_names
 from twinalign.explain.registry import Hypothesis, Variant, register
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.locate.training_curves import Around, Curves, floors_of, read_curves, train
+from twinalign.patching import replaced
 
 _MOST_TRIES, _FITTED = 12, 1e-8
 _SAME = 1e-6
@@ -247,7 +248,7 @@ def _averaging(way: Callable[[Any], Any]) -> Around:
         name = averaging_method(model)
         if name is None:
             raise ValueError("the model has no moving average")
-        with _loops().attribute(model, name, way(getattr(model, name))):
+        with replaced(model, name, way(getattr(model, name))):
             yield
 
     return around

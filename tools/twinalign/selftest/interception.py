@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from twinalign.patching import replaced
 
 FUNCTIONS = {
     "softmax": ("nn.functional.softmax", "Tensor.softmax"),
@@ -43,21 +44,6 @@ FUNCTIONS = {
 
 Replacement = Callable[..., Any]
 """`replacement(original, *arguments, **keywords)` returns what the call is to return."""
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """Let `owner.name` be something else inside the block."""
-    own = vars(owner).get(name) if isinstance(owner, (type, types.ModuleType)) else getattr(owner, name)
-    inherited = own is None
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        if inherited:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, own)
 
 
 class Interception:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from twinalign.case import Case
-from twinalign.selftest.interception import Interception, replaced
+from twinalign.patching import replaced
+from twinalign.selftest.interception import Interception
 from twinalign.selftest.survey import LayerFacts, Survey
 
 Find = Callable[[Survey], str | None]

@@ -12,7 +12,8 @@ import numpy as np
 
 from twinalign.averaging import averaging_method
 from twinalign.case import Case, stages_of
-from twinalign.selftest.interception import FUNCTIONS, Interception, replaced
+from twinalign.patching import replaced
+from twinalign.selftest.interception import FUNCTIONS, Interception
 from twinalign.stages.calling import named_values
 from twinalign.stages.context import step_inputs
 

@@ -184,7 +184,7 @@ def _holds(name: str) -> Find:
 
 
 def _set_constant(place: ProcessPlace, name: str, value: Any) -> None:
-    from twinalign.selftest.interception import replaced
+    from twinalign.patching import replaced
 
     for module in _constant(place.survey, name):
         place.stack.enter_context(replaced(module, name, value))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from twinalign.averaging import averaging_method
+from twinalign.patching import family, replaced
 from twinalign.selftest.catalogue import in_case
-from twinalign.selftest.interception import replaced
 from twinalign.selftest.places import CasePlace, component
 from twinalign.selftest.survey import Survey
 
@@ -21,19 +21,12 @@ def _patched(place: CasePlace, method: str, replacement: Callable[..., Any]) -> 
     def run(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         base = place.paddle.optimizer.Optimizer
         with contextlib.ExitStack() as stack:
-            for kind in _family(base):
+            for kind in family(base):
                 if method in vars(kind):
                     stack.enter_context(replaced(kind, method, _bound(vars(kind)[method], replacement)))
             return original(*arguments, **keywords)
 
     place.around("train", run)
-
-
-def _family(kind: Any) -> list[type]:
-    found: list[type] = [kind]
-    for below in kind.__subclasses__():
-        found += _family(below)
-    return found
 
 
 def _bound(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
