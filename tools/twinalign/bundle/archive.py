@@ -13,13 +13,13 @@ import stat
 import struct
 import threading
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from twinalign.bundle.layout import MANIFEST, MEMBER_LIMIT, NAME_LIMIT, check_names, shown
 from twinalign.errors import InputError
+from twinalign.files.checksum import crc32, fast_zipfile
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = (stat.S_IFREG | 0o644) << 16
@@ -41,7 +41,7 @@ def write_archive(path: Path, members: Mapping[str, bytes | Path]) -> None:
         path: Where to write.
         members: Name -> content, or the file that has it.
     """
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with fast_zipfile(), zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(members, key=lambda name: (name != MANIFEST, name)):
             content = members[name]
             info = zipfile.ZipInfo(name, _TIME)
@@ -110,7 +110,7 @@ class Archive:
         for start in range(0, len(content), _BLOCK):
             block = content[start : start + _BLOCK]
             digest.update(block)
-            checksum = zlib.crc32(block, checksum)
+            checksum = crc32(block, checksum)
         if checksum != self._entries[name][2]:
             raise InputError(f"{self.label}: {shown(name)} is damaged: its checksum (CRC) in the archive is another")
         return len(content), digest.hexdigest()

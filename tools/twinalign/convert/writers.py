@@ -25,6 +25,7 @@ import numpy as np
 
 from twinalign.convert.pickles import Deferred, NumpyPickleWriter, TorchPickleWriter, raw_bytes
 from twinalign.errors import InputError
+from twinalign.files.checksum import fast_zipfile
 
 _SAFETENSORS_NAMES = {
     "float64": "F64",
@@ -184,7 +185,11 @@ def write_torch(path: Path, tree: Any) -> None:
 @contextlib.contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     """An uncompressed zip archive that takes the place of `path` when the block ends well."""
-    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with (
+        fast_zipfile(),
+        replacing(path) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
+    ):
         yield archive
 
 
