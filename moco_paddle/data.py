@@ -7,6 +7,7 @@ EXIF orientation is not applied, a palette is resolved, a grayscale picture gets
 from __future__ import annotations
 
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import paddle
 from paddle.io import DataLoader, Dataset
+from paddle.io.dataloader.dataloader_iter import _DataLoaderIterMultiProcess
 from PIL import Image
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
@@ -152,6 +154,33 @@ class EvaluationDataset(Dataset):
             return np.zeros((3, size, size), dtype=np.float32), BAD_LABEL, index
 
 
+# diff: paddle's loader needs a remedy; torch enters a batch before it hands it out.
+class _ExpectedTasks(dict):
+    """Paddle's table of the batches that its workers make, which waits for an entry instead of missing it.
+
+    Paddle's loader hands a batch's indices to a worker before it enters the batch here. Where a quick worker's answer
+    comes between, out of its turn, the thread that takes it dies of a KeyError, and the program waits for ever.
+    """
+
+    def __missing__(self, number: int) -> tuple:
+        while number not in self:
+            time.sleep(0.001)
+        return self[number]
+
+
+class _Workers(_DataLoaderIterMultiProcess):
+    def _init_thread(self) -> None:
+        self._task_infos = _ExpectedTasks(self._task_infos)
+        super()._init_thread()
+
+
+class _WorkersLoader(DataLoader):
+    """Paddle's loader, with the iterator above where it reads in processes of its own."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Workers(self) if self.num_workers else super().__iter__()
+
+
 class _Loader:
     """What both loaders share: the framework's loader and what is done about pictures that do not decode.
 
@@ -175,7 +204,7 @@ class _Loader:
         self.batch_sampler = batch_sampler
         self.on_bad_image = on_bad_image
         self.bad_images: list[Path] = []
-        self._loader = DataLoader(
+        self._loader = _WorkersLoader(
             dataset,
             batch_sampler=batch_sampler,
             num_workers=workers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,33 @@ def test_evaluation_leaves_bad_pictures_out_and_lists_them(data, damaged, folder
         np.testing.assert_array_equal(np.concatenate([images for images, _ in found]), whole[0][good])
         np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), whole[1][good])
         assert sorted(loader.bad_images) == sorted(path for path, _ in loader.dataset.folder.samples[1:3])
+
+
+@pytest.mark.timeout(60)  # without its remedy the loader waits for ever
+def test_paddles_loader_survives_an_answer_that_overtakes_its_own_entry(folder, monkeypatch):
+    data = importlib.import_module("moco_paddle.data")
+    missed = []
+
+    class SlowlyEntered(data._ExpectedTasks):
+        def __setitem__(self, number, entry):
+            if len(entry) == 1:
+                time.sleep(0.05)
+            super().__setitem__(number, entry)
+
+        def __missing__(self, number):
+            missed.append(number)
+            return super().__missing__(number)
+
+    monkeypatch.setattr(data, "_ExpectedTasks", SlowlyEntered)
+    read = data.EvaluationDataset.__getitem__
+    monkeypatch.setattr(
+        data.EvaluationDataset,
+        "__getitem__",
+        lambda self, address: (time.sleep(0.3 * (address[1] == 4)), read(self, address))[1],
+    )
+    labels = np.concatenate([labels for _, labels in arrays(data.build_evaluation_loader(folder, 1, 16, workers=2))])
+    assert labels.tolist() == [label for _, label in data.ImageFolder(folder).samples]
+    assert missed  # or the test would show nothing
 
 
 def test_nothing_but_bad_pictures_is_an_error_even_when_skipping(data, tmp_path):
