@@ -120,6 +120,10 @@ def to_array(tensor: paddle.Tensor) -> np.ndarray:
 
 def values_of(tensor: paddle.Tensor) -> np.ndarray:
     """The tensor's numbers to look at: neither to be kept nor to be changed, as the other backend has it."""
+    tensor = tensor.detach()
+    # Without a copy where that can be had: not from bfloat16, a GPU, or a paddle before 3.0.
+    if tensor.dtype != paddle.bfloat16 and tensor.place.is_cpu_place() and hasattr(tensor, "__dlpack__"):
+        return np.from_dlpack(tensor)
     return to_array(tensor)
 
 

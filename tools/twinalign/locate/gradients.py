@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.locate.memory import give_back
 from twinalign.locate.port import Projected, Unit
 from twinalign.locate.running import CaseRun
 from twinalign.locate.store import TensorStore
@@ -44,10 +45,9 @@ class ForcedBackward:
         self._judge_sums(units)
 
     def _judge(self, unit: Unit, calls: Mapping[str, int]) -> None:
-        outputs, seeds = self._ends(unit)
         starts = {} if unit.differences else self._starts(unit)
         parameters = self._parameters_of(unit)
-        found = self._gradients(outputs, seeds, [*(t for t, _ in starts.values()), *parameters.values()])
+        found = self._gradients(self._ends(unit), [*(t for t, _ in starts.values()), *parameters.values()])
         for (name, (tensor, place)), gradient in zip(starts.items(), found, strict=False):
             self._judge_start(unit, name, tensor, place, gradient)
         of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))
@@ -56,19 +56,21 @@ class ForcedBackward:
             for name in self._own_parameters(unit, of_parameters):
                 if self._judge_parameter(unit, name, of_parameters.get(name)):
                     self._settled.add(name)
-        self._gather(unit, of_parameters)
+        self._gather(unit, of_parameters, last=not unit.children and calls[unit.path] == 1)
         if unit.differences or (calls[unit.path] > 1 and self._holds_parameters(unit)):
             self._write(unit)
         unit.given = [None] * len(unit.given)
         for child in reversed(unit.children):
             self._judge(child, calls)
         unit.inputs, unit.outputs, unit.handed_on = [], [], []
+        if unit.children:
+            give_back()
 
     def _judge_start(self, unit: Unit, name: str, tensor: Any, place: str, gradient: Any) -> None:
         if gradient is None and place not in self.seeds:
             return
+        port = np.zeros(tuple(tensor.shape)) if gradient is None else self._values(gradient)
         theirs = self._seed(place)
-        port = np.zeros(tuple(tensor.shape)) if gradient is None else self.backend.values_of(gradient)
         if theirs is None:
             unit.judge(name, port, np.zeros_like(port))
         else:
@@ -96,7 +98,7 @@ class ForcedBackward:
             assert theirs is not None
             port = np.zeros(theirs.shape)
         else:
-            port = gradient if isinstance(gradient, np.ndarray) else self.backend.values_of(gradient)
+            port = self._values(gradient)
             port = port.T if transposed else port
         theirs = theirs or Projected(list(port.shape), 0.0, [0.0])
         return unit.judge_projections(self._label(unit, theirs_name), port, theirs).relative <= unit.bound
@@ -110,20 +112,26 @@ class ForcedBackward:
         path = unit.call.path if unit.layer is not None else ""
         return f"gradient.parameter.{name.removeprefix(f'{path}.') if path else name}"
 
-    def _ends(self, unit: Unit) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """Where the unit's own code ends, and the reference's gradients there: its results, its layers' inputs."""
-        ends, seeds = [], {}
-        places = [(f"output.{unit.call.number}.{i}", tensor) for i, tensor in enumerate(unit.outputs)]
+    def _values(self, gradient: Any) -> np.ndarray:
+        """A gradient of `_gradients` or a sum of such, to look at."""
+        if isinstance(gradient, str):
+            seed = self._seed(gradient)
+            assert seed is not None
+            return seed
+        return gradient if isinstance(gradient, np.ndarray) else self.backend.values_of(gradient)
+
+    def _ends(self, unit: Unit) -> list[tuple[Any, str]]:
+        """Where the unit's own code ends: its results and its layers' inputs, and the places of their gradients."""
+        places = [(tensor, f"output.{unit.call.number}.{i}") for i, tensor in enumerate(unit.outputs)]
         for child in unit.children:
-            places += [(f"input.{child.call.number}.{i}", tensor) for i, tensor in enumerate(child.given)]
-        for place, tensor in places:
-            if tensor is None or not self.backend.differentiable(tensor):
-                continue
-            seed = self._seed(place)
-            if seed is not None and list(seed.shape) == list(tensor.shape):
-                ends.append(tensor)
-                seeds[place] = seed
-        return ends, seeds
+            places += [(tensor, f"input.{child.call.number}.{i}") for i, tensor in enumerate(child.given)]
+        ends = []
+        for tensor, place in places:
+            if tensor is not None and self.backend.differentiable(tensor):
+                seed = self._seed(place)
+                if seed is not None and list(seed.shape) == list(tensor.shape):
+                    ends.append((tensor, place))
+        return ends
 
     def _starts(self, unit: Unit) -> dict[str, tuple[Any, str]]:
         """Where the unit's own code begins: name of the value → tensor and place of its gradient in the reference."""
@@ -146,31 +154,33 @@ class ForcedBackward:
             }
         return self._subtrees[unit.path]
 
-    def _gradients(
-        self, outputs: Sequence[Any], seeds: Mapping[str, np.ndarray], wanted: Sequence[Any]
-    ) -> list[Any | None]:
-        if not wanted or not outputs:
-            return [None] * len(wanted)
-        tensors = [self.backend.to_tensor(seed, self.run.dtype, self.run.device) for seed in seeds.values()]
-        # What is handed on as it came has no graph in between: paddle gives no gradient for an end that is a start.
-        places = {id(tensor): place for place, tensor in enumerate(wanted)}
-        direct = [(places[id(end)], seed) for end, seed in zip(outputs, tensors, strict=True) if id(end) in places]
-        graph = [(end, seed) for end, seed in zip(outputs, tensors, strict=True) if id(end) not in places]
+    def _gradients(self, ends: Sequence[tuple[Any, str]], wanted: Sequence[Any]) -> list[Any | None]:
+        """What reaches each wanted tensor from the reference's gradients at the ends: a tensor of the framework, an
+        array, or the place of the one gradient that comes as it is."""
         found: list[Any | None] = [None] * len(wanted)
-        if graph:
+        # What is handed on as it came has no graph in between: paddle gives no gradient for an end that is a start.
+        numbers = {id(tensor): number for number, tensor in enumerate(wanted)}
+        graph = [(end, place) for end, place in ends if id(end) not in numbers]
+        if graph and wanted:
             with self.backend.default_dtype(self.run.dtype):
-                found = self.backend.gradients([end for end, _ in graph], list(wanted), [seed for _, seed in graph])
-        for place, seed in direct:
-            before = found[place]
-            found[place] = seed if before is None else before + seed
+                seeds = [
+                    self.backend.to_tensor(self._seed(place), self.run.dtype, self.run.device) for _, place in graph
+                ]
+                found = self.backend.gradients([end for end, _ in graph], list(wanted), seeds)
+        for end, place in ends:
+            if (number := numbers.get(id(end))) is not None:
+                before = found[number]
+                found[number] = place if before is None else self._values(before) + self._values(place)
         return found
 
-    def _gather(self, unit: Unit, found: Mapping[str, Any]) -> None:
+    def _gather(self, unit: Unit, found: Mapping[str, Any], last: bool) -> None:
+        """Add up gradients over units; where no unit is left that may add to one (`last`), a right one is not kept."""
         for name, gradient in found.items():
             if gradient is None:
                 continue
-            array = self.backend.to_array(gradient)
-            self._gathered[name] = self._gathered[name] + array if name in self._gathered else array
+            if not last or name not in self._settled or name in self._gathered:
+                array = np.array(self._values(gradient))
+                self._gathered[name] = self._gathered[name] + array if name in self._gathered else array
             self._contributors.setdefault(name, []).append(unit)
 
     def _judge_sums(self, units: Sequence[Unit]) -> None:

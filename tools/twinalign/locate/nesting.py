@@ -15,26 +15,27 @@ class Place:
     number: int
 
 
+# A nested function that calls itself would be a cycle, which keeps its tensors until Python looks for such.
+
+
 def take_apart(value: Any, is_tensor: Callable[[Any], bool]) -> tuple[list[Any], Any]:
     """Every tensor in nested tuples, lists, dictionaries and dataclasses in order, and the containers without them."""
     tensors: list[Any] = []
+    return tensors, _take(value, is_tensor, tensors)
 
-    def walk(item: Any) -> Any:
-        if is_tensor(item):
-            tensors.append(item)
-            return Place(len(tensors) - 1)
-        return _mapped(item, walk)
 
-    return tensors, walk(value)
+def _take(item: Any, is_tensor: Callable[[Any], bool], tensors: list[Any]) -> Any:
+    if is_tensor(item):
+        tensors.append(item)
+        return Place(len(tensors) - 1)
+    return _mapped(item, lambda member: _take(member, is_tensor, tensors))
 
 
 def put_together(skeleton: Any, tensors: Sequence[Any]) -> Any:
     """The containers of a skeleton with these tensors in their places."""
-
-    def walk(item: Any) -> Any:
-        return tensors[item.number] if isinstance(item, Place) else _mapped(item, walk)
-
-    return walk(skeleton)
+    if isinstance(skeleton, Place):
+        return tensors[skeleton.number]
+    return _mapped(skeleton, lambda member: put_together(member, tensors))
 
 
 def _mapped(item: Any, change: Callable[[Any], Any]) -> Any:

@@ -24,9 +24,10 @@ from twinalign.locate.wrapping import wrapped
 from twinalign.recording import random_projections
 from twinalign.stages.loss import scalar_loss
 
-SHARED = 1e-14
+SHARED = 1e-12
 """Up to this relative difference the port's own tensor is handed on in place of the reference's: it saves the memory
-of a second copy, and what it hands on is float64's rounding."""
+of a second copy. What a layer makes of a difference of this size is measured before the layer is called wrong
+(`scenes.PERTURBATION`)."""
 
 
 def own_forward(run: CaseRun, calls: Sequence[Call], partner: Callable[[str], str]) -> list[Call]:
@@ -108,7 +109,7 @@ class Unit:
 
     def judge(self, name: str, port: np.ndarray, reference: np.ndarray, scale: float | None = None) -> Difference:
         """Compare a value; one that differs is kept, with its partner."""
-        found = difference(port, reference, scale)
+        found = difference(port, reference, scale, self.bound)
         if found.relative > self.bound:
             self.differences[name] = found
             self.port[name], self.reference[name] = np.array(port), np.array(reference)
@@ -280,4 +281,5 @@ class ForcedForward:
             returned, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
             assert theirs.number is not None
-            unit.judge(f"eval.output.{number}", self.backend.to_array(tensor), self.store.read(theirs.number))
+            port, reference = self.backend.values_of(tensor), self.store.read(theirs.number)
+            unit.judge(f"eval.output.{number}", port, reference, theirs.scale)

@@ -13,6 +13,7 @@ import numpy as np
 from twinalign.locate.calls import Call, full_name
 from twinalign.locate.gradients import ForcedBackward
 from twinalign.locate.measuring import difference
+from twinalign.locate.memory import give_back
 from twinalign.locate.naming import PathNames
 from twinalign.locate.port import ForcedForward, Unit, own_forward
 from twinalign.locate.reference import ReferencePass
@@ -58,6 +59,7 @@ def port_own(
     run = CaseRun.of(worker, stage, weights, dtype)
     names = PathNames(rename, run.canonical)
     found = own_forward(run, [Call.from_json(call) for call in calls], names.reference_path)
+    give_back()
     return {"calls": [call.to_json() for call in found], "names": {c.path: names.reference_path(c.path) for c in found}}
 
 

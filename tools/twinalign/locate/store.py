@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import io
 import mmap
@@ -10,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 _ALIGNMENT = 64
+_IN_USE = 2
+"""So many of the arrays read last, one against the other, stay in memory."""
 
 
 class TensorStore:
@@ -25,6 +28,7 @@ class TensorStore:
         self.bytes_written = 0
         self._end = 0
         self._map: mmap.mmap | None = None
+        self._read: collections.deque[tuple[int, int]] = collections.deque()
 
     def add(self, array: np.ndarray) -> int:
         """Write an array; returns its number."""
@@ -48,7 +52,13 @@ class TensorStore:
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
             start = file.tell()
         count = int(np.prod(shape))
-        flat = np.frombuffer(self._mapped(start + count * dtype.itemsize), dtype, count, start)
+        end = start + count * dtype.itemsize
+        mapped = self._mapped(end)
+        self._read.append((number // mmap.PAGESIZE * mmap.PAGESIZE, end))
+        if len(self._read) > _IN_USE and hasattr(mmap, "MADV_DONTNEED"):
+            first, last = self._read.popleft()
+            mapped.madvise(mmap.MADV_DONTNEED, first, last - first)  # whoever looks again gets them from the file again
+        flat = np.frombuffer(mapped, dtype, count, start)
         return flat.reshape(shape, order="F" if fortran else "C")
 
     @functools.cached_property
