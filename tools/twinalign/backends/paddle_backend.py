@@ -127,6 +127,11 @@ def values_of(tensor: paddle.Tensor) -> np.ndarray:
     return to_array(tensor)
 
 
+def version(tensor: paddle.Tensor) -> int:
+    """Counts the changes of a tensor in place."""
+    return int(tensor.inplace_version)
+
+
 def no_grad() -> contextlib.AbstractContextManager[None]:
     """A context in which no gradient is recorded."""
     return paddle.no_grad()

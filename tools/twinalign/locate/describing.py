@@ -23,6 +23,7 @@ def facts(fault: Mapping[str, Any]) -> list[str]:
     evidence = fault["evidence"]
     describe = {"optimizer": _of_steps, "data": _of_data, "metric": _of_metric, "train": _of_steps}.get(fault["phase"])
     lines = [f"differs in {evidence['where']}"] if evidence.get("where") else []
+    lines += _of_lines(evidence["inside"]) if evidence.get("inside") else []
     return lines + (describe(evidence) if describe else []) + [str(note) for note in evidence.get("notes", [])]
 
 
@@ -30,6 +31,17 @@ def some(names: Sequence[str]) -> str:
     """The first few of many names, and how many more there are."""
     shown = ", ".join(map(str, names[:_SHOWN]))
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
+def _of_lines(inside: Mapping[str, Any]) -> list[str]:
+    """Where in a module's own code the wrong values begin."""
+    lines = [f"first value that the reference has nowhere: {_line(inside['unknown'])}"]
+    return lines + ([f"last value before it that both have: {_line(inside['known'])}"] if inside["known"] else [])
+
+
+def _line(step: Mapping[str, Any]) -> str:
+    what = f"`{step['name']}`" if step["name"] else "what is returned"
+    return f"{what} in line {step['line']} of {step['file']}: {step['source']}"
 
 
 def _of_steps(evidence: Mapping[str, Any]) -> list[str]:

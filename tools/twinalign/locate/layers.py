@@ -144,8 +144,8 @@ class _Search:
             "ref", "reference_confirm", "what rounding does there", folder=self._common["folder"], suspects=suspects
         )
         suspects = [
-            {**suspect, "differences": measured}
-            for suspect, measured in zip(suspects, confirmed["differences"], strict=True)
+            {**suspect, "differences": measured, "inside": inside}
+            for suspect, measured, inside in zip(suspects, confirmed["differences"], confirmed["inside"], strict=True)
         ]
         found: dict[tuple[str, str], Fault] = {}
         for suspect, phases in zip(suspects, confirmed["phases"], strict=True):
@@ -185,6 +185,8 @@ class _Search:
             "where": _where(call.path, values),
             "values": values,
         }
+        if phase == "forward" and suspect["inside"] is not None:
+            evidence["inside"] = suspect["inside"]
         if suspect["notes"]:
             evidence["notes"] = suspect["notes"]
         return Fault(paths[0], paths[1], phase, None, evidence)

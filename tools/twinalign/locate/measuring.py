@@ -95,10 +95,10 @@ def root_mean_square(array: np.ndarray) -> float:
     return float(np.dot(flat, flat) / flat.size) ** 0.5 if flat.size else 0.0
 
 
-def sample_of(array: np.ndarray) -> list[float]:
+def sample_of(array: np.ndarray, count: int = _SAMPLES) -> list[float]:
     """A few elements at even distances, by which the same values are recognised elsewhere."""
     flat = array.reshape(-1)
-    chosen = flat[:: max(1, flat.size // _SAMPLES)][:_SAMPLES]
+    chosen = flat[:: max(1, flat.size // count)][:count]
     return [float(value) if np.isfinite(value) else 0.0 for value in chosen]
 
 

@@ -20,6 +20,7 @@ from twinalign.locate.measuring import Difference, difference, distance_of_sampl
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.running import CaseRun, in_evaluation_mode
 from twinalign.locate.store import TensorStore
+from twinalign.locate.tracing import OwnCode, Step
 from twinalign.locate.wrapping import wrapped
 from twinalign.recording import random_projections
 from twinalign.stages.loss import scalar_loss
@@ -101,6 +102,8 @@ class Unit:
     port: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     reference: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    """What the lines of its own code made."""
 
     @property
     def label(self) -> str:
@@ -153,7 +156,11 @@ class ForcedForward:
     def __call__(self) -> Any:
         """Run forward and loss; returns the scalar to differentiate, None where there is no loss."""
         run = self.run
-        with self.backend.default_dtype(run.dtype), wrapped(self.backend.named_layers(run.model), self._around):
+        with (
+            self.backend.default_dtype(run.dtype),
+            wrapped(self.backend.named_layers(run.model), self._around),
+            OwnCode(self.backend, lambda: self._running[-1].steps if self._running else None).followed(),
+        ):
             inputs = run.inputs()
             outputs = self._around(
                 FORWARD, None, lambda given: run.case.forward(run.model, given, run.framework), (inputs,), {}
@@ -277,7 +284,7 @@ class ForcedForward:
         self._force_state(unit, unit.call.state_after, "after")
         if not unit.call.evaluation:
             return
-        with in_evaluation_mode(unit.layer), self.backend.no_grad():
+        with in_evaluation_mode(unit.layer), self.backend.no_grad(), OwnCode.unfollowed():
             returned, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
             assert theirs.number is not None

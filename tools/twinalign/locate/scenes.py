@@ -15,6 +15,7 @@ from twinalign.locate.calls import FORWARD, LOSS, Call
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.reference import ReferencePass
 from twinalign.locate.running import in_evaluation_mode
+from twinalign.locate.tracing import Print, print_of
 from twinalign.locate.wrapping import wrapped
 
 PERTURBATION = 1e-12
@@ -61,6 +62,24 @@ class UnitScene:
                     for name in [n for n in more if n.startswith("gradient.parameter.") and n in values]:
                         values[name] = values[name] + more[name]
         return {name: values[name] for name in self.port if name in values}
+
+    def intermediates(self) -> list[Print]:
+        """Everything that the unit computes in the forward pass, and what it computes it from."""
+        from twinalign.explain.subject import rewriting
+
+        found: list[Print] = []
+
+        def handle(call: Any) -> Any:
+            returned = call.run()
+            tensors, _ = take_apart(returned, self._backend.is_tensor)
+            found.extend(print_of(self._backend.to_array(tensor)) for tensor in tensors)
+            return returned
+
+        with rewriting().unchanged(self.module), rewriting().intercepting(self.module, handle):
+            self.run()
+        layer = self.module if self.module is not None else self.model
+        own = [self._backend.to_array(tensor) for tensor in self._backend.own_state(layer).values()]
+        return [*map(print_of, (*self._arrays[self._call.number].values(), *own)), *found]
 
     def constants_in_float32(self) -> contextlib.AbstractContextManager[None]:
         """Inside the block the unit's normalisations keep epsilon and momentum in float32, as paddle does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from twinalign.locate.reference import ReferencePass
 from twinalign.locate.running import CaseRun
 from twinalign.locate.scenes import PERTURBATION, UnitScene, phase_of
 from twinalign.locate.store import TensorStore
+from twinalign.locate.tracing import narrowed_down
 from twinalign.recording import save_npz
 from twinalign.verdict.float32_constants import bound_of_classes
 
@@ -113,8 +114,13 @@ def _reported(worker: Any, unit: Unit, folder: Path) -> dict[str, Any]:
         "children": [child.call.number for child in unit.children],
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
         "notes": unit.notes,
+        "steps": [step.to_json() for step in unit.steps] if _in_forward(unit.differences) else [],
         "facts": facts_of(unit.layer),
     }
+
+
+def _in_forward(differences: Iterable[str]) -> bool:
+    return any(phase_of(name) == "forward" for name in differences)
 
 
 def facts_of(layer: Any) -> dict[str, Any]:
@@ -152,10 +158,23 @@ def plain_pass(worker: Any, stage: str, weights: Mapping[str, Any], dtype: str) 
 
 
 def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Measure what rounding does to each suspect; returns, for each, the phases in which it is more than that."""
+    """Measure what rounding does to each suspect; returns, for each, the phases in which it is more than that.
+
+    Where a suspect's own code is wrong in the forward pass, `inside` says between which of its lines that begins.
+    """
     reference = _back_at_the_start(worker)
     answers = [_phases_beyond_rounding(reference, report, Path(folder)) for report in suspects]
-    return {"phases": [phases for phases, _ in answers], "differences": [values for _, values in answers]}
+    inside = [
+        narrowed_down(report["steps"], UnitScene(reference, report, Path(folder), "forward").intermediates())
+        if "forward" in phases and report["steps"]
+        else None
+        for report, (phases, _) in zip(suspects, answers, strict=True)
+    ]
+    return {
+        "phases": [phases for phases, _ in answers],
+        "differences": [values for _, values in answers],
+        "inside": inside,
+    }
 
 
 def reference_explain(worker: Any, folder: str, suspect: Mapping[str, Any], phase: str) -> dict[str, Any]:
