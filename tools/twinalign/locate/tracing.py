@@ -20,8 +20,9 @@ import numpy as np
 
 from twinalign.locate.measuring import sample_of
 
-_NOT_OWN = frozenset({"torch", "paddle", "numpy", "twinalign", *sys.stdlib_module_names})
+_FRAMEWORKS = frozenset({"torch", "paddle", "numpy", "twinalign"})
 _OWN_THOUGH = "paddle.vision.models"
+_STANDARD_LIBRARY = str(Path(linecache.__file__).parent)
 _SAMPLES = 1024
 _SAME = 1e-9
 """Two float64 computations from the same inputs agree to this share of the greatest value."""
@@ -82,8 +83,7 @@ class OwnCode:
             sys.settrace(before)
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] in _NOT_OWN and not module.startswith(_OWN_THOUGH):
+        if not _is_own(frame):
             return None
         known = {name: self._state(value) for name, value in frame.f_locals.items() if self._backend.is_tensor(value)}
         line = frame.f_lineno
@@ -116,6 +116,13 @@ class OwnCode:
         file = frame.f_code.co_filename
         source = linecache.getline(file, line).strip()[:_LONGEST_SOURCE]
         steps.append(Step(name, Path(file).name, line, source, print_of(array)))
+
+
+def _is_own(frame: FrameType) -> bool:
+    module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
+    if module.partition(".")[0] in _FRAMEWORKS:
+        return module.startswith(_OWN_THOUGH)
+    return "site-packages" in file or not file.startswith(("<", _STANDARD_LIBRARY))
 
 
 def _members(returned: Any) -> list[Any]:
