@@ -31,7 +31,9 @@ def twinalign(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
     """Run `twinalign ARGUMENTS` in an empty directory, with the tests' own modules importable."""
 
     def call(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **options.pop("env", {})}
+        # This tree's own package, wherever the environment has one installed from.
+        paths = os.pathsep.join([str(ROOT / "tools"), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "200", **options.pop("env", {})}
         return subprocess.run(
             [sys.executable, "-m", "twinalign", *map(str, arguments)],
             capture_output=True,

@@ -13,6 +13,7 @@ import click
 from twinalign.errors import ExitCode, TwinalignError
 
 _COMMANDS = {
+    "init": "Write a commented case.py for a model and its port.",
     "run": "Record both sides of a case, compare them stage by stage, write logs and report.",
     "record": "Record one side of a case, to compare it elsewhere.",
     "compare": "Compare two recordings or tensor files.",

@@ -1,0 +1,144 @@
+"""`twinalign init` writes a case that runs as it is, asks nobody who cannot answer, and overwrites nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from twinalign.errors import InputError
+from twinalign.scaffold import Factory, InputArray, input_names, models_in, parse_factory, parse_input
+
+Twinalign = Callable[..., subprocess.CompletedProcess[str]]
+
+NETWORK = """
+import {package}
+from {package} import nn
+
+class Block(nn.{base}):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+    def forward(self, x):
+        return nn.functional.relu(self.fc(x))
+
+class Net(nn.{base}):
+    def __init__(self, width=8):
+        super().__init__()
+        self.table = nn.Embedding(20, width)
+        self.block = Block(width)
+    def forward(self, tokens, mask):
+        x = self.block(self.table(tokens))
+        return x * mask.unsqueeze(-1).{cast}("float32") if "{package}" == "paddle" else x * mask.unsqueeze(-1)
+"""
+
+
+def write_networks(folder: Path) -> None:
+    for package, base, cast, name in (("torch", "Module", "to", "mine"), ("paddle", "Layer", "astype", "port")):
+        (folder / f"{name}.py").write_text(NETWORK.format(package=package, base=base, cast=cast))
+
+
+def last_line(finished: subprocess.CompletedProcess[str]) -> str:
+    assert "Traceback" not in finished.stderr
+    assert finished.returncode == 2
+    return finished.stderr.strip().splitlines()[-1]
+
+
+def test_the_case_runs_at_once_with_models_that_are_found(twinalign: Twinalign, tmp_path: Path) -> None:
+    write_networks(tmp_path)
+    inputs = ("--input", "tokens:2,5:int64:20", "--input", "mask:2x5:bool")
+    finished = twinalign("init", *inputs, stdin=subprocess.DEVNULL)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == "case.py written; check it with: twinalign run case.py:Net\n"
+    finished = twinalign("run", "case.py:Net")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "net: aligned" in finished.stdout
+
+
+def test_arguments_and_names_are_written_as_given(twinalign: Twinalign, tmp_path: Path) -> None:
+    given = ("--ref", "torchvision.models:resnet18(num_classes=10)", "--paddle", "no_such_lib.nn:Nets.build")
+    finished = twinalign("init", "sub/a.py", *given, "--input", "x:2,3,32,32:float64", "--name", "my-port")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ("note: no_such_lib is not found here: run with --paddle-python, or from where it is\n")
+    text = (tmp_path / "sub" / "a.py").read_text()
+    tree = ast.parse(text)
+    assert [node.name for node in tree.body if isinstance(node, ast.ClassDef)] == ["MyPort"]
+    assert "from torchvision.models import resnet18\n\n        return resnet18(num_classes=10)\n" in text
+    assert "from no_such_lib.nn import Nets\n\n        return Nets.build()\n" in text
+    assert '"x": rng.standard_normal((2, 3, 32, 32), dtype="float64"),' in text
+    assert 'name = "my_port"' in text
+
+
+def test_nobody_is_asked_where_nobody_can_answer(twinalign: Twinalign, tmp_path: Path) -> None:
+    finished = twinalign("init", stdin=subprocess.DEVNULL)
+    assert last_line(finished) == "twinalign: --ref: give the torch model as module:factory"
+    write_networks(tmp_path)
+    (tmp_path / "other.py").write_text((tmp_path / "mine.py").read_text())
+    finished = twinalign("init", stdin=subprocess.DEVNULL)
+    assert last_line(finished) == (
+        "twinalign: --ref: give the torch model as module:factory (torch models here: mine:Net, other:Net)"
+    )
+    finished = twinalign("init", "--ref", "mine:Net", stdin=subprocess.DEVNULL)
+    assert last_line(finished) == (
+        "twinalign: --input: say what the models take, for instance --input x:2,3,224,224:float32 "
+        "(the model takes tokens, mask)"
+    )
+    assert not (tmp_path / "case.py").exists()
+
+
+def test_nothing_is_overwritten(twinalign: Twinalign, tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text("mine")
+    finished = twinalign("init", "--ref", "a:b", "--paddle", "a:b", "--input", "2,3")
+    assert last_line(finished) == "twinalign: case.py: exists already; name another file, or remove it first"
+    assert (tmp_path / "case.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("resnet18", "--ref resnet18: give module:factory or file.py:factory, with keyword=literal arguments if any"),
+        ("m:f(2)", "--ref m:f(2): give module:factory or file.py:factory, with keyword=literal arguments if any"),
+        (
+            "m:f(a=g())",
+            "--ref m:f(a=g()): give module:factory or file.py:factory, with keyword=literal arguments if any",
+        ),
+        ("a-b:f", "--ref a-b:f: a-b is no module's name; give package.module:factory"),
+        ("gone.py:f", "--ref gone.py:f: there is no file gone.py; give module:factory or a file that exists"),
+    ],
+)
+def test_a_factory_that_is_none(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_factory("--ref", text, tmp_path)
+    assert str(caught.value) == message
+
+
+def test_a_file_must_lie_where_the_case_can_import_it(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("")
+    assert parse_factory("--ref", f"{tmp_path}/net.py:build(n=2)", tmp_path) == Factory("net", "build", "n=2")
+    with pytest.raises(InputError, match=r"is not beside the case in .*/elsewhere; write the case there, or give mod"):
+        parse_factory("--ref", f"{tmp_path}/net.py:build", tmp_path / "elsewhere")
+
+
+def test_inputs() -> None:
+    assert parse_input("x:2,3:float64") == InputArray("x", (2, 3), "float64")
+    assert parse_input("2x3", ["image", "mask"]) == InputArray("image", (2, 3), "float32")
+    assert parse_input("ids:4:int64:32000") == InputArray("ids", (4,), "int64", 32000)
+    with pytest.raises(InputError, match=r"^--input x:2,3:float16: dtype float16 is none of float32, float64, int32"):
+        parse_input("x:2,3:float16")
+    for text in ("x", "x:0,2", "x:2,3:int64:many", "1x:2", "x:2:int64:3:4"):
+        with pytest.raises(
+            InputError, match=r"^--input .*: give name:shape:dtype, for instance x:2,3,224,224:float32$"
+        ):
+            parse_input(text)
+
+
+def test_layers_of_a_model_and_models_that_need_arguments_are_not_proposed(tmp_path: Path) -> None:
+    write_networks(tmp_path)
+    (tmp_path / "needs.py").write_text("import torch\nclass A(torch.nn.Module):\n    def __init__(self, width): ...\n")
+    (tmp_path / "broken.py").write_text("import torch\nclass (")
+    assert models_in(tmp_path, "torch") == ["mine:Net"]
+    assert models_in(tmp_path, "paddle") == ["port:Net"]
+    assert input_names(Factory("mine", "Net"), tmp_path) == ["tokens", "mask"]

@@ -1,0 +1,274 @@
+"""`twinalign init`: a commented `case.py` for a port, from what the user names and what the sources show."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import keyword
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from twinalign.errors import InputError
+
+FRAMEWORK_OPTION = {"torch": "--ref", "paddle": "--paddle"}
+_FLOATS = ("float32", "float64")
+_INTEGERS = ("int32", "int64")
+DTYPES = (*_FLOATS, *_INTEGERS, "bool")
+_DEFAULT_BOUND = 100
+
+_TEMPLATE = '''"""{title}: the PyTorch model beside its PaddlePaddle port.
+
+    twinalign run {file}:{class_name}
+
+Methods for the further stages (loss, optimizer, dataset, metric, train) are described by `twinalign.Case`.
+"""
+
+from twinalign import Case
+
+
+class {class_name}(Case):
+    name = "{name}"
+
+    def reference(self):
+        # A torch.nn.Module. Called in the torch process only: import torch and what needs it in here, not above.
+{reference}
+
+    def reproduced(self):
+        # A paddle.nn.Layer. Called in the paddle process only. It gets the reference's weights, layer by layer.
+{reproduced}
+
+    def inputs(self, rng):
+        # numpy arrays by name, from the given generator alone, so that both sides see the same. They are passed by
+        # keyword where forward() has these names on that side, and else by order.
+        return {{
+{inputs}
+        }}
+
+    # Each of these switches on a stage; `framework` is "torch" or "paddle":
+    #
+    # def loss(self, outputs, inputs, framework): ...       # a scalar, or a dictionary whose "loss" is differentiated
+    # def optimizer(self, parameters, framework): ...       # backward: gradients and `steps` updates
+    # def dataset(self, framework, split): ...              # data: samples of "train" and "val"
+    # def metric(self, outputs, labels, framework): ...     # metric: numbers by name
+    # def train(self, framework, model, record, steps=None): ...
+    #
+    # rename = {{"fc": "head"}}     # reference name: paddle name, where running both models does not tell
+    # train_mode = True           # record in training mode, buffers included
+'''
+
+
+@dataclasses.dataclass(frozen=True)
+class Factory:
+    """What builds one side's model: an import and a call."""
+
+    module: str
+    name: str
+    arguments: str = ""
+
+    def lines(self, indent: str = "        ") -> str:
+        """The import and the call as the body of a method."""
+        first = self.name.partition(".")[0]
+        return f"{indent}from {self.module} import {first}\n\n{indent}return {self.name}({self.arguments})"
+
+
+@dataclasses.dataclass(frozen=True)
+class InputArray:
+    """One array that the models take."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    bound: int = _DEFAULT_BOUND
+
+    def expression(self) -> str:
+        """The array from `rng`, as Python."""
+        if self.dtype in _FLOATS:
+            return f'rng.standard_normal({self.shape}, dtype="{self.dtype}")'
+        if self.dtype in _INTEGERS:
+            return f'rng.integers(0, {self.bound}, {self.shape}, dtype="{self.dtype}")'
+        return f"rng.random({self.shape}) < 0.8"
+
+
+def parse_factory(option: str, text: str, folder: Path) -> Factory:
+    """`module:factory` or `file.py:factory`, with literal keyword arguments if any, as a case in `folder` imports it.
+
+    Raises:
+        InputError: another form, or a file that a case in `folder` cannot import.
+    """
+    module, colon, call = text.rpartition(":") if "(" not in text else text.partition(":")
+    try:
+        parsed = ast.parse(call, mode="eval").body if colon and module else None
+        called = parsed.func if isinstance(parsed, ast.Call) else parsed
+        if parsed is None or not _is_dotted(called):
+            raise ValueError
+        arguments = ""
+        if isinstance(parsed, ast.Call):
+            if parsed.args or any(item.arg is None for item in parsed.keywords):
+                raise ValueError
+            arguments = ", ".join(f"{item.arg}={ast.literal_eval(item.value)!r}" for item in parsed.keywords)
+    except (SyntaxError, ValueError):
+        raise InputError(
+            f"{option} {text}: give module:factory or file.py:factory, with keyword=literal arguments if any"
+        ) from None
+    if module.endswith(".py"):
+        module = _importable(option, text, Path(module), folder)
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in module.split(".")):
+        raise InputError(f"{option} {text}: {module} is no module's name; give package.module:factory")
+    assert called is not None
+    return Factory(module, ast.unparse(called), arguments)
+
+
+def _is_dotted(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_dotted(node.value))
+
+
+def _importable(option: str, text: str, path: Path, folder: Path) -> str:
+    if not path.is_file():
+        raise InputError(f"{option} {text}: there is no file {path}; give module:factory or a file that exists")
+    try:
+        relative = path.resolve().relative_to(folder.resolve())
+    except ValueError:
+        raise InputError(
+            f"{option} {text}: {path} is not beside the case in {folder}; write the case there, or give module:factory"
+        ) from None
+    return ".".join(relative.with_suffix("").parts)
+
+
+def parse_input(text: str, names: Sequence[str] = ()) -> InputArray:
+    """`name:shape:dtype` or `name:shape:dtype:bound`, `x:2,3,224,224:float32`; the name may be left out where known.
+
+    Raises:
+        InputError: another form, an unknown dtype.
+    """
+    fields = [field.strip() for field in text.split(":")]
+    if re.fullmatch(r"\d[\d,x ]*", fields[0]):
+        fields = [names[0] if names else "x", *fields]
+    try:
+        name, shape_text, dtype, bound = (*fields, *("", "", "float32", "")[len(fields) :])
+        shape = tuple(int(size) for size in re.split(r"[,x]", shape_text.strip(",")))
+        if not name.isidentifier() or min(shape) < 1:
+            raise ValueError
+        highest = int(bound) if bound else _DEFAULT_BOUND
+    except ValueError:
+        raise InputError(f"--input {text}: give name:shape:dtype, for instance x:2,3,224,224:float32") from None
+    if dtype not in DTYPES:
+        raise InputError(f"--input {text}: dtype {dtype} is none of {', '.join(DTYPES)}")
+    return InputArray(name, shape, dtype, highest)
+
+
+def write_case(
+    path: Path,
+    factories: Mapping[str, Factory],
+    inputs: Sequence[InputArray],
+    name: str | None = None,
+) -> str:
+    """Write the case to `path`; returns the name of its class.
+
+    Args:
+        path: the file, which must not exist.
+        factories: `"torch"` and `"paddle"` → what builds the model.
+        inputs: the arrays that both models take.
+        name: of the case; by default that of the port's factory.
+
+    Raises:
+        InputError: the file exists, a name twice, or a name that is none.
+    """
+    twice = [item.name for number, item in enumerate(inputs) if item.name in {i.name for i in inputs[:number]}]
+    if twice:
+        raise InputError(f"--input {twice[0]}: given twice; each input has a name of its own")
+    title = name or factories["paddle"].name.rpartition(".")[2]
+    class_name = "".join(part[:1].upper() + part[1:] for part in re.split(r"\W|_", title) if part)
+    if not class_name.isidentifier() or keyword.iskeyword(class_name) or class_name == "Case":
+        raise InputError(f"--name {title}: no name for the case's class comes of it; give another one with --name")
+    text = _TEMPLATE.format(
+        title=title,
+        file=path.name,
+        class_name=class_name,
+        name=re.sub(r"\W+", "_", title).strip("_").lower(),
+        reference=factories["torch"].lines(),
+        reproduced=factories["paddle"].lines(),
+        inputs="\n".join(f'            "{item.name}": {item.expression()},' for item in inputs),
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{path}: exists already; name another file, or remove it first") from None
+    return class_name
+
+
+def models_in(folder: Path, framework: str) -> list[str]:
+    """`module:Class` of every model class that a Python file in `folder` defines on a framework's base class.
+
+    Classes that another class of the same file builds are layers of it, and left out. Nothing is imported.
+    """
+    base = "Module" if framework == "torch" else "Layer"
+    found = []
+    for path in sorted(folder.glob("*.py")):
+        tree = _parsed(path)
+        if tree is None or framework not in _imported_packages(tree):
+            continue
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+        models = [node for node in classes if any(ast.unparse(b).rpartition(".")[2] == base for b in node.bases)]
+        built = {
+            call.func.id
+            for node in models
+            for call in ast.walk(node)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        }
+        found += [f"{path.stem}:{node.name}" for node in models if node.name not in built and not _needs(node)]
+    return found
+
+
+def _needs(node: ast.ClassDef) -> list[str]:
+    """Arguments of the constructor that have no default."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            positional = item.args.args[1 : len(item.args.args) - len(item.args.defaults)]
+            named = [a for a, d in zip(item.args.kwonlyargs, item.args.kw_defaults, strict=True) if d is None]
+            return [argument.arg for argument in (*positional, *named)]
+    return []
+
+
+def input_names(factory: Factory, folder: Path) -> list[str]:
+    """Names of what `forward` of the factory's class takes, where its source lies in `folder`; else none."""
+    path = folder.joinpath(*factory.module.split(".")).with_suffix(".py")
+    tree = _parsed(path) if path.is_file() else None
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.ClassDef) and node.name == factory.name:
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == "forward":
+                    return [argument.arg for argument in item.args.args[1:]]
+    return []
+
+
+def missing_module(factory: Factory, folder: Path) -> str | None:
+    """The top-level package of a factory where neither `folder` nor this interpreter has it; None where one does.
+
+    Another interpreter (`--ref-python`) may have it all the same.
+    """
+    top = factory.module.partition(".")[0]
+    if any((place / top).is_dir() or (place / f"{top}.py").is_file() for place in (folder, Path(os.getcwd()))):
+        return None
+    return None if importlib.util.find_spec(top) else top
+
+
+def _parsed(path: Path) -> ast.Module | None:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):  # no source that Python reads is no model to propose
+        return None
+
+
+def _imported_packages(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
