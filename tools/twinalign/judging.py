@@ -50,6 +50,12 @@ class RunResult:
         """What the command ends with."""
         return _EXIT_CODES[self.verdict]
 
+    def _repr_html_(self) -> str:
+        from twinalign.notebook import as_html
+        from twinalign.tables import print_run
+
+        return as_html(lambda console: print_run(self, console=console))
+
     def to_json(self) -> dict[str, Any]:
         """In the form of `summary.json`."""
         return {

@@ -22,7 +22,7 @@ _COLOURS = {ALIGNED: "green", DIVERGED: "red", INCONCLUSIVE: "yellow"}
 _SHOWN = 5
 
 
-def print_run(result: RunResult, out: Path, console: Console | None = None) -> None:
+def print_run(result: RunResult, out: Path | None = None, console: Console | None = None) -> None:
     """Print the stages, the worst tensors of those that are not aligned, and the verdict."""
     console = console or terminal.output()
     table = Table(box=None, pad_edge=False)
@@ -43,7 +43,10 @@ def print_run(result: RunResult, out: Path, console: Console | None = None) -> N
             f"\n{result.case}: ", (result.verdict, f"bold {_COLOURS[result.verdict]}"), f" in {result.seconds:.0f} s"
         )
     )
-    console.print(f"report in {out / 'report.html'}, evidence in {out / 'summary.json'}", style="dim", highlight=False)
+    if out is not None:
+        console.print(
+            f"report in {out / 'report.html'}, evidence in {out / 'summary.json'}", style="dim", highlight=False
+        )
 
 
 def _cells(comparison: Comparison) -> list[Text]:

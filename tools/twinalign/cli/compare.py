@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from twinalign.verdict import Allowance, Comparison
+    from twinalign.verdict import Comparison
 
 _PATH = click.Path(path_type=Path)
 _OUTPUT = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -65,98 +65,33 @@ def command(
 
     Exit codes: 0 aligned, 1 diverged, 2 bad input, 3 inconclusive.
     """
+    from twinalign.comparing import compare_recordings
     from twinalign.errors import InputError
-    from twinalign.verdict import compare_files
 
     on_stdout = [str(path) for path in (json_path, markdown_path, log_path)].count("-")
     if on_stdout > 1:
         raise InputError("--json, --md and --log: only one of them can go to stdout")
-    stage, accepted, allowed = _as_run_judges(reference, reproduced)
-    if stage == "train" and rtol is None and atol is None:
-        comparison = _compare_training((reference, reproduced), (ref64, paddle64), only, skip)
-    else:
-        comparison = compare_files(
-            reference,
-            reproduced,
-            reference64=ref64,
-            reproduced64=paddle64,
-            reference_repeat=ref_repeat,
-            rtol=rtol,
-            atol=atol,
-            only=only,
-            skip=skip,
-            accept=(*accepted, *accept),
-            allowances=(*allowed, *allow),
-            classic_threshold=threshold,
-            check_dtype=check_dtype,
-        )
-    if stage is not None and rtol is None:
-        comparison.notes.append(f"conventions and allowances are those of `twinalign run` for stage {stage}")
+    comparison = compare_recordings(
+        reference,
+        reproduced,
+        reference64=ref64,
+        reproduced64=paddle64,
+        reference_repeat=ref_repeat,
+        rtol=rtol,
+        atol=atol,
+        only=only,
+        skip=skip,
+        accept=accept,
+        allowances=allow,
+        classic_threshold=threshold,
+        check_dtype=check_dtype,
+    )
     _write(json_path, lambda: _json(comparison))
     _write(markdown_path, lambda: _markdown(comparison, reference, reproduced))
     _write(log_path, lambda: _log(comparison))
     if not on_stdout:
         _show(comparison, limit or None)
     return {"aligned": 0, "diverged": 1, "inconclusive": 3}[comparison.verdict]
-
-
-def _as_run_judges(reference: Path, reproduced: Path) -> tuple[str | None, list[str], list[Allowance | str]]:
-    """Stage, accepted conventions and allowances with which `twinalign run` judges the two, where it recorded them.
-
-    Two commands that disagree about the same files would help nobody. Files from elsewhere have none of these.
-    """
-    from twinalign.recording import read_metadata
-
-    try:
-        first, second, case = (
-            read_metadata(path) for path in (reference, reproduced, reference.with_name("case.json"))
-        )
-    except RecursionError:
-        return None, [], []
-    stage = second.get("stage")
-    sides = first.get("side"), second.get("side")
-    if sides != ("ref", "paddle") or not isinstance(stage, str) or first.get("stage") != stage:
-        return None, [], []
-    from twinalign.judging import allowances_for
-
-    try:
-        description = case.get("description", {})
-        accept = description.get("accept", ())
-        named = [f"{key}={pattern}" for key, pattern in accept.items()] if isinstance(accept, dict) else list(accept)
-        return stage, named, allowances_for(stage, second, description)
-    except (AttributeError, KeyError, TypeError):  # metadata that twinalign did not write
-        return None, [], []
-
-
-def _compare_training(
-    sides: tuple[Path, Path], partners: tuple[Path | None, Path | None], only: tuple[str, ...], skip: tuple[str, ...]
-) -> Comparison:
-    """Recordings of the train stage: curves are judged as trajectories, outcomes by their standard error."""
-    from twinalign.errors import InputError
-    from twinalign.files import read_arrays
-    from twinalign.stages.train import REPEAT_PREFIX
-    from twinalign.training_verdict import compare_training
-    from twinalign.verdict.partners import partners_beside
-    from twinalign.verdict.structure import require_something, select_names
-
-    notes = []
-    if partners == (None, None):
-        found, note = partners_beside(*sides)
-        partners = found.get("reference64"), found.get("reproduced64")
-        notes = [note] if note else []
-    read = [None if path is None else read_arrays(path) for path in (*sides, *partners)]
-    kept = [
-        arrays
-        and {name: arrays[name] for name in arrays if select_names([name.removeprefix(REPEAT_PREFIX)], only, skip)}
-        for arrays in read
-    ]
-    require_something(kept[0] or {}, kept[1] or {}, (*only, *skip))
-    try:
-        comparison = compare_training(kept[0] or {}, kept[1] or {}, kept[2], kept[3])
-    except (IndexError, TypeError, ValueError) as error:
-        raise InputError(f"{sides[0]} and {sides[1]}: no curves and outcomes of the train stage ({error})") from error
-    comparison.notes[:0] = notes
-    return comparison
 
 
 def _json(comparison: Comparison) -> str:

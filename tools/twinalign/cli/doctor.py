@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import click
@@ -21,33 +19,15 @@ def command(ref_python: str | None, paddle_python: str | None, as_json: bool) ->
 
     Each framework is asked in a process of its own. Exits with 0 when both can record on the CPU, with 2 otherwise.
     """
-    from twinalign.backends import FRAMEWORK_OF_SIDE
+    from twinalign.diagnosis import diagnose, ready
     from twinalign.errors import ExitCode
-    from twinalign.freshness import interpreter_versions
-    from twinalign.recorder.process import borrowed_package
 
-    sides: dict[str, Any] = {}
-    for side, python in (("ref", ref_python), ("paddle", paddle_python)):
-        interpreter = interpreter_versions(python or sys.executable, side)
-        with borrowed_package(python) as environment:
-            finished = subprocess.run(
-                [python or sys.executable, "-m", "twinalign.recorder.checkup", FRAMEWORK_OF_SIDE[side]],
-                capture_output=True,
-                text=True,
-                env=environment,
-            )
-        try:
-            found = json.loads(finished.stdout)
-        except ValueError:
-            last = (finished.stderr.strip().splitlines() or ["no output"])[-1]
-            found = {"installed": False, "reason": f"the process ended with {finished.returncode}: {last}"}
-        sides[side] = {"framework": FRAMEWORK_OF_SIDE[side], "interpreter": interpreter, **found}
+    sides = diagnose({"ref": ref_python, "paddle": paddle_python})
     if as_json:
         click.echo(json.dumps(sides, indent=1))
     else:
         _show(sides)
-    ready = all(side.get("paths", {}).get("cpu float32") == "works" for side in sides.values())
-    return int(ExitCode.ALIGNED if ready else ExitCode.BAD_INPUT)
+    return int(ExitCode.ALIGNED if ready(sides) else ExitCode.BAD_INPUT)
 
 
 def _show(sides: dict[str, Any]) -> None:

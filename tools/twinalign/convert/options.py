@@ -62,6 +62,12 @@ class Report:
     ledger: Ledger
     written: list[Path]
 
+    def _repr_html_(self) -> str:
+        from twinalign.convert.table import print_report
+        from twinalign.notebook import as_html
+
+        return as_html(lambda console: print_report(self, console=console))
+
 
 def read_rules(path: Path) -> dict[str, str]:
     """Rename rules from a JSON file `{reference name: paddle name}`; raises InputError naming what is wrong in it."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from twinalign import terminal
 from twinalign.convert.ledger import LedgerEntry
 from twinalign.convert.options import Report
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def print_report(report: Report, *, quiet: bool = False) -> None:
+
+def print_report(report: Report, *, quiet: bool = False, console: Console | None = None) -> None:
     """Print a row for every target key and every dropped one, then the totals, what was proven and what was written."""
     from rich.table import Table
 
-    console = terminal.output()
+    console = console or terminal.output()
     if not quiet:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("source", "target", "shape", "what", "why"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from twinalign.command_packages import callable_as_command
+
 if TYPE_CHECKING:
     from twinalign.locate.locator import LocateResult as LocateResult
     from twinalign.locate.locator import Locator as Locator
@@ -18,3 +20,6 @@ def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("twinalign.locate.locator"), name)
+
+
+callable_as_command(__name__)

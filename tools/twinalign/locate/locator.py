@@ -52,6 +52,12 @@ class LocateResult:
         """What the command ends with."""
         return ExitCode.DIVERGED if self.verdict == DIVERGED else ExitCode.ALIGNED
 
+    def _repr_html_(self) -> str:
+        from twinalign.locate.tables import print_located
+        from twinalign.notebook import as_html
+
+        return as_html(lambda console: print_located(self, console))
+
     def to_json(self) -> dict[str, Any]:
         """In the form of `locate --json`."""
         return {

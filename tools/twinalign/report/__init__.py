@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from twinalign.command_packages import callable_as_command
 from twinalign.report.summary import load_summary as load_summary
 
 
@@ -13,3 +14,6 @@ def write_report(folder: Path, code: str = "en") -> Path:
     from twinalign.report import page
 
     return page.write_report(folder, code)
+
+
+callable_as_command(__name__)

@@ -109,6 +109,12 @@ class SelftestResult:
         sound = summary["detected"] == summary["faults"] and not summary["false_alarms"]
         return ExitCode.ALIGNED if sound else ExitCode.DIVERGED
 
+    def _repr_html_(self) -> str:
+        from twinalign.notebook import as_html
+        from twinalign.selftest.tables import print_selftest
+
+        return as_html(lambda console: print_selftest(self, True, console))
+
     def to_json(self) -> dict[str, Any]:
         """In the form of `selftest --json`."""
         return {

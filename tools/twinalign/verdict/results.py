@@ -15,6 +15,8 @@ ROUNDING = "rounding"
 DIVERGED = "diverged"
 INCONCLUSIVE = "inconclusive"
 
+_SHOWN_IN_NOTEBOOK = 40
+
 
 @dataclasses.dataclass(frozen=True)
 class Described:
@@ -109,6 +111,12 @@ class Comparison:
             key = "accepted" if tensor.accepted else tensor.verdict
             found[key] = found.get(key, 0) + 1
         return found
+
+    def _repr_html_(self) -> str:
+        from twinalign.notebook import as_html
+        from twinalign.verdict.render import rich_table
+
+        return as_html(lambda console: console.print(rich_table(self, _SHOWN_IN_NOTEBOOK)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, in the form of a stage in `summary.json`."""

@@ -1,0 +1,133 @@
+"""The commands as functions: their examples run, their results show themselves, and nothing is imported too early."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+import twinalign
+from tests.twinalign.test_import_rule import loaded_frameworks
+from twinalign import Case, InputError, api
+from twinalign.cli import cli
+from twinalign.settings import case_name, run_settings
+
+MODELS = """
+def reference():
+    from torch import nn
+    return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+
+def port(epsilon=1e-5):
+    from paddle import nn
+    return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8, epsilon))
+"""
+
+CASE = """
+import models
+from twinalign import Case
+
+class Right(Case):
+    name = "right"
+    def reference(self):
+        return models.reference()
+    def reproduced(self):
+        return models.port()
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((4, 8), dtype="float32")}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a case, its models and a checkpoint."""
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "case.py").write_text(CASE)
+    (tmp_path / "wrong.py").write_text(CASE.replace("models.port()", "models.port(1e-3)"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_examples_in_the_docstrings_run(folder: Path) -> None:
+    code = "import torch, models; torch.save(models.reference().state_dict(), 'model.pth')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    failed, tried = 0, 0
+    for test in sorted(finder.find(api, "api"), key=lambda test: test.lineno or 0):
+        results = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
+        failed, tried = failed + results.failed, tried + results.attempted
+    assert failed == 0
+    assert tried >= 11
+
+
+def test_every_command_is_a_function_with_an_example() -> None:
+    commands = set(cli.list_commands(click.Context(cli)))
+    functions = {
+        name for name, value in vars(api).items() if inspect.isfunction(value) and value.__module__ == api.__name__
+    }
+    assert commands <= functions | {"_quiet"}
+    assert commands <= set(dir(twinalign))
+    for name in sorted(commands):
+        assert callable(getattr(twinalign, name)), name
+        assert ">>> " in (getattr(api, name).__doc__ or ""), name
+
+
+def test_commands_can_be_called_whether_or_not_their_package_was_imported() -> None:
+    code = """
+import {first}
+import twinalign
+for name in ("locate", "convert", "selftest", "report"):
+    try:
+        getattr(twinalign, name)()
+    except TypeError as error:
+        print(error)
+"""
+    for first in ("twinalign", "twinalign.locate.locator, twinalign.convert.converter"):
+        finished = subprocess.run([sys.executable, "-c", code.format(first=first)], capture_output=True, text=True)
+        lines = finished.stdout.splitlines()
+        assert lines[0] == "locate() missing 1 required positional argument: 'case'", finished.stderr
+        assert len(lines) == 4
+
+
+def test_no_framework_is_imported() -> None:
+    assert loaded_frameworks("import twinalign\ntwinalign.run, twinalign.locate, twinalign.convert") == set()
+    assert (
+        loaded_frameworks("import twinalign\nassert 'rich' not in sys.modules\nassert 'click' not in sys.modules")
+        == set()
+    )
+
+
+def test_a_comparison_shows_itself_in_a_notebook(folder: Path) -> None:
+    np.savez("a.npz", **{"<b>&": np.ones(3, "float32"), "same": np.zeros(2)})
+    np.savez("b.npz", **{"<b>&": np.zeros(3, "float32"), "same": np.zeros(2)})
+    page = twinalign.compare("a.npz", "b.npz")._repr_html_()
+    assert "&lt;b&gt;&amp;" in page
+    assert "<b>" not in page
+    assert "diverged" in page
+
+
+class Known(Case):
+    """At the top of a file, so that another process finds it."""
+
+
+def test_a_case_may_be_given_as_its_class() -> None:
+    class Local(Case):
+        pass
+
+    assert case_name(Known) in (f"{__name__}:Known", f"{__file__}:Known")
+    assert run_settings(Known, stages="forward").stages == ("forward",)
+    with pytest.raises(InputError, match=r"Local: each framework's process imports it anew, so it must be a class at"):
+        case_name(Local)
+    with pytest.raises(InputError, match=r"^dict is no subclass of twinalign.Case$"):
+        case_name(dict)
+
+
+def test_a_side_that_there_is_not() -> None:
+    with pytest.raises(InputError, match=r"^side 'port': give 'ref' or 'paddle'$"):
+        twinalign.record(Known, "port", out="x")
