@@ -24,6 +24,7 @@ def loaded_frameworks(statement: str) -> set[str]:
         "import twinalign.judging, twinalign.runner, twinalign.tables",
         "import twinalign.verdict.comparison, twinalign.files.reader",
         "import twinalign.convert",
+        "import twinalign.testing, twinalign.pytest_plugin",
         "import twinalign.selftest.running, twinalign.selftest.planting",
         "from twinalign.explain.registry import hypotheses\nhypotheses()",
         "from twinalign.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
