@@ -28,43 +28,25 @@ from twinalign.backends import paddle_backend, torch_backend  # noqa: E402
 from twinalign.convert import convert_state  # noqa: E402
 from twinalign.convert.converter import convert_checkpoint  # noqa: E402
 from twinalign.convert.options import Options  # noqa: E402
+from twinalign.convert.worker import load_factory  # noqa: E402
 from twinalign.errors import TwinalignError  # noqa: E402
-
-
-def shared_architectures() -> dict[str, tuple[str, str]]:
-    """Name → torchvision's call and paddle.vision's; vgg*_bn is an argument of vgg* in paddle."""
-    names = [name for name in torchvision.models.list_models(torchvision.models) if hasattr(paddle.vision.models, name)]
-    found = {name: (name, name) for name in names}
-    for name in names:
-        if name.startswith("vgg"):
-            found[f"{name}_bn"] = (f"{name}_bn", f"{name}(batch_norm=True)")
-        if name == "inception_v3":  # the auxiliary classifier is torchvision's alone
-            found[name] = (f"{name}(aux_logits=False, init_weights=False)", name)
-    return dict(sorted(found.items()))
-
-
-def call(module: object, specification: str) -> object:
-    name, _, arguments = specification.partition("(")
-    return getattr(module, name)(**(eval(f"dict({arguments}") if arguments else {}))
+from twinalign.zoo.architectures import Pair, installed  # noqa: E402
+from twinalign.zoo.case import build_reference  # noqa: E402
 
 
 def bits_equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
     return list(first) == list(second) and all(first[key].tobytes() == second[key].tobytes() for key in first)
 
 
-def measure(names: tuple[str, str], size: int, folder: Path) -> dict[str, object]:
+def measure(name: str, pair: Pair, size: int, folder: Path) -> dict[str, object]:
     """Convert one architecture; what went wrong is part of the result."""
     started = time.perf_counter()
     torch.manual_seed(0)
     paddle.seed(0)
-    models = call(torchvision.models, names[0]), call(paddle.vision.models, names[1])
-    generator = torch.Generator().manual_seed(1)
-    for key, value in models[0].state_dict().items():
-        if key.endswith(("running_mean", "running_var")):  # statistics as after training, not 0 and 1
-            value.copy_(torch.rand(value.shape, generator=generator) * 0.2 + (1.0 if "var" in key else -0.1))
+    factory, arguments = load_factory(pair.factories()["paddle"])
+    models = build_reference(name), factory(**arguments)
     torch.save(models[0].state_dict(), folder / "a.pth")
-    factories = {"ref": f"torchvision.models:{names[0]}", "paddle": f"paddle.vision.models:{names[1]}"}
-    options = Options(factories=factories, inputs=(f"2,3,{size},{size}",), verify=True)
+    options = Options(factories=pair.factories(), inputs=(f"2,3,{size},{size}",), verify=True)
     try:
         report = convert_checkpoint(folder / "a.pth", folder / "a.pdparams", options)
     except TwinalignError as error:
@@ -133,13 +115,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path, help="write a table of everything that was found")
     arguments = parser.parse_args()
-    every = shared_architectures()
+    every = installed({})
     results = {}
     if arguments.names and arguments.json and arguments.json.exists():
         results = json.loads(arguments.json.read_text())
     for name in arguments.names or every:
         with tempfile.TemporaryDirectory() as folder:
-            results[name] = measure(every[name], arguments.size, Path(folder))
+            results[name] = measure(name, every[name], arguments.size, Path(folder))
         print(f"{name:22}", *(f"{key}={value}" for key, value in results[name].items()), flush=True)
         if arguments.json:
             arguments.json.write_text(json.dumps(results, indent=1) + "\n")

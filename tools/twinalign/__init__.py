@@ -26,12 +26,26 @@ if TYPE_CHECKING:
     from twinalign.api import run as run
     from twinalign.api import selftest as selftest
     from twinalign.api import verify as verify
+    from twinalign.api import zoo as zoo
 
 __version__ = "0.1.0"
 
-_COMMANDS = ("run", "record", "compare", "locate", "convert", "selftest", "report", "pack", "verify", "doctor", "init")
+_COMMANDS = (
+    "run",
+    "record",
+    "compare",
+    "locate",
+    "convert",
+    "selftest",
+    "report",
+    "pack",
+    "verify",
+    "doctor",
+    "init",
+    "zoo",
+)
 # Packages of these names are there as well: importing one binds it here, so it is the package that is called.
-_PACKAGES = ("locate", "convert", "selftest", "report")
+_PACKAGES = ("locate", "convert", "selftest", "report", "zoo")
 
 
 def __getattr__(name: str) -> Any:

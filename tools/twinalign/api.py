@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from twinalign.locate import LocateResult
     from twinalign.selftest.running import SelftestResult
     from twinalign.verdict import Allowance, Comparison
+    from twinalign.zoo.running import ZooResult
 
 Progress = Callable[[str, str], None]
 """Told of a side and what it is doing."""
@@ -252,12 +253,36 @@ def selftest(
         InputError: as of `run`, and for a fault that there is not.
         SideCrashError: the case's own code raised, or a process died.
 
-    >>> selftest("case.py", faults=["layer_norm_epsilon"]).summary()["explained"]
+    >>> selftest("case.py", faults=["layer_norm_epsilon"], locate=False).summary()["detected"]
     1
     """
     from twinalign.selftest.running import Selftest
 
     return Selftest(run_settings(case, out=out, **environment), list(faults), locate, progress=progress).run()
+
+
+def zoo(
+    *names: str,
+    out: PathLike = "result/zoo",
+    size: int = 224,
+    device: str = "cpu",
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    progress: Progress = _quiet,
+) -> ZooResult:
+    """Align the architectures that torchvision and paddle.vision share: those named, or all.
+
+    Raises:
+        InputError: a name that not both have, or an interpreter without its library.
+
+    >>> result = zoo("resnet18", size=32)
+    >>> result.counts, result.outcomes[0].matched
+    ({'aligned': 1}, {'name': 102})
+    """
+    from twinalign.zoo.running import run_zoo
+
+    pythons = {"ref": ref_python, "paddle": paddle_python}
+    return run_zoo(names, out=Path(out), size=size, device=device, pythons=pythons, progress=progress)
 
 
 def report(

@@ -20,6 +20,7 @@ _COMMANDS = {
     "locate": "Name every wrong layer and part of a port, and the proven cause of each.",
     "convert": "Convert a checkpoint between the frameworks.",
     "selftest": "Plant faults into a port and see whether each is found and explained.",
+    "zoo": "Align every architecture that torchvision and paddle.vision share.",
     "report": "Write the HTML report of a run, or its table for a pull request.",
     "pack": "Pack a finished run into one file for review.",
     "verify": "Check a packed run, trusting nobody: numpy is enough.",
