@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -187,6 +188,9 @@ def test_error_in_the_users_code_names_side_and_stage(twinalign: Twinalign, tmp_
     log = (tmp_path / "result" / "log" / f"recorder_{name}.log").read_text()
     assert "case.py" in log
     assert "twinalign/recorder" not in log
+    # The line is preceded by the frames of the user's own code, and no others.
+    assert re.findall(r'File ".*/(.*)", line \d+, in (\w+)', finished.stderr) == [("case.py", side)]
+    assert "raise KeyError('depth')" in finished.stderr
 
 
 def test_process_that_dies_is_reported(twinalign: Twinalign, tmp_path: Path) -> None:

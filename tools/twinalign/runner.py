@@ -10,7 +10,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import json
-import os
 import queue
 import sys
 import threading
@@ -23,10 +22,11 @@ import numpy as np
 from twinalign.case import STAGES, resolve_case
 from twinalign.convert.converter import convert_between
 from twinalign.convert.options import Options
-from twinalign.errors import InputError
+from twinalign.errors import InputError, SideCrashError
 from twinalign.freshness import interpreter_versions, is_fresh
+from twinalign.machine import available_memory, processors, require_writable
 from twinalign.recorder.process import RecorderProcess
-from twinalign.recording import hash_arrays, read_metadata, save_npz, write_json
+from twinalign.recording import hash_arrays, metadata_path, read_metadata, save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
 
 SIDES = ("ref", "paddle")
@@ -92,7 +92,7 @@ class Recorder:
         if unknown:
             raise InputError(f"--stages {unknown[0]}: unknown stage; the stages are {', '.join(STAGES)}")
         self.out = settings.out
-        _require_writable(self.out)
+        require_writable(self.out)
         self.identity = {
             side: {
                 "case": self.resolved,
@@ -105,6 +105,8 @@ class Recorder:
         self.description: dict[str, Any] = {}
         self.processes: dict[str, RecorderProcess] = {}
         """The recorder process of each side, while it runs."""
+        self.without_float64: dict[tuple[str, str], str] = {}
+        """(side, stage) -> why its float64 recording could not be made; float32 alone is judged there."""
         self._concurrent = True
         self._heavy = threading.Lock()
 
@@ -112,6 +114,10 @@ class Recorder:
         """Where a recording lies: the field's names in `out`, float64 partners under `out/float64`."""
         folder = self.out if dtype == "float32" else self.out / dtype
         return folder / f"{STAGE_BY_NAME[stage].file_stem}_{side}.npy"
+
+    def repeat_path(self, stage: str) -> Path:
+        """Where the reference lies once more, from values moved by one unit in the last place, if float64 failed."""
+        return self.out / "repeat" / f"{STAGE_BY_NAME[stage].file_stem}_ref.npy"
 
     def record(self, sides: Sequence[str] = SIDES) -> Iterator[str]:
         """Record what is missing or stale; yields the name of each stage once all its recordings are there."""
@@ -154,7 +160,7 @@ class Recorder:
         with self.started(sides):
             yield self._initialise(sides, self._jobs(sides))
 
-    def make(self, job: Job, weights: Mapping[str, Any]) -> None:
+    def make(self, job: Job, weights: Mapping[str, Any], **moved: bool) -> None:
         """Let the running process of a side make one recording."""
         self.processes[job.side].request(
             "record",
@@ -163,6 +169,7 @@ class Recorder:
             path=str(job.path),
             weights=weights.get(self.description["parts"][job.stage], {}).get(job.side, {}),
             identity=self.identity[job.side],
+            **moved,
         )
         self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
 
@@ -210,8 +217,8 @@ class Recorder:
         return known.get("description", {}) if known.get("identity") == self.identity else {"stages": []}
 
     def _start(self, sides: Sequence[str]) -> None:
-        self._concurrent = not self.settings.sequential and _available_memory() >= _MEMORY_FOR_BOTH
-        threads = max(1, _processors() // len(sides)) if self._concurrent else None
+        self._concurrent = not self.settings.sequential and available_memory() >= _MEMORY_FOR_BOTH
+        threads = max(1, processors() // len(sides)) if self._concurrent else None
         for side in sides:
             self.processes[side] = RecorderProcess(
                 side,
@@ -354,33 +361,26 @@ class Recorder:
             heavy = job.stage == "backward" and job.dtype == "float64"
             try:
                 with self._heavy if heavy else contextlib.nullcontext():
-                    self.make(job, weights)
+                    try:
+                        self.make(job, weights)
+                    except SideCrashError as error:
+                        if not self._can_do_without(job):
+                            raise
+                        self._do_without(job, weights, error)
             except BaseException as error:
                 done.put(error)
                 return
             done.put(job)
 
+    def _can_do_without(self, job: Job) -> bool:
+        """Whether the user's code raised in float64 after float32 went well: then the model does not work there."""
+        return job.dtype == "float64" and self.settings.precision == "both" and self.processes[job.side].alive
 
-def _require_writable(folder: Path) -> None:
-    probe = folder / ".twinalign-write-test"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise InputError(f"--out {folder}: cannot write there ({error.strerror}); name another folder") from None
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _available_memory() -> int:
-    """Bytes that new processes can have, a large number where the system does not tell."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 1 << 60
+    def _do_without(self, job: Job, weights: Mapping[str, Any], error: SideCrashError) -> None:
+        for path in (job.path, metadata_path(job.path)):
+            path.unlink(missing_ok=True)
+        self.without_float64[job.side, job.stage] = str(error)
+        self.progress(job.side, f"{job.stage}: no float64, float32 is judged alone")
+        if job.side == "ref":
+            # Rounding is then measured by what one unit in the last place does to the reference.
+            self.make(dataclasses.replace(job, dtype="float32", path=self.repeat_path(job.stage)), weights, moved=True)

@@ -35,6 +35,8 @@ def print_run(result: RunResult, out: Path | None = None, console: Console | Non
     console.print(table)
     for stage, comparison in result.stages.items():
         _print_faults(console, stage, comparison)
+        for note in comparison.notes:
+            console.print(Text(f"\n{stage}: {note}", style="yellow"), soft_wrap=True)
     if result.located is not None:
         console.print("\nWhat is at fault:", style="bold")
         print_located(result.located, console)

@@ -22,6 +22,7 @@ from twinalign.convert import layout
 from twinalign.convert.probe import probe_matrices
 
 FRAMEWORK = "paddle"
+MODEL_CLASS = "paddle.nn.Layer"
 
 
 def versions() -> dict[str, str]:
@@ -103,6 +104,11 @@ def to_tensor(array: np.ndarray, dtype: str, device: str) -> paddle.Tensor:
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(dtype, copy=False)
     return paddle.to_tensor(np.asarray(array, order="C"))
+
+
+def is_model(value: Any) -> bool:
+    """Whether `value` is a model of paddle."""
+    return isinstance(value, paddle.nn.Layer)
 
 
 def is_tensor(value: Any) -> bool:

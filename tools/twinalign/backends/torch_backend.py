@@ -16,6 +16,7 @@ from twinalign.convert import layout
 from twinalign.convert.probe import probe_matrices
 
 FRAMEWORK = "torch"
+MODEL_CLASS = "torch.nn.Module"
 
 
 def versions() -> dict[str, str]:
@@ -92,6 +93,11 @@ def to_tensor(array: np.ndarray, dtype: str, device: str) -> torch.Tensor:
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(dtype, copy=False)
     return torch.from_numpy(np.array(array, order="C")).to(device_of(device))
+
+
+def is_model(value: Any) -> bool:
+    """Whether `value` is a model of torch."""
+    return isinstance(value, torch.nn.Module)
 
 
 def is_tensor(value: Any) -> bool:

@@ -66,6 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
     except TwinalignError as error:
         if "--debug" in arguments:
             raise
+        for note in getattr(error, "__notes__", ()):  # frames of the user's own code; the line comes last
+            click.echo(note, err=True)
         _end(str(error), error.exit_code)
     except click.exceptions.Exit as exit_request:
         sys.exit(exit_request.exit_code)

@@ -182,7 +182,10 @@ class RecorderProcess:
             message += (
                 f"\n{event['traceback'].rstrip()}" if self._debug else f" (traceback in {self.log}, or with --debug)"
             )
-        return SideCrashError(message)
+        failure = SideCrashError(message)
+        if event.get("frames") and not self._debug:
+            failure.add_note(event["frames"])
+        return failure
 
     def _death(self, operation: str, values: Mapping[str, Any]) -> SideCrashError:
         ending = how_it_ended(self._process, self.log)

@@ -15,7 +15,6 @@ import os
 import platform
 import resource
 import sys
-import sysconfig
 import threading
 import time
 import traceback
@@ -30,9 +29,11 @@ from twinalign.backends import FRAMEWORK_OF_SIDE, backend_of_side
 from twinalign.case import Case, load_case, stages_of
 from twinalign.errors import InputError
 from twinalign.freshness import hash_paths
+from twinalign.recorder import tracebacks
 from twinalign.recording import save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.stages.context import CanonicalName, StageContext, step_inputs
+from twinalign.stages.moving import moved_arrays
 
 
 class PlantedFault(Protocol):
@@ -60,6 +61,10 @@ class Worker:
         self.options: Mapping[str, str] = start["options"]
         self.framework = FRAMEWORK_OF_SIDE[self.side]
         self.case = load_case(self.case_reference, self.options)
+        other = next(framework for framework in FRAMEWORK_OF_SIDE.values() if framework != self.framework)
+        if other in sys.modules:
+            note = f"note: {self.case_reference} imports {other} here as well; import it inside its own side's methods"
+            emit("progress", text=note)
         self.backend = backend_of_side(self.side)
         try:
             self.backend.configure(self.device, start["threads"])
@@ -114,8 +119,10 @@ class Worker:
                 save_npz(Path(inputs), step_inputs(case))
         return {}
 
-    def record(self, stage: str, dtype: str, path: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:
-        """Record one stage in one precision into `path`."""
+    def record(
+        self, stage: str, dtype: str, path: str, weights: Mapping[str, Any], identity: Any, moved: bool = False
+    ) -> dict[str, Any]:
+        """Record one stage in one precision into `path`, from weights and inputs moved by one unit where asked."""
         case = self.fresh_case(stage)
         definition = STAGE_BY_NAME[stage]
         started = time.perf_counter()
@@ -126,9 +133,10 @@ class Worker:
             backend=self.backend,
             dtype=dtype,
             device=self.device,
-            build_model=functools.partial(self.build_model, case, stage, dtype, weights),
+            build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved),
             canonical={key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()},
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
+            moved=moved,
         )
         with self.backend.default_dtype(dtype):
             definition.record(context)
@@ -178,16 +186,18 @@ class Worker:
     def _construct(self, case: Case) -> Any:
         self.backend.set_seed(case.seed)
         model = case.reference() if self.side == "ref" else case.reproduced()
-        if not hasattr(model, "state_dict"):
+        if not self.backend.is_model(model):
             method = "reference" if self.side == "ref" else "reproduced"
-            raise TypeError(
-                f"{case.name}.{method}() returned {type(model).__name__}, which is no {self.framework} model"
+            kind = f"{type(model).__module__}.{type(model).__qualname__}"
+            raise InputError(
+                f"{type(case).__name__}.{method}() returned {kind}, which is no {self.backend.MODEL_CLASS}; build the "
+                f"{self.framework} model there"
             )
         if self.planted is not None:
             self.planted.spoil_model(case, model)
         return model
 
-    def build_model(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any]) -> Any:
+    def build_model(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], moved: bool = False) -> Any:
         """The model with its initial weights; the object is reused between stages, its state is not."""
         key = (self.part_key(stage), dtype)
         if self._model is None or self._model[0] != key:
@@ -200,6 +210,8 @@ class Worker:
         self.restore_weights(model, weights)
         if self.planted is not None:
             self.planted.spoil_weights(case, model)
+        if moved:
+            self.backend.load_state_arrays(model, dict(moved_arrays(self.backend.state_items(model), dtype)))
         self.backend.clear_gradients(model)
         return model
 
@@ -224,16 +236,13 @@ class Worker:
     def _code_hashes(self, case: Case) -> dict[str, str]:
         """SHA-256 of every loaded source file that is twinalign's, the case's or beside neither Python nor packages."""
         own_packages = {"twinalign", *case.code_packages}
-        libraries = tuple(
-            os.path.realpath(p) for p in {sysconfig.get_path(n) for n in ("stdlib", "purelib", "platlib")}
-        )
         files = set()
         for name, module in list(sys.modules.items()):
             path = getattr(module, "__file__", None)
             if not path or not path.endswith(".py"):
                 continue
             path = os.path.realpath(path)
-            if name.partition(".")[0] in own_packages or not path.startswith(libraries):
+            if name.partition(".")[0] in own_packages or not path.startswith(tracebacks.LIBRARIES):
                 files.add(Path(path))
         return hash_paths(files)
 
@@ -242,12 +251,18 @@ def _full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _own_frames(error: BaseException) -> str:
-    """The traceback without twinalign's own leading frames, so that the user's code is what is seen."""
-    frames = traceback.extract_tb(error.__traceback__)
-    package = str(Path(__file__).resolve().parent.parent)
-    kept = [frame for frame in frames if not frame.filename.startswith(package)] or frames
-    return "".join(traceback.format_list(kept)) + "".join(traceback.format_exception_only(error))
+def _missing_framework(error: Exception, side: str) -> str | None:
+    """What to say where the user's code imports a framework that this interpreter lacks, the other side's above all."""
+    missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
+    if missing not in FRAMEWORK_OF_SIDE.values() or sys.modules.get(missing) is not None:
+        return None
+    where = tracebacks.place(error) or "the case"
+    if missing == FRAMEWORK_OF_SIDE[side]:
+        return f"{where}: {sys.executable} has no {missing}; name an interpreter that has it with --{side}-python"
+    return (
+        f"{where}: imports {missing} on the {side} side, where there is none; import it inside the methods of its own "
+        "side, not at the top of the file"
+    )
 
 
 def _end_with_parent() -> None:
@@ -273,11 +288,13 @@ def main() -> None:
         events.flush()
 
     worker: Worker | None = None
+    side = "ref"
     for line in sys.stdin:
         request = json.loads(line)
         operation = request.pop("operation")
         try:
             if operation == "start":
+                side = request["side"]
                 worker = Worker(emit, request)
                 emit("done", **worker.describe())
             else:
@@ -287,8 +304,17 @@ def main() -> None:
         except MemoryError:
             emit("failed", kind="crash", message="out of memory", traceback="")
         except Exception as error:
+            if (problem := _missing_framework(error, side)) is not None:
+                emit("failed", kind="input", message=problem)
+                continue
             last = traceback.format_exception_only(error)[-1].strip()
-            emit("failed", kind="crash", message=last, traceback=_own_frames(error))
+            emit(
+                "failed",
+                kind="crash",
+                message=last,
+                traceback=tracebacks.full(error),
+                frames=tracebacks.shortened(error),
+            )
 
 
 if __name__ == "__main__":

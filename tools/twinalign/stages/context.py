@@ -12,6 +12,7 @@ import numpy as np
 from twinalign.case import Case
 from twinalign.recording import Recording, hash_arrays
 from twinalign.stages.calling import named_values
+from twinalign.stages.moving import moved_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +49,16 @@ class StageContext:
     canonical: Mapping[str, CanonicalName]
     """State key of this side -> the reference's name; empty on the reference side."""
     progress: Callable[[str], None]
+    moved: bool = False
+    """Whether inputs are moved by one unit in the last place, to see what rounding does."""
     recording: Recording = dataclasses.field(default_factory=Recording)
 
     def inputs(self, step: int = 0) -> dict[str, Any]:
         """The case's inputs for a step, as tensors; their hash goes into the metadata."""
         arrays = step_inputs(self.case, step)
         self.recording.metadata.setdefault("inputs_sha256", {})[str(step)] = hash_arrays(arrays)
+        if self.moved:
+            arrays = dict(moved_arrays(arrays.items(), self.dtype))
         return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}
 
     def add(self, prefix: str, value: Any) -> None:

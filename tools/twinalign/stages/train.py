@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from twinalign.stages.context import StageContext
+from twinalign.stages.moving import moved_arrays
 
 CURVE_PREFIX = "curve."
 OUTCOME_PREFIX = "outcome."
 REPEAT_PREFIX = "repeat."
 """Before the names of the reference's second training, from weights moved a little."""
-
-_FLOAT64_CHANGE = 1e-10
 
 
 def record_train(context: StageContext) -> None:
@@ -28,18 +26,8 @@ def record_train(context: StageContext) -> None:
     _train(context, context.build_model(), "", steps)
     if context.framework == "torch":
         model = context.build_model()
-        context.backend.load_state_arrays(model, dict(_moved(context.backend.state_items(model), context.dtype)))
+        context.backend.load_state_arrays(model, dict(moved_arrays(context.backend.state_items(model), context.dtype)))
         _train(context, model, REPEAT_PREFIX, steps)
-
-
-def _moved(state: Iterable[tuple[str, np.ndarray]], dtype: str) -> Iterator[tuple[str, np.ndarray]]:
-    for name, array in state:
-        if array.dtype.kind != "f":
-            yield name, array
-        elif dtype == "float64":
-            yield name, array * (1 + _FLOAT64_CHANGE)
-        else:
-            yield name, np.nextafter(array, np.array(np.inf, dtype=array.dtype))
 
 
 def _train(context: StageContext, model: Any, prefix: str, steps: int | None) -> None:

@@ -66,7 +66,7 @@ def compare_arrays(
         reference64: The reference's run in float64; gives the noise floor.
         reproduced64: The port's run in float64; makes float64 the arbiter.
         reference_repeat: The reference in the judged precision with another summation order (other thread count,
-            permuted batch); gives the floor where there is no float64.
+            permuted batch), or from values moved by one unit in the last place; gives the floor where float64 is not.
         rtol: Relative tolerance; given together with `atol`, the two decide alone.
         atol: Absolute tolerance.
         only: Shell patterns of names to compare; all by default.

@@ -249,7 +249,7 @@ class Judge:
         if count := by_basis.get("repeat", 0):
             found.append(
                 f"{count} of {len(tensors)} tensors have no float64 run: rounding was measured by repeating the "
-                "reference with another summation order"
+                "reference"
             )
         return found
 
@@ -366,7 +366,7 @@ def _passing_reason(item: Pending) -> str:
         parts.append(f"the float64 runs differ by {tensor.fp64_rel:.2g} relative, allowed as {tensor.allowed}")
     elif item.has_arbiter:
         parts.append(f"the float64 runs agree ({tensor.fp64_rel or 0.0:.2g} relative)")
-    floor = "reference's own rounding" if item.basis != "repeat" else "reference's change under another summation order"
+    floor = "reference's own rounding" if item.basis != "repeat" else "reference's change in its repeat"
     if tensor.noise_ratio:
         parts.append(f"the error is {tensor.noise_ratio:.2g} times the {floor}")
     if tensor.structural_zeros:

@@ -1,0 +1,137 @@
+"""Models of many kinds, models on which float64 fails, and what a user is told of errors in their own methods."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import twinalign as api
+from tests.conftest import ROOT, read_summary
+from twinalign.recorder.tracebacks import place, shortened
+from twinalign.recording import Recording
+
+Twinalign = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def last_line(finished: subprocess.CompletedProcess[str], code: int) -> str:
+    assert finished.returncode == code, finished.stdout + finished.stderr
+    assert "Traceback" not in finished.stderr
+    return finished.stderr.strip().splitlines()[-1]
+
+
+def test_inputs_and_outputs_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    result = api.run("tests.variety_cases:Everything", out=tmp_path)
+    assert {stage: found.verdict for stage, found in result.stages.items()} == dict.fromkeys(
+        ("forward", "loss", "backward"), "aligned"
+    )
+    recorded = Recording.load(tmp_path / "forward_paddle.npy").arrays
+    assert {name: array.dtype.kind for name, array in recorded.items()} == {
+        "logits": "f",
+        "hidden.0": "f",
+        "hidden.1": "f",
+        "extra.best": "i",
+        "extra.positive": "b",
+        "extra.size": "i",
+        "pair.pooled": "f",
+        "pair.tokens": "f",
+    }
+    # The two steps had inputs of different lengths, and both sides the same.
+    hashes = [Recording.load(tmp_path / f"losses_{side}.npy").metadata["inputs_sha256"] for side in ("ref", "paddle")]
+    assert hashes[0] == hashes[1]
+    from tests.variety_cases import Everything
+
+    lengths = {Everything().inputs(np.random.default_rng([0, step]))["tokens"].shape[1] for step in range(2)}
+    assert len(lengths) == 2
+
+
+def test_where_float64_fails_on_the_reference_float32_is_judged_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "float64").mkdir()
+    stale = tmp_path / "float64" / "forward_ref.npy"
+    Recording({"output": np.zeros((5, 8))}, {"stage": "forward"}).save(stale)
+    comparison = api.run("tests.variety_cases:Float32Only", out=tmp_path).stages["forward"]
+    assert comparison.verdict == "aligned"
+    assert comparison.tensors[0].basis == "repeat"
+    assert comparison.tensors[0].fp64_rel is None
+    assert comparison.notes[-1].startswith(
+        "float64 does not run on the ref side, so that float32 alone is judged: the ref side crashed while recording "
+        "forward in float64: RuntimeError: no kernel for float64"
+    )
+    assert not stale.exists()  # nothing is judged by what an earlier model left
+    assert read_summary(tmp_path)["stages"]["forward"]["notes"] == comparison.notes
+
+
+def test_where_float64_fails_a_wrong_port_is_still_found(twinalign: Twinalign, tmp_path: Path) -> None:
+    options = ("--set", "side=paddle", "--out", tmp_path / "out")
+    finished = twinalign("run", "tests.variety_cases:Float32OnlyWrong", *options)
+    assert finished.returncode == 1, finished.stderr
+    assert "01 forward  diverged" in finished.stdout
+    assert "forward: float64 does not run on the paddle side, so that float32 alone is judged" in finished.stdout
+    assert "nothing was located: layers are judged in float64" in finished.stdout
+    finished = twinalign("run", "tests.variety_cases:Float32OnlyWrong", *options, "--precision", "float64")
+    assert last_line(finished, 4).startswith(
+        "twinalign: the paddle side crashed while recording forward in float64: RuntimeError: no kernel for float64"
+    )
+
+
+CASE = """
+{top}
+from twinalign import Case
+
+class Net(Case):
+    def reference(self):
+        from torch import nn
+        return nn.Linear(3, 3)
+    def reproduced(self):
+        from {framework} import nn
+        return nn.Linear(3, 3)
+    def inputs(self, rng):
+        return {{"x": rng.standard_normal((2, 3), dtype="float32")}}
+"""
+
+
+def test_a_model_of_the_other_framework(twinalign: Twinalign, tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text(CASE.format(top="import torch", framework="torch"))
+    finished = twinalign("run", "case.py")
+    assert last_line(finished, 2) == (
+        "twinalign: Net.reproduced() returned torch.nn.modules.linear.Linear, which is no paddle.nn.Layer; build the "
+        "paddle model there"
+    )
+    assert f"paddle: note: {tmp_path}/case.py imports torch here as well; import it inside its own side's methods" in (
+        finished.stderr
+    )
+
+
+def test_the_other_framework_is_not_there(twinalign: Twinalign, tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text(CASE.format(top="import torch", framework="paddle"))
+    (tmp_path / "without" / "sitecustomize.py").parent.mkdir()
+    (tmp_path / "without" / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}/without:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    finished = twinalign("run", "case.py", "--paddle-python", python)
+    assert last_line(finished, 2) == (
+        f"twinalign: {tmp_path}/case.py:2: imports torch on the paddle side, where there is none; import it inside the "
+        "methods of its own side, not at the top of the file"
+    )
+
+
+def test_frames_of_libraries_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import json\ndef f():\n    return json.loads('{')\n")
+    scope: dict[str, object] = {}
+    exec(compile((tmp_path / "mine.py").read_text(), str(tmp_path / "mine.py"), "exec"), scope)
+    with pytest.raises(json.JSONDecodeError) as caught:
+        scope["f"]()  # type: ignore[operator]
+    lines = shortened(caught.value).splitlines()
+    assert f'  File "{tmp_path}/mine.py", line 3, in f' in lines
+    assert lines[-1] == "  … 3 more frames in libraries"
+    assert place(caught.value) == f"{tmp_path}/mine.py:3"

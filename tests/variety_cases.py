@@ -1,0 +1,145 @@
+"""Small ports of many kinds, each in both frameworks: what models take and return, and where float64 fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import namedtuple
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign import Case
+
+Pair = namedtuple("Pair", ["pooled", "tokens"])
+
+
+@dataclasses.dataclass
+class Output:
+    """What a model returns, as other people's libraries do it."""
+
+    logits: Any
+    hidden: tuple[Any, ...]
+    extra: dict[str, Any]
+    pair: Pair
+    cache: Any = None
+
+
+def make(framework: str, dynamic: bool = False) -> Any:
+    """A network of tokens, positions, a mask and an image, of either framework."""
+    if framework == "torch":
+        import torch as lib
+        from torch import nn
+
+        base, axis = nn.Module, {"dim": -1}
+    else:
+        import paddle as lib
+        from paddle import nn
+
+        base, axis = nn.Layer, {"axis": -1}
+
+    class Net(base):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(30, 8)
+            self.first = nn.Linear(8, 8)
+            self.image = nn.Linear(6, 8)
+            self.head = nn.Linear(8, 5)
+
+        def forward(self, tokens: Any, mask: Any, image: Any, scale: Any = None) -> Output:
+            x = self.table(tokens)
+            weights = mask.to(x.dtype) if framework == "torch" else mask.astype(x.dtype)
+            x = self.first(x) * weights.unsqueeze(-1)
+            pooled = x.sum(1) / weights.sum(-1).unsqueeze(-1).clip(min=1) + self.image(
+                image.reshape([image.shape[0], -1])
+            )
+            if scale is not None:
+                pooled = pooled * scale
+            logits = self.head(pooled)
+            return Output(
+                logits=logits,
+                hidden=(x, pooled),
+                extra={"best": logits.argmax(**axis), "positive": logits > 0, "size": int(tokens.shape[1])},
+                pair=Pair(pooled, lib.nn.functional.softmax(x, **axis)),
+            )
+
+    return Net()
+
+
+class Everything(Case):
+    """Several inputs (integers, a boolean mask, an image, a scalar), and outputs nested in every way."""
+
+    name = "everything"
+    steps = 2
+
+    def reference(self) -> Any:
+        return make("torch")
+
+    def reproduced(self) -> Any:
+        return make("paddle")
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, Any]:
+        # Another length each time: shapes are the case's own affair.
+        length = int(rng.integers(3, 9))
+        return {
+            "tokens": rng.integers(0, 30, (4, length)),
+            "mask": rng.random((4, length)) < 0.7,
+            "image": rng.standard_normal((4, 2, 3), dtype="float32"),
+            "scale": np.float32(1.5),
+        }
+
+    def loss(self, outputs: Any, inputs: Mapping[str, Any], framework: str) -> Any:
+        return {"loss": (outputs.logits**2).mean() + outputs.pair.tokens.mean(), "part": outputs.hidden[1].mean()}
+
+    def optimizer(self, parameters: list[Any], framework: str) -> Any:
+        if framework == "torch":
+            import torch
+
+            return torch.optim.SGD(parameters, 0.1)
+        import paddle
+
+        return paddle.optimizer.SGD(0.1, parameters)
+
+
+class Float32Only(Case):
+    """A model whose reference insists on float32, as one with a compiled kernel does."""
+
+    name = "float32_only"
+    side = "ref"
+
+    def _guard(self, model: Any, side: str) -> Any:
+        forward = model.forward
+        if side not in self.side.split("+"):
+            return model
+
+        def checked(x: Any) -> Any:
+            if "float64" in str(x.dtype):
+                raise RuntimeError("no kernel for float64")
+            return forward(x)
+
+        model.forward = checked
+        return model
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return self._guard(nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 8)), "ref")
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        return self._guard(nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 8)), "paddle")
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((5, 6), dtype="float32")}
+
+
+class Float32OnlyWrong(Float32Only):
+    """The same with a wrong activation in the port."""
+
+    name = "float32_only_wrong"
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        return self._guard(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 8)), "paddle")
