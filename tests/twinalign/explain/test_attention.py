@@ -140,6 +140,31 @@ def rows_permuted(right):
     return right
 
 
+def repeated(x):
+    return x.repeat_interleave(2, dim=1)
+
+
+def expanded(x):
+    batch, heads, length, width = x.shape
+    return x[:, :, None].expand(batch, heads, 2, length, width).reshape(batch, 2 * heads, length, width)
+
+
+def tiled(x):
+    return x.repeat(1, 2, 1, 1)
+
+
+def grouped(share):
+    """Four query heads of width three, and two heads that are keys and values at once."""
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q = x.reshape(batch, length, 4, 3).transpose(1, 2)
+        k = share(x[..., :6].reshape(batch, length, 2, 3).transpose(1, 2))
+        return (q @ k.transpose(-2, -1) / math.sqrt(3)).softmax(-1) @ k
+
+    return forward
+
+
 def rope(interleaved):
     """Rotary embedding of pairs of halves, or of neighbours."""
 
@@ -160,6 +185,8 @@ def rope(interleaved):
 CASES += [
     case("qkv_order", self_attention(mha_right()), rows_permuted, TOKENS, name="packed"),
     case("rotary_layout", unit(rope(False)), doing(rope(True)), TOKENS),
+    case("grouped_heads", unit(grouped(repeated)), doing(grouped(tiled)), TOKENS),
+    case("grouped_heads", unit(grouped(expanded)), doing(grouped(tiled)), TOKENS, name="expanded"),
     case("rotary_layout", unit(rope(True)), doing(rope(False)), TOKENS, name="neighbours"),
 ]
 

@@ -204,6 +204,12 @@ def gradients(
     return list(paddle.grad(tensors, inputs, gradients, allow_unused=True))
 
 
+def tied_keys(model: paddle.nn.Layer) -> set[str]:
+    """Keys of the state dict that are one more name of a tensor that an earlier key has."""
+    first: dict[int, str] = {}
+    return {name for name, tensor in model.state_dict().items() if first.setdefault(id(tensor), name) != name}
+
+
 def state_items(model: paddle.nn.Layer) -> Iterator[tuple[str, np.ndarray]]:
     """Keys of the state dict with numpy copies, one at a time, in its order."""
     for name, tensor in model.state_dict().items():

@@ -204,6 +204,12 @@ def state_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict(model.state_dict(keep_vars=True))
 
 
+def tied_keys(model: torch.nn.Module) -> set[str]:
+    """Keys of the state dict that are one more name of a tensor that an earlier key has."""
+    first: dict[int, str] = {}
+    return {name for name, tensor in state_tensors(model).items() if first.setdefault(id(tensor), name) != name}
+
+
 def state_items(model: torch.nn.Module) -> Iterator[tuple[str, np.ndarray]]:
     """Keys of the state dict with numpy copies, one at a time, in its order."""
     for name, tensor in model.state_dict().items():

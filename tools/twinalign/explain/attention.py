@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from twinalign.explain.subject import LayerSubject
 
 ORDERS = tuple(itertools.permutations(range(3)))[1:]
 _LETTERS = "qkv"
+_TILED = "tiled where each is repeated"
 
 
 @register
@@ -284,6 +286,32 @@ class CausalMaskShifted(Rewrite):
         for shift in (1, -1):
             moved = site.get(name, 0) + shift
             yield f"diagonal {moved}", changing(**{name if name in site.arguments else "diagonal": moved})
+
+
+@register
+class GroupedHeads(Rewrite):
+    """Which group of query heads gets which head of keys and values, in grouped-query attention."""
+
+    id = "grouped_heads"
+    phase = "forward"
+    text = "query heads are given the keys and values of other groups"
+    functions = ("repeat_interleave", "reshape")
+    together = True
+
+    def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
+        """All heads one after the other, as often as needed, where each is to be repeated."""
+        given, made = site.shape(), site.output.shape
+        if site.name == "repeat_interleave" and len(given) == len(made):
+            times = [size // before for size, before in zip(made, given, strict=True)]
+            yield _TILED, lambda call: call["input"].repeat(times)
+        elif site.name == "reshape" and len(given) == len(made) + 1:  # x[:, :, None].expand(...).reshape(...)
+            for at in range(len(made) - 1):  # the last two are those of a merged head, which is another matter
+                if given[:at] == made[:at] and given[at + 2 :] == made[at + 1 :]:
+                    yield _TILED, functools.partial(_other_order, at, made)
+
+
+def _other_order(at: int, shape: tuple[int, ...], call: Call) -> Any:
+    return call["input"].transpose(at, at + 1).reshape(shape)
 
 
 @register

@@ -38,7 +38,10 @@ def record_backward(context: StageContext) -> None:
 
 
 def _record_state(context: StageContext, model: object, parameters: Mapping, optimizer: object, prefix: str) -> None:
+    tied = context.backend.tied_keys(model)  # recorded once: the other side may have no such second name
     for key, array in context.backend.state_items(model):
+        if key in tied and key not in parameters:
+            continue
         context.add_state(prefix + ("parameter." if key in parameters else "buffer."), key, array)
     for quantity, key, array in context.backend.optimizer_items(model, optimizer):
         context.add_state(f"{prefix}{quantity}.", key, array)
