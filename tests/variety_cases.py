@@ -143,3 +143,52 @@ class Float32OnlyWrong(Float32Only):
         from paddle import nn
 
         return self._guard(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 8)), "paddle")
+
+
+class HalfPrecision(Case):
+    """Scores of tokens, multiplied in float32 or better and kept in the model's own precision.
+
+    paddle has kernels for that in bfloat16 on a CPU, as it has for little else.
+    """
+
+    name = "half_precision"
+    factor = 1.0
+
+    def reference(self) -> Any:
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.table = torch.nn.Embedding(40, 32)
+                self.head = torch.nn.Linear(32, 12, bias=False)
+
+            def forward(self, tokens: Any) -> Any:
+                x, w = self.table(tokens), self.head.weight
+                wide = torch.promote_types(x.dtype, torch.float32)
+                scores = (x.to(wide) @ w.to(wide).T).to(x.dtype)
+                return {"scores": scores, "squares": scores * scores}
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        factor = self.factor
+
+        class Net(paddle.nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.table = paddle.nn.Embedding(40, 32)
+                self.head = paddle.nn.Linear(32, 12, bias_attr=False)
+
+            def forward(self, tokens: Any) -> Any:
+                x, w = self.table(tokens), self.head.weight
+                wide = "float64" if x.dtype == paddle.float64 else "float32"
+                scores = (paddle.matmul(x.astype(wide), w.astype(wide)) * factor).astype(x.dtype)
+                return {"scores": scores, "squares": scores * scores}
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"tokens": rng.integers(0, 40, (6, 9))}

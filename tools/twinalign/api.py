@@ -28,8 +28,7 @@ Progress = Callable[[str, str], None]
 """Told of a side and what it is doing."""
 
 
-def _quiet(side: str, text: str) -> None:
-    pass
+def _quiet(side: str, text: str) -> None: ...
 
 
 def run(
@@ -51,13 +50,13 @@ def run(
         case: a registered name, `path/to/case.py`, `package.module:ClassName`, or the class itself.
         out: folder for recordings, logs, `summary.json` and `report.html`; what has not changed there is reused.
         stages: which to take; all that the case defines by default.
-        precision: `"float32"`, `"float64"` or `"both"`.
+        precision: `"float32"`, `"float64"`, `"both"`, or a half precision, which float64 judges as well.
         locate: whether to find the wrong layers and parts where stages diverge.
         sequential: one side after the other, for models that fill the memory.
         fresh: reuse nothing.
         language: of the report, `"en"` or `"zh"`.
         progress: told what each side is doing.
-        **environment: `device`, `ref_python`, `paddle_python` and `options`, as of `twinalign.settings.run_settings`.
+        **environment: further options of `twinalign.settings.run_settings`.
 
     Raises:
         InputError: case, stages, data or interpreter are at fault.

@@ -93,6 +93,8 @@ def run(
             for (side, of), reason in recorder.without_float64.items()
             if of == stage
         ]
+        if settings.accuracy_compatible and (note := compatible_kernels_note(recorder, stage, recordings)):
+            comparison.notes.append(note)
         result.stages[stage] = comparison
         write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
         result.environment.update(recordings.environment())
@@ -137,8 +139,8 @@ class StageRecordings:
 
     @property
     def judged_dtype(self) -> str:
-        """The precision that is judged: float32, unless float64 alone was asked for."""
-        return "float32" if ("ref", "float32") in self.by_key else "float64"
+        """The precision that is judged: float32 or a half precision, unless float64 alone was asked for."""
+        return next((dtype for _, dtype in self.by_key if dtype != "float64"), "float64")
 
     def metadata(self, side: str) -> dict[str, Any]:
         """Metadata of a side in the judged precision."""
@@ -161,9 +163,9 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
     assert reference is not None
     assert reproduced is not None
     if stage == "train":
-        float64 = [recordings.arrays(side, "float64") if dtype == "float32" else None for side in SIDES]
+        float64 = [recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES]
         return compare_training(reference, reproduced, *float64)
-    with_partners = dtype == "float32"
+    with_partners = dtype != "float64"
     comparison = compare_arrays(
         reference,
         reproduced,
@@ -179,6 +181,29 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
         comparison.tensors.insert(0, TensorVerdict(f"inputs of step {step}", DIVERGED, reason, basis="structure"))
         comparison.verdict = DIVERGED
     return comparison
+
+
+def compatible_kernels_note(recorder: Recorder, stage: str, recordings: StageRecordings) -> str | None:
+    """What paddle's accuracy-compatible kernels changed in the port, None for a stage that runs no model."""
+    path = recorder.usual_kernels_path(stage)
+    if not path.exists():
+        return None
+    environment = recordings.metadata("paddle").get("environment", {})
+    flag = "FLAGS_use_accuracy_compatible_kernel"
+    if flag not in environment.get("flags", {}):
+        version = environment.get("versions", {}).get("paddle", "this paddle")
+        return f"--accuracy-compatible changed nothing: paddle {version} has no {flag}, 3.3 and later have it"
+    usual, compatible = Recording.load(path).arrays, recordings.arrays("paddle", recordings.judged_dtype) or {}
+    changes = {
+        name: float(np.abs(array.astype(np.float64) - usual[name]).max())
+        for name, array in compatible.items()
+        if name in usual and array.shape == usual[name].shape and array.tobytes() != usual[name].tobytes()
+    }
+    if not changes:
+        return f"{flag} changed none of the port's {len(compatible)} tensors on this device"
+    most = max(changes, key=lambda name: changes[name])
+    count = f"{len(changes)} of the port's {len(compatible)} tensors"
+    return f"{flag} changed {count}, {most} the most, by {changes[most]:.2g}"
 
 
 def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping[str, Any]) -> list[Allowance | str]:

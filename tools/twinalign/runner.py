@@ -24,60 +24,17 @@ from twinalign.convert.converter import convert_between
 from twinalign.convert.options import Options
 from twinalign.errors import InputError, SideCrashError
 from twinalign.freshness import interpreter_versions, is_fresh
+from twinalign.halves import HALVES
+from twinalign.jobs import SIDES as SIDES
+from twinalign.jobs import Job as Job
+from twinalign.jobs import RunSettings as RunSettings
+from twinalign.jobs import WeightFiles as WeightFiles
 from twinalign.machine import available_memory, processors, require_writable
 from twinalign.recorder.process import RecorderProcess
 from twinalign.recording import hash_arrays, metadata_path, read_metadata, save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
 
-SIDES = ("ref", "paddle")
 _MEMORY_FOR_BOTH = 8 << 30
-
-
-@dataclasses.dataclass(frozen=True)
-class RunSettings:
-    """What a run is asked for; the fields are the options of `twinalign run`."""
-
-    case: str
-    out: Path = Path("result")
-    stages: tuple[str, ...] = ()
-    device: str = "cpu"
-    precision: str = "both"
-    pythons: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    fresh: bool = False
-    sequential: bool = False
-    locate: bool = True
-    language: str = "en"
-    debug: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """One recording to be made or reused."""
-
-    side: str
-    stage: str
-    dtype: str
-    path: Path
-
-
-@dataclasses.dataclass(frozen=True)
-class WeightFiles:
-    """Where one side's initial weights, the layout that its model has, and the inputs of a trial are kept."""
-
-    arrays: Path
-    layout: Path
-    inputs: Path
-
-    @classmethod
-    def of(cls, folder: Path, part: str, side: str) -> WeightFiles:
-        """The files of a part of a case."""
-        stem = folder / f"{part}_{side}"
-        return cls(*(stem.with_name(stem.name + end) for end in (".npz", "_layout.json", "_inputs.npz")))
-
-    def request(self) -> dict[str, str]:
-        """As a recorder takes them."""
-        return {"arrays": str(self.arrays), "layout": str(self.layout), "inputs": str(self.inputs)}
 
 
 class Recorder:
@@ -114,6 +71,10 @@ class Recorder:
         """Where a recording lies: the field's names in `out`, float64 partners under `out/float64`."""
         folder = self.out if dtype == "float32" else self.out / dtype
         return folder / f"{STAGE_BY_NAME[stage].file_stem}_{side}.npy"
+
+    def usual_kernels_path(self, stage: str) -> Path:
+        """Where the port lies once more, by paddle's usual kernels, if the accuracy-compatible ones were asked for."""
+        return self.out / "usual_kernels" / f"{STAGE_BY_NAME[stage].file_stem}_paddle.npy"
 
     def repeat_path(self, stage: str) -> Path:
         """Where the reference lies once more, from values moved by one unit in the last place, if float64 failed."""
@@ -168,7 +129,9 @@ class Recorder:
             dtype=job.dtype,
             path=str(job.path),
             weights=weights.get(self.description["parts"][job.stage], {}).get(job.side, {}),
-            identity=self.identity[job.side],
+            identity=self._identity_of(job),
+            rounded_to=self._half,
+            compatible=job.compatible,
             **moved,
         )
         self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
@@ -186,19 +149,40 @@ class Recorder:
     def dtypes_of(self, stage: str) -> list[str]:
         """The precisions in which a stage is recorded."""
         has_float64 = STAGE_BY_NAME[stage].float64 and (stage != "train" or self.description["float64_train_steps"] > 0)
-        wanted = {"both": ["float32", "float64"], "float32": ["float32"], "float64": ["float64"]}[
-            self.settings.precision
-        ]
-        return [dtype for dtype in wanted if dtype == "float32" or has_float64] or ["float32"]
+        precision = self.settings.precision
+        half = [precision, "float64"] if STAGE_BY_NAME[stage].needs_model else ["float32"]
+        wanted = {"both": ["float32", "float64"], "float32": ["float32"], "float64": ["float64"]}.get(precision, half)
+        return [dtype for dtype in wanted if dtype != "float64" or has_float64] or ["float32"]
+
+    @property
+    def _half(self) -> str | None:
+        """The half precision that is judged, None where it is none."""
+        return self.settings.precision if self.settings.precision in HALVES else None
 
     def _jobs(self, sides: Sequence[str]) -> list[Job]:
         # float64 jobs come last in a stage: the model object is rebuilt only when the precision changes.
-        return [
-            Job(side, stage, dtype, self.recording_path(side, stage, dtype))
+        jobs = [
+            Job(side, stage, dtype, self.recording_path(side, stage, dtype), self._compatible(side, stage))
             for stage in self._stages()
             for dtype in self.dtypes_of(stage)
             for side in sides
         ]
+        again = [stage for stage in self._stages() if "paddle" in sides and self._compatible("paddle", stage)]
+        return jobs + [
+            Job("paddle", stage, self.dtypes_of(stage)[0], self.usual_kernels_path(stage)) for stage in again
+        ]
+
+    def _compatible(self, side: str, stage: str) -> bool:
+        return self.settings.accuracy_compatible and side == "paddle" and STAGE_BY_NAME[stage].needs_model
+
+    def _identity_of(self, job: Job) -> dict[str, Any]:
+        """What a recording is known by: settings that change its numbers are in it where they do."""
+        found: dict[str, Any] = dict(self.identity[job.side])
+        if job.compatible:
+            found["accuracy_compatible"] = True
+        if self._half and STAGE_BY_NAME[job.stage].needs_model:
+            found["rounded_to"] = self._half
+        return found
 
     def _stale_jobs(self, sides: Sequence[str], weights: Mapping[str, Mapping[str, Any]] | None = None) -> list[Job]:
         stale = []
@@ -206,7 +190,7 @@ class Recorder:
             metadata = {} if self.settings.fresh else read_metadata(job.path)
             part = self.description["parts"][job.stage]
             other_weights = weights and part in weights and metadata.get("weights_sha256") != weights[part]["sha256"]
-            if not is_fresh(metadata, self.identity[job.side]) or (
+            if not is_fresh(metadata, self._identity_of(job)) or (
                 other_weights and STAGE_BY_NAME[job.stage].needs_model
             ):
                 stale.append(job)
@@ -278,7 +262,8 @@ class Recorder:
         for part, stage in stage_of_part.items():
             self.progress("both", f"weights of {part}")
             files = {side: WeightFiles.of(self.out / "weights", part, side) for side in SIDES}
-            self._on_each(sides, "initialise", lambda side: {"stage": stage, **files[side].request()})  # noqa: B023
+            asked = {"stage": stage, "rounded_to": self._half}
+            self._on_each(sides, "initialise", lambda side: {**asked, **files[side].request()})  # noqa: B023
             made[part] = self._convert(part, stage, files, for_paddle="paddle" in sides)
         return made
 
@@ -364,6 +349,8 @@ class Recorder:
                     try:
                         self.make(job, weights)
                     except SideCrashError as error:
+                        if job.dtype in HALVES and self.settings.device == "cpu" and self.processes[job.side].alive:
+                            raise _no_half(job, error) from None
                         if not self._can_do_without(job):
                             raise
                         self._do_without(job, weights, error)
@@ -374,7 +361,7 @@ class Recorder:
 
     def _can_do_without(self, job: Job) -> bool:
         """Whether the user's code raised in float64 after float32 went well: then the model does not work there."""
-        return job.dtype == "float64" and self.settings.precision == "both" and self.processes[job.side].alive
+        return job.dtype == "float64" != self.settings.precision and self.processes[job.side].alive
 
     def _do_without(self, job: Job, weights: Mapping[str, Any], error: SideCrashError) -> None:
         for path in (job.path, metadata_path(job.path)):
@@ -383,4 +370,13 @@ class Recorder:
         self.progress(job.side, f"{job.stage}: no float64, float32 is judged alone")
         if job.side == "ref":
             # Rounding is then measured by what one unit in the last place does to the reference.
-            self.make(dataclasses.replace(job, dtype="float32", path=self.repeat_path(job.stage)), weights, moved=True)
+            judged = self.dtypes_of(job.stage)[0]
+            self.make(dataclasses.replace(job, dtype=judged, path=self.repeat_path(job.stage)), weights, moved=True)
+
+
+def _no_half(job: Job, error: SideCrashError) -> InputError:
+    said = str(error).splitlines()[0].split(". ")[0]  # paddle goes on for lines
+    return InputError(
+        f"--precision {job.dtype} on a CPU: {said}; paddle has few kernels for it there: use --device gpu, or "
+        "--precision both"
+    )

@@ -12,7 +12,7 @@ from twinalign.case import Case
 from twinalign.errors import InputError
 
 if TYPE_CHECKING:
-    from twinalign.runner import RunSettings
+    from twinalign.jobs import RunSettings
 
 PathLike = str | os.PathLike[str]
 
@@ -38,12 +38,12 @@ def run_settings(
         options: attribute of the case → value.
         out: output folder.
         stages: names of stages.
-        **asked: further fields of `RunSettings`.
+        **asked: further fields of `RunSettings`, `accuracy_compatible` say.
 
     Raises:
         InputError: a class that no other process can import.
     """
-    from twinalign.runner import RunSettings
+    from twinalign.jobs import RunSettings
 
     return RunSettings(
         case=case_name(case) if inspect.isclass(case) else os.fspath(case),

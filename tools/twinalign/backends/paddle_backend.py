@@ -23,6 +23,7 @@ from twinalign.convert.probe import probe_matrices
 
 FRAMEWORK = "paddle"
 MODEL_CLASS = "paddle.nn.Layer"
+_ACCURACY_COMPATIBLE = "FLAGS_use_accuracy_compatible_kernel"
 
 
 def versions() -> dict[str, str]:
@@ -40,7 +41,7 @@ def numerics_flags() -> dict[str, Any]:
         "default_dtype": paddle.get_default_dtype(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
     }
-    for name in ("FLAGS_use_mkldnn", "FLAGS_cudnn_deterministic", "FLAGS_use_accuracy_compatible_kernel"):
+    for name in ("FLAGS_use_mkldnn", "FLAGS_cudnn_deterministic", _ACCURACY_COMPATIBLE):
         with contextlib.suppress(ValueError):  # not every version knows every flag
             flags[name] = paddle.get_flags(name)[name]
     return flags
@@ -58,6 +59,12 @@ def device_of(name: str) -> str:
 def configure(device: str, threads: int | None) -> None:
     """Choose the device; paddle takes its thread count from OMP_NUM_THREADS, set before the process starts."""
     paddle.set_device(device_of(device))
+
+
+def use_accuracy_compatible(on: bool) -> None:
+    """Switch to kernels that compute as torch's do, or back; paddle 3.3 and later has the flag."""
+    with contextlib.suppress(ValueError):
+        paddle.set_flags({_ACCURACY_COMPATIBLE: on})
 
 
 def set_seed(seed: int) -> None:
@@ -102,6 +109,8 @@ def set_training(model: paddle.nn.Layer, training: bool) -> None:
 def to_tensor(array: np.ndarray, dtype: str, device: str) -> paddle.Tensor:
     """A tensor on `device`; floating-point arrays are cast to `dtype`, others keep theirs."""
     if np.issubdtype(array.dtype, np.floating):
+        if dtype == "bfloat16":  # numpy has no such type
+            return paddle.to_tensor(np.asarray(array, dtype="float32", order="C")).astype(dtype)
         array = array.astype(dtype, copy=False)
     return paddle.to_tensor(np.asarray(array, order="C"))
 
@@ -237,7 +246,10 @@ def load_state_arrays(model: paddle.nn.Layer, arrays: Mapping[str, np.ndarray]) 
     if wrong:
         raise RuntimeError(f"the state does not fit {type(model).__name__}: " + "; ".join(wrong))
     for name, tensor in state.items():
-        tensor.set_value(arrays[name].astype(str(tensor.dtype).removeprefix("paddle."), copy=False))
+        dtype = str(tensor.dtype).removeprefix("paddle.")
+        cast = dtype == "bfloat16"  # numpy has no such type
+        values = paddle.to_tensor(arrays[name]).astype(dtype) if cast else arrays[name].astype(dtype, copy=False)
+        tensor.set_value(values)
 
 
 def named_parameters(model: paddle.nn.Layer) -> dict[str, paddle.Tensor]:

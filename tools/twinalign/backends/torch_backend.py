@@ -62,6 +62,10 @@ def configure(device: str, threads: int | None) -> None:
     torch.backends.cudnn.benchmark = False
 
 
+def use_accuracy_compatible(on: bool) -> None:
+    """Nothing: the kernels are paddle's, and compatible with torch's."""
+
+
 def set_seed(seed: int) -> None:
     """Seed torch's own generators."""
     torch.manual_seed(seed)
@@ -90,9 +94,8 @@ def set_training(model: torch.nn.Module, training: bool) -> None:
 
 def to_tensor(array: np.ndarray, dtype: str, device: str) -> torch.Tensor:
     """A tensor on `device`; floating-point arrays are cast to `dtype`, others keep theirs."""
-    if np.issubdtype(array.dtype, np.floating):
-        array = array.astype(dtype, copy=False)
-    return torch.from_numpy(np.array(array, order="C")).to(device_of(device))
+    tensor = torch.from_numpy(np.array(array, order="C")).to(device_of(device))
+    return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
 
 
 def is_model(value: Any) -> bool:

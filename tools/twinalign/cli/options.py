@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from twinalign.errors import InputError
+from twinalign.jobs import PRECISIONS
 
 DEFAULT_CASE = "moco_v3_vit_small"
 
@@ -35,7 +36,16 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True),
             click.option(
-                "--precision", type=click.Choice(["float32", "float64", "both"]), default="both", show_default=True
+                "--precision",
+                type=click.Choice(PRECISIONS),
+                default="both",
+                show_default=True,
+                help="What is recorded; a half precision is judged by the reference's own error in it.",
+            ),
+            click.option(
+                "--accuracy-compatible",
+                is_flag=True,
+                help="Use paddle's kernels that compute as torch's do (3.3 and later), and say what they change.",
             ),
             click.option(
                 "--data", type=click.Path(path_type=Path), help="Data folder of the case (its option `data`)."

@@ -39,6 +39,7 @@ def command(
     stages: str,
     device: str,
     precision: str,
+    accuracy_compatible: bool,
     data: Path | None,
     settings: tuple[str, ...],
     fresh: bool,
@@ -50,8 +51,8 @@ def command(
     reused.
     """
     from twinalign.cli.progress import SideProgress
+    from twinalign.jobs import RunSettings
     from twinalign.judging import run
-    from twinalign.runner import RunSettings
     from twinalign.tables import print_run
 
     quiet = to_stdout(md, junit)  # where a program reads stdout, nothing else goes there
@@ -61,6 +62,7 @@ def command(
         stages=split_stages(stages),
         device=device,
         precision=precision,
+        accuracy_compatible=accuracy_compatible,
         pythons={"ref": ref_python, "paddle": paddle_python},
         options=parse_settings(settings, data),
         fresh=fresh,

@@ -29,6 +29,7 @@ from twinalign.backends import FRAMEWORK_OF_SIDE, backend_of_side
 from twinalign.case import Case, load_case, stages_of
 from twinalign.errors import InputError
 from twinalign.freshness import hash_paths
+from twinalign.halves import rounded
 from twinalign.recorder import tracebacks
 from twinalign.recording import save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
@@ -107,22 +108,44 @@ class Worker:
         self.case.prepare()
         return {}
 
-    def initialise(self, stage: str, arrays: str, layout: str, inputs: str) -> dict[str, Any]:
+    def initialise(
+        self, stage: str, arrays: str, layout: str, inputs: str, rounded_to: str | None = None
+    ) -> dict[str, Any]:
         """Build the model of a stage's case and write its layout; on the reference side weights and inputs too."""
         case = self.fresh_case(stage)
         self.forget_model()
         model = self._construct(case)
         write_json(Path(layout), self.backend.describe_state(model))
         if self.side == "ref":
-            save_npz(Path(arrays), self.backend.state_arrays(model))
+            save_npz(Path(arrays), rounded(self.backend.state_arrays(model), rounded_to or ""))
             if type(case).inputs is not Case.inputs:
                 save_npz(Path(inputs), step_inputs(case))
         return {}
 
     def record(
-        self, stage: str, dtype: str, path: str, weights: Mapping[str, Any], identity: Any, moved: bool = False
+        self,
+        stage: str,
+        dtype: str,
+        path: str,
+        weights: Mapping[str, Any],
+        identity: Any,
+        moved: bool = False,
+        rounded_to: str | None = None,
+        compatible: bool = False,
     ) -> dict[str, Any]:
-        """Record one stage in one precision into `path`, from weights and inputs moved by one unit where asked."""
+        """Record one stage in one precision into `path`.
+
+        Args:
+            stage: its name.
+            dtype: the precision.
+            path: the recording.
+            weights: the initial weights' file and hash, and names of the other side.
+            identity: what the recording is known by.
+            moved: start from weights and inputs moved by one unit in the last place.
+            rounded_to: half precision that the inputs are rounded to, as the weights are.
+            compatible: use paddle's accuracy-compatible kernels, where it has them.
+        """
+        self.backend.use_accuracy_compatible(compatible)
         case = self.fresh_case(stage)
         definition = STAGE_BY_NAME[stage]
         started = time.perf_counter()
@@ -137,6 +160,7 @@ class Worker:
             canonical={key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()},
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
             moved=moved,
+            rounded_to=rounded_to or "",
         )
         with self.backend.default_dtype(dtype):
             definition.record(context)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.case import Case
+from twinalign.halves import rounded
 from twinalign.recording import Recording, hash_arrays
 from twinalign.stages.calling import named_values
 from twinalign.stages.moving import moved_arrays
@@ -51,11 +52,13 @@ class StageContext:
     progress: Callable[[str], None]
     moved: bool = False
     """Whether inputs are moved by one unit in the last place, to see what rounding does."""
+    rounded_to: str = ""
+    """Half precision that inputs are rounded to in every run, so that nothing but the arithmetic differs; or none."""
     recording: Recording = dataclasses.field(default_factory=Recording)
 
     def inputs(self, step: int = 0) -> dict[str, Any]:
         """The case's inputs for a step, as tensors; their hash goes into the metadata."""
-        arrays = step_inputs(self.case, step)
+        arrays = rounded(step_inputs(self.case, step), self.rounded_to)
         self.recording.metadata.setdefault("inputs_sha256", {})[str(step)] = hash_arrays(arrays)
         if self.moved:
             arrays = dict(moved_arrays(arrays.items(), self.dtype))

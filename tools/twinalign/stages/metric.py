@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.case import Case
+from twinalign.halves import rounded
 from twinalign.stages.calling import call_model
 from twinalign.stages.context import StageContext
 
@@ -34,5 +35,5 @@ def collate(context: StageContext) -> tuple[Any, np.ndarray]:
     if not pairs or len(pairs[0]) != 2:
         raise ValueError(f"{context.case.name}: metric() needs (input, label) samples from dataset(framework, 'val')")
     as_array = [[context.as_array(part) for part in pair] for pair in pairs]
-    inputs = np.stack([pair[0] for pair in as_array])
+    inputs = rounded({"x": np.stack([pair[0] for pair in as_array])}, context.rounded_to)["x"]
     return context.backend.to_tensor(inputs, context.dtype, context.device), np.stack([pair[1] for pair in as_array])

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from twinalign.halves import HALVES
+
+_HALF_CHANGE = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _FLOAT64_CHANGE = 1e-10
 
 
 def moved_arrays(arrays: Iterable[tuple[str, np.ndarray]], dtype: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and array, floating-point ones moved: in float32 by one unit in the last place, in float64 by 10^-10 of it.
+    """Name and array, floating-point ones moved: by one unit in the last place of `dtype`, in float64 by 10^-10.
 
     A change of 10^-10 is what a normalisation's epsilon that is stored in float32 leaves.
     """
@@ -19,5 +22,7 @@ def moved_arrays(arrays: Iterable[tuple[str, np.ndarray]], dtype: str) -> Iterat
             yield name, array
         elif dtype == "float64":
             yield name, array * (1 + _FLOAT64_CHANGE)
+        elif dtype in HALVES:  # held in float32 here
+            yield name, (array * (1 + _HALF_CHANGE[dtype])).astype(array.dtype)
         else:
             yield name, np.nextafter(array, np.array(np.inf, dtype=array.dtype))

@@ -1,0 +1,61 @@
+"""What a run is asked for, and the single recordings that it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+SIDES = ("ref", "paddle")
+PRECISIONS = ("float32", "float64", "both", "float16", "bfloat16")
+"""`both` is float32 judged by float64; a half precision is judged by float64 as well."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """What a run is asked for; the fields are the options of `twinalign run`."""
+
+    case: str
+    out: Path = Path("result")
+    stages: tuple[str, ...] = ()
+    device: str = "cpu"
+    precision: str = "both"
+    pythons: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fresh: bool = False
+    sequential: bool = False
+    locate: bool = True
+    language: str = "en"
+    accuracy_compatible: bool = False
+    debug: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One recording to be made or reused."""
+
+    side: str
+    stage: str
+    dtype: str
+    path: Path
+    compatible: bool = False
+    """Whether paddle's accuracy-compatible kernels compute it, where it has them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightFiles:
+    """Where one side's initial weights, the layout that its model has, and the inputs of a trial are kept."""
+
+    arrays: Path
+    layout: Path
+    inputs: Path
+
+    @classmethod
+    def of(cls, folder: Path, part: str, side: str) -> WeightFiles:
+        """The files of a part of a case."""
+        stem = folder / f"{part}_{side}"
+        return cls(*(stem.with_name(stem.name + end) for end in (".npz", "_layout.json", "_inputs.npz")))
+
+    def request(self) -> dict[str, str]:
+        """As a recorder takes them."""
+        return {"arrays": str(self.arrays), "layout": str(self.layout), "inputs": str(self.inputs)}
