@@ -125,6 +125,36 @@ def test_the_other_framework_is_not_there(twinalign: Twinalign, tmp_path: Path) 
     )
 
 
+FUSED = """
+import paddle
+
+class Fused(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.both = self.create_parameter([4, 3])
+    def forward(self, x):
+        return paddle.matmul(x, self.both[:3], transpose_y=True) + self.both[3]
+"""
+
+RULE = """
+from twinalign.convert import Stored, storage_rule
+
+@storage_rule("paddle", "fused_layer.Fused", kind="linear")
+def fused(layer):
+    return [Stored.packed(layer, "both", ["weight", "bias"], [3, 1])]
+"""
+
+
+def test_a_rule_beside_the_case(twinalign: Twinalign, tmp_path: Path) -> None:
+    text = CASE.format(top="", framework="paddle").replace("from paddle import nn", "import fused_layer")
+    first, _, second = text.rpartition("return nn.Linear(3, 3)")
+    (tmp_path / "case.py").write_text(f'{first}return fused_layer.Fused(){second}    rules = ("my_rules.py",)\n')
+    (tmp_path / "fused_layer.py").write_text(FUSED)
+    (tmp_path / "my_rules.py").write_text(RULE)
+    finished = twinalign("run", tmp_path / "case.py", "--out", tmp_path / "out", cwd=ROOT)
+    assert finished.returncode == 0, finished.stderr
+
+
 def test_frames_of_libraries_are_counted(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import json\ndef f():\n    return json.loads('{')\n")
     scope: dict[str, object] = {}

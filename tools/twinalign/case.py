@@ -49,6 +49,8 @@ class Case:
     """Samples of each split that the data stage records."""
     rename: Mapping[str, str] = {}
     """Reference name -> paddle name, for keys or whole prefixes that differ."""
+    rules: Sequence[str] = ()
+    """Files beside the case, or modules, that register storage rules for layers of the case's own."""
     accept: Sequence[str] = ()
     """Ids of known framework conventions that are shown as accepted and do not decide."""
     allowances: Sequence[str] = ()

@@ -22,6 +22,7 @@ import numpy as np
 from twinalign.case import STAGES, resolve_case
 from twinalign.convert.converter import convert_between
 from twinalign.convert.options import Options
+from twinalign.convert.worker import load_rules
 from twinalign.errors import InputError, SideCrashError
 from twinalign.freshness import interpreter_versions, is_fresh
 from twinalign.halves import HALVES
@@ -288,7 +289,9 @@ class Recorder:
                 pythons=self.settings.pythons,
                 rename=self.description["rename"].get(part, {}),
                 inputs=[str(reference.inputs)] if reference.inputs.exists() else [],
+                rules=self.description.get("rules", ()),
             )
+            load_rules(models.rules)
             conversion = convert_between(arrays, {"torch": layout, "paddle": own_layout}, models)
             save_npz(port.arrays, conversion.arrays)
             write_json(self.out / "weights" / f"{part}_ledger.json", conversion.ledger.to_json())

@@ -85,11 +85,17 @@ class Worker:
             "stages": stages,
             "parts": parts,
             "rename": {parts[stage]: dict(self.case.part(stage).rename) for stage in stages},
+            "rules": self._rules(),
             "accept": list(self.case.accept),
             "allowances": list(self.case.allowances),
             "float64_train_steps": self.case.part("train").float64_train_steps if "train" in stages else 0,
             "environment": self.environment(),
         }
+
+    def _rules(self) -> list[str]:
+        """The case's rules, files by their whole path."""
+        folder = Path(getattr(sys.modules[type(self.case).__module__], "__file__", ".")).resolve().parent
+        return [str(folder / rule) if rule.endswith(".py") else rule for rule in self.case.rules]
 
     def environment(self) -> dict[str, Any]:
         """Framework, versions, flags that change numbers, interpreter and machine of this side."""

@@ -1,0 +1,75 @@
+"""What the how-tos say is so: the first page runs as shown, links lead somewhere, commands have the options shown."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.conftest import ROOT
+from twinalign.cli import cli
+
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "README_cn.md", ROOT / "CONTRIBUTING.md"]
+Twinalign = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+def commands_in(page: Path) -> list[list[str]]:
+    """The arguments of every `twinalign …` line in the page's shell blocks, continued lines joined."""
+    found = []
+    for part in page.read_text(encoding="utf-8").split("```")[1::2]:
+        language, _, block = part.partition("\n")
+        if language not in ("bash", "text", ""):
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            match = re.match(r"\s*(?:\$ )?(?:.* && )?twinalign (.*)", line)
+            if match and not line.startswith("twinalign:"):
+                found.append(shlex.split(match[1], comments=True))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_commands_have_the_options_that_are_shown(page: Path) -> None:
+    for name, *arguments in commands_in(page):
+        if name.startswith("-"):
+            continue
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None, name
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
+        assert given <= known, f"twinalign {name}: {given - known}"
+
+
+def test_the_check_of_commands_can_fail(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```bash\ntwinalign run case.py \\\n    --no-such-option 3   # comment\n```\n")
+    assert commands_in(page) == [["run", "case.py", "--no-such-option", "3"]]
+    with pytest.raises(AssertionError, match="--no-such-option"):
+        test_commands_have_the_options_that_are_shown(page)
+
+
+def test_the_first_page_runs_as_it_shows(twinalign: Twinalign, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "how-to" / "first-steps.md").read_text(encoding="utf-8")
+    (tmp_path / "record.py").write_text(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0])
+    subprocess.run([sys.executable, "record.py"], cwd=tmp_path, check=True)
+    for block, code in zip(re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL), (0, 1), strict=True):
+        command, _, shown = block.partition("\n")
+        finished = twinalign(*command.rpartition("twinalign ")[2].split())
+        assert finished.returncode == code
+        assert finished.stdout == shown
