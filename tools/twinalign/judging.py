@@ -214,8 +214,11 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     if stage in ("backward", "train"):
         found += ["paddle_optimizer_scalars", "paddle_adam_second_moment"]
     # The bound is measured for one layer; what several leave adds up on the way through them.
-    epsilon = KNOWN_ALLOWANCES["float32_epsilon"]
-    return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, counted_normalisations(metadata)))]
+    count = counted_normalisations(metadata)
+    epsilon, scale = (KNOWN_ALLOWANCES[name] for name in ("float32_epsilon", "paddle_batch_norm_scale"))
+    if "paddle_batch_norm_epsilon" in found:
+        found.append(dataclasses.replace(scale, low_bound=scale.low_bound * count))
+    return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, count))]
 
 
 def counted_normalisations(metadata: Mapping[str, Any]) -> int:

@@ -362,13 +362,15 @@ def _over_the_floor(item: Pending) -> None:
 def _passing_reason(item: Pending) -> str:
     tensor = item.tensor
     parts = []
-    if tensor.allowed:
+    in_float64 = tensor.allowed and (tensor.fp64_ratio or 0.0) > 1.0
+    if in_float64:
         parts.append(f"the float64 runs differ by {tensor.fp64_rel:.2g} relative, allowed as {tensor.allowed}")
     elif item.has_arbiter:
         parts.append(f"the float64 runs agree ({tensor.fp64_rel or 0.0:.2g} relative)")
     floor = "reference's own rounding" if item.basis != "repeat" else "reference's change in its repeat"
     if tensor.noise_ratio:
-        parts.append(f"the error is {tensor.noise_ratio:.2g} times the {floor}")
+        known = f", allowed as {tensor.allowed}" if tensor.allowed and not in_float64 else ""
+        parts.append(f"the error is {tensor.noise_ratio:.2g} times the {floor}{known}")
     if tensor.structural_zeros:
         parts.append(f"{tensor.structural_zeros} elements are zero in exact arithmetic")
     return "; ".join(parts) or "identical"
