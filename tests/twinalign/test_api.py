@@ -128,6 +128,10 @@ def test_a_case_may_be_given_as_its_class() -> None:
         case_name(dict)
 
 
-def test_a_side_that_there_is_not() -> None:
+def test_what_there_is_not() -> None:
+    with pytest.raises(InputError, match=r"^precision 'fp16': give one of float32, float64, both, float16, bfloat16$"):
+        twinalign.run(Known, precision="fp16")
+    with pytest.raises(InputError, match=r"^device 'cuda': give 'cpu' or 'gpu'$"):
+        twinalign.locate(Known, device="cuda")
     with pytest.raises(InputError, match=r"^side 'port': give 'ref' or 'paddle'$"):
         twinalign.record(Known, "port", out="x")

@@ -231,8 +231,12 @@ class Recorder:
     def _on_each(
         self, sides: Sequence[str], operation: str, values: Callable[[str], Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Send one request to each side at the same time; the first failure ends all."""
-        with concurrent.futures.ThreadPoolExecutor(len(sides)) as pool:
+        """Send one request to each side at the same time; the first failure ends all.
+
+        Models that are recorded one after the other for want of memory are built so, too.
+        """
+        together = self._concurrent or operation == "start"
+        with concurrent.futures.ThreadPoolExecutor(len(sides) if together else 1) as pool:
             futures = {side: pool.submit(self.processes[side].request, operation, **values(side)) for side in sides}
             with self._closing_on_error():
                 concurrent.futures.wait(futures.values(), return_when=concurrent.futures.FIRST_EXCEPTION)
@@ -344,7 +348,9 @@ class Recorder:
         return by_side if self._concurrent else [[job for jobs in by_side for job in jobs]]
 
     def _record_all(self, jobs: Sequence[Job], weights: Mapping[str, Any], done: queue.SimpleQueue) -> None:
-        for job in jobs:
+        for before, job in zip([None, *jobs], jobs, strict=False):
+            if before is not None and before.side != job.side:  # one side after the other, for models that fill memory
+                self.processes[before.side].request("release")
             # Gradients and optimizer state in float64 are what takes the most: never on both sides at once.
             heavy = job.stage == "backward" and job.dtype == "float64"
             try:

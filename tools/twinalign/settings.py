@@ -41,10 +41,14 @@ def run_settings(
         **asked: further fields of `RunSettings`, `accuracy_compatible` say.
 
     Raises:
-        InputError: a class that no other process can import.
+        InputError: a class that no other process can import, or a device or precision that there is not.
     """
-    from twinalign.jobs import RunSettings
+    from twinalign.jobs import PRECISIONS, RunSettings
 
+    if asked.get("precision", "both") not in PRECISIONS:
+        raise InputError(f"precision {asked['precision']!r}: give one of {', '.join(PRECISIONS)}")
+    if device not in ("cpu", "gpu"):
+        raise InputError(f"device {device!r}: give 'cpu' or 'gpu'")
     return RunSettings(
         case=case_name(case) if inspect.isclass(case) else os.fspath(case),
         out=Path(out),

@@ -172,6 +172,16 @@ class Worker:
             definition.record(context)
         recording = context.recording
         recording.metadata = {
+            **self._made_by(case, stage, dtype, weights, identity),
+            "seconds": round(time.perf_counter() - started, 3),
+            **recording.metadata,
+        }
+        recording.save(Path(path))
+        return {"tensors": len(recording.arrays), "seconds": recording.metadata["seconds"]}
+
+    def _made_by(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:
+        """Metadata of a recording: what it is, and all that it depends on."""
+        return {
             "format": 1,
             "side": self.side,
             "stage": stage,
@@ -180,18 +190,19 @@ class Worker:
             "seed": case.seed,
             "environment": self.environment(),
             "weights_sha256": weights.get("sha256"),
-            "layer_classes": self._layer_classes() if definition.needs_model else {},
+            "layer_classes": self._layer_classes() if STAGE_BY_NAME[stage].needs_model else {},
             "identity": identity,
             "code_sha256": self._code_hashes(case),
             "data_sha256": hash_paths(case.data_files()),
             "recorded_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "seconds": round(time.perf_counter() - started, 3),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "peak_device_memory_bytes": self.backend.peak_device_memory(),
-            **recording.metadata,
         }
-        recording.save(Path(path))
-        return {"tensors": len(recording.arrays), "seconds": recording.metadata["seconds"]}
+
+    def release(self) -> dict[str, Any]:
+        """Give the model's memory back: the other side wants it."""
+        self.forget_model()
+        return {}
 
     def call(self, function: str, **arguments: Any) -> dict[str, Any]:
         """Call `module:name`, a function of this package, with this worker and what was sent; returns its answer."""

@@ -1,0 +1,50 @@
+"""Models that fill the memory: with `--sequential` a side is built and recorded after the other has given way."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinalign.runner import Job, Recorder, RunSettings
+
+
+class Process:
+    """Notes what it is asked for, and how many requests run at the same time."""
+
+    running, most = 0, 0
+
+    def __init__(self, side: str, asked: list[tuple[str, str]]) -> None:
+        self.side, self.asked, self.alive = side, asked, True
+
+    def request(self, operation: str, **values: Any) -> dict[str, Any]:
+        import time
+
+        Process.running += 1
+        Process.most = max(Process.most, Process.running)
+        time.sleep(0.05)
+        self.asked.append((self.side, operation))
+        Process.running -= 1
+        return {}
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+def test_a_side_releases_its_model_before_the_other_builds_one(sequential: bool, tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+    recorder = Recorder(RunSettings("tests.variety_cases:Everything", out=tmp_path, sequential=sequential))
+    recorder.processes = {side: Process(side, asked) for side in ("ref", "paddle")}  # type: ignore[misc]
+    recorder.description = {"parts": {"forward": "net"}, "stages": ["forward"]}
+    recorder._concurrent = not sequential
+    Process.most = 0
+    recorder._on_each(("ref", "paddle"), "initialise", lambda side: {})
+    assert Process.most == (1 if sequential else 2)
+    jobs = [Job(side, "forward", "float32", tmp_path / side) for side in ("ref", "paddle")]
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    del asked[:]
+    for part in recorder._queues(jobs, ("ref", "paddle")):
+        recorder._record_all(part, {}, done)
+    released = [("ref", "release")] if sequential else []
+    assert asked == [("ref", "record"), *released, ("paddle", "record")]
+    assert [done.get(), done.get()] == jobs
