@@ -192,3 +192,47 @@ class HalfPrecision(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"tokens": rng.integers(0, 40, (6, 9))}
+
+
+class Float32Inside(Case):
+    """A normalisation that casts to float32, in float64 too, as libraries of language models write it."""
+
+    name = "float32_inside"
+    factor = 1.0
+
+    def reference(self) -> Any:
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+
+            def forward(self, x: Any) -> Any:
+                x = self.first(x)
+                wide = x.to(torch.float32)
+                wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+                return self.second(wide.to(x.dtype))
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        factor = self.factor
+
+        class Net(paddle.nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second = paddle.nn.Linear(16, 16), paddle.nn.Linear(16, 16)
+
+            def forward(self, x: Any) -> Any:
+                x = self.first(x)
+                wide = x.astype("float32")
+                wide = wide * paddle.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6) * factor
+                return self.second(wide.astype(x.dtype))
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((8, 16), dtype="float32")}

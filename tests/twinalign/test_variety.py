@@ -13,6 +13,7 @@ import pytest
 
 import twinalign as api
 from tests.conftest import ROOT, read_summary
+from twinalign.errors import SideCrashError
 from twinalign.recorder.tracebacks import place, shortened
 from twinalign.recording import Recording
 
@@ -81,6 +82,30 @@ def test_where_float64_fails_a_wrong_port_is_still_found(twinalign: Twinalign, t
     assert last_line(finished, 4).startswith(
         "twinalign: the paddle side crashed while recording forward in float64: RuntimeError: no kernel for float64"
     )
+
+
+def test_a_model_that_computes_in_float32_in_its_float64_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    comparison = api.run("tests.variety_cases:Float32Inside", out=tmp_path).stages["forward"]
+    assert comparison.verdict == "aligned"
+    assert comparison.tensors[0].basis == "repeat"
+    assert comparison.notes[-1] == (
+        "the reference computes in float32 in 1 places of its float64 run, so that float32 alone is judged"
+    )
+
+
+def test_a_search_that_crashes_leaves_the_verdict_standing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        raise SideCrashError("the paddle side crashed while searching forward: out of memory")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("twinalign.judging.locate", crash)
+    result = api.run("tests.variety_cases:Float32Inside", out=tmp_path, options={"factor": 1.0001})
+    assert result.verdict == "diverged"  # also by float32 alone
+    assert result.stages["forward"].notes[-1] == (
+        "nothing was located: the paddle side crashed while searching forward: out of memory"
+    )
+    assert (tmp_path / "report.html").exists()
 
 
 CASE = """

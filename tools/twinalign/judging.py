@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinalign.errors import ExitCode
+from twinalign.errors import ExitCode, SideCrashError
 from twinalign.locate.locator import SEARCHED_STAGES, locate
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.report import write_report
@@ -105,7 +105,10 @@ def run(
     if settings.locate and recorder.without_float64 and diverged:
         result.stages[diverged[0]].notes.append("nothing was located: layers are judged in float64")
     elif settings.locate and set(diverged) & set(SEARCHED_STAGES):
-        result.located = locate(dataclasses.replace(settings, stages=diverged), progress)
+        try:
+            result.located = locate(dataclasses.replace(settings, stages=diverged), progress)
+        except SideCrashError as error:  # the verdict stands without it
+            result.stages[diverged[0]].notes.append(f"nothing was located: {error}")
     result.seconds = time.perf_counter() - started
     write_json(settings.out / "summary.json", result.to_json())
     write_report(settings.out, settings.language)
@@ -118,7 +121,7 @@ class StageRecordings:
 
     by_key: dict[tuple[str, str], Recording]
     repeat: Recording | None = None
-    """The reference in float32 from values moved by one unit in the last place, where it has no float64."""
+    """The reference in float32 from values moved by one unit in the last place, where its float64 is not to be had."""
 
     @classmethod
     def load(cls, recorder: Recorder, stage: str) -> StageRecordings:
@@ -130,7 +133,10 @@ class StageRecordings:
             for side, dtype in keys
             if dtype != "float64" or side not in failed
         }
-        return cls(found, Recording.load(recorder.repeat_path(stage)) if "ref" in failed else None)
+        arbiter = found.get(("ref", "float64"))
+        casts = arbiter is not None and arbiter.metadata.get("casts_to_float32")
+        wanted = stage != "train" and ("ref" in failed or (casts and recorder.repeat_path(stage).exists()))
+        return cls(found, Recording.load(recorder.repeat_path(stage)) if wanted else None)
 
     def arrays(self, side: str, dtype: str) -> dict[str, np.ndarray] | None:
         """Arrays of a side in a precision, None where it was not recorded."""
@@ -145,6 +151,12 @@ class StageRecordings:
     def metadata(self, side: str) -> dict[str, Any]:
         """Metadata of a side in the judged precision."""
         return self.by_key[side, self.judged_dtype].metadata
+
+    @property
+    def casts_to_float32(self) -> int:
+        """How often the reference's float64 run computes in float32."""
+        arbiter = self.by_key.get(("ref", "float64"))
+        return arbiter.metadata.get("casts_to_float32", 0) if arbiter else 0
 
     def environment(self) -> dict[str, Any]:
         """Both sides' environments."""
@@ -165,22 +177,34 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
     if stage == "train":
         float64 = [recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES]
         return compare_training(reference, reproduced, *float64)
-    with_partners = dtype != "float64"
-    comparison = compare_arrays(
-        reference,
-        reproduced,
-        reference64=recordings.arrays("ref", "float64") if with_partners else None,
-        reproduced64=recordings.arrays("paddle", "float64") if with_partners else None,
-        reference_repeat=recordings.repeat.arrays if recordings.repeat else None,
-        accept=description.get("accept", ()),
-        allowances=allowances_for(stage, recordings.metadata("paddle"), description),
-        described=described_samples(recordings.metadata("ref")),
-    )
+    comparison = _judge(stage, recordings, description, dtype != "float64")
+    casts = recordings.repeat and recordings.casts_to_float32
+    if comparison.verdict == DIVERGED and casts:
+        # What the model itself rounds to float32 is no float64 to judge by.
+        comparison = _judge(stage, recordings, description, False)
+        comparison.notes.append(
+            f"the reference computes in float32 in {casts} places of its float64 run, so that float32 alone is judged"
+        )
     for step in recordings.input_differences():
         reason = "inputs(rng) gave each side other arrays: it must depend on rng alone"
         comparison.tensors.insert(0, TensorVerdict(f"inputs of step {step}", DIVERGED, reason, basis="structure"))
         comparison.verdict = DIVERGED
     return comparison
+
+
+def _judge(stage: str, recordings: StageRecordings, description: Mapping[str, Any], with_float64: bool) -> Comparison:
+    dtype = recordings.judged_dtype
+    high = [recordings.arrays(side, "float64") if with_float64 else None for side in SIDES]
+    return compare_arrays(
+        recordings.arrays("ref", dtype) or {},
+        recordings.arrays("paddle", dtype) or {},
+        reference64=high[0],
+        reproduced64=high[1],
+        reference_repeat=recordings.repeat.arrays if recordings.repeat else None,
+        accept=description.get("accept", ()),
+        allowances=allowances_for(stage, recordings.metadata("paddle"), description),
+        described=described_samples(recordings.metadata("ref")),
+    )
 
 
 def compatible_kernels_note(recorder: Recorder, stage: str, recordings: StageRecordings) -> str | None:

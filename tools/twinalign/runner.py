@@ -124,7 +124,7 @@ class Recorder:
 
     def make(self, job: Job, weights: Mapping[str, Any], **moved: bool) -> None:
         """Let the running process of a side make one recording."""
-        self.processes[job.side].request(
+        answer = self.processes[job.side].request(
             "record",
             stage=job.stage,
             dtype=job.dtype,
@@ -136,6 +136,8 @@ class Recorder:
             **moved,
         )
         self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
+        if answer.get("casts_to_float32") and self.settings.precision != "float64":
+            self._repeat(job, weights)
 
     def _stages(self) -> list[str]:
         offered = self.description["stages"]
@@ -378,9 +380,14 @@ class Recorder:
         self.without_float64[job.side, job.stage] = str(error)
         self.progress(job.side, f"{job.stage}: no float64, float32 is judged alone")
         if job.side == "ref":
-            # Rounding is then measured by what one unit in the last place does to the reference.
-            judged = self.dtypes_of(job.stage)[0]
-            self.make(dataclasses.replace(job, dtype=judged, path=self.repeat_path(job.stage)), weights, moved=True)
+            self._repeat(job, weights)
+
+    def _repeat(self, job: Job, weights: Mapping[str, Any]) -> None:
+        """Let the reference run in the judged precision from moved values: how far that moves it measures rounding."""
+        if job.stage == "train":  # it has a repeat of its own
+            return
+        judged = self.dtypes_of(job.stage)[0]
+        self.make(dataclasses.replace(job, dtype=judged, path=self.repeat_path(job.stage)), weights, moved=True)
 
 
 def _no_half(job: Job, error: SideCrashError) -> InputError:

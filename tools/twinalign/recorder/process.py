@@ -168,9 +168,12 @@ class RecorderProcess:
 
     def _where(self, operation: str, values: Mapping[str, Any]) -> str:
         stage = values.get("stage")
-        doing = {"record": "recording", "initialise": "building the model of", "start": "starting"}.get(
-            operation, operation
-        )
+        doing = {
+            "record": "recording",
+            "call": "searching",
+            "initialise": "building the model of",
+            "start": "starting",
+        }.get(operation, operation)
         detail = f" {doing} {stage}" if stage else f" {doing}"
         return f"the {self.side} side crashed while{detail}" + (f" in {values['dtype']}" if "dtype" in values else "")
 

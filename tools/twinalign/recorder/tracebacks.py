@@ -50,4 +50,5 @@ def _counted(hidden: int) -> Iterable[str]:
 
 def _is_users(frame: traceback.FrameSummary) -> bool:
     path = os.path.realpath(frame.filename)
-    return not frame.filename.startswith("<") and not path.startswith((_PACKAGE + os.sep, *LIBRARIES))
+    installed = {"site-packages", "dist-packages"} & set(Path(path).parts)  # of another interpreter, too
+    return not (frame.filename.startswith("<") or installed or path.startswith((_PACKAGE + os.sep, *LIBRARIES)))

@@ -6,6 +6,7 @@ user's code prints goes to standard error.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import gc
@@ -168,16 +169,18 @@ class Worker:
             moved=moved,
             rounded_to=rounded_to or "",
         )
-        with self.backend.default_dtype(dtype):
+        casts = self._casts_counted(dtype)
+        with self.backend.default_dtype(dtype), casts:
             definition.record(context)
         recording = context.recording
         recording.metadata = {
             **self._made_by(case, stage, dtype, weights, identity),
             "seconds": round(time.perf_counter() - started, 3),
+            "casts_to_float32": getattr(casts, "count", 0),
             **recording.metadata,
         }
         recording.save(Path(path))
-        return {"tensors": len(recording.arrays), "seconds": recording.metadata["seconds"]}
+        return {name: recording.metadata[name] for name in ("seconds", "casts_to_float32")}
 
     def _made_by(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:
         """Metadata of a recording: what it is, and all that it depends on."""
@@ -198,6 +201,15 @@ class Worker:
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "peak_device_memory_bytes": self.backend.peak_device_memory(),
         }
+
+    def _casts_counted(self, dtype: str) -> contextlib.AbstractContextManager[Any]:
+        """On the reference side in float64, counts what the model computes in float32 all the same."""
+        if self.side != "ref" or dtype != "float64":
+            return contextlib.nullcontext()
+        counter: contextlib.AbstractContextManager[Any] = importlib.import_module(
+            "twinalign.backends.torch_casts"
+        ).CastCount()
+        return counter
 
     def release(self) -> dict[str, Any]:
         """Give the model's memory back: the other side wants it."""
