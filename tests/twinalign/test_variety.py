@@ -78,10 +78,6 @@ def test_where_float64_fails_a_wrong_port_is_still_found(twinalign: Twinalign, t
     assert "01 forward  diverged" in finished.stdout
     assert "forward: float64 does not run on the paddle side, so that float32 alone is judged" in finished.stdout
     assert "nothing was located: layers are judged in float64" in finished.stdout
-    finished = twinalign("run", "tests.variety_cases:Float32OnlyWrong", *options, "--precision", "float64")
-    assert last_line(finished, 4).startswith(
-        "twinalign: the paddle side crashed while recording forward in float64: RuntimeError: no kernel for float64"
-    )
 
 
 def test_a_model_that_computes_in_float32_in_its_float64_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

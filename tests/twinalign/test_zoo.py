@@ -1,4 +1,4 @@
-"""The zoo's list, its exit codes and its tables; the runs themselves are in the examples of `twinalign.api.zoo`."""
+"""The zoo's list, its exit codes and its tables, without the quarter of an hour that its runs take."""
 
 from __future__ import annotations
 

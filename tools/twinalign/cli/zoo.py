@@ -37,7 +37,7 @@ def command(
     """Align the architectures that torchvision and paddle.vision share: those named, or all.
 
     No name lists are given: keys find their partners by name, or by running both models. Where the two libraries'
-    networks really differ, the table says in what. All of them take some ten minutes on two cores; an architecture
+    networks really differ, the table says in what. All of them take a quarter of an hour on two cores; an architecture
     whose recordings are still there and fresh takes seconds.
 
     Exit codes: 0 all aligned, 1 some diverged, 2 bad input, 3 inconclusive, 4 a side crashed.
