@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from twinalign import files
+from twinalign.files.checksum import fast_zipfile
 
 SAMPLE_SIZE = 4096
 """Elements kept of a tensor that is recorded by sample."""
@@ -106,7 +107,8 @@ def save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.npz")
     try:
-        np.savez(beside, **arrays)  # type: ignore[arg-type]
+        with fast_zipfile():
+            np.savez(beside, **arrays)  # type: ignore[arg-type]
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
@@ -139,7 +141,7 @@ def random_projections(array: np.ndarray) -> np.ndarray:
     flat = array.reshape(-1)
     total = np.zeros(PROJECTION_COUNT)
     for start in range(0, rows, 256):
-        block = flat[start * _PROJECTION_WIDTH : (start + 256) * _PROJECTION_WIDTH].astype(np.float64)
+        block = flat[start * _PROJECTION_WIDTH : (start + 256) * _PROJECTION_WIDTH].astype(np.float64, copy=False)
         if block.size % _PROJECTION_WIDTH:
             block = np.pad(block, (0, -block.size % _PROJECTION_WIDTH))
         projected = block.reshape(-1, _PROJECTION_WIDTH) @ right
@@ -147,9 +149,12 @@ def random_projections(array: np.ndarray) -> np.ndarray:
     return total / np.sqrt(size)
 
 
+@functools.lru_cache(maxsize=32)  # the layers of a model have few shapes, and drawing takes longer than projecting
 def _normal(purpose: str, shape: tuple[int, int]) -> np.ndarray:
     # RandomState's streams are frozen by numpy's compatibility policy (NEP 19); Generator's are not.
-    return np.random.RandomState(zlib.crc32(purpose.encode())).randn(*shape)
+    found = np.random.RandomState(zlib.crc32(purpose.encode())).randn(*shape)
+    found.setflags(write=False)
+    return found
 
 
 def hash_arrays(arrays: Mapping[str, np.ndarray]) -> str:

@@ -11,7 +11,6 @@ import pytest
 
 from twinalign.backends import paddle_backend
 from twinalign.locate.measuring import difference
-from twinalign.locate.memory import give_back
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.store import TensorStore
 
@@ -67,9 +66,3 @@ def test_a_difference_that_is_allowed_is_told_by_the_estimated_scale():
     assert quick.relative == pytest.approx(difference(port, reference).relative, rel=0.2)
     # One that may be over the bound is measured in full, however wrong the estimate.
     assert difference(port, reference, 1.1, 1e-12).relative == difference(port, reference).relative
-
-
-def test_giving_memory_back_works_without_glibc_too(monkeypatch):
-    give_back()
-    monkeypatch.setattr("twinalign.locate.memory._trim", lambda: None)
-    give_back()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import paddle
@@ -90,6 +93,24 @@ def test_a_debugger_that_follows_the_code_is_not_disturbed():
         twice(paddle.ones([2]))
     assert sys.gettrace() is before
     assert [found.name for found in steps] == ["y", ""]
+
+
+def test_what_was_followed_is_free_afterwards():
+    class Pass:
+        steps: ClassVar[list] = []
+
+    def follow() -> weakref.ref:
+        running = Pass()
+        with OwnCode(paddle_backend, lambda: running.steps).followed():
+            twice(paddle.ones([2]))
+        assert running.steps
+        return weakref.ref(running)
+
+    gc.disable()
+    try:
+        assert follow()() is None
+    finally:
+        gc.enable()
 
 
 def twice(x):

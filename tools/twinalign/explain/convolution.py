@@ -320,6 +320,7 @@ class PoolKind(Rewrite):
     phase = "forward"
     text = "maximum and average pooling stand in for each other"
     functions = (*POOLS, *(f"adaptive_{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3)))
+    rank = -1  # two trials, before the fifty geometries of a window
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """The other one, its padding counted or not."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.locate.memory import give_back
 from twinalign.locate.port import Projected, Unit
 from twinalign.locate.running import CaseRun
 from twinalign.locate.store import TensorStore
@@ -63,8 +62,6 @@ class ForcedBackward:
         for child in reversed(unit.children):
             self._judge(child, calls)
         unit.inputs, unit.outputs, unit.handed_on = [], [], []
-        if unit.children:
-            give_back()
 
     def _judge_start(self, unit: Unit, name: str, tensor: Any, place: str, gradient: Any) -> None:
         if gradient is None and place not in self.seeds:

@@ -41,6 +41,8 @@ class ReferencePass:
         """Number of a call → skeleton of what it returned."""
         self.gradients: dict[str, tuple[int, float]] = {}
         """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store, and its root mean square."""
+        self.moved = False
+        """Whether the forward pass has changed the model."""
         self._known: dict[int, tuple[Any, int, int]] = {}
         self._recent: OrderedDict[Any, tuple[Any, int, float]] = OrderedDict()
         self._sums: dict[tuple[str, str], float] = {}
@@ -71,6 +73,7 @@ class ReferencePass:
         changed = {}
         for path, layer in layers:
             changed.update({f"{path}.{name}".lstrip("."): n for name, n in self._changed_state(path, layer).items()})
+        self.moved = bool(changed)
         calls = [call.to_json() for call in self.stack.calls]
         return {"calls": calls, "state": changed, "bytes_written": self.store.bytes_written}
 

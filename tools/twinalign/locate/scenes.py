@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.explain.scene import constants_in_float32
+from twinalign.files.checksum import fast_zipfile
 from twinalign.locate.calls import FORWARD, LOSS, Call
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.reference import ReferencePass
@@ -86,11 +87,14 @@ class UnitScene:
         return constants_in_float32(self._backend.all_layers(self.module if self.module is not None else self.model))
 
     def _load(self, side: str, names: list[str]) -> dict[str, np.ndarray]:
-        with np.load(self._folder / f"{self._call.number}_{side}.npz", allow_pickle=False) as stored:
-            return {name: stored[name] for name in names if name in stored}
+        stored = self._stored(f"{self._call.number}_{side}.npz")
+        return {name: stored[name] for name in names if name in stored}
 
     def _of_call(self, call: Call) -> dict[str, np.ndarray]:
-        with np.load(self._folder / f"{call.number}.npz", allow_pickle=False) as stored:
+        return self._stored(f"{call.number}.npz")
+
+    def _stored(self, name: str) -> dict[str, np.ndarray]:
+        with fast_zipfile(), np.load(self._folder / name, allow_pickle=False) as stored:
             return dict(stored)
 
     def _run_call(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:

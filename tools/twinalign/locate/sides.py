@@ -13,7 +13,6 @@ import numpy as np
 from twinalign.locate.calls import Call, full_name
 from twinalign.locate.gradients import ForcedBackward
 from twinalign.locate.measuring import difference
-from twinalign.locate.memory import give_back
 from twinalign.locate.naming import PathNames
 from twinalign.locate.port import ForcedForward, Unit, own_forward
 from twinalign.locate.reference import ReferencePass
@@ -60,7 +59,6 @@ def port_own(
     run = CaseRun.of(worker, stage, weights, dtype)
     names = PathNames(rename, run.canonical)
     found = own_forward(run, [Call.from_json(call) for call in calls], names.reference_path)
-    give_back()
     return {"calls": [call.to_json() for call in found], "names": {c.path: names.reference_path(c.path) for c in found}}
 
 
@@ -188,7 +186,8 @@ def reference_explain(worker: Any, folder: str, suspect: Mapping[str, Any], phas
 def _back_at_the_start(worker: Any) -> ReferencePass:
     """The reference's pass, its model with the weights that it began with."""
     found: ReferencePass = worker.kept[_KEY]
-    found.run.reset(worker)
+    if found.moved:
+        found.run.reset(worker)
     return found
 
 

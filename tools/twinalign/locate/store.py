@@ -34,7 +34,10 @@ class TensorStore:
         """Write an array; returns its number."""
         number = self._end
         self._writer.seek(number)
-        np.lib.format.write_array(self._writer, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        # What np.lib.format.write_array does, which copies wherever a file may be read as well.
+        np.lib.format.write_array_header_1_0(self._writer, np.lib.format.header_data_from_array_1_0(array))
+        self._writer.write(array.reshape(-1).view(np.uint8).data)
         self._writer.flush()
         self._end = -(-self._writer.tell() // _ALIGNMENT) * _ALIGNMENT
         self.bytes_written += array.nbytes

@@ -58,6 +58,11 @@ class OwnCode:
     def __init__(self, backend: ModuleType, steps: Callable[[], list[Step] | None]) -> None:
         """`steps` returns where to note what the line that has just run made, None for nowhere."""
         self._backend, self._steps = backend, steps
+        self.is_tensor = backend.is_tensor
+
+    def state_of(self, tensor: Any) -> tuple[int, int]:
+        """Another one where a name has come to mean another tensor, or the tensor other values."""
+        return id(tensor), self._backend.version(tensor)
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
@@ -85,30 +90,10 @@ class OwnCode:
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not _is_own(frame):
             return None
-        known = {name: self._state(value) for name, value in frame.f_locals.items() if self._backend.is_tensor(value)}
-        line = frame.f_lineno
+        return _Frame(self, frame)
 
-        def follow(frame: FrameType, event: str, argument: Any) -> Any:
-            nonlocal line
-            if event not in ("line", "return"):
-                return follow
-            for name, value in frame.f_locals.items():
-                if self._backend.is_tensor(value) and known.get(name) != (state := self._state(value)):
-                    known[name] = state
-                    self._note(name, frame, line, value)
-            line = frame.f_lineno
-            if event == "return":
-                for value in _members(argument):
-                    if self._backend.is_tensor(value):
-                        self._note("", frame, line, value)
-            return follow
-
-        return follow
-
-    def _state(self, tensor: Any) -> tuple[int, int]:
-        return id(tensor), self._backend.version(tensor)
-
-    def _note(self, name: str, frame: FrameType, line: int, tensor: Any) -> None:
+    def note(self, name: str, frame: FrameType, line: int, tensor: Any) -> None:
+        """Keep what a line has made."""
         steps = self._steps()
         array = self._backend.values_of(tensor)
         if steps is None or array.dtype.kind != "f":
@@ -116,6 +101,29 @@ class OwnCode:
         file = frame.f_code.co_filename
         source = linecache.getline(file, line).strip()[:_LONGEST_SOURCE]
         steps.append(Step(name, Path(file).name, line, source, print_of(array)))
+
+
+class _Frame:
+    """Follows one frame. Not a nested function: one that returns itself is a cycle, which would keep the whole pass."""
+
+    def __init__(self, code: OwnCode, frame: FrameType) -> None:
+        self._code, self._line = code, frame.f_lineno
+        self._known = {name: code.state_of(value) for name, value in frame.f_locals.items() if code.is_tensor(value)}
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> _Frame:
+        code = self._code
+        if event not in ("line", "return"):
+            return self
+        for name, value in frame.f_locals.items():
+            if code.is_tensor(value) and self._known.get(name) != (state := code.state_of(value)):
+                self._known[name] = state
+                code.note(name, frame, self._line, value)
+        self._line = frame.f_lineno
+        if event == "return":
+            for value in _members(argument):
+                if code.is_tensor(value):
+                    code.note("", frame, self._line, value)
+        return self
 
 
 def _is_own(frame: FrameType) -> bool:
