@@ -209,6 +209,9 @@ class _Loader:
             batch_sampler=batch_sampler,
             num_workers=workers,
             # diff: batches come on the current device; there is no pin_memory to ask for.
+            # diff: a worker that puts tensors into shared memory takes a lock of paddle's, which a thread of the parent
+            # (an epoch before that is being cleared away) may have held when the worker was forked: it waits for ever.
+            use_shared_memory=False,
         )
 
     def __len__(self) -> int:
