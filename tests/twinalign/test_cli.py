@@ -208,6 +208,8 @@ def test_interrupted_run_leaves_nothing_half_written(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Tests that a shell runs in the background ignore interrupts, and their children with them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 100
     while not (tmp_path / "result" / "case.json").exists():
