@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from twinalign.halves import HALVES
+from twinalign.stages import STAGE_BY_NAME
 
 SIDES = ("ref", "paddle")
-PRECISIONS = ("float32", "float64", "both", "float16", "bfloat16")
+PRECISIONS = ("float32", "float64", "both", *HALVES)
 """`both` is float32 judged by float64; a half precision is judged by float64 as well."""
 
 
@@ -59,3 +63,37 @@ class WeightFiles:
     def request(self) -> dict[str, str]:
         """As a recorder takes them."""
         return {"arrays": str(self.arrays), "layout": str(self.layout), "inputs": str(self.inputs)}
+
+
+def recorded_precisions(stage: str, precision: str, float64_train_steps: int) -> list[str]:
+    """In which precisions a run of `precision` records a stage, the one that is judged first."""
+    has_float64 = STAGE_BY_NAME[stage].float64 and (stage != "train" or float64_train_steps > 0)
+    half = [precision, "float64"] if STAGE_BY_NAME[stage].needs_model else ["float32"]
+    wanted = {"both": ["float32", "float64"], "float32": ["float32"], "float64": ["float64"]}.get(precision, half)
+    return [dtype for dtype in wanted if dtype != "float64" or has_float64] or ["float32"]
+
+
+def judged_precision(keys: Iterable[tuple[str, str]]) -> str:
+    """The one that is judged among (side, precision): float32 or a half, unless float64 alone was asked for."""
+    return next((dtype for _, dtype in keys if dtype != "float64"), "float64")
+
+
+def recorded_identity(
+    identity: Mapping[str, Mapping[str, Any]], side: str, stage: str, asked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a recording is known by: settings that change its numbers are in it where they do.
+
+    Args:
+        identity: Of both sides: case, options, device and interpreter.
+        side: Of the recording.
+        stage: Likewise.
+        asked: `precision` and `accuracy_compatible`, as `RunSettings` has them and `summary.json` repeats them.
+    """
+    found: dict[str, Any] = dict(identity[side])
+    if not STAGE_BY_NAME[stage].needs_model:
+        return found
+    if asked.get("accuracy_compatible") and side == "paddle":
+        found["accuracy_compatible"] = True
+    if asked.get("precision") in HALVES:
+        found["rounded_to"] = asked["precision"]
+    return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinalign.errors import ExitCode, SideCrashError
+from twinalign.jobs import judged_precision
 from twinalign.locate.locator import SEARCHED_STAGES, locate
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.report import write_report
@@ -38,6 +39,12 @@ class RunResult:
     seconds: float
     located: LocateResult | None = None
     """What is at fault in the stages that diverged, where that was looked for."""
+    precision: str = "both"
+    """As of `RunSettings`."""
+    accuracy_compatible: bool = False
+    """Likewise."""
+    without_float64: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    """Stage -> side -> what the model raised in float64 there."""
 
     @property
     def verdict(self) -> str:
@@ -62,10 +69,16 @@ class RunResult:
             "case": self.case,
             "verdict": self.verdict,
             "seconds": round(self.seconds, 1),
-            "stages": {stage: comparison.to_json() for stage, comparison in self.stages.items()},
+            "precision": self.precision,
+            "accuracy_compatible": self.accuracy_compatible,
+            "stages": {stage: self._stage_to_json(stage) for stage in self.stages},
             "environment": self.environment,
             **({"located": self.located.to_json()} if self.located is not None else {}),
         }
+
+    def _stage_to_json(self, stage: str) -> dict[str, Any]:
+        failed = self.without_float64.get(stage)
+        return {**self.stages[stage].to_json(), **({"without_float64": failed} if failed else {})}
 
 
 def run(
@@ -85,14 +98,17 @@ def run(
     recorder = Recorder(settings, progress)
     (settings.out / "summary.json").unlink(missing_ok=True)  # an old verdict must not stand beside new recordings
     result = RunResult(recorder.resolved, {}, {}, 0.0)
+    result.precision, result.accuracy_compatible = settings.precision, settings.accuracy_compatible
     for stage in recorder.record():
         recordings = StageRecordings.load(recorder, stage)
         comparison = compare_stage(stage, recordings, recorder.description)
+        failed = {side: reason for (side, of), reason in recorder.without_float64.items() if of == stage}
         comparison.notes += [
             f"float64 does not run on the {side} side, so that float32 alone is judged: {reason}"
-            for (side, of), reason in recorder.without_float64.items()
-            if of == stage
+            for side, reason in failed.items()
         ]
+        if failed:
+            result.without_float64[stage] = failed
         if settings.accuracy_compatible and (note := compatible_kernels_note(recorder, stage, recordings)):
             comparison.notes.append(note)
         result.stages[stage] = comparison
@@ -146,7 +162,7 @@ class StageRecordings:
     @property
     def judged_dtype(self) -> str:
         """The precision that is judged: float32 or a half precision, unless float64 alone was asked for."""
-        return next((dtype for _, dtype in self.by_key if dtype != "float64"), "float64")
+        return judged_precision(self.by_key)
 
     def metadata(self, side: str) -> dict[str, Any]:
         """Metadata of a side in the judged precision."""

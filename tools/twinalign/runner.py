@@ -30,6 +30,7 @@ from twinalign.jobs import SIDES as SIDES
 from twinalign.jobs import Job as Job
 from twinalign.jobs import RunSettings as RunSettings
 from twinalign.jobs import WeightFiles as WeightFiles
+from twinalign.jobs import recorded_identity, recorded_precisions
 from twinalign.machine import available_memory, processors, require_writable
 from twinalign.recorder.process import RecorderProcess
 from twinalign.recording import hash_arrays, metadata_path, read_metadata, save_npz, write_json
@@ -151,11 +152,7 @@ class Recorder:
 
     def dtypes_of(self, stage: str) -> list[str]:
         """The precisions in which a stage is recorded."""
-        has_float64 = STAGE_BY_NAME[stage].float64 and (stage != "train" or self.description["float64_train_steps"] > 0)
-        precision = self.settings.precision
-        half = [precision, "float64"] if STAGE_BY_NAME[stage].needs_model else ["float32"]
-        wanted = {"both": ["float32", "float64"], "float32": ["float32"], "float64": ["float64"]}.get(precision, half)
-        return [dtype for dtype in wanted if dtype != "float64" or has_float64] or ["float32"]
+        return recorded_precisions(stage, self.settings.precision, self.description["float64_train_steps"])
 
     @property
     def _half(self) -> str | None:
@@ -179,13 +176,8 @@ class Recorder:
         return self.settings.accuracy_compatible and side == "paddle" and STAGE_BY_NAME[stage].needs_model
 
     def _identity_of(self, job: Job) -> dict[str, Any]:
-        """What a recording is known by: settings that change its numbers are in it where they do."""
-        found: dict[str, Any] = dict(self.identity[job.side])
-        if job.compatible:
-            found["accuracy_compatible"] = True
-        if self._half and STAGE_BY_NAME[job.stage].needs_model:
-            found["rounded_to"] = self._half
-        return found
+        asked = {"precision": self.settings.precision, "accuracy_compatible": job.compatible}
+        return recorded_identity(self.identity, job.side, job.stage, asked)
 
     def _stale_jobs(self, sides: Sequence[str], weights: Mapping[str, Mapping[str, Any]] | None = None) -> list[Job]:
         stale = []

@@ -197,7 +197,7 @@ def _dtype_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
         return
     for (side, dtype), recording in recordings.by_key.items():
         floats = {array.dtype.name for array in recording.arrays.values() if array.dtype.kind == "f"}
-        if floats and dtype not in floats and not (dtype == "float32" and "float64" not in floats):
+        if floats and dtype not in floats and not (dtype != "float64" and "float64" not in floats):
             text = f"its metadata says {dtype}, and its arrays are {', '.join(sorted(floats))}"
             yield Sign(CONTRADICTION, recording_member(side, stage, dtype), text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from twinalign.bundle.archive import Archive
@@ -10,6 +11,7 @@ from twinalign.bundle.layout import (
     CASE,
     DTYPES,
     MANIFEST,
+    REPEAT,
     SOURCE,
     SUMMARY,
     TENSOR_LIMIT,
@@ -28,7 +30,7 @@ from twinalign.runner import SIDES
 from twinalign.stages import STAGE_BY_NAME
 
 Key = tuple[str, str, str]
-"""Side, stage and dtype of a recording."""
+"""Side, stage and precision of a recording; `REPEAT` in the place of a precision."""
 
 
 @dataclasses.dataclass
@@ -71,9 +73,13 @@ class Contents:
         return [stage for stage in STAGE_BY_NAME if stage in self.manifest["stages"]]
 
     def keys_of(self, stage: str) -> list[tuple[str, str]]:
-        """Side and dtype of each recording of a stage."""
-        names = set(self.archive.names)
-        return [(side, dtype) for dtype in DTYPES for side in SIDES if recording_member(side, stage, dtype) in names]
+        """Side and precision of each recording of a stage."""
+        names, kinds = set(self.archive.names), (*DTYPES, REPEAT)
+        return [(side, kind) for kind in kinds for side in SIDES if recording_member(side, stage, kind) in names]
+
+    def without_float64(self, stage: str) -> dict[str, str]:
+        """Sides on which the model does not run in float64, as the summary has it, with what was raised."""
+        return self.summary["stages"][stage].get("without_float64", {})
 
     def part_of(self, stage: str) -> str:
         """Which part of the case, with a model and weights of its own, defines a stage."""
@@ -89,7 +95,8 @@ class Contents:
             if len(arrays) > TENSOR_LIMIT:
                 raise InputError(f"{label}: {len(arrays)} tensors, more than the {TENSOR_LIMIT} that are read; refused")
             found[side, dtype] = Recording(arrays, self.metadata[side, stage, dtype])
-        return StageRecordings(found)
+        repeat = found.pop(("ref", REPEAT), None)
+        return StageRecordings(found, repeat)
 
     def text(self, name: str) -> str:
         """A member as text, whatever bytes it has."""
@@ -110,17 +117,27 @@ class Contents:
             if stage not in self.description["parts"]:
                 raise InputError(f"{label}: the case has no part for stage {stage}; refused")
             keys = self.keys_of(stage)
-            for dtype in {dtype for _, dtype in keys} or {"float32"}:
-                for side in SIDES:
-                    if (side, dtype) not in keys:
-                        missing = recording_member(side, stage, dtype)
-                        raise InputError(f"{label}: {missing} is missing, and stage {stage} is claimed; refused")
+            for missing in self._missing_recordings(stage, keys):
+                raise InputError(f"{label}: {missing} is missing, and stage {stage} is claimed; refused")
             wanted = [metadata_member(side, stage, dtype) for side, dtype in keys] + [log_member(stage)]
             if STAGE_BY_NAME[stage].needs_model:
                 wanted.append(ledger_member(self.part_of(stage)))
             for name in wanted:
                 if name not in names:
                     raise InputError(f"{label}: {shown(name)} is missing, and stage {stage} is claimed; refused")
+
+    def _missing_recordings(self, stage: str, keys: list[tuple[str, str]]) -> Iterator[str]:
+        """Members that a stage must have beside those that it has: both sides, but for what float64 cannot do."""
+        precisions = {kind for _, kind in keys} - {REPEAT}
+        judged = sorted(precisions - {"float64"})
+        if len(judged) > 1:
+            what = f"stage {stage} is recorded in {' and in '.join(judged)}, and one is judged"
+            raise InputError(f"{self.archive.label}: {what}; refused")
+        for dtype in sorted(precisions) or ["float32"]:
+            for side in SIDES:
+                excused = judged and dtype == "float64" and side in self.without_float64(stage)
+                if (side, dtype) not in keys and not excused:
+                    yield recording_member(side, stage, dtype)
 
     def _check_paths(self) -> None:
         """Sources are those that the manifest lists, and no member is left that nothing accounts for."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from twinalign.case import STAGES
 from twinalign.errors import InputError
+from twinalign.halves import HALVES
 from twinalign.runner import SIDES
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.verdict.render import printable
@@ -34,7 +35,9 @@ JSON_LIMIT = 64 << 20
 TENSOR_LIMIT = 100_000
 """Tensors of one recording; the largest model known here records some ten thousand."""
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", *HALVES, "float64")
+REPEAT = "repeat"
+"""Stands in a key in a precision's place: the reference once more, where its float64 is not to be had."""
 
 _STEMS = "|".join(stage.file_stem for stage in STAGE_BY_NAME.values())
 _SIDES = "|".join(SIDES)
@@ -43,7 +46,8 @@ _RESULT_PATTERNS = tuple(
     for pattern in (
         r"summary\.json",
         r"case\.json",
-        rf"(float64/)?({_STEMS})_({_SIDES})\.(npy|json)",
+        rf"(({'|'.join((*HALVES, 'float64'))})/)?({_STEMS})_({_SIDES})\.(npy|json)",
+        rf"{REPEAT}/({_STEMS})_ref\.(npy|json)",
         rf"log/({'|'.join(STAGES)})_diff\.log",
         rf"log/recorder_({_SIDES})\.log",
         r"weights/[^/]+_ledger\.json",
@@ -55,7 +59,7 @@ _DEVICE_NAMES = {"con", "prn", "aux", "nul", "conin$", "conout$"} | {
 
 
 def recording_member(side: str, stage: str, dtype: str) -> str:
-    """Member of the arrays of a recording; its metadata has the suffix `.json`."""
+    """Member of the arrays of a recording in a precision, or of the repeat; its metadata has the suffix `.json`."""
     folder = "" if dtype == "float32" else f"{dtype}/"
     return f"{RESULT}{folder}{STAGE_BY_NAME[stage].file_stem}_{side}.npy"
 

@@ -18,9 +18,9 @@ from twinalign.bundle.archive import write_archive
 from twinalign.bundle.contents import Key
 from twinalign.bundle.layout import (
     CASE,
-    DTYPES,
     FORMAT,
     MANIFEST,
+    REPEAT,
     RESULT,
     SOURCE,
     SUMMARY,
@@ -38,6 +38,7 @@ from twinalign.bundle.verifying import Verification, verify_bundle
 from twinalign.case import STAGES
 from twinalign.errors import InputError
 from twinalign.freshness import hash_path
+from twinalign.jobs import recorded_identity, recorded_precisions
 from twinalign.recording import hash_arrays, read_metadata
 from twinalign.report import load_summary
 from twinalign.runner import SIDES, WeightFiles
@@ -102,13 +103,23 @@ class _Run:
             raise InputError(f"{folder / 'case.json'}: missing or malformed; {_AGAIN}")
         self.identity, self.description = case["identity"], case["description"]
         self.stages = [stage for stage in STAGES if stage in self.summary["stages"]]
-        self.paths: dict[Key, Path] = {}
-        for stage in self.stages:
-            for dtype in DTYPES:
-                found = {side: self._path(recording_member(side, stage, dtype)) for side in SIDES}
-                if any(path.exists() for path in found.values()):
-                    self.paths |= {(side, stage, dtype): path for side, path in found.items()}
+        self.paths = {key: self._path(recording_member(*key)) for stage in self.stages for key in self._keys_of(stage)}
         self.metadata = {key: read_metadata(path) for key, path in self.paths.items()}
+
+    def _keys_of(self, stage: str) -> list[Key]:
+        """The recordings that the run rests on; what lies in the folder of other precisions is of earlier runs."""
+        failed = self.summary["stages"][stage].get("without_float64", {})
+        steps = self.description.get("float64_train_steps", 0)
+        keys = [
+            (side, stage, dtype)
+            for dtype in recorded_precisions(stage, self.summary.get("precision", "both"), steps)
+            for side in SIDES
+            if dtype != "float64" or side not in failed
+        ]
+        reference = read_metadata(self._path(recording_member("ref", stage, "float64")))
+        casts = ("ref", stage, "float64") in keys and reference.get("casts_to_float32")
+        repeated = self._path(recording_member("ref", stage, REPEAT)).exists()
+        return [*keys, ("ref", stage, REPEAT)] if repeated and ("ref" in failed or casts) else keys
 
     def _path(self, member: str) -> Path:
         return self.folder / member.removeprefix(RESULT)
@@ -122,7 +133,7 @@ class _Run:
                 f"{'it' if len(missing) == 1 else 'them'}, or pack with --partial, and the bundle says what is missing"
             )
         for stage in self.stages:
-            if not any(key[1] == stage for key in self.paths):
+            if not any(key[1] == stage and path.exists() for key, path in self.paths.items()):
                 raise InputError(f"{self.folder}: incomplete: stage {stage} has no recordings; {_AGAIN}")
         wanted = {str(path): path for path in self.paths.values()}
         for name in self._texts():
@@ -160,7 +171,7 @@ class _Run:
         weights: dict[str, str] = {}
         for key, metadata in self.metadata.items():
             path = self.paths[key]
-            if metadata.get("identity") != self.identity.get(key[0]):
+            if metadata.get("identity") != recorded_identity(self.identity, key[0], key[1], self.summary):
                 raise InputError(f"{path}: stale: recorded under another case, option or interpreter; {_AGAIN}")
             for source, digest in {**metadata["code_sha256"], **metadata["data_sha256"]}.items():
                 if present.setdefault(source, hash_path(Path(source))) != digest:
@@ -172,7 +183,7 @@ class _Run:
                 if metadata.get("weights_sha256") != weights[part]:
                     raise InputError(f"{path}: stale: recorded from other weights of {part} than are there; {_AGAIN}")
         for (side, stage, dtype), metadata in self.metadata.items():
-            other = self.metadata["ref", stage, dtype]
+            other = self.metadata.get(("ref", stage, dtype), metadata)
             if metadata.get("inputs_sha256") != other.get("inputs_sha256"):
                 path = self.paths[side, stage, dtype]
                 raise InputError(f"{path}: the two sides had other inputs: inputs(rng) must depend on rng alone")

@@ -14,7 +14,7 @@ import numpy as np
 
 from twinalign import judging
 from twinalign.bundle.contents import Contents
-from twinalign.bundle.layout import SOURCE, shown
+from twinalign.bundle.layout import REPEAT, SOURCE, shown
 from twinalign.errors import InputError, SideCrashError
 from twinalign.judging import StageRecordings, allowances_for, described_samples
 from twinalign.runner import SIDES, Recorder, RunSettings
@@ -78,13 +78,15 @@ def _replayed(
         target.write_bytes(contents.archive.read(name))
     identity = contents.case["identity"]["ref"]
     source = folder / SOURCE.rstrip("/")
-    precisions = {dtype for _, _, dtype in contents.metadata}
+    precisions = {dtype for _, _, dtype in contents.metadata} - {REPEAT}
+    known = contents.summary.get("precision", "both" if len(precisions) > 1 else precisions.pop())
     settings = RunSettings(
         case=_case_here(contents, identity["case"], source),
         out=folder / "result",
         stages=tuple(contents.stages),
         device=identity["device"],
-        precision="both" if len(precisions) > 1 else precisions.pop(),
+        precision=known,
+        accuracy_compatible=contents.summary.get("accuracy_compatible", False),
         pythons=pythons,
         options={**identity["options"], **options},
     )

@@ -16,8 +16,9 @@ from typing import Any
 from twinalign.backends import FRAMEWORK_OF_SIDE
 from twinalign.bundle.claims import stamps_of
 from twinalign.bundle.contents import Contents, Key
-from twinalign.bundle.layout import ledger_member, log_member, recording_member, shown
+from twinalign.bundle.layout import REPEAT, ledger_member, log_member, recording_member, shown
 from twinalign.case import STAGES
+from twinalign.jobs import judged_precision, recorded_identity
 from twinalign.judging import counted_normalisations
 from twinalign.runner import SIDES
 from twinalign.stages import STAGE_BY_NAME
@@ -97,14 +98,15 @@ def _identity_signs(contents: Contents) -> Iterator[Sign]:
     first: dict[tuple[str, str], Any] = {}
     for key, metadata in contents.metadata.items():
         side, stage, dtype = key
-        for field, expected in (("side", side), ("stage", stage), ("dtype", dtype)):
+        precision = judged_precision(contents.keys_of(stage)) if dtype == REPEAT else dtype
+        for field, expected in (("side", side), ("stage", stage), ("dtype", precision)):
             if metadata[field] != expected:
                 text = f"its metadata says {field} {metadata[field]}, and its name says {expected}"
                 yield Sign(CONTRADICTION, _place(key), text)
         if metadata["case"] != contents.description["name"]:
             text = f"recorded from the case {metadata['case']}, not {contents.description['name']}"
             yield Sign(CONTRADICTION, _place(key), text)
-        if metadata["identity"] != contents.case["identity"][side]:
+        if metadata["identity"] != recorded_identity(contents.case["identity"], side, stage, contents.summary):
             yield Sign(CONTRADICTION, _place(key), "recorded under another identity (case, options, interpreter)")
         environment = metadata["environment"]
         for field in ("framework", "versions", "device", "python"):

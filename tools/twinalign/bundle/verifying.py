@@ -146,7 +146,7 @@ def _verified(
         contents = Contents.of(archive)
         hashing = pool.submit(_hash, contents)
         with _damage_first(hashing):
-            result = _checked(contents, now, progress)
+            result = _checked(contents, now, progress, pool)
         result.manifest_sha256 = hashing.result()
         if replay is not None:
             progress("running the packed case again")
@@ -169,7 +169,9 @@ def _damage_first(hashing: concurrent.futures.Future[str]) -> Iterator[None]:
         raise
 
 
-def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str], None]) -> Verification:
+def _checked(
+    contents: Contents, now: datetime.datetime, progress: Callable[[str], None], pool: concurrent.futures.Executor
+) -> Verification:
     summary = contents.summary
     result = Verification(
         file=contents.archive.label,
@@ -186,13 +188,16 @@ def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str
     for stage in contents.stages:
         progress(f"judging {stage}")
         recordings = contents.recordings(stage)
-        signs, notes = signs_in_arrays(stage, recordings)
+        looking = pool.submit(signs_in_arrays, stage, recordings)
         comparison = _judged(stage, recordings, contents)
+        signs, notes = looking.result()
         claim = summary["stages"][stage]
         result.mismatches += check_stage(stage, claim, comparison)
         result.mismatches += check_log(stage, contents.text(log_member(stage)), comparison)
         result.signs += signs
         result.notes += notes
+        for side, reason in contents.without_float64(stage).items():
+            result.notes.append(f"{stage}: no float64 on the {side} side, so that less is proven ({shown(reason)})")
         result.stages[stage] = StageCheck(
             claim["verdict"],
             comparison.verdict,
@@ -209,7 +214,8 @@ def _judged(stage: str, recordings: StageRecordings, contents: Contents) -> Comp
     """`judging.compare_stage`, as `twinalign run` calls it, on recordings that a stranger made."""
     label = f"{contents.archive.label}: stage {stage}"
     whole = StageRecordings(
-        {key: Recording(r.arrays, _without_false_samples(r)) for key, r in recordings.by_key.items()}
+        {key: Recording(r.arrays, _without_false_samples(r)) for key, r in recordings.by_key.items()},
+        recordings.repeat,
     )
     try:
         with np.errstate(all="ignore"):

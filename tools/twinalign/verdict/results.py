@@ -89,7 +89,7 @@ class TensorVerdict:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; not-a-number and infinities become the strings "NaN", "Infinity", "-Infinity"."""
-        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {name: plain(value) for name, value in vars(self).items()}
 
 
 @dataclasses.dataclass
