@@ -188,15 +188,7 @@ def run(args: argparse.Namespace) -> None:
         args.arch, args.moco_dim, args.moco_mlp_dim, args.moco_t, args.stop_grad_conv1, **encoder_options(args)
     )
     model = on_device(model, device)
-    loader = build_pretraining_loader(
-        split_folder(args.data, "train"),
-        args.batch_size,
-        args.image_size or model.base_encoder.image_size,
-        args.seed,
-        args.workers,
-        crop_min=args.crop_min,
-        on_bad_image=args.on_bad_image,
-    )
+    loader = build_loader(args, args.image_size or model.base_encoder.image_size)
     args = argparse.Namespace(**{**vars(args), "lr": args.lr * args.batch_size / 256})
     optimizer = build_optimizer(args.optimizer, model.parameters(), args.lr, args.weight_decay, args.momentum)
     precision = Precision(args.precision, model, device)
@@ -239,6 +231,19 @@ def run(args: argparse.Namespace) -> None:
             train(model, loader, optimizer, args, start, on_step, on_epoch, precision)
     finally:
         list_bad_images(loader.bad_images)
+
+
+def build_loader(args: argparse.Namespace, image_size: int) -> PretrainingLoader:
+    """Build the loader of two views that the options ask for."""
+    return build_pretraining_loader(
+        split_folder(args.data, "train"),
+        args.batch_size,
+        image_size,
+        args.seed,
+        args.workers,
+        crop_min=args.crop_min,
+        on_bad_image=args.on_bad_image,
+    )
 
 
 def remove_older_checkpoints(folder: Path, epoch: int, keep: int) -> None:

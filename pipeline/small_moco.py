@@ -70,16 +70,7 @@ class SmallMoCoResNet(SmallMoCoViT):
         """The classifier on top of a ResNet; the training stays that of the small ViT."""
         if stage != "metric":
             return super().part(stage)
-        classifier = SmallClassifierResNet()
+        classifier = ResNetClassifier()
         classifier.name, classifier.data = f"{self.name}_metric", self.data
         classifier.configure(self)
         return classifier
-
-    def part(self, stage: str) -> Case:
-        """The classifier is a ResNet's."""
-        if stage != "metric":
-            return super().part(stage)
-        part = ResNetClassifier()
-        part.name, part.data = f"{self.name}_{stage}", self.data
-        part.configure(self)
-        return part
