@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.moco_v3 import DigitsTraining, LinearClassifier, MoCoV3ViTSmall, twin
+from pipeline.moco_v3 import DigitsTraining, MoCoV3ViTSmall, twin
+from pipeline.official import ResNetClassifier
 from twinalign import Case
 
 
@@ -53,18 +54,6 @@ class SmallMoCoViT(MoCoV3ViTSmall):
         return training
 
 
-class SmallClassifierResNet(LinearClassifier):
-    """The metric stage's encoder, which takes images of any size."""
-
-    def _build(self, framework: str) -> Any:
-        classes = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")).classes)
-        return twin(framework, "builder").build_encoder(self.arch, num_classes=classes)
-
-    def classifier(self, model: Any) -> Any:
-        """A ResNet's last layer has torchvision's name."""
-        return model.fc
-
-
 class SmallMoCoResNet(SmallMoCoViT):
     """The ResNet twins, with LARS."""
 
@@ -81,7 +70,7 @@ class SmallMoCoResNet(SmallMoCoViT):
         """The classifier on top of a ResNet; the training stays that of the small ViT."""
         if stage != "metric":
             return super().part(stage)
-        classifier = SmallClassifierResNet()
+        classifier = ResNetClassifier()
         classifier.name, classifier.data = f"{self.name}_metric", self.data
         classifier.configure(self)
         return classifier

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
+import scipy.stats
 import torch
 import torchvision
 
@@ -99,6 +100,41 @@ def test_initial_distributions_equal_official_release(twin, golden_figures, arch
     for key, array in state.items():
         if key.startswith("momentum_encoder."):
             assert (array == state[key.replace("momentum_encoder.", "base_encoder.")]).all(), key
+
+
+@pytest.mark.parametrize("arch", ["resnet18", "vit_digits"])
+def test_initial_distributions_of_the_twins_are_one(twins, arch: str) -> None:
+    """Kolmogorov and Smirnov, parameter by parameter, over three seeds; a ResNet's also against torchvision's."""
+    samples: list[dict[str, list[np.ndarray]]] = []
+    for twin in twins:
+        found: dict[str, list[np.ndarray]] = {}
+        for seed in (11, 12, 13):
+            twin.seed(seed)
+            state = twin.state(twin.module("builder").build_moco(arch, dim=32, mlp_dim=64))
+            for key, array in state.items():
+                if not key.startswith("momentum_encoder.") and not key.endswith("num_batches_tracked"):
+                    found.setdefault(key, []).append(array.ravel()[:4000])
+        samples.append(found)
+    if arch == "resnet18":
+        torch.manual_seed(14)
+        official = torchvision.models.resnet18(zero_init_residual=True).state_dict()
+        samples.append({f"base_encoder.{key}": [value.numpy().ravel()[:4000]] for key, value in official.items()})
+    keys = [key for key in samples[0] if all(key in other for other in samples[1:]) or ".fc." in key]
+    assert len(keys) > 30
+    wrong = {}
+    for key in keys:
+        reference, *others = (np.concatenate(found[key]) for found in samples if key in found)
+        for other in others:
+            if np.ptp(reference) == 0:
+                is_right = (other == reference[0]).all()
+            else:
+                is_right = scipy.stats.ks_2samp(reference, other).pvalue > 1e-3 / len(keys)
+            if not is_right:
+                wrong[key] = reference.std(), other.std()
+        # Seeds differ, and each other's numbers are not repeated.
+        if np.ptp(reference) > 0 and not key.endswith("pos_embed"):
+            assert not np.array_equal(samples[0][key][0], samples[0][key][1]), key
+    assert not wrong
 
 
 def test_position_embedding_equals_official_release(twin, golden_figures) -> None:
