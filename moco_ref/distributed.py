@@ -1,0 +1,180 @@
+"""Several processes: who this one is, and what the ranks tell each other.
+
+The processes are started by `torchrun`, one a device, on one node or several. Everything that ranks exchange goes
+through this file, so that the ranks can also be threads of one process (`simulate_ranks`): the semantics of a thousand
+ranks are checked that way without them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.autograd.function import once_differentiable
+from torch.nn.parallel import DistributedDataParallel
+
+from .simulation import SimulatedRank, run_simulated
+
+Result = TypeVar("Result")
+
+_simulated = threading.local()
+
+
+def _simulated_rank() -> SimulatedRank | None:
+    return getattr(_simulated, "rank", None)
+
+
+def is_launched() -> bool:
+    """Return whether a launcher started this process as one of several ranks."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def rank() -> int:
+    """Return this process's rank, 0 where no process group is up."""
+    if (simulated := _simulated_rank()) is not None:
+        return simulated.rank
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    """Return the number of processes, 1 where no process group is up."""
+    if (simulated := _simulated_rank()) is not None:
+        return simulated.world_size
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+@contextmanager
+def process_group(device: str, timeout: float = 600.0) -> Iterator[torch.device]:
+    """Join the processes of the launcher, if there was one, and yield this rank's device.
+
+    Args:
+        device: "cpu" (gloo) or "gpu" (nccl). A rank takes the GPU of its place in its node, before anything else can
+            allocate on another; `CUDA_VISIBLE_DEVICES` chooses among which.
+        timeout: seconds after which a collective that some rank does not take part in ends the others.
+
+    Raises:
+        ValueError: there are fewer GPUs than processes on this node.
+    """
+    place = torch.device("cpu")
+    if device == "gpu":
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        if local_rank >= torch.cuda.device_count():
+            raise ValueError(
+                f"--device gpu: process {local_rank} of this node has no GPU, {torch.cuda.device_count()} are visible; "
+                "start as many processes as there are GPUs"
+            )
+        place = torch.device("cuda", local_rank)
+        torch.cuda.set_device(place)
+    if not is_launched():
+        yield place
+        return
+    backend = "nccl" if device == "gpu" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    try:
+        yield place
+    finally:
+        dist.destroy_process_group()
+
+
+def data_parallel(model: nn.Module) -> nn.Module:
+    """Return `model` so wrapped that its gradients are the mean over the ranks; with one rank, as it is.
+
+    Parameters that require no gradient take no part. Buffers stay each rank's own: synchronised batch norm keeps them
+    equal.
+    """
+    if world_size() == 1:
+        return model
+    parameter = next(iter(model.parameters()))
+    devices = [parameter.device] if parameter.is_cuda else None
+    return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)
+
+
+def all_gather(x: Tensor) -> list[Tensor]:
+    """Return the tensors of all ranks, which have one shape, in rank order; no gradient flows back."""
+    if world_size() == 1:
+        return [x]
+    if (simulated := _simulated_rank()) is not None:
+        return simulated.exchange(x.detach().clone())
+    gathered = [torch.empty_like(x) for _ in range(world_size())]
+    dist.all_gather(gathered, x.detach().contiguous())
+    return gathered
+
+
+@torch.no_grad()
+def gather_over_ranks(x: Tensor) -> Tensor:
+    """Return the ranks' `[N, dim]` tensors one below the other, in rank order; no gradient flows back."""
+    return x if world_size() == 1 else torch.cat(all_gather(x), dim=0)
+
+
+def _summed(x: Tensor) -> Tensor:
+    if (simulated := _simulated_rank()) is not None:
+        return torch.stack(simulated.exchange(x.detach().clone())).sum(dim=0)
+    total = x.detach().clone()
+    dist.all_reduce(total)
+    return total
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """Every rank's result depends on every rank's input: the gradient of the sum of all losses is summed as well."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return _summed(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _summed(gradient)
+
+
+def sum_over_ranks(x: Tensor) -> Tensor:
+    """Return the sum of the ranks' tensors, of one shape, with gradient: each rank's is that of all losses together."""
+    return x if world_size() == 1 else _SumOverRanks.apply(x)
+
+
+def gather_values(values: Sequence[float], device: torch.device | None = None) -> list[list[float]]:
+    """Return the numbers of all ranks, in rank order, exactly; every rank gives as many."""
+    gathered = all_gather(torch.tensor(list(values), dtype=torch.float64, device=device))
+    return [tensor.tolist() for tensor in gathered]
+
+
+def gather_objects(value: Any) -> list[Any]:
+    """Return what each rank gives, in rank order: plain values that can be pickled."""
+    if world_size() == 1:
+        return [value]
+    if (simulated := _simulated_rank()) is not None:
+        return simulated.exchange(value)
+    gathered: list[Any] = [None] * world_size()
+    dist.all_gather_object(gathered, value)
+    return gathered
+
+
+def simulate_ranks(count: int, function: Callable[[int], Result]) -> list[Result]:
+    """Call `function(rank)` once a rank, the ranks being threads of this process that take turns.
+
+    Within it this module's functions see `count` ranks. One thread runs at a time, and the turn passes on where ranks
+    exchange something; results depend on no order.
+
+    Returns:
+        What each rank's call returned, in rank order.
+
+    Raises:
+        ValueError: there is no rank.
+        Exception: the first that a rank raised; the others are ended.
+    """
+
+    def as_rank(simulated: SimulatedRank) -> Result:
+        _simulated.rank = simulated
+        try:
+            return function(simulated.rank)
+        finally:
+            _simulated.rank = None
+
+    return run_simulated(count, as_rank)
