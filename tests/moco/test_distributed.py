@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-# In importlib mode a conftest is no module that one can import by name.
-_spec = importlib.util.spec_from_file_location("moco_conftest", Path(__file__).with_name("conftest.py"))
-support = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(support)
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def load(name: str) -> Any:
+    # In importlib mode a file beside this one is no module that one can import by name.
+    spec = importlib.util.spec_from_file_location(f"moco_{name}", Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+support = load("conftest")
 
 PACKAGES = ("moco_ref", "moco_paddle")
 
@@ -146,3 +157,46 @@ def test_simulated_ranks_end_with_the_first_failure(twin: Any) -> None:
         distributed.simulate_ranks(0, lambda rank: rank)
     assert distributed.simulate_ranks(3, lambda rank: distributed.gather_objects(rank * rank)) == [[0, 1, 4]] * 3
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
+
+
+def launch(package: str, count: int, folder: Path, *arguments: str) -> list[dict[str, np.ndarray]]:
+    """Start `rank_program.py` by the framework's own launcher; what each rank wrote."""
+    launcher = {
+        "moco_ref": ["torch.distributed.run", "--standalone", f"--nproc_per_node={count}"],
+        "moco_paddle": ["paddle.distributed.launch", f"--nproc_per_node={count}", f"--log_dir={folder / 'log'}"],
+    }[package]
+    program = Path(__file__).with_name("rank_program.py")
+    command = [sys.executable, "-m", *launcher, str(program), package, *arguments[:2], str(folder), *arguments[2:]]
+    # A thread a rank: more would only wait for each other.
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")]),
+    }
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, cwd=folder)
+    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
+    found = []
+    for rank in range(count):
+        with np.load(folder / f"rank{rank}.npz") as file:
+            found.append(dict(file))
+    return found
+
+
+NOISE_DRIVEN = ("base_encoder.norm.bias", "attn.qkv.bias")
+"""Their gradient, or a third of it, is zero in exact arithmetic: AdamW makes steps of what rounding leaves."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_processes_equal_one_process_on_the_joined_batch(package: str, tmp_path: Path) -> None:
+    """Five AdamW steps: losses of the ranks average to the joined batch's, gradients and states are its."""
+    joined = load("rank_program").run_steps(support.Twin(package), "vit_digits", 5)
+    losses = joined.pop("losses")
+    joined = {name: array for name, array in joined.items() if not name.endswith(NOISE_DRIVEN)}
+    for count in (2, 4):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        ranks = launch(package, count, folder, "vit_digits", "5")
+        np.testing.assert_allclose(np.mean([rank.pop("losses") for rank in ranks], axis=0), losses, rtol=1e-9)
+        for rank in ranks:
+            assert_close({name: rank[name] for name in joined}, joined)
