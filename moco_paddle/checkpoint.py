@@ -1,8 +1,9 @@
 """Checkpoints of a training run: model, optimizer, place in the run, and the options that must not change.
 
-The file is numpy's own, arrays called `state_dict/KEY` and `optimizer/SLOT/KEY` beside a JSON text called `run`, and
-is read without free unpickling. The draws of the data depend on their address alone (`augmentation.py`) and
-the models have no randomness, so that no generator's state is needed to go on bit by bit.
+The file is numpy's own, arrays called `state_dict/KEY`, `optimizer/SLOT/KEY` and, where an average is kept,
+`model_ema/KEY` beside a JSON text called `run`, and it is read without free unpickling. The draws of the data depend on
+their address alone (`augmentation.py`) and the models have no randomness, so that no generator's state is needed to go
+on bit by bit.
 """
 
 # diff: paddle.save writes a pickle that paddle.load runs whatever it holds, hence numpy's container.
@@ -22,6 +23,8 @@ import paddle
 from paddle import nn
 from paddle.optimizer import Optimizer
 
+from .model_average import ModelAverage
+
 SUFFIX = ".npz"
 
 
@@ -30,10 +33,24 @@ class CheckpointError(ValueError):
 
 
 def save_checkpoint(
-    path: str | Path, model: nn.Layer, optimizer: Optimizer, epoch: int, iteration: int, settings: dict[str, Any]
+    path: str | Path,
+    model: nn.Layer,
+    optimizer: Optimizer,
+    epoch: int,
+    iteration: int,
+    settings: dict[str, Any],
+    values: dict[str, Any] | None = None,
+    average: ModelAverage | None = None,
 ) -> None:
-    """Write the state before `iteration` of `epoch`; `settings` are plain values that a resuming run must share."""
-    arrays = {"run": np.array(json.dumps({"epoch": epoch, "iteration": iteration, "settings": settings}))}
+    """Write the state before `iteration` of `epoch`, and the average where there is one.
+
+    `settings` are plain values that a resuming run must share, `values` plain values that it takes over.
+    """
+    values = dict(values or {})
+    if average is not None:
+        values["model_ema_updates"] = average.updates
+    progress = {"epoch": epoch, "iteration": iteration, "settings": settings, "values": values}
+    arrays = {"run": np.array(json.dumps(progress))}
     for key, value in model.state_dict().items():
         arrays[f"state_dict/{key}"] = value.numpy()
     # diff: paddle's optimizer state goes by names that count the layers built in this process; here it goes by key.
@@ -42,14 +59,24 @@ def save_checkpoint(
         for name, value in accumulators.items():
             if name.startswith(f"{parameter.name}_"):
                 arrays[f"optimizer/{_slot(name, parameter.name)}/{key}"] = value.numpy()
+    if average is not None:
+        for key, value in average.state.items():
+            arrays[f"model_ema/{key}"] = value.numpy()
     with written_beside(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)
 
 
 def load_checkpoint(
-    path: str | Path, model: nn.Layer, optimizer: Optimizer, settings: dict[str, Any]
+    path: str | Path,
+    model: nn.Layer,
+    optimizer: Optimizer,
+    settings: dict[str, Any],
+    values: dict[str, Any] | None = None,
+    average: ModelAverage | None = None,
 ) -> tuple[int, int]:
-    """Put model and a new optimizer into the saved state; return the epoch and the iteration to go on with.
+    """Put model, a new optimizer and average into the saved state; return the epoch and the iteration to go on with.
+
+    The saved values are put into `values`.
 
     Raises:
         CheckpointError: the file is missing, damaged or no such checkpoint, or it was written under other settings.
@@ -59,7 +86,7 @@ def load_checkpoint(
             arrays = {name: file[name] for name in file.files}
         progress = json.loads(str(arrays.pop("run")))
         place = progress["epoch"], progress["iteration"]
-        saved_settings = progress["settings"]
+        saved_settings, saved_values = progress["settings"], progress.get("values", {})
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; give a checkpoint of this program to --resume") from None
     except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile) as error:
@@ -67,7 +94,7 @@ def load_checkpoint(
             f"{path}: no checkpoint of this program ({type(error).__name__}); give another"
         ) from error
     check_settings(path, saved_settings, settings)
-    parameters = {name.removeprefix("state_dict/"): a for name, a in arrays.items() if name.startswith("state_dict/")}
+    parameters = _entries(arrays, "state_dict/")
     missing, unexpected = model.set_state_dict(parameters)
     if missing or unexpected:
         raise CheckpointError(f"{path}: {missing} missing, {unexpected} unexpected; give a checkpoint of this model")
@@ -79,7 +106,18 @@ def load_checkpoint(
             accumulators[f"{names[key]}_{slot}_0"] = paddle.to_tensor(value)
     if accumulators:
         optimizer.set_state_dict(accumulators)
+    if average is not None:
+        averages = _entries(arrays, "model_ema/")
+        if not averages:
+            raise CheckpointError(f"{path}: holds no average; resume without --model-ema")
+        average.load(averages, saved_values["model_ema_updates"])
+    if values is not None:
+        values.update(saved_values)
     return place
+
+
+def _entries(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _slot(name: str, parameter_name: str) -> str:

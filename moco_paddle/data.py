@@ -20,6 +20,7 @@ from paddle.io.dataloader.dataloader_iter import _DataLoaderIterMultiProcess
 from PIL import Image
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
+from .interruption import leave_signals_to_the_main_process
 from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
@@ -88,6 +89,11 @@ class ImageFolder:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+
+def split_folder(root: Path, split: str) -> Path:
+    """The folder of the classes of a split: `root/SPLIT` where there are `root/train` and `root/val`, else `root`."""
+    return root / split if all((root / name).is_dir() for name in ("train", "val")) else root
 
 
 class PretrainingDataset(Dataset):
@@ -208,6 +214,7 @@ class _Loader:
             dataset,
             batch_sampler=batch_sampler,
             num_workers=workers,
+            worker_init_fn=leave_signals_to_the_main_process,
             # diff: batches come on the current device; there is no pin_memory to ask for.
             # diff: a worker that puts tensors into shared memory takes a lock of paddle's, which a thread of the parent
             # (an epoch before that is being cleared away) may have held when the worker was forked: it waits for ever.

@@ -1,52 +1,45 @@
-"""Pre-training: the loop, and the program `python -m moco_paddle.training DATA`.
+"""Pre-training: the loop, and the program `python -m moco_paddle train DATA`.
 
 Options have the official release's names and meanings where they still make sense. Order of the samples and draws of
 the augmentation depend on --seed and the sample's address alone, so that a run that is stopped and resumed on one CPU
-process ends in the same bits as one that was not.
+process, at whatever step, ends in the same bits as one that was not.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import paddle
 from paddle import Tensor
 from paddle.optimizer import Optimizer
 
-from .builder import ARCHITECTURES, MoCo, build_moco
+from .builder import MoCo, build_moco
 from .checkpoint import SUFFIX, load_checkpoint, save_checkpoint
-from .data import PretrainingLoader, build_pretraining_loader
+from .data import PretrainingLoader, build_pretraining_loader, split_folder
+from .interruption import StopRequest
+from .model_average import ModelAverage
 from .optimizer import OPTIMIZERS, build_optimizer
+from .program import (
+    add_common_options,
+    check_one_process,
+    check_positive,
+    encoder_options,
+    execute,
+    list_bad_images,
+    on_device,
+    seed_everything,
+    set_device,
+)
+from .recipes import PRETRAINING, parse_with_recipe
+from .reporting import LogWriter, Reporter, StepRecord
 from .schedule import adjust_learning_rate, adjust_moco_momentum
 
-
-@dataclass(frozen=True)
-class StepRecord:
-    """What is known of a training step after it.
-
-    Attributes:
-        epoch, iteration: its place, both from 0.
-        loss: of its batch, before the step.
-        learning_rate, moco_momentum: that the step was made with.
-        reader_cost, batch_cost: seconds waited for the batch, and seconds of the whole step with the wait.
-    """
-
-    epoch: int
-    iteration: int
-    loss: float
-    learning_rate: float
-    moco_momentum: float
-    reader_cost: float
-    batch_cost: float
+__all__ = ["LogWriter", "StepRecord", "train", "train_step"]
 
 
 def train(
@@ -117,46 +110,20 @@ def train_step(
     return loss_value, learning_rate, momentum
 
 
-class LogWriter:
-    """Prints a line every `print_freq` steps, with costs averaged over the steps since the line before."""
-
-    def __init__(self, iterations: int, epochs: int, batch_size: int, print_freq: int) -> None:
-        self.iterations = iterations
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.print_freq = print_freq
-        self.pending: list[StepRecord] = []
-
-    def __call__(self, record: StepRecord) -> None:
-        """Take a step's record, and print a line where it is time."""
-        self.pending.append(record)
-        if record.iteration % self.print_freq == 0 or record.iteration == self.iterations - 1:
-            print(self.line(), flush=True)
-            self.pending.clear()
-
-    def line(self) -> str:
-        """Return the line for the steps that wait for one."""
-        last = self.pending[-1]
-        reader_cost = sum(record.reader_cost for record in self.pending) / len(self.pending)
-        batch_cost = sum(record.batch_cost for record in self.pending) / len(self.pending)
-        steps_left = (self.epochs - last.epoch) * self.iterations - last.iteration - 1
-        return (
-            f"[epoch {last.epoch}, iter {last.iteration}] lr: {last.learning_rate:.6g}, loss: {last.loss:.5f}, "
-            f"avg_reader_cost: {reader_cost:.5f} sec, avg_batch_cost: {batch_cost:.5f} sec, "
-            f"avg_ips: {self.batch_size / batch_cost:.2f} images/sec, "
-            f"eta: {timedelta(seconds=round(batch_cost * steps_left))}"
-        )
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Return the program's options; defaults are the official ones, but for --workers and --seed."""
-    parser = argparse.ArgumentParser(prog=f"python -m {__package__}.training", description="MoCo v3 pre-training")
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__} train", description="MoCo v3 pre-training")
     add = parser.add_argument
-    add("data", type=Path, metavar="DATA", help="folder with one sub-folder of pictures a class")
-    add("-a", "--arch", default="resnet50", choices=list(ARCHITECTURES), metavar="ARCH")
-    add("-j", "--workers", type=int, default=os.cpu_count(), help="processes that read and augment")
+    add(
+        "data",
+        type=Path,
+        metavar="DATA",
+        help="folder with one sub-folder of pictures a class, or with train/ and val/",
+    )
+    add("--recipe", choices=list(PRETRAINING), help="a published recipe; options given beside it win")
+    add_common_options(parser, batch_size=4096)
     add("--epochs", type=int, default=100)
-    add("-b", "--batch-size", type=int, default=4096)
+    add("--start-epoch", type=int, default=0, help="begin with this epoch of the schedule, without a checkpoint")
     add("--lr", "--learning-rate", type=float, default=0.6, help="for a batch of 256, scaled linearly to --batch-size")
     add("--momentum", type=float, default=0.9, help="of LARS and SGD")
     add("--wd", "--weight-decay", type=float, default=1e-6, dest="weight_decay")
@@ -172,38 +139,38 @@ def build_parser() -> argparse.ArgumentParser:
     add("--optimizer", default="lars", choices=OPTIMIZERS)
     add("--warmup-epochs", type=int, default=10)
     add("--crop-min", type=float, default=0.08, help="smallest share of a picture that a crop takes")
-    add("--image-size", type=int, help="of the views, in pixels; by default the architecture's own, mostly 224")
-    add("--on-bad-image", default="refuse", choices=("refuse", "skip"))
+    add("--model-ema", action="store_true", help="keep an exponential moving average of the whole model")
+    add("--model-ema-decay", type=float, default=0.9998, help="what its decay rises to")
     add("--output", type=Path, default=Path(), metavar="DIR", help="where the checkpoints go")
-    add(
-        "--device",
-        choices=("cpu", "gpu"),
-        default="gpu" if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0 else "cpu",
-    )
+    add("--keep", type=int, metavar="N", help="keep the last N epochs' checkpoints only; by default all")
+    add("--tensorboard", type=Path, metavar="DIR", help="write scalars for TensorBoard there")
     return parser
 
 
 # What a run may change when it resumes: the rest decides its bits.
-FREE_ON_RESUME = frozenset({"data", "workers", "print_freq", "resume", "output", "device"})
+FREE_ON_RESUME = frozenset(
+    {"data", "recipe", "workers", "print_freq", "start_epoch", "resume", "output", "keep", "tensorboard", "device"}
+)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train as the options say, with a checkpoint after every epoch.
+    """Train as the options say, with a checkpoint after every epoch, and one where a signal ends the run.
 
     Raises:
         ValueError, OSError: an option, the data or the checkpoint is wrong; the message is one line.
         FloatingPointError: the loss is not finite.
+        StoppedError: a signal came; the run can be resumed at the step that it had come to.
     """
     check_options(args)
     settings = {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
-    paddle.set_device(args.device)
-    paddle.seed(args.seed)
-    encoder_options = {"image_size": args.image_size} if args.image_size and args.arch.startswith("vit") else {}
+    device = set_device(args.device)
+    seed_everything(args.seed)
     model = build_moco(
-        args.arch, args.moco_dim, args.moco_mlp_dim, args.moco_t, args.stop_grad_conv1, **encoder_options
+        args.arch, args.moco_dim, args.moco_mlp_dim, args.moco_t, args.stop_grad_conv1, **encoder_options(args)
     )
+    model = on_device(model, device)
     loader = build_pretraining_loader(
-        args.data,
+        split_folder(args.data, "train"),
         args.batch_size,
         args.image_size or model.base_encoder.image_size,
         args.seed,
@@ -213,16 +180,43 @@ def run(args: argparse.Namespace) -> None:
     )
     args = argparse.Namespace(**{**vars(args), "lr": args.lr * args.batch_size / 256})
     optimizer = build_optimizer(args.optimizer, model.parameters(), args.lr, args.weight_decay, args.momentum)
-    start = load_checkpoint(args.resume, model, optimizer, settings) if args.resume else (0, 0)
+    average = ModelAverage(model, args.model_ema_decay) if args.model_ema else None
+    start = args.start_epoch, 0
+    if args.resume:
+        start = load_checkpoint(args.resume, model, optimizer, settings, average=average)
     args.output.mkdir(parents=True, exist_ok=True)
 
-    def save(epoch: int) -> None:
-        save_checkpoint(args.output / f"checkpoint_{epoch:04d}{SUFFIX}", model, optimizer, epoch, 0, settings)
+    def save(name: str, epoch: int, iteration: int) -> Path:
+        path = args.output / f"{name}{SUFFIX}"
+        save_checkpoint(path, model, optimizer, epoch, iteration, settings, average=average)
+        return path
 
-    log = LogWriter(len(loader), args.epochs, args.batch_size, args.print_freq)
-    train(model, loader, optimizer, args, start, on_step=log, on_epoch=save)
-    for path in loader.bad_images:
-        print(f"left out, cannot be read: {path}", file=sys.stderr)
+    reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
+    stop = StopRequest()
+
+    def on_step(record: StepRecord) -> None:
+        if average is not None:
+            average(record)
+        reporter(record)
+        stop.raise_after(lambda: save("interrupted", record.epoch, record.iteration + 1))
+
+    def on_epoch(epoch: int) -> None:
+        save(f"checkpoint_{epoch:04d}", epoch, 0)
+        if args.keep is not None:
+            remove_older_checkpoints(args.output, epoch, args.keep)
+
+    try:
+        with stop, reporter:
+            train(model, loader, optimizer, args, start, on_step=on_step, on_epoch=on_epoch)
+    finally:
+        list_bad_images(loader.bad_images)
+
+
+def remove_older_checkpoints(folder: Path, epoch: int, keep: int) -> None:
+    """Remove the checkpoints of all epochs but the last `keep` up to `epoch`; later ones are another run's."""
+    for path in folder.glob(f"checkpoint_[0-9][0-9][0-9][0-9]{SUFFIX}"):
+        if int(path.name.removeprefix("checkpoint_").removesuffix(SUFFIX)) <= epoch - keep:
+            path.unlink()
 
 
 def check_options(args: argparse.Namespace) -> None:
@@ -231,30 +225,19 @@ def check_options(args: argparse.Namespace) -> None:
     Raises:
         ValueError: an option has no sense, or several processes were started.
     """
-    if int(os.environ.get("PADDLE_TRAINERS_NUM", "1")) > 1:
-        raise ValueError("several processes were started, this program is for one; start it without a launcher")
-    for name in ("epochs", "batch_size", "print_freq", "moco_dim", "moco_mlp_dim", "image_size"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')}: must be 1 or more, got {getattr(args, name)}")
+    check_one_process()
+    check_positive(args, "epochs", "batch_size", "print_freq", "moco_dim", "moco_mlp_dim", "image_size", "keep")
     if not 0 <= args.warmup_epochs < args.epochs:
         raise ValueError(f"--warmup-epochs: must be from 0 to below --epochs {args.epochs}, got {args.warmup_epochs}")
+    if not 0 <= args.start_epoch < args.epochs:
+        raise ValueError(f"--start-epoch: must be from 0 to below --epochs {args.epochs}, got {args.start_epoch}")
+    if args.start_epoch and args.resume:
+        raise ValueError("--start-epoch: a checkpoint has its own epoch; leave one of --start-epoch and --resume out")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the program; return its exit code: 0 done, 1 the loss was not finite, 2 wrong use, 130 interrupted."""
-    args = build_parser().parse_args(argv)
-    try:
-        run(args)
-    except FloatingPointError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: --resume goes on from the last checkpoint", file=sys.stderr)
-        return 130
-    return 0
+    """Run the program; return its exit code."""
+    return execute(run, parse_with_recipe(build_parser(), PRETRAINING, argv))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Checkpoints of a training run: model, optimizer, place in the run, and the options that must not change.
 
-The file is torch's own, `{"epoch", "iteration", "settings", "state_dict", "optimizer"}`, tensors and plain values
-only, and is read without free unpickling. The draws of the data depend on their address alone (`augmentation.py`) and
-the models have no randomness, so that no generator's state is needed to go on bit by bit.
+The file is torch's own, `{"epoch", "iteration", "settings", "values", "state_dict", "optimizer"}` and, where an
+average is kept, `"model_ema"`: tensors and plain values only, and it is read without free unpickling. The draws of the
+data depend on their address alone (`augmentation.py`) and the models have no randomness, so that no generator's state
+is needed to go on bit by bit.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from .model_average import ModelAverage
+
 SUFFIX = ".pth.tar"
 
 
@@ -26,24 +29,47 @@ class CheckpointError(ValueError):
 
 
 def save_checkpoint(
-    path: str | Path, model: nn.Module, optimizer: Optimizer, epoch: int, iteration: int, settings: dict[str, Any]
+    path: str | Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    epoch: int,
+    iteration: int,
+    settings: dict[str, Any],
+    values: dict[str, Any] | None = None,
+    average: ModelAverage | None = None,
 ) -> None:
-    """Write the state before `iteration` of `epoch`; `settings` are plain values that a resuming run must share."""
+    """Write the state before `iteration` of `epoch`, and the average where there is one.
+
+    `settings` are plain values that a resuming run must share, `values` plain values that it takes over.
+    """
+    values = dict(values or {})
+    if average is not None:
+        values["model_ema_updates"] = average.updates
     checkpoint = {
         "epoch": epoch,
         "iteration": iteration,
         "settings": settings,
+        "values": values,
         "state_dict": model.state_dict(),
         "optimizer": optimizer.state_dict(),
     }
+    if average is not None:
+        checkpoint["model_ema"] = average.state
     with written_beside(path) as temporary:
         torch.save(checkpoint, temporary)
 
 
 def load_checkpoint(
-    path: str | Path, model: nn.Module, optimizer: Optimizer, settings: dict[str, Any]
+    path: str | Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    settings: dict[str, Any],
+    values: dict[str, Any] | None = None,
+    average: ModelAverage | None = None,
 ) -> tuple[int, int]:
-    """Put model and optimizer into the saved state; return the epoch and the iteration to go on with.
+    """Put model, optimizer and average into the saved state; return the epoch and the iteration to go on with.
+
+    The saved values are put into `values`.
 
     Raises:
         CheckpointError: the file is missing, damaged or no such checkpoint, or it was written under other settings.
@@ -53,6 +79,7 @@ def load_checkpoint(
         place = checkpoint["epoch"], checkpoint["iteration"]
         saved_settings, parameters = checkpoint["settings"], checkpoint["state_dict"]
         optimizer_state = checkpoint["optimizer"]
+        saved_values = checkpoint.get("values", {})
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; give a checkpoint of this program to --resume") from None
     except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
@@ -62,6 +89,12 @@ def load_checkpoint(
     check_settings(path, saved_settings, settings)
     model.load_state_dict(parameters)
     optimizer.load_state_dict(optimizer_state)
+    if average is not None:
+        if "model_ema" not in checkpoint:
+            raise CheckpointError(f"{path}: holds no average; resume without --model-ema")
+        average.load(checkpoint["model_ema"], saved_values["model_ema_updates"])
+    if values is not None:
+        values.update(saved_values)
     return place
 
 

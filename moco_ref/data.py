@@ -18,6 +18,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
+from .interruption import leave_signals_to_the_main_process
 from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
@@ -86,6 +87,11 @@ class ImageFolder:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+
+def split_folder(root: Path, split: str) -> Path:
+    """The folder of the classes of a split: `root/SPLIT` where there are `root/train` and `root/val`, else `root`."""
+    return root / split if all((root / name).is_dir() for name in ("train", "val")) else root
 
 
 class PretrainingDataset(Dataset):
@@ -179,6 +185,7 @@ class _Loader:
             dataset,
             batch_sampler=batch_sampler,
             num_workers=workers,
+            worker_init_fn=leave_signals_to_the_main_process,
             pin_memory=torch.cuda.is_available(),
         )
 

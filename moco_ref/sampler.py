@@ -37,31 +37,43 @@ def check_rank(rank: int, world_size: int) -> None:
 
 
 class PretrainingBatchSampler:
-    """Shuffled batches of this rank; the samples that fill no batch are left out (another few each epoch).
+    """Shuffled batches of this rank; the samples that fill no batch are left out (another few each epoch), or kept.
 
     Args:
         length: number of samples of the dataset.
         batch_size: size of the global batch, over all ranks.
         seed: what the order depends on, besides the epoch.
         rank, world_size: this process and how many there are.
+        keep_last: whether the last samples make a smaller batch; for one process.
 
     Raises:
         ValueError: the batch cannot be shared among the ranks, or is larger than the dataset.
     """
 
-    def __init__(self, length: int, batch_size: int, seed: int = 0, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self,
+        length: int,
+        batch_size: int,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        keep_last: bool = False,
+    ) -> None:
         check_rank(rank, world_size)
         if batch_size < 1 or batch_size % world_size:
             raise ValueError(
                 f"batch_size: {batch_size} over all ranks cannot be shared equally by {world_size}; give a multiple"
             )
-        if length < batch_size:
+        if keep_last and world_size > 1:
+            raise ValueError(f"keep_last: a smaller batch cannot be shared by {world_size} ranks; leave it out")
+        if length < batch_size and not keep_last:
             raise ValueError(f"batch_size: {batch_size} is more than the {length} samples; give at most {length}")
         self.length = length
         self.batch_size = batch_size
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
+        self.keep_last = keep_last
         self.epoch = 0
         self.start = 0
 
@@ -72,7 +84,7 @@ class PretrainingBatchSampler:
 
     def __len__(self) -> int:
         """Number of batches of a whole epoch."""
-        return self.length // self.batch_size
+        return -(-self.length // self.batch_size) if self.keep_last else self.length // self.batch_size
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         """The batches of the chosen epoch: lists of `batch_size / world_size` addresses (epoch, index)."""

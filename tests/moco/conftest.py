@@ -51,6 +51,9 @@ class Twin:
         model.to(getattr(torch, dtype)) if self.is_torch else model.to(dtype=dtype)
         return model
 
+    def to_dtype(self, tensor: Any, dtype: str) -> Any:
+        return tensor.to(getattr(torch, dtype)) if self.is_torch else tensor.astype(dtype)
+
     def clear_gradients(self, optimizer: Any) -> None:
         optimizer.zero_grad() if self.is_torch else optimizer.clear_grad(set_to_zero=False)
 

@@ -1,0 +1,104 @@
+"""What the programs share: options that mean the same everywhere, and how a program ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import paddle
+from paddle import nn
+
+from .builder import ARCHITECTURES
+from .interruption import StoppedError
+
+
+def add_common_options(parser: argparse.ArgumentParser, batch_size: int) -> None:
+    """Add the options of every program that runs a model over pictures."""
+    add = parser.add_argument
+    add("-a", "--arch", default="resnet50", choices=list(ARCHITECTURES), metavar="ARCH")
+    add("-j", "--workers", type=int, default=os.cpu_count(), help="processes that read and augment")
+    add("-b", "--batch-size", type=int, default=batch_size)
+    add("--image-size", type=int, help="in pixels; by default the architecture's own, mostly 224")
+    add("--on-bad-image", default="refuse", choices=("refuse", "skip"))
+    add("--device", choices=("cpu", "gpu"), default=default_device())
+
+
+def default_device() -> str:
+    """Return "gpu" where there is one, else "cpu"."""
+    return "gpu" if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0 else "cpu"
+
+
+def set_device(name: str) -> str:
+    """Make the device "cpu" or "gpu" the current one, on which models and tensors are built; return its name."""
+    paddle.set_device(name)
+    return name
+
+
+def on_device(model: nn.Layer, device: str) -> nn.Layer:
+    """Return the model on the device that `set_device` named."""
+    # diff: it was built on the current device.
+    return model
+
+
+def seed_everything(seed: int) -> None:
+    """Seed what the initialisation of a model draws from."""
+    paddle.seed(seed)
+
+
+def encoder_options(args: argparse.Namespace) -> dict[str, int]:
+    """Return the options of the encoder that follow from `args.arch` and `args.image_size`."""
+    return {"image_size": args.image_size} if args.image_size and args.arch.startswith("vit") else {}
+
+
+def check_positive(args: argparse.Namespace, *names: str) -> None:
+    """Refuse numbers below 1.
+
+    Raises:
+        ValueError: one of the options is; None is let through.
+    """
+    for name in names:
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')}: must be 1 or more, got {getattr(args, name)}")
+
+
+def check_one_process() -> None:
+    """Refuse to be one of several processes.
+
+    Raises:
+        ValueError: a launcher started several.
+    """
+    if int(os.environ.get("PADDLE_TRAINERS_NUM", "1")) > 1:
+        raise ValueError("several processes were started, this program is for one; start it without a launcher")
+
+
+def list_bad_images(paths: list[Path]) -> None:
+    """Say how many pictures were left out, and which."""
+    if paths:
+        print(f"{len(paths)} pictures were left out:", file=sys.stderr)
+    for path in paths:
+        print(f"left out, cannot be read: {path}", file=sys.stderr)
+
+
+def execute(run: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
+    """Run a program; return its exit code.
+
+    0 done, 1 the loss was not finite, 2 wrong use, 128 and the signal's number where one ended it.
+    """
+    try:
+        run(args)
+    except FloatingPointError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except StoppedError as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: --resume goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,178 @@
+"""What the programs that train a classifier share: options, checkpoints, and the run itself."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from .builder import ARCHITECTURES
+from .checkpoint import SUFFIX, load_checkpoint, save_checkpoint
+from .classifier import (
+    Accuracy,
+    build_classifier,
+    check_encoder_unmoved,
+    encoder_state,
+    freeze_encoder,
+    train_classifier,
+    validate,
+)
+from .data import EvaluationLoader, ImageFolder, build_evaluation_loader, split_folder
+from .interruption import StopRequest
+from .labelled_data import build_training_loader
+from .optimizer import build_optimizer
+from .program import (
+    add_common_options,
+    check_one_process,
+    check_positive,
+    encoder_options,
+    list_bad_images,
+    on_device,
+    seed_everything,
+    set_device,
+)
+from .reporting import Reporter, StepRecord
+from .weights import load_classifier, load_encoder
+
+# What a run may change when it resumes: the rest decides its bits.
+FREE_ON_RESUME = frozenset(
+    {"data", "recipe", "workers", "print_freq", "resume", "evaluate", "pretrained", "output", "tensorboard", "device"}
+)
+
+
+def add_options(parser: argparse.ArgumentParser, batch_size: int, epochs: int, lr: float, weight_decay: float) -> None:
+    """Add the options of a program that trains a classifier, with that program's defaults."""
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA", help="folder with train/ and val/, each with one sub-folder a class")
+    add_common_options(parser, batch_size)
+    add("--epochs", type=int, default=epochs)
+    add("--lr", "--learning-rate", type=float, default=lr, help="for a batch of 256, scaled linearly to --batch-size")
+    add("--momentum", type=float, default=0.9, help="of SGD")
+    add("--wd", "--weight-decay", type=float, default=weight_decay, dest="weight_decay")
+    add("-p", "--print-freq", type=int, default=10)
+    add("--pretrained", type=Path, metavar="FILE", help="what pre-training wrote, here or with the official program")
+    add("--use-ema", action="store_true", help="take the average that --model-ema kept out of it")
+    add("--resume", type=Path, metavar="FILE", help="checkpoint of this program to go on from, or to evaluate")
+    add("-e", "--evaluate", action="store_true", help="judge the classifier of --resume and end")
+    add("--seed", type=int, default=0, help="of initialisation, order and augmentation")
+    add("--output", type=Path, default=Path(), metavar="DIR", help="where the checkpoints go")
+    add("--tensorboard", type=Path, metavar="DIR", help="write scalars for TensorBoard there")
+
+
+def run(args: argparse.Namespace, frozen: bool) -> None:
+    """Train or evaluate a classifier as the options say.
+
+    After every epoch `checkpoint` is written, and `model_best` where the epoch's top-1 is the best so far; a signal
+    makes it write `interrupted`.
+
+    Raises:
+        ValueError, OSError: an option, the data or a file is wrong; the message is one line.
+        FloatingPointError: the loss is not finite.
+        StoppedError: a signal came; the run can be resumed at the step that it had come to.
+    """
+    check_options(args)
+    device = set_device(args.device)
+    seed_everything(args.seed)
+    classes = ImageFolder(split_folder(args.data, "train")).classes
+    validation = build_validation_loader(args, classes)
+    model = build_classifier(args.arch, len(classes), **encoder_options(args))
+    try:
+        if args.evaluate:
+            load_classifier(model, args.resume)
+            print(describe(validate(on_device(model, device), validation)))
+            return
+        if args.pretrained and not args.resume:
+            load_encoder(model, args.pretrained, args.use_ema)
+        train_and_validate(args, on_device(model, device), classes, validation, frozen)
+    finally:
+        list_bad_images(validation.bad_images)
+
+
+def train_and_validate(
+    args: argparse.Namespace, model: nn.Module, classes: list[str], validation: EvaluationLoader, frozen: bool
+) -> None:
+    """Train to the last epoch, with validation and checkpoints after each."""
+    settings = {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
+    folder = split_folder(args.data, "train")
+    size = args.image_size or model.image_size
+    loader = build_training_loader(folder, args.batch_size, size, args.seed, args.workers, args.on_bad_image)
+    args = argparse.Namespace(**{**vars(args), "lr": args.lr * args.batch_size / 256})
+    if frozen:
+        freeze_encoder(model)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = build_optimizer(args.optimizer, parameters, args.lr, args.weight_decay, args.momentum)
+    values: dict[str, Any] = {"arch": args.arch, "classes": classes, "best_top1": -1.0}
+    start = load_checkpoint(args.resume, model, optimizer, settings, values) if args.resume else (0, 0)
+    before = encoder_state(model) if frozen else {}
+    args.output.mkdir(parents=True, exist_ok=True)
+
+    def save(name: str, epoch: int, iteration: int) -> Path:
+        path = args.output / f"{name}{SUFFIX}"
+        save_checkpoint(path, model, optimizer, epoch, iteration, settings, values)
+        return path
+
+    reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
+    stop = StopRequest()
+
+    def on_step(record: StepRecord) -> None:
+        reporter(record)
+        stop.raise_after(lambda: save("interrupted", record.epoch, record.iteration + 1))
+
+    def on_epoch(epoch: int) -> None:
+        if frozen:
+            check_encoder_unmoved(model, before)
+        accuracy = validate(model, validation)
+        is_best = accuracy.top1 > values["best_top1"]
+        values["best_top1"] = max(accuracy.top1, values["best_top1"])
+        print(f"[epoch {epoch - 1}] {describe(accuracy)}, best top-1: {values['best_top1']:.3f} %", flush=True)
+        scalars = {"val/top1": accuracy.top1, "val/top5": accuracy.top5, "val/loss": accuracy.loss}
+        reporter.scalars(epoch * len(loader), scalars)
+        save("checkpoint", epoch, 0)
+        if is_best:
+            save("model_best", epoch, 0)
+
+    try:
+        with stop, reporter:
+            train_classifier(model, loader, optimizer, args, start, on_step, on_epoch, frozen)
+    finally:
+        list_bad_images(loader.bad_images)
+
+
+def build_validation_loader(args: argparse.Namespace, classes: list[str]) -> EvaluationLoader:
+    """The loader of the validation pictures.
+
+    Raises:
+        ValueError: they have other classes than the training pictures.
+    """
+    size = args.image_size or default_image_size(args.arch)
+    folder = split_folder(args.data, "val")
+    loader = build_evaluation_loader(folder, args.batch_size, size, args.workers, on_bad_image=args.on_bad_image)
+    if loader.dataset.folder.classes != classes:
+        raise ValueError(f"{folder}: has other sub-folders than the training pictures; give both the same classes")
+    return loader
+
+
+def default_image_size(arch: str) -> int:
+    """Return what the architecture is trained on, in pixels."""
+    return ARCHITECTURES[arch].keywords.get("image_size", 224)
+
+
+def describe(accuracy: Accuracy) -> str:
+    """Return an accuracy as the log has it."""
+    return f"top-1: {accuracy.top1:.3f} %, top-5: {accuracy.top5:.3f} %, loss: {accuracy.loss:.5f}"
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Refuse what the parser alone lets through.
+
+    Raises:
+        ValueError: an option has no sense, or several processes were started.
+    """
+    check_one_process()
+    check_positive(args, "epochs", "batch_size", "print_freq", "image_size")
+    if not 0 <= args.warmup_epochs < args.epochs:
+        raise ValueError(f"--warmup-epochs: must be from 0 to below --epochs {args.epochs}, got {args.warmup_epochs}")
+    if args.evaluate and not args.resume:
+        raise ValueError("--evaluate: name the classifier's checkpoint with --resume")

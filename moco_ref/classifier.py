@@ -1,0 +1,166 @@
+"""A classifier on an encoder: building it, training it with the encoder frozen or not, and judging it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from . import initialization
+from .builder import build_encoder
+from .data import PretrainingLoader
+from .evaluation import topk_accuracy
+from .reporting import StepRecord
+from .schedule import adjust_learning_rate
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What a classifier reaches on a set of pictures.
+
+    Attributes:
+        top1, top5: in percent.
+        loss: mean cross entropy.
+    """
+
+    top1: float
+    top5: float
+    loss: float
+
+
+def build_classifier(arch: str, num_classes: int, **options: Any) -> nn.Module:
+    """Build the encoder called `arch` with a linear classifier drawn from a normal of deviation 0.01, its bias 0."""
+    model = build_encoder(arch, num_classes, **options)
+    head = getattr(model, model.head_name)
+    initialization.normal_(head.weight, std=0.01)
+    initialization.constant_(head.bias, 0)
+    return model
+
+
+def freeze_encoder(model: nn.Module) -> None:
+    """Let nothing but the classifier have a gradient."""
+    for key, parameter in model.named_parameters():
+        parameter.requires_grad = key.startswith(f"{model.head_name}.")
+
+
+def encoder_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all that is below the classifier, buffers included."""
+    return {
+        key: value.clone() for key, value in model.state_dict().items() if not key.startswith(f"{model.head_name}.")
+    }
+
+
+def check_encoder_unmoved(model: nn.Module, before: dict[str, Tensor]) -> None:
+    """Make sure that a linear classification was one.
+
+    Raises:
+        RuntimeError: an entry below the classifier is not what it was; the message names the first.
+    """
+    for key, value in encoder_state(model).items():
+        if not torch.equal(value, before[key]):
+            raise RuntimeError(f"{key} moved, and only the classifier should have")
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross entropy, a scalar, of logits `[N, C]` and labels `[N]`."""
+    return F.cross_entropy(logits, labels)
+
+
+def train_classifier(
+    model: nn.Module,
+    loader: PretrainingLoader,
+    optimizer: Optimizer,
+    args: Any,
+    start: tuple[int, int] = (0, 0),
+    on_step: Callable[[StepRecord], None] | None = None,
+    on_epoch: Callable[[int], None] | None = None,
+    frozen: bool = True,
+) -> None:
+    """Train `model` to the end of epoch `args.epochs`.
+
+    Args:
+        model: moves in place.
+        loader: gives (view, label, index); `set_epoch(epoch, start)` chooses where it begins.
+        optimizer: moves in place; its learning rate is set before every step.
+        args: has `lr` (the peak), `epochs` and `warmup_epochs`.
+        start: epoch and iteration to begin with.
+        on_step: called with the record of every step.
+        on_epoch: called with the number of finished epochs at the end of each.
+        frozen: the encoder stays as it is: evaluation mode (batch statistics would move its buffers), and a rate that
+            changes once an epoch, as the official linear classification has both.
+
+    Raises:
+        FloatingPointError: the loss is not finite.
+    """
+    first_epoch, first_iteration = start
+    for epoch in range(first_epoch, args.epochs):
+        model.train(mode=not frozen)
+        loader.set_epoch(epoch, first_iteration)
+        last_time = time.perf_counter()
+        for iteration, (views, labels, _) in enumerate(loader, start=first_iteration):
+            read_time = time.perf_counter()
+            place = epoch if frozen else epoch + iteration / len(loader)
+            learning_rate = adjust_learning_rate(optimizer, place, args)
+            loss = train_step(model, optimizer, views, labels)
+            now = time.perf_counter()
+            if on_step is not None:
+                costs = read_time - last_time, now - last_time
+                on_step(StepRecord(epoch, iteration, loss, learning_rate, None, *costs))
+            last_time = now
+        first_iteration = 0
+        if on_epoch is not None:
+            on_epoch(epoch + 1)
+
+
+def train_step(model: nn.Module, optimizer: Optimizer, views: Tensor, labels: Tensor) -> float:
+    """Make one step; return the loss before it.
+
+    Raises:
+        FloatingPointError: the loss is not finite.
+    """
+    parameter = next(iter(model.parameters()))
+    loss = cross_entropy(model(views.to(parameter.device, parameter.dtype)), labels.to(parameter.device))
+    loss_value = loss.item()
+    if not math.isfinite(loss_value):
+        raise FloatingPointError(f"the loss is {loss_value}; a lower --lr may help")
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss_value
+
+
+@torch.no_grad()
+def validate(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> Accuracy:
+    """Return what `model` reaches on all (images, labels) batches, in evaluation mode, where it stays.
+
+    Raises:
+        ValueError: the loader yields nothing.
+    """
+    logits, labels = compute_logits(model, loader)
+    top1, top5 = topk_accuracy(logits, labels, topk=(1, 5))
+    return Accuracy(top1, top5, float(cross_entropy(logits, labels)))
+
+
+@torch.no_grad()
+def compute_logits(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return logits `[N, C]` and labels `[N]` of all (images, labels) batches, in evaluation mode, where it stays.
+
+    Raises:
+        ValueError: the loader yields nothing.
+    """
+    parameter = next(iter(model.parameters()))
+    model.eval()
+    logits, labels = [], []
+    for images, batch_labels in loader:
+        logits.append(model(images.to(parameter.device, parameter.dtype)))
+        labels.append(batch_labels.to(parameter.device))
+    if not logits:
+        raise ValueError("the loader holds no images to classify")
+    return torch.cat(logits), torch.cat(labels)

@@ -1,0 +1,71 @@
+"""Ending a run between two steps when SIGINT or SIGTERM comes, so that its state can be saved whole."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StoppedError(Exception):
+    """A run ended by a signal after its state was saved; the message is one line that says how to go on.
+
+    Attributes:
+        exit_code: what shells expect of a program that a signal ended, 128 and its number.
+    """
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class StopRequest:
+    """Context in which the first SIGINT or SIGTERM is only noted; a second one ends the program at once.
+
+    Attributes:
+        signal: the signal that came, None where none has.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        # Python lets the main thread alone set handlers; elsewhere signals go their usual way.
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def raise_after(self, save: Callable[[], Any]) -> None:
+        """Where a signal has come, save the state and end the run.
+
+        Raises:
+            StoppedError: a signal has come; what `save` returns is the file to go on from.
+        """
+        if self.signal is not None:
+            path = save()
+            raise StoppedError(f"{self.signal.name}: stopped; go on with --resume {path}", 128 + self.signal)
+
+
+def leave_signals_to_the_main_process(worker: int) -> None:
+    """Set up a worker process of a loader: Ctrl-C reaches it too, and must not take the next batch away.
+
+    SIGTERM is how a loader ends its workers; they must not note it as their parent does.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,125 @@
+"""Weights out of files, into encoders and classifiers, strictly: every key is accounted for or the file is refused.
+
+Read are checkpoints of this package, those of the official programs (`state_dict` with a `module.` before every key),
+the forms that `export` writes, and `.safetensors`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+WRAPPER = "module."
+"""What DistributedDataParallel puts before every key."""
+ENCODER = "base_encoder."
+READ_ERRORS = (
+    RuntimeError,
+    OSError,
+    EOFError,
+    KeyError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    SafetensorError,
+)
+
+
+class WeightsError(ValueError):
+    """A file that cannot be read or holds another model's weights; the message is one line that names the remedy."""
+
+
+def read_weights(path: str | Path, use_average: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the weights of a file by key, without a wrapper's prefix, and the plain values beside them.
+
+    Args:
+        path: `.safetensors`, or torch's own format holding `state_dict`, `model` or a bare state dict.
+        use_average: take the moving average that `--model-ema` kept in place of the weights.
+
+    Raises:
+        WeightsError: the file is missing, damaged, holds no weights or no average.
+    """
+    try:
+        if Path(path).suffix == ".safetensors":
+            return load_file(path), {}
+        file = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise WeightsError(f"{path}: no such file") from None
+    except READ_ERRORS as error:
+        raise WeightsError(f"{path}: cannot be read as weights ({type(error).__name__}); give another") from error
+    if not isinstance(file, dict):
+        raise WeightsError(f"{path}: holds no weights by key; give a checkpoint")
+    if use_average and "model_ema" not in file:
+        raise WeightsError(f"{path}: holds no average; leave --use-ema out, or train with --model-ema")
+    values = {**file.get("settings", {}), **file.get("values", {})}
+    values |= {key: file[key] for key in ("arch", "epoch") if key in file}
+    entry = "model_ema" if use_average else next((key for key in ("state_dict", "model") if key in file), None)
+    weights = file if entry is None else file[entry]
+    if not weights or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise WeightsError(f"{path}: holds no weights by key; give a checkpoint")
+    return without_prefix(weights, WRAPPER), values
+
+
+def without_prefix(weights: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the weights with the prefix taken off, where every key has it; else as they are."""
+    if all(key.startswith(prefix) for key in weights):
+        return {key.removeprefix(prefix): value for key, value in weights.items()}
+    return weights
+
+
+def encoder_weights(weights: dict[str, Any], head_name: str) -> dict[str, Any]:
+    """Return what the base encoder has below its head, by the encoder's own keys."""
+    if any(key.startswith(ENCODER) for key in weights):
+        weights = {key.removeprefix(ENCODER): value for key, value in weights.items() if key.startswith(ENCODER)}
+    return {key: value for key, value in weights.items() if not key.startswith(f"{head_name}.")}
+
+
+def load_encoder(model: nn.Module, path: str | Path, use_average: bool = False) -> dict[str, Any]:
+    """Put a file's base encoder into `model`, whose head stays as it is; return the plain values beside the weights.
+
+    Raises:
+        WeightsError: the file cannot be read, or is not of this architecture.
+    """
+    weights, values = read_weights(path, use_average)
+    weights = encoder_weights(weights, model.head_name)
+    head = {key: value for key, value in model.state_dict().items() if key.startswith(f"{model.head_name}.")}
+    _load(model, {**weights, **head}, path, values)
+    return values
+
+
+def load_classifier(model: nn.Module, path: str | Path) -> dict[str, Any]:
+    """Put a trained classifier, encoder and head, into `model`; return the plain values beside the weights.
+
+    Raises:
+        WeightsError: the file cannot be read, or is not of this architecture and number of classes.
+    """
+    weights, values = read_weights(path)
+    _load(model, weights, path, values)
+    return values
+
+
+def number_of_classes(weights: dict[str, Any]) -> int | None:
+    """Return how many classes a trained classifier's weights tell apart; None for an encoder without one."""
+    bias = weights.get("head.bias", weights.get("fc.bias"))
+    return None if bias is None else int(bias.shape[0])
+
+
+def _load(model: nn.Module, weights: dict[str, Any], path: str | Path, values: dict[str, Any]) -> None:
+    own = model.state_dict()
+    problems = [f"no {key}" for key in own if key not in weights]
+    problems += [f"{key} that the model lacks" for key in weights if key not in own]
+    problems += [
+        f"{key} of shape {list(weights[key].shape)} and not {list(own[key].shape)}"
+        for key in own
+        if key in weights and list(weights[key].shape) != list(own[key].shape)
+    ]
+    if problems:
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        arch = f", of {values['arch']}" if "arch" in values else ""
+        raise WeightsError(f"{path}: other weights than the model's{arch}: {problems[0]}{more}; give the file's --arch")
+    model.load_state_dict(weights)
