@@ -20,7 +20,7 @@ from paddle.io.dataloader.dataloader_iter import _DataLoaderIterMultiProcess
 from PIL import Image
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
-from .interruption import leave_signals_to_the_main_process
+from .interruption import ignore_interrupts
 from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
@@ -214,7 +214,7 @@ class _Loader:
             dataset,
             batch_sampler=batch_sampler,
             num_workers=workers,
-            worker_init_fn=leave_signals_to_the_main_process,
+            worker_init_fn=ignore_interrupts,
             # diff: batches come on the current device; there is no pin_memory to ask for.
             # diff: a worker that puts tensors into shared memory takes a lock of paddle's, which a thread of the parent
             # (an epoch before that is being cleared away) may have held when the worker was forked: it waits for ever.

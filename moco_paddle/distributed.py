@@ -29,6 +29,19 @@ def _simulated_rank() -> SimulatedRank | None:
     return getattr(_simulated, "rank", None)
 
 
+_entered = 0
+
+
+def exchanges_entered() -> int:
+    """Return how many exchanges with the other ranks this process has begun: a rank that has begun fewer is behind."""
+    return _entered
+
+
+def _enter() -> None:
+    global _entered
+    _entered += 1
+
+
 def is_launched() -> bool:
     """Return whether a launcher started this process as one of several ranks."""
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1")) > 1
@@ -49,13 +62,12 @@ def world_size() -> int:
 
 
 @contextmanager
-def process_group(device: str, timeout: float = 600.0) -> Iterator[str]:
+def process_group(device: str) -> Iterator[str]:
     """Join the processes of the launcher, if there was one, and yield this rank's device.
 
     Args:
         device: "cpu" (gloo) or "gpu" (nccl). A rank takes the GPU that the launcher chose for it, before anything else
             can allocate on another; `CUDA_VISIBLE_DEVICES` chooses among which.
-        timeout: seconds after which a collective that some rank does not take part in ends the others.
 
     Raises:
         ValueError: there are fewer GPUs than processes on this node.
@@ -74,7 +86,7 @@ def process_group(device: str, timeout: float = 600.0) -> Iterator[str]:
     if not is_launched():
         yield place
         return
-    # diff: the launcher chooses the backend by the devices that it finds; the timeout is a flag.
+    # diff: the launcher chooses the backend by the devices that it finds.
     os.environ["PADDLE_DISTRI_BACKEND"] = "nccl" if device == "gpu" else "gloo"
     dist.init_parallel_env()
     try:
@@ -98,6 +110,7 @@ def all_gather(x: Tensor) -> list[Tensor]:
         return [x]
     if (simulated := _simulated_rank()) is not None:
         return simulated.exchange(x.detach().clone())
+    _enter()
     gathered: list[Tensor] = []
     dist.all_gather(gathered, x.detach().contiguous())
     return gathered
@@ -112,6 +125,7 @@ def gather_over_ranks(x: Tensor) -> Tensor:
 def _summed(x: Tensor) -> Tensor:
     if (simulated := _simulated_rank()) is not None:
         return paddle.stack(simulated.exchange(x.detach().clone())).sum(axis=0)
+    _enter()
     total = x.detach().clone()
     dist.all_reduce(total)
     return total
@@ -146,6 +160,7 @@ def gather_objects(value: Any) -> list[Any]:
         return [value]
     if (simulated := _simulated_rank()) is not None:
         return simulated.exchange(value)
+    _enter()
     gathered: list[Any] = []
     dist.all_gather_object(gathered, value)
     return gathered
@@ -173,3 +188,44 @@ def simulate_ranks(count: int, function: Callable[[int], Result]) -> list[Result
             _simulated.rank = None
 
     return run_simulated(count, as_rank)
+
+
+def on_rank_0(action: Callable[[], Result]) -> Result | None:
+    """Let rank 0 alone do something with files, and all ranks hear whether it went well.
+
+    Returns:
+        What it gave, on rank 0; None on the others.
+
+    Raises:
+        OSError: on every rank, where it failed.
+    """
+    if world_size() == 1:
+        return action()
+    result, failure = None, None
+    if rank() == 0:
+        try:
+            result = action()
+        except OSError as error:
+            failure = str(error)
+    failure = gather_objects(failure)[0]
+    if failure is not None:
+        raise OSError(f"rank 0: {failure}")
+    return result
+
+
+def require_equal(facts: dict[str, Any]) -> None:
+    """Refuse ranks that would not train the same: another version, another option.
+
+    Args:
+        facts: plain values by name, which every rank must share.
+
+    Raises:
+        ValueError: on every rank; the message names the first fact and the first rank that differ.
+    """
+    everyone = gather_objects(facts)
+    for name, value in everyone[0].items():
+        for other, own in enumerate(everyone):
+            if own.get(name) != value:
+                raise ValueError(
+                    f"rank {other} has {name} = {own.get(name)!r}, rank 0 has {value!r}; start all ranks alike"
+                )

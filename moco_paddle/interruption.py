@@ -62,10 +62,9 @@ class StopRequest:
             raise StoppedError(f"{self.signal.name}: stopped; go on with --resume {path}", 128 + self.signal)
 
 
-def leave_signals_to_the_main_process(worker: int) -> None:
+def ignore_interrupts(worker: int) -> None:
     """Set up a worker process of a loader: Ctrl-C reaches it too, and must not take the next batch away.
 
-    SIGTERM is how a loader ends its workers; they must not note it as their parent does.
+    SIGTERM has the framework's own handler in a worker: it is how a loader ends it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
-from .interruption import leave_signals_to_the_main_process
+from .interruption import ignore_interrupts
 from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
@@ -185,7 +185,7 @@ class _Loader:
             dataset,
             batch_sampler=batch_sampler,
             num_workers=workers,
-            worker_init_fn=leave_signals_to_the_main_process,
+            worker_init_fn=ignore_interrupts,
             pin_memory=torch.cuda.is_available(),
         )
 

@@ -24,6 +24,7 @@ from .data import PretrainingLoader, build_pretraining_loader, split_folder
 from .interruption import StopRequest
 from .model_average import ModelAverage
 from .optimizer import OPTIMIZERS, build_optimizer
+from .precision import MODES, Precision, first_layer_not_finite
 from .program import (
     add_common_options,
     check_one_process,
@@ -50,6 +51,7 @@ def train(
     start: tuple[int, int] = (0, 0),
     on_step: Callable[[StepRecord], None] | None = None,
     on_epoch: Callable[[int], None] | None = None,
+    precision: Precision | None = None,
 ) -> None:
     """Train `model` to the end of epoch `args.epochs`.
 
@@ -62,6 +64,7 @@ def train(
         start: epoch and iteration to begin with.
         on_step: called with the record of every step.
         on_epoch: called with the number of finished epochs at the end of each.
+        precision: how the model computes, float32 (or the dtype that it has) where it is None.
 
     Raises:
         FloatingPointError: the loss is not finite; the model keeps the state before that step but for the statistics.
@@ -74,7 +77,7 @@ def train(
         for iteration, (view1, view2, _) in enumerate(loader, start=first_iteration):
             read_time = time.perf_counter()
             loss, learning_rate, momentum = train_step(
-                model, optimizer, view1, view2, epoch + iteration / len(loader), args
+                model, optimizer, view1, view2, epoch + iteration / len(loader), args, precision
             )
             now = time.perf_counter()
             if on_step is not None:
@@ -87,7 +90,13 @@ def train(
 
 
 def train_step(
-    model: MoCo, optimizer: Optimizer, view1: Tensor, view2: Tensor, epoch: float, args: Any
+    model: MoCo,
+    optimizer: Optimizer,
+    view1: Tensor,
+    view2: Tensor,
+    epoch: float,
+    args: Any,
+    precision: Precision | None = None,
 ) -> tuple[float, float, float]:
     """Make one step at the fractional `epoch`; return loss, learning rate and MoCo momentum.
 
@@ -98,13 +107,19 @@ def train_step(
     momentum = adjust_moco_momentum(epoch, args) if args.moco_m_cos else args.moco_m
     parameter = next(iter(model.parameters()))
     view1, view2 = (view.to(parameter.device, parameter.dtype) for view in (view1, view2))
-    loss = model(view1, view2, momentum)
+    precision = precision or Precision("fp32", model)
+    with precision.context():
+        loss = model(view1, view2, momentum)
     loss_value = loss.item()
     if not math.isfinite(loss_value):
-        raise FloatingPointError(f"the loss is {loss_value} at epoch {epoch:.4f}; a lower --lr may help")
+        # A MoCo momentum of 1 leaves the momentum encoder where it is.
+        layer = first_layer_not_finite(model, view1, view2, 1.0)
+        raise FloatingPointError(
+            f"the loss is {loss_value} at epoch {epoch:.4f}, first not finite in {layer}; a lower --lr may help"
+            + ("" if precision.mode == "fp32" else ", or another --precision")
+        )
     optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+    precision.step(loss, optimizer)
     return loss_value, learning_rate, momentum
 
 
@@ -137,6 +152,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--optimizer", default="lars", choices=OPTIMIZERS)
     add("--warmup-epochs", type=int, default=10)
     add("--crop-min", type=float, default=0.08, help="smallest share of a picture that a crop takes")
+    add("--precision", default="fp32", choices=MODES, help="how the model computes; emulated where there is no GPU")
     add("--model-ema", action="store_true", help="keep an exponential moving average of the whole model")
     add("--model-ema-decay", type=float, default=0.9998, help="what its decay rises to")
     add("--output", type=Path, default=Path(), metavar="DIR", help="where the checkpoints go")
@@ -178,15 +194,21 @@ def run(args: argparse.Namespace) -> None:
     )
     args = argparse.Namespace(**{**vars(args), "lr": args.lr * args.batch_size / 256})
     optimizer = build_optimizer(args.optimizer, model.parameters(), args.lr, args.weight_decay, args.momentum)
+    precision = Precision(args.precision, model, device)
+    if precision.is_emulated:
+        print(f"--precision {args.precision}: emulated, float32 values rounded to {precision.half_name}", flush=True)
     average = ModelAverage(model, args.model_ema_decay) if args.model_ema else None
     start = args.start_epoch, 0
     if args.resume:
-        start = load_checkpoint(args.resume, model, optimizer, settings, average=average)
+        values: dict[str, Any] = {}
+        start = load_checkpoint(args.resume, model, optimizer, settings, values, average)
+        precision.load(values.get("loss_scaler", {}))
     args.output.mkdir(parents=True, exist_ok=True)
 
     def save(name: str, epoch: int, iteration: int) -> Path:
         path = args.output / f"{name}{SUFFIX}"
-        save_checkpoint(path, model, optimizer, epoch, iteration, settings, average=average)
+        values = {"loss_scaler": precision.state()}
+        save_checkpoint(path, model, optimizer, epoch, iteration, settings, values, average)
         return path
 
     reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
@@ -196,6 +218,10 @@ def run(args: argparse.Namespace) -> None:
         if average is not None:
             average(record)
         reporter(record)
+        if precision.overflow is not None:
+            place = f"[epoch {record.epoch}, iter {record.iteration}]"
+            message = f"{place} no step: the gradient of {precision.overflow} is not finite"
+            print(f"{message}; loss scale now {precision.scaler.scale:g}", file=sys.stderr)
         stop.raise_after(lambda: save("interrupted", record.epoch, record.iteration + 1))
 
     def on_epoch(epoch: int) -> None:
@@ -205,7 +231,7 @@ def run(args: argparse.Namespace) -> None:
 
     try:
         with stop, reporter:
-            train(model, loader, optimizer, args, start, on_step=on_step, on_epoch=on_epoch)
+            train(model, loader, optimizer, args, start, on_step, on_epoch, precision)
     finally:
         list_bad_images(loader.bad_images)
 

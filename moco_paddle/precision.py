@@ -1,0 +1,184 @@
+"""Precision modes of mixed-precision training, with loss scaling (Micikevicius et al., arXiv 1710.03740).
+
+| mode | Linear and convolution | other layers' outputs | weights kept | loss scaling |
+| --- | --- | --- | --- | --- |
+| fp32 | float32 | float32 | float32 | none |
+| half | float16 | float16, batch norms compute in float32 | float16, batch norms' in float32 | none |
+| o1, amp | float16 | float32 | float32 | dynamic |
+| o2 | float16 | float16, norms compute in float32 | float32 | dynamic |
+| o3 | float16 | float16 | float16 | dynamic |
+| bf16 | bfloat16 | float32 | float32 | none |
+
+On a GPU o1, amp and bf16 are the framework's autocast. Elsewhere, and in the other modes, the arithmetic is emulated:
+operands and results are rounded to the half type and kept in float32, at the same places in both twins, and so are
+the gradients on their way back. Sums inside an operator are float32's then, as a GPU's are; attention's inner products,
+the loss and the optimizer's own arithmetic are not rounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from functools import partial
+from typing import Any
+
+import paddle
+from paddle import Tensor, nn
+from paddle.nn import functional as F
+from paddle.optimizer import Optimizer
+
+from .normalization import BatchNorm1D, BatchNorm2D
+
+MODES = ("fp32", "half", "o1", "o2", "o3", "amp", "bf16")
+_AUTOCAST = ("o1", "amp", "bf16")
+_ROUND_ALL = ("half", "o2", "o3")
+_SCALED = ("o1", "o2", "o3", "amp")
+_KEPT_IN_HALF = ("half", "o3")
+BATCH_NORMS = (BatchNorm1D, BatchNorm2D)
+
+
+class LossScaler:
+    """Dynamic loss scale: halved where a gradient overflows, doubled after `growth_interval` steps that did not.
+
+    Attributes:
+        scale: what the loss is multiplied with.
+        good_steps: steps without overflow since the scale last changed.
+    """
+
+    def __init__(self, scale: float = 65536.0, growth_interval: int = 2000) -> None:
+        self.scale = scale
+        self.growth_interval = growth_interval
+        self.good_steps = 0
+
+    def update(self, overflowed: bool) -> None:
+        """Take note of a step."""
+        self.good_steps = 0 if overflowed else self.good_steps + 1
+        if overflowed:
+            self.scale /= 2
+        elif self.good_steps == self.growth_interval:
+            self.scale *= 2
+            self.good_steps = 0
+
+
+class Precision:
+    """How a model computes while it is trained; changes the model's layers in place.
+
+    Attributes:
+        mode: one of `MODES`.
+        half_name: of the half type that the mode has, "float16" or "bfloat16".
+        is_emulated: whether the half type is emulated in float32.
+        scaler: the loss scale, None where the mode has none.
+        skipped: how many steps were left out for a gradient that was not finite.
+        overflow: the parameter for whose gradient the last step was left out, None where it was made.
+    """
+
+    def __init__(self, mode: str, model: nn.Layer, device: str = "cpu") -> None:
+        if mode not in MODES:
+            raise ValueError(f"--precision: {mode!r} is none of {', '.join(MODES)}")
+        self.mode = mode
+        self.device = device
+        self.half_name = "bfloat16" if mode == "bf16" else "float16"
+        self.half_type = self.half_name
+        self.is_emulated = mode != "fp32" and not (mode in _AUTOCAST and device != "cpu")
+        self.scaler = LossScaler() if mode in _SCALED else None
+        self.skipped = 0
+        self.overflow: str | None = None
+        self._model = model
+        if self.is_emulated:
+            self._install()
+        self.round_weights()
+
+    def _install(self) -> None:
+        for layer in self._model.sublayers():
+            if isinstance(layer, (nn.Linear, nn.Conv2D)):
+                layer.forward = partial(_rounded_forward, layer, self.half_type)
+            elif self.mode in _ROUND_ALL and not any(True for _ in layer.children()):
+                layer.register_forward_post_hook(lambda _, inputs, output: rounded(output, self.half_type))
+
+    def context(self) -> Any:
+        """Return the context in which the model is called."""
+        if self.mode in _AUTOCAST and not self.is_emulated:
+            return paddle.amp.auto_cast(dtype=self.half_type)
+        return contextlib.nullcontext()
+
+    def step(self, loss: Tensor, optimizer: Optimizer) -> None:
+        """Go back from the loss and move the weights; where a scaled gradient is not finite, they stay."""
+        if self.scaler is None:
+            loss.backward()
+        else:
+            (loss * self.scaler.scale).backward()
+            self.overflow = self._unscale()
+            self.scaler.update(self.overflow is not None)
+        if self.overflow is None:
+            optimizer.step()
+            self.round_weights()
+        else:
+            self.skipped += 1
+
+    @paddle.no_grad()
+    def _unscale(self) -> str | None:
+        culprit = None
+        for name, parameter in self._model.named_parameters():
+            if parameter.grad is not None:
+                parameter.grad.set_value(parameter.grad * (1 / self.scaler.scale))
+                if culprit is None and not math.isfinite(float(parameter.grad.abs().sum())):
+                    culprit = name
+        return culprit
+
+    @paddle.no_grad()
+    def round_weights(self) -> None:
+        """Round the weights, where the mode keeps them in the half type; batch norms' only in o3."""
+        if self.mode not in _KEPT_IN_HALF:
+            return
+        for layer in self._model.sublayers():
+            if self.mode == "o3" or not isinstance(layer, BATCH_NORMS):
+                # diff: paddle lists the running statistics of its batch norms among the parameters.
+                for name, parameter in layer.named_parameters(include_sublayers=False):
+                    if name not in ("_mean", "_variance"):
+                        parameter.set_value(rounded(parameter, self.half_type))
+
+    def state(self) -> dict[str, float]:
+        """Return what a checkpoint has to hold, plain values."""
+        return {} if self.scaler is None else {"scale": self.scaler.scale, "good_steps": self.scaler.good_steps}
+
+    def load(self, state: dict[str, float]) -> None:
+        """Take up what `state` returned."""
+        if self.scaler is not None and state:
+            self.scaler.scale, self.scaler.good_steps = state["scale"], int(state["good_steps"])
+
+
+def rounded(x: Tensor, half_type: Any) -> Tensor:
+    """Return `x` with every value, and every value of its gradient, rounded to the half type; the dtype stays."""
+    return x.astype(half_type).astype(x.dtype)
+
+
+def _rounded_forward(layer: nn.Layer, half_type: Any, x: Tensor) -> Tensor:
+    """Apply a Linear or a convolution to rounded operands, and round the result."""
+    x, weight = rounded(x, half_type), rounded(layer.weight, half_type)
+    bias = None if layer.bias is None else rounded(layer.bias, half_type)
+    if isinstance(layer, nn.Linear):
+        return rounded(F.linear(x, weight, bias), half_type)
+    y = F.conv2d(x, weight, bias, layer._stride, layer._padding, layer._dilation, layer._groups)
+    return rounded(y, half_type)
+
+
+@paddle.no_grad()
+def first_layer_not_finite(model: nn.Layer, *arguments: Any) -> str:
+    """Call the model once more; return the name of the first layer whose output is not finite, "the loss" if none."""
+    found: list[str] = []
+
+    def watch(name: str, output: Any) -> None:
+        if not found and isinstance(output, Tensor) and not math.isfinite(float(output.abs().sum())):
+            found.append(name)
+
+    handles = [
+        layer.register_forward_post_hook(lambda _, inputs, output, name=name: watch(name, output))
+        for name, layer in model.named_sublayers()
+        if not any(True for _ in layer.children())
+    ]
+    try:
+        model(*arguments)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else "the loss"
