@@ -61,6 +61,11 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def ranks_of_node() -> int:
+    """Return the number of processes that the launcher started on this node, 1 where there was none."""
+    return int(os.environ.get("PADDLE_LOCAL_SIZE", "1"))
+
+
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
     """Join the processes of the launcher, if there was one, and yield this rank's device.
@@ -89,10 +94,8 @@ def process_group(device: str) -> Iterator[str]:
     # diff: the launcher chooses the backend by the devices that it finds.
     os.environ["PADDLE_DISTRI_BACKEND"] = "nccl" if device == "gpu" else "gloo"
     dist.init_parallel_env()
-    try:
-        yield place
-    finally:
-        dist.destroy_process_group()
+    yield place
+    dist.destroy_process_group()  # not after an error: the other ranks may be gone
 
 
 def data_parallel(model: nn.Layer) -> nn.Layer:
@@ -102,6 +105,11 @@ def data_parallel(model: nn.Layer) -> nn.Layer:
     equal.
     """
     return model if world_size() == 1 else paddle.DataParallel(model)
+
+
+def unwrapped(model: nn.Layer) -> nn.Layer:
+    """Return the model within what `data_parallel` gave."""
+    return model._layers if isinstance(model, paddle.DataParallel) else model
 
 
 def all_gather(x: Tensor) -> list[Tensor]:
@@ -148,9 +156,11 @@ def sum_over_ranks(x: Tensor) -> Tensor:
     return x if world_size() == 1 else _SumOverRanks.apply(x)
 
 
-def gather_values(values: Sequence[float], device: str | None = None) -> list[list[float]]:
-    """Return the numbers of all ranks, in rank order, exactly; every rank gives as many."""
-    gathered = all_gather(paddle.to_tensor(list(values), dtype="float64", place=device))
+def gather_values(values: Sequence[float], like: Tensor | None = None) -> list[list[float]]:
+    """Return the numbers of all ranks, in rank order, exactly; every rank gives as many, on the device of `like`."""
+    if world_size() == 1:
+        return [list(values)]
+    gathered = all_gather(paddle.to_tensor(list(values), dtype="float64", place=None if like is None else like.place))
     return [tensor.tolist() for tensor in gathered]
 
 

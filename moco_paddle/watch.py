@@ -50,16 +50,15 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._over.set()
         if isinstance(error, RuntimeError) and self._thread is not None:
-            said = str(error).strip().splitlines()[0][:160]
-            raise LostRankError(f"{self._who_is_gone()} ({said}); --resume goes on from the last checkpoint") from error
+            raise LostRankError(f"{self._who_is_gone(error)}; --resume goes on from the last checkpoint") from error
 
-    def _who_is_gone(self) -> str:
+    def _who_is_gone(self, error: BaseException) -> str:
         # A collective breaks off as soon as a process has ended, and the launcher may not have noticed yet.
         own_host = socket.gethostname()
         for rank, (host, process) in enumerate(self._peers):
             if host == own_host and _has_ended(process):
                 return f"rank {rank} is gone: its process {process} has ended"
-        return "a rank is gone, or its node does not answer"
+        return f"the ranks can no longer exchange anything: {str(error).strip().splitlines()[0][:200]}"
 
     def _look(self, own: int, world: int) -> None:
         store = _store(self.timeout)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -62,8 +63,13 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def ranks_of_node() -> int:
+    """Return the number of processes that the launcher started on this node, 1 where there was none."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 @contextmanager
-def process_group(device: str) -> Iterator[torch.device]:
+def process_group(device: str) -> Iterator[str]:
     """Join the processes of the launcher, if there was one, and yield this rank's device.
 
     Args:
@@ -73,7 +79,7 @@ def process_group(device: str) -> Iterator[torch.device]:
     Raises:
         ValueError: there are fewer GPUs than processes on this node.
     """
-    place = torch.device("cpu")
+    place = "cpu"
     if device == "gpu":
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         if local_rank >= torch.cuda.device_count():
@@ -81,17 +87,15 @@ def process_group(device: str) -> Iterator[torch.device]:
                 f"--device gpu: process {local_rank} of this node has no GPU, {torch.cuda.device_count()} are visible; "
                 "start as many processes as there are GPUs"
             )
-        place = torch.device("cuda", local_rank)
+        place = f"cuda:{local_rank}"
         torch.cuda.set_device(place)
     if not is_launched():
         yield place
         return
     backend = "nccl" if device == "gpu" else "gloo"
     dist.init_process_group(backend)
-    try:
-        yield place
-    finally:
-        dist.destroy_process_group()
+    yield place
+    dist.destroy_process_group()  # not after an error: the other ranks may be gone
 
 
 def data_parallel(model: nn.Module) -> nn.Module:
@@ -104,7 +108,14 @@ def data_parallel(model: nn.Module) -> nn.Module:
         return model
     parameter = next(iter(model.parameters()))
     devices = [parameter.device] if parameter.is_cuda else None
-    return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the option's new name, which torch 2.1 does not know
+        return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model within what `data_parallel` gave."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def all_gather(x: Tensor) -> list[Tensor]:
@@ -152,9 +163,11 @@ def sum_over_ranks(x: Tensor) -> Tensor:
     return x if world_size() == 1 else _SumOverRanks.apply(x)
 
 
-def gather_values(values: Sequence[float], device: torch.device | None = None) -> list[list[float]]:
-    """Return the numbers of all ranks, in rank order, exactly; every rank gives as many."""
-    gathered = all_gather(torch.tensor(list(values), dtype=torch.float64, device=device))
+def gather_values(values: Sequence[float], like: Tensor | None = None) -> list[list[float]]:
+    """Return the numbers of all ranks, in rank order, exactly; every rank gives as many, on the device of `like`."""
+    if world_size() == 1:
+        return [list(values)]
+    gathered = all_gather(torch.tensor(list(values), dtype=torch.float64, device=None if like is None else like.device))
     return [tensor.tolist() for tensor in gathered]
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import signal
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -159,21 +163,25 @@ def test_simulated_ranks_end_with_the_first_failure(twin: Any) -> None:
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
 
 
-def launch(package: str, count: int, folder: Path, *arguments: str) -> list[dict[str, np.ndarray]]:
-    """Start `rank_program.py` by the framework's own launcher; what each rank wrote."""
-    launcher = {
+def launcher(package: str, count: int, folder: Path) -> list[str]:
+    """The framework's own way to start `count` processes."""
+    module = {
         "moco_ref": ["torch.distributed.run", "--standalone", f"--nproc_per_node={count}"],
         "moco_paddle": ["paddle.distributed.launch", f"--nproc_per_node={count}", f"--log_dir={folder / 'log'}"],
     }[package]
-    program = Path(__file__).with_name("rank_program.py")
-    command = [sys.executable, "-m", *launcher, str(program), package, *arguments[:2], str(folder), *arguments[2:]]
+    return [sys.executable, "-m", *module] if count > 1 else [sys.executable]
+
+
+def environment() -> dict[str, str]:
     # A thread a rank: more would only wait for each other.
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")]),
-    }
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, cwd=folder)
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")])}
+
+
+def launch(package: str, count: int, folder: Path, *arguments: str) -> list[dict[str, np.ndarray]]:
+    """Start `rank_program.py` by the framework's own launcher; what each rank wrote."""
+    program = str(Path(__file__).with_name("rank_program.py"))
+    command = [*launcher(package, count, folder), program, package, *arguments[:2], str(folder), *arguments[2:]]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment(), cwd=folder)
     assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
     found = []
     for rank in range(count):
@@ -200,3 +208,139 @@ def test_processes_equal_one_process_on_the_joined_batch(package: str, tmp_path:
         np.testing.assert_allclose(np.mean([rank.pop("losses") for rank in ranks], axis=0), losses, rtol=1e-9)
         for rank in ranks:
             assert_close({name: rank[name] for name in joined}, joined)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pictures")
+    generator = np.random.RandomState(0)
+    for number in range(26):
+        path = root / f"class{number % 2}" / f"{number:02d}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(generator.randint(0, 256, (12, 12, 3), dtype="uint8")).resize((32, 32)).save(path)
+    return root
+
+
+OPTIONS = (
+    "--arch vit_digits --image-size 32 --batch-size 8 --warmup-epochs 1 --optimizer lars --lr 3 --weight-decay 0.1 "
+    "--moco-m-cos --moco-dim 8 --moco-mlp-dim 16 --workers 0 --print-freq 1 --device cpu"
+).split()
+
+
+@pytest.mark.slow
+def test_training_goes_on_with_another_number_of_ranks(twin: Any, pictures: Path, tmp_path: Path) -> None:
+    """One process throughout, and two that are followed by one: the same losses and weights, and one writer."""
+    checkpoint, suffix = twin.module("checkpoint"), twin.module("checkpoint").SUFFIX
+    program = str(Path(__file__).with_name("train_in_float64.py"))
+
+    def train(count: int, name: str, *options: str | Path) -> tuple[list[str], dict[str, np.ndarray]]:
+        command = [*launcher(twin.package, count, tmp_path / name), program, twin.package, str(pictures), *OPTIONS]
+        command += ["--epochs", "2", "--output", str(tmp_path / name), *map(str, options)]
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment(), cwd=tmp_path)
+        assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
+        model = twin.to(twin.module("builder").build_moco("vit_digits", dim=8, mlp_dim=16, image_size=32), "float64")
+        optimizer = twin.module("optimizer").build_optimizer("lars", model.parameters(), 1.0, 0.1)
+        checkpoint.load_checkpoint(tmp_path / name / f"checkpoint_0002{suffix}", model, optimizer, {})
+        said = [line for line in finished.stdout.splitlines() if line.startswith("[epoch")]
+        return [line.partition(", avg_")[0] for line in dict.fromkeys(said)], twin.state(model)
+
+    lines, state = train(1, "one")
+    assert len(lines) == 6
+    two_lines, two_state = train(2, "two")
+    assert two_lines == lines  # to five digits, in float64
+    assert_close(two_state, state, 1e-7)
+    resumed_lines, resumed_state = train(1, "resumed", "--resume", tmp_path / "two" / f"checkpoint_0001{suffix}")
+    assert resumed_lines == lines[3:]
+    assert_close(resumed_state, state, 1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("package", "number", "message"),
+    [
+        # paddle's own C++ ends a process whose peer is gone, before Python hears of it.
+        ("moco_ref", signal.SIGKILL, r"error: rank 1 is gone: its process \d+ has ended"),
+        (
+            "moco_ref",
+            signal.SIGSTOP,
+            r"error: rank 1 \(process \d+ on \S+\) stands still: the others have waited for it",
+        ),
+        ("moco_paddle", signal.SIGSTOP, r"error: rank 1 \(process \d+ on \S+\) stands still: the others have waited"),
+    ],
+)
+def test_ranks_end_when_one_is_lost(package: str, number: int, message: str, pictures: Path, tmp_path: Path) -> None:
+    program = {"moco_ref": ["-m", "moco_ref"], "moco_paddle": [str(ROOT / "moco_paddle" / "__main__.py")]}[package]
+    command = [*launcher(package, 2, tmp_path), *program, "train", str(pictures), *OPTIONS]
+    command += ["--epochs", "500", "--keep", "1", "--rank-timeout", "5", "--output", str(tmp_path / "out")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "[epoch 1, iter 0]" in line and number is not None:
+                os.kill(rank_process(1, str(tmp_path / "out")), number)
+                number = None
+        assert process.wait(timeout=60) != 0
+    assert number is None, "".join(lines)[-3000:]
+    assert re.search(message, "".join(lines)), "".join(lines)[-3000:]
+
+
+def rank_process(rank: int, mark: str) -> int:
+    """The process of a rank whose command line has `mark`."""
+    wanted = re.compile(rf"\0(?:RANK|PADDLE_TRAINER_ID)={rank}\0")
+    for folder in Path("/proc").iterdir():
+        try:
+            if mark in (folder / "cmdline").read_text() and wanted.search("\0" + (folder / "environ").read_text()):
+                return int(folder.name)
+        except (OSError, UnicodeDecodeError):
+            continue
+    raise AssertionError(f"no process of rank {rank}")
+
+
+def test_a_rank_with_a_nan_is_named(twin: Any) -> None:
+    training, distributed = twin.module("training"), twin.module("distributed")
+    args = Namespace(lr=0.1, epochs=2, warmup_epochs=1, moco_m=0.9, moco_m_cos=True)
+
+    def of_rank(rank: int) -> None:
+        model = twin.module("normalization").synchronise_batch_norm(small_moco(twin))
+        optimizer = twin.module("optimizer").build_optimizer("lars", model.parameters(), 0.1, 0.0)
+        parts = [view[4 * rank : 4 * rank + 4].copy() for view in views(8)]
+        if rank == 1:
+            parts[0][2] = np.nan
+        with pytest.raises(FloatingPointError) as error:
+            training.train_step(model, optimizer, *(twin.tensor(part) for part in parts), 0.5, args)
+        assert str(error.value) == (
+            "the loss is nan at epoch 0.5000, first not finite in base_encoder.patch_embed.proj on rank 1; "
+            "a lower --lr may help"
+        )
+
+    distributed.simulate_ranks(2, of_rank)
+
+
+def test_what_rank_0_cannot_write_ends_all(twin: Any) -> None:
+    distributed = twin.module("distributed")
+
+    def of_rank(rank: int) -> None:
+        def write() -> None:
+            assert rank == 0
+            raise OSError(28, "No space left on device", "checkpoint")
+
+        with pytest.raises(OSError, match=r"rank 0: \[Errno 28\] No space left on device: 'checkpoint'"):
+            distributed.on_rank_0(write)
+        assert distributed.on_rank_0(lambda: 7) == (7 if rank == 0 else None)
+
+    distributed.simulate_ranks(3, of_rank)
+
+
+def test_ranks_that_differ_are_refused(twin: Any) -> None:
+    distributed = twin.module("distributed")
+
+    def of_rank(rank: int) -> None:
+        distributed.require_equal({"version": "1", "seed": 3})
+        message = "rank 2 has version = '2', rank 0 has '1'; start all ranks alike"
+        with pytest.raises(ValueError, match=message):
+            distributed.require_equal({"version": "2" if rank == 2 else "1", "seed": 3})
+
+    distributed.simulate_ranks(3, of_rank)
