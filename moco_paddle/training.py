@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from paddle import Tensor, nn
+from paddle import Tensor
 from paddle.optimizer import Optimizer
 
 from .builder import MoCo, build_moco
@@ -115,7 +115,7 @@ def train_step(
     """Make one step at the fractional `epoch`; return loss (the mean over the ranks), learning rate and MoCo momentum.
 
     Raises:
-        FloatingPointError: the loss is not finite, on whichever rank.
+        FloatingPointError: the loss is not finite, on whichever rank, or a gradient where no loss scale can mend it.
     """
     learning_rate = adjust_learning_rate(optimizer, epoch, args)
     momentum = adjust_moco_momentum(epoch, args) if args.moco_m_cos else args.moco_m
@@ -126,27 +126,32 @@ def train_step(
     with precision.context():
         loss = model(view1, view2, momentum)
     # Every rank has its own loss, and all must know of one that is not finite.
-    losses = [values[0] for values in gather_values([loss.item()], loss)]
+    losses = [value for (value,) in gather_values([loss.item()], loss)]
     loss_value = sum(losses) / len(losses)
     if not math.isfinite(loss_value):
-        # A MoCo momentum of 1 leaves the momentum encoder where it is.
-        layers = gather_objects(first_layer_not_finite(unwrapped(model), view1, view2, 1.0))
-        culprit = first_rank_of(layers, unwrapped(model))
-        whose = f" on rank {culprit}" if len(losses) > 1 else ""
-        raise FloatingPointError(
-            f"the loss is {losses[culprit]} at epoch {epoch:.4f}, first not finite in {layers[culprit]}{whose}; "
-            "a lower --lr may help" + ("" if precision.mode == "fp32" else ", or another --precision")
-        )
+        raise _not_finite(f"the loss is {loss_value}", unwrapped(model), view1, view2, epoch)
     # diff: paddle's clear_grad() leaves zeros by default, which its optimizers take for gradients.
     optimizer.clear_grad(set_to_zero=False)
     precision.step(loss, optimizer)
+    if precision.overflow is not None and precision.scaler is None:
+        what = f"the gradient of {precision.overflow} is not finite"
+        raise _not_finite(what, unwrapped(model), view1, view2, epoch)
     return loss_value, learning_rate, momentum
 
 
-def first_rank_of(layers: list[str], model: nn.Layer) -> int:
-    """Return the rank whose layer comes first in the model: what is not finite on one spreads to the others there."""
+def _not_finite(what: str, model: MoCo, view1: Tensor, view2: Tensor, epoch: float) -> FloatingPointError:
+    """Return the error that names the first layer whose output is not finite, and its rank, where there is one.
+
+    Batch norm and keys spread what is not finite to all ranks: it comes from the one whose layer is first in the model.
+    """
+    # A MoCo momentum of 1 leaves the momentum encoder where it is.
+    layers = gather_objects(first_layer_not_finite(model, view1, view2, 1.0))
     order = [name for name, _ in model.named_sublayers()]
-    return min(range(len(layers)), key=lambda rank: order.index(layers[rank]) if layers[rank] in order else len(order))
+    found = [(order.index(layer), of) for of, layer in enumerate(layers) if layer is not None]
+    where = f", first in {order[min(found)[0]]}" if found else ""
+    whose = f" of rank {min(found)[1]}" if found and len(layers) > 1 else ""
+    place = f"at epoch {epoch:.4f}{where}{whose}"
+    return FloatingPointError(f"{what} {place}; a lower --lr may help, or another --precision")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -259,16 +264,12 @@ def _run_on(device: str, args: argparse.Namespace) -> None:
         values: dict[str, Any] = {}
         start = load_checkpoint(args.resume, model, optimizer, settings, values, average)
         precision.load(values.get("loss_scaler", {}))
+    on_rank_0(lambda: args.output.mkdir(parents=True, exist_ok=True))
 
     def save(name: str, epoch: int, iteration: int) -> Path:
         path = args.output / f"{name}{SUFFIX}"
         values = {"loss_scaler": precision.state()}
-
-        def write() -> None:
-            args.output.mkdir(parents=True, exist_ok=True)
-            save_checkpoint(path, model, optimizer, epoch, iteration, settings, values, average)
-
-        on_rank_0(write)
+        on_rank_0(lambda: save_checkpoint(path, model, optimizer, epoch, iteration, settings, values, average))
         return path
 
     reporter: Any = contextlib.nullcontext()

@@ -102,28 +102,35 @@ class Precision:
         return contextlib.nullcontext()
 
     def step(self, loss: Tensor, optimizer: Optimizer) -> None:
-        """Go back from the loss and move the weights; where a scaled gradient is not finite, they stay."""
+        """Go back from the loss and move the weights; where a gradient is not finite, they stay."""
         if self.scaler is None:
             loss.backward()
         else:
             (loss * self.scaler.scale).backward()
-            self.overflow = self._unscale()
-            self.scaler.update(self.overflow is not None)
+            self._unscale()
+        self.overflow = self._first_gradient_not_finite()
         if self.overflow is None:
             optimizer.step()
             self.round_weights()
         else:
             self.skipped += 1
+        if self.scaler is not None:
+            self.scaler.update(self.overflow is not None)
 
     @torch.no_grad()
-    def _unscale(self) -> str | None:
-        culprit = None
-        for name, parameter in self._model.named_parameters():
+    def _unscale(self) -> None:
+        for parameter in self._model.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(1 / self.scaler.scale)
-                if culprit is None and not math.isfinite(float(parameter.grad.abs().sum())):
-                    culprit = name
-        return culprit
+
+    @torch.no_grad()
+    def _first_gradient_not_finite(self) -> str | None:
+        gradients = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
+        norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients.values()])
+        # One number is waited for in a step, all of them only where something is wrong.
+        if math.isfinite(float(norms.sum())):
+            return None
+        return next(name for name, norm in zip(gradients, norms.tolist(), strict=True) if not math.isfinite(norm))
 
     @torch.no_grad()
     def round_weights(self) -> None:
@@ -161,8 +168,8 @@ def _rounded_forward(layer: nn.Module, half_type: Any, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def first_layer_not_finite(model: nn.Module, *arguments: Any) -> str:
-    """Call the model once more; return the name of the first layer whose output is not finite, "the loss" if none."""
+def first_layer_not_finite(model: nn.Module, *arguments: Any) -> str | None:
+    """Call the model once more; return the name of the first layer whose output is not finite, None where all are."""
     found: list[str] = []
 
     def watch(name: str, output: Any) -> None:
@@ -179,4 +186,4 @@ def first_layer_not_finite(model: nn.Module, *arguments: Any) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else "the loss"
+    return found[0] if found else None

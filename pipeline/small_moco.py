@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.moco_v3 import DigitsTraining, LinearClassifier, MoCoV3ViTSmall, twin
+from pipeline.moco_v3 import DigitsTraining, MoCoV3ViTSmall, twin
+from pipeline.official import ResNetClassifier
 from twinalign import Case
 
 
@@ -53,18 +54,6 @@ class SmallMoCoViT(MoCoV3ViTSmall):
         return training
 
 
-class SmallClassifierResNet(LinearClassifier):
-    """The metric stage's encoder, which takes images of any size."""
-
-    def _build(self, framework: str) -> Any:
-        classes = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")).classes)
-        return twin(framework, "builder").build_encoder(self.arch, num_classes=classes)
-
-    def classifier(self, model: Any) -> Any:
-        """A ResNet's last layer has torchvision's name."""
-        return model.fc
-
-
 class SmallMoCoResNet(SmallMoCoViT):
     """The ResNet twins, with LARS."""
 
@@ -85,3 +74,12 @@ class SmallMoCoResNet(SmallMoCoViT):
         classifier.name, classifier.data = f"{self.name}_metric", self.data
         classifier.configure(self)
         return classifier
+
+    def part(self, stage: str) -> Case:
+        """The classifier is a ResNet's."""
+        if stage != "metric":
+            return super().part(stage)
+        part = ResNetClassifier()
+        part.name, part.data = f"{self.name}_{stage}", self.data
+        part.configure(self)
+        return part

@@ -221,10 +221,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-OPTIONS = (
+OPTION_TEXT = (
     "--arch vit_digits --image-size 32 --batch-size 8 --warmup-epochs 1 --optimizer lars --lr 3 --weight-decay 0.1 "
     "--moco-m-cos --moco-dim 8 --moco-mlp-dim 16 --workers 0 --print-freq 1 --device cpu"
-).split()
+)
+OPTIONS = OPTION_TEXT.split()
 
 
 @pytest.mark.slow
@@ -312,8 +313,8 @@ def test_a_rank_with_a_nan_is_named(twin: Any) -> None:
         with pytest.raises(FloatingPointError) as error:
             training.train_step(model, optimizer, *(twin.tensor(part) for part in parts), 0.5, args)
         assert str(error.value) == (
-            "the loss is nan at epoch 0.5000, first not finite in base_encoder.patch_embed.proj on rank 1; "
-            "a lower --lr may help"
+            "the loss is nan at epoch 0.5000, first in base_encoder.patch_embed.proj of rank 1; "
+            "a lower --lr may help, or another --precision"
         )
 
     distributed.simulate_ranks(2, of_rank)

@@ -144,7 +144,9 @@ def test_twins_train_alike(twins, folder: Path) -> None:
 
 def test_a_loss_that_is_not_finite_ends_the_run(twin, folder: Path, tmp_path: Path, capsys) -> None:
     assert run(twin, folder, *OPTIONS, "--output", tmp_path, "--moco-t", "nan") == 1
-    assert capsys.readouterr().err == "error: the loss is nan at epoch 0.0000; a lower --lr may help\n"
+    assert capsys.readouterr().err == (
+        "error: the loss is nan at epoch 0.0000; a lower --lr may help, or another --precision\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
