@@ -242,7 +242,7 @@ def require_equal(facts: dict[str, Any]) -> None:
     everyone = gather_objects(facts)
     for name, value in everyone[0].items():
         for other, own in enumerate(everyone):
-            if own.get(name) != value:
+            if repr(own.get(name)) != repr(value):
                 raise ValueError(
                     f"rank {other} has {name} = {own.get(name)!r}, rank 0 has {value!r}; start all ranks alike"
                 )

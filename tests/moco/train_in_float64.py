@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Any
 
 package, *arguments = sys.argv[1:]
-framework = importlib.import_module({"moco_ref": "torch", "moco_paddle": "paddle"}[package])
-framework.set_default_dtype(framework.float64)
-sys.exit(importlib.import_module(f"{package}.training").main(arguments))
+training = importlib.import_module(f"{package}.training")
+build_moco = training.build_moco
+
+
+def in_float64(*options: Any, **named: Any) -> Any:
+    model = build_moco(*options, **named)
+    return model.double() if package == "moco_ref" else model.to(dtype="float64")
+
+
+training.build_moco = in_float64
+sys.exit(training.main(arguments))
