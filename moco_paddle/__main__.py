@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 COMMANDS = {
     "train": ("training", "pre-train MoCo v3 on a folder of pictures"),
@@ -32,4 +33,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    if not __package__:
+        # diff: paddle's launcher starts a file, which does not know its package; torchrun starts a module as well.
+        sys.path[0], __package__ = str(Path(__file__).resolve().parent.parent), Path(__file__).resolve().parent.name
     sys.exit(main())

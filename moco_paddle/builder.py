@@ -6,10 +6,10 @@ from typing import Any
 
 import paddle
 from paddle import Tensor, nn
-from paddle import distributed as dist
 from paddle.nn import functional as F
 
 from . import initialization, resnet, vision_transformer
+from .distributed import gather_over_ranks, rank
 from .normalization import BatchNorm1D
 
 ARCHITECTURES = {**vision_transformer.ARCHITECTURES, **resnet.ARCHITECTURES}
@@ -133,23 +133,3 @@ class MoCo(nn.Layer):
         # diff: paddle's cross_entropy stops at a log-probability of -64 on a CPU; logsumexp does not.
         chosen = paddle.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
         return (paddle.logsumexp(logits, axis=1) - chosen).mean() * (2 * self.temperature)
-
-
-def rank() -> int:
-    """Return this process's rank, 0 where no process group is up."""
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def world_size() -> int:
-    """Return the number of processes, 1 where no process group is up."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-@paddle.no_grad()
-def gather_over_ranks(x: Tensor) -> Tensor:
-    """Return the ranks' `[N, dim]` tensors one below the other, in rank order; no gradient flows back."""
-    if world_size() == 1:
-        return x
-    gathered: list[Tensor] = []
-    dist.all_gather(gathered, x.contiguous())
-    return paddle.concat(gathered, axis=0)

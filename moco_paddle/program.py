@@ -13,6 +13,7 @@ from paddle import nn
 
 from .builder import ARCHITECTURES
 from .interruption import StoppedError
+from .watch import LOST_RANK, LostRankError
 
 
 def add_common_options(parser: argparse.ArgumentParser, batch_size: int) -> None:
@@ -85,7 +86,8 @@ def list_bad_images(paths: list[Path]) -> None:
 def execute(run: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
     """Run a program; return its exit code.
 
-    0 done, 1 the loss was not finite, 2 wrong use, 128 and the signal's number where one ended it.
+    0 done, 1 the loss was not finite, 2 wrong use, 3 another rank is gone, 128 and the signal's number where one ended
+    it.
     """
     try:
         run(args)
@@ -95,6 +97,9 @@ def execute(run: Callable[[argparse.Namespace], None], args: argparse.Namespace)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except LostRankError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return LOST_RANK
     except StoppedError as stopped:
         print(stopped, file=sys.stderr)
         return stopped.exit_code

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
 from torch.nn import functional as F
 
 from . import initialization, resnet, vision_transformer
+from .distributed import gather_over_ranks, rank
 from .normalization import BatchNorm1d
 
 ARCHITECTURES = {**vision_transformer.ARCHITECTURES, **resnet.ARCHITECTURES}
@@ -124,23 +124,3 @@ class MoCo(nn.Module):
         logits = q @ k.T / self.temperature
         labels = torch.arange(q.shape[0], device=q.device) + q.shape[0] * rank()
         return F.cross_entropy(logits, labels) * (2 * self.temperature)
-
-
-def rank() -> int:
-    """Return this process's rank, 0 where no process group is up."""
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def world_size() -> int:
-    """Return the number of processes, 1 where no process group is up."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-@torch.no_grad()
-def gather_over_ranks(x: Tensor) -> Tensor:
-    """Return the ranks' `[N, dim]` tensors one below the other, in rank order; no gradient flows back."""
-    if world_size() == 1:
-        return x
-    gathered = [torch.empty_like(x) for _ in range(world_size())]
-    dist.all_gather(gathered, x.contiguous())
-    return torch.cat(gathered, dim=0)

@@ -51,6 +51,11 @@ class StopRequest:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
+    def share(self, gather: Callable[[list[float]], list[list[float]]]) -> None:
+        """Let all ranks know of a signal that came to one, so that all end after the same step."""
+        numbers = (int(number) for (number,) in gather([float(self.signal or 0)]))
+        self.signal = next((signal.Signals(number) for number in numbers if number), None)
+
     def raise_after(self, save: Callable[[], Any]) -> None:
         """Where a signal has come, save the state and end the run.
 

@@ -8,6 +8,7 @@ process, at whatever step, ends in the same bits as one that was not.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import sys
 import time
@@ -15,30 +16,43 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from .builder import MoCo, build_moco
 from .checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from .data import PretrainingLoader, build_pretraining_loader, split_folder
+from .distributed import (
+    data_parallel,
+    gather_objects,
+    gather_values,
+    on_rank_0,
+    process_group,
+    rank,
+    ranks_of_node,
+    require_equal,
+    unwrapped,
+    world_size,
+)
 from .interruption import StopRequest
 from .model_average import ModelAverage
+from .normalization import synchronise_batch_norm
 from .optimizer import OPTIMIZERS, build_optimizer
 from .precision import MODES, Precision, first_layer_not_finite
 from .program import (
     add_common_options,
-    check_one_process,
     check_positive,
     encoder_options,
     execute,
     list_bad_images,
     on_device,
     seed_everything,
-    set_device,
 )
 from .recipes import PRETRAINING, parse_with_recipe
 from .reporting import LogWriter, Reporter, StepRecord
 from .schedule import adjust_learning_rate, adjust_moco_momentum
+from .watch import Watch
 
 __all__ = ["LogWriter", "StepRecord", "train", "train_step"]
 
@@ -98,10 +112,10 @@ def train_step(
     args: Any,
     precision: Precision | None = None,
 ) -> tuple[float, float, float]:
-    """Make one step at the fractional `epoch`; return loss, learning rate and MoCo momentum.
+    """Make one step at the fractional `epoch`; return loss (the mean over the ranks), learning rate and MoCo momentum.
 
     Raises:
-        FloatingPointError: the loss is not finite, or a gradient where no loss scale can mend it.
+        FloatingPointError: the loss is not finite, on whichever rank, or a gradient where no loss scale can mend it.
     """
     learning_rate = adjust_learning_rate(optimizer, epoch, args)
     momentum = adjust_moco_momentum(epoch, args) if args.moco_m_cos else args.moco_m
@@ -110,22 +124,32 @@ def train_step(
     precision = precision or Precision("fp32", model)
     with precision.context():
         loss = model(view1, view2, momentum)
-    loss_value = loss.item()
+    # Every rank has its own loss, and all must know of one that is not finite.
+    losses = [value for (value,) in gather_values([loss.item()], loss)]
+    loss_value = sum(losses) / len(losses)
     if not math.isfinite(loss_value):
-        raise _not_finite(f"the loss is {loss_value}", model, view1, view2, epoch)
+        raise _not_finite(f"the loss is {loss_value}", unwrapped(model), view1, view2, epoch)
     optimizer.zero_grad()
     precision.step(loss, optimizer)
     if precision.overflow is not None and precision.scaler is None:
-        raise _not_finite(f"the gradient of {precision.overflow} is not finite", model, view1, view2, epoch)
+        what = f"the gradient of {precision.overflow} is not finite"
+        raise _not_finite(what, unwrapped(model), view1, view2, epoch)
     return loss_value, learning_rate, momentum
 
 
 def _not_finite(what: str, model: MoCo, view1: Tensor, view2: Tensor, epoch: float) -> FloatingPointError:
-    """Return the error that names the first layer whose output is not finite, where there is one."""
+    """Return the error that names the first layer whose output is not finite, and its rank, where there is one.
+
+    Batch norm and keys spread what is not finite to all ranks: it comes from the one whose layer is first in the model.
+    """
     # A MoCo momentum of 1 leaves the momentum encoder where it is.
-    layer = first_layer_not_finite(model, view1, view2, 1.0)
-    where = "" if layer is None else f", first in {layer}"
-    return FloatingPointError(f"{what} at epoch {epoch:.4f}{where}; a lower --lr may help, or another --precision")
+    layers = gather_objects(first_layer_not_finite(model, view1, view2, 1.0))
+    order = [name for name, _ in model.named_modules()]
+    found = [(order.index(layer), of) for of, layer in enumerate(layers) if layer is not None]
+    where = f", first in {order[min(found)[0]]}" if found else ""
+    whose = f" of rank {min(found)[1]}" if found and len(layers) > 1 else ""
+    place = f"at epoch {epoch:.4f}{where}{whose}"
+    return FloatingPointError(f"{what} {place}; a lower --lr may help, or another --precision")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -160,6 +184,13 @@ def build_parser() -> argparse.ArgumentParser:
     add("--precision", default="fp32", choices=MODES, help="how the model computes; emulated where there is no GPU")
     add("--model-ema", action="store_true", help="keep an exponential moving average of the whole model")
     add("--model-ema-decay", type=float, default=0.9998, help="what its decay rises to")
+    add(
+        "--rank-timeout",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="until a rank that stands still is given up",
+    )
     add("--output", type=Path, default=Path(), metavar="DIR", help="where the checkpoints go")
     add("--keep", type=int, metavar="N", help="keep the last N epochs' checkpoints only; by default all")
     add("--tensorboard", type=Path, metavar="DIR", help="write scalars for TensorBoard there")
@@ -168,7 +199,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 # What a run may change when it resumes: the rest decides its bits.
 FREE_ON_RESUME = frozenset(
-    {"data", "recipe", "workers", "print_freq", "start_epoch", "resume", "output", "keep", "tensorboard", "device"}
+    {
+        "data",
+        "recipe",
+        "workers",
+        "print_freq",
+        "start_epoch",
+        "resume",
+        "output",
+        "keep",
+        "tensorboard",
+        "device",
+        "rank_timeout",
+    }
 )
 
 
@@ -179,20 +222,29 @@ def run(args: argparse.Namespace) -> None:
         ValueError, OSError: an option, the data or the checkpoint is wrong; the message is one line.
         FloatingPointError: the loss is not finite.
         StoppedError: a signal came; the run can be resumed at the step that it had come to.
+        LostRankError: another rank is gone.
     """
     check_options(args)
+    with process_group(args.device) as device, Watch(args.rank_timeout):
+        _run_on(device, args)
+
+
+def _run_on(device: str, args: argparse.Namespace) -> None:
+    """Train on this rank's device, with the other ranks where there are some; rank 0 alone writes."""
     settings = {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
-    device = set_device(args.device)
+    require_equal({"version": torch.__version__, "Python": sys.version.split()[0], **settings})
     seed_everything(args.seed)
     model = build_moco(
         args.arch, args.moco_dim, args.moco_mlp_dim, args.moco_t, args.stop_grad_conv1, **encoder_options(args)
     )
     model = on_device(model, device)
+    if world_size() > 1:
+        model = synchronise_batch_norm(model)
     loader = build_loader(args, args.image_size or model.base_encoder.image_size)
     args = argparse.Namespace(**{**vars(args), "lr": args.lr * args.batch_size / 256})
     optimizer = build_optimizer(args.optimizer, model.parameters(), args.lr, args.weight_decay, args.momentum)
-    precision = Precision(args.precision, model, device)
-    if precision.is_emulated:
+    precision = Precision(args.precision, model, device.partition(":")[0])
+    if precision.is_emulated and rank() == 0:
         print(f"--precision {args.precision}: emulated, float32 values rounded to {precision.half_name}", flush=True)
     average = ModelAverage(model, args.model_ema_decay) if args.model_ema else None
     start = args.start_epoch, 0
@@ -200,49 +252,55 @@ def run(args: argparse.Namespace) -> None:
         values: dict[str, Any] = {}
         start = load_checkpoint(args.resume, model, optimizer, settings, values, average)
         precision.load(values.get("loss_scaler", {}))
-    args.output.mkdir(parents=True, exist_ok=True)
+    on_rank_0(lambda: args.output.mkdir(parents=True, exist_ok=True))
 
     def save(name: str, epoch: int, iteration: int) -> Path:
         path = args.output / f"{name}{SUFFIX}"
         values = {"loss_scaler": precision.state()}
-        save_checkpoint(path, model, optimizer, epoch, iteration, settings, values, average)
+        on_rank_0(lambda: save_checkpoint(path, model, optimizer, epoch, iteration, settings, values, average))
         return path
 
-    reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
+    reporter: Any = contextlib.nullcontext()
+    if rank() == 0:
+        reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
     stop = StopRequest()
 
     def on_step(record: StepRecord) -> None:
         if average is not None:
             average(record)
-        reporter(record)
-        if precision.overflow is not None:
+        if rank() == 0:
+            reporter(record)
+        if precision.overflow is not None and rank() == 0:
             place = f"[epoch {record.epoch}, iter {record.iteration}]"
             message = f"{place} no step: the gradient of {precision.overflow} is not finite"
             print(f"{message}; loss scale now {precision.scaler.scale:g}", file=sys.stderr)
+        stop.share(gather_values)
         stop.raise_after(lambda: save("interrupted", record.epoch, record.iteration + 1))
 
     def on_epoch(epoch: int) -> None:
         save(f"checkpoint_{epoch:04d}", epoch, 0)
         if args.keep is not None:
-            remove_older_checkpoints(args.output, epoch, args.keep)
+            on_rank_0(lambda: remove_older_checkpoints(args.output, epoch, args.keep))
 
     try:
         with stop, reporter:
-            train(model, loader, optimizer, args, start, on_step, on_epoch, precision)
+            train(data_parallel(model), loader, optimizer, args, start, on_step, on_epoch, precision)
     finally:
         list_bad_images(loader.bad_images)
 
 
 def build_loader(args: argparse.Namespace, image_size: int) -> PretrainingLoader:
-    """Build the loader of two views that the options ask for."""
+    """Build the loader of two views that the options ask for, of this rank's share of the batches."""
     return build_pretraining_loader(
         split_folder(args.data, "train"),
         args.batch_size,
         image_size,
         args.seed,
-        args.workers,
+        args.workers // ranks_of_node(),
         crop_min=args.crop_min,
         on_bad_image=args.on_bad_image,
+        rank=rank(),
+        world_size=world_size(),
     )
 
 
@@ -257,9 +315,8 @@ def check_options(args: argparse.Namespace) -> None:
     """Refuse what the parser alone lets through.
 
     Raises:
-        ValueError: an option has no sense, or several processes were started.
+        ValueError: an option has no sense.
     """
-    check_one_process()
     check_positive(args, "epochs", "batch_size", "print_freq", "moco_dim", "moco_mlp_dim", "image_size", "keep")
     if not 0 <= args.warmup_epochs < args.epochs:
         raise ValueError(f"--warmup-epochs: must be from 0 to below --epochs {args.epochs}, got {args.warmup_epochs}")
