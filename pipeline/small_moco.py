@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.moco_v3 import DigitsTraining, LinearClassifier, MoCoV3ViTSmall, twin
+from pipeline.digits import DigitsTraining
+from pipeline.moco_v3 import LinearClassifier, MoCoV3ViTSmall
+from pipeline.twins import twin
 from twinalign import Case
 
 

@@ -32,7 +32,7 @@ from twinalign.jobs import RunSettings as RunSettings
 from twinalign.jobs import WeightFiles as WeightFiles
 from twinalign.machine import available_memory, processors, require_writable
 from twinalign.recorder.process import RecorderProcess
-from twinalign.recording import hash_arrays, metadata_path, read_metadata, save_npz, write_json
+from twinalign.recording import Recording, hash_arrays, metadata_path, read_metadata, save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
 
 _MEMORY_FOR_BOTH = 8 << 30
@@ -122,7 +122,9 @@ class Recorder:
         with self.started(sides):
             yield self._initialise(sides, self._jobs(sides))
 
-    def make(self, job: Job, weights: Mapping[str, Any], **moved: bool) -> None:
+    def make(
+        self, job: Job, weights: Mapping[str, Any], moved: bool = False, plan: Mapping[str, Any] | None = None
+    ) -> None:
         """Let the running process of a side make one recording."""
         answer = self.processes[job.side].request(
             "record",
@@ -133,11 +135,18 @@ class Recorder:
             identity=self._identity_of(job),
             rounded_to=self._half,
             compatible=job.compatible,
-            **moved,
+            moved=moved,
+            plan=dict(self.settings.plan if plan is None else plan),
         )
         self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
         if answer.get("casts_to_float32") and self.settings.precision != "float64":
             self._repeat(job, weights)
+
+    def fresh_arrays(self, side: str, stage: str) -> dict[str, np.ndarray]:
+        """Arrays of a recording that still stands for code and data; empty where there is none."""
+        job = Job(side, stage, self.dtypes_of(stage)[0], self.recording_path(side, stage, self.dtypes_of(stage)[0]))
+        known = is_fresh(read_metadata(job.path), self._identity_of(job))
+        return Recording.load(job.path).arrays if known else {}
 
     def _stages(self) -> list[str]:
         offered = self.description["stages"]
@@ -185,6 +194,8 @@ class Recorder:
             found["accuracy_compatible"] = True
         if self._half and STAGE_BY_NAME[job.stage].needs_model:
             found["rounded_to"] = self._half
+        if self.settings.plan and job.stage == "train":
+            found["plan"] = dict(self.settings.plan)
         return found
 
     def _stale_jobs(self, sides: Sequence[str], weights: Mapping[str, Mapping[str, Any]] | None = None) -> list[Job]:

@@ -28,6 +28,7 @@ class TrainingSubject:
         port, reference, floors: curve's name → one value a step.
         around: given the model, returns what is entered while it trains.
         finish: changes the curves.
+        axes: parameter or buffer of the reference → its number of axes.
     """
 
     def __init__(self, worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> None:
@@ -39,6 +40,8 @@ class TrainingSubject:
         self.around: Around | None = None
         self.finish: Callable[[Curves], Curves] | None = None
         self._worker, self._weights = worker, weights
+        with np.load(weights["path"], allow_pickle=False) as stored:
+            self.axes = {name: stored[name].ndim for name in stored}
 
     def run(self) -> Curves:
         """The reference's curves, as it trains at present."""

@@ -238,6 +238,13 @@ def _first(flags: np.ndarray) -> int | None:
     return int(flags.argmax()) if flags.any() else None
 
 
+def growth_of(reference: np.ndarray, other: np.ndarray) -> float | None:
+    """Factor a step by which two curves of one length part, fitted while they are within 1%; None where they do not."""
+    finite = np.isfinite(reference) & np.isfinite(other)
+    scale = float(np.abs(reference[finite]).max(initial=0.0))
+    return _growth(np.where(finite, np.abs(other - reference), 0.0) / scale) if scale else None
+
+
 def _growth(relative: np.ndarray) -> float | None:
     """Factor a step by least squares on the logarithm of the envelope, while it is between rounding and 1%."""
     envelope = _envelope(relative)
