@@ -17,6 +17,7 @@ from twinalign.recording import Recording, read_metadata
 from twinalign.runner import Recorder
 from twinalign.stages.train import CURVE_PREFIX, OUTCOME_PREFIX
 from twinalign.stages.watching import BATCH_SIZE
+from twinalign.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.training_verdict import MARGIN, SEEDS_PREFIX, compare_training
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, whole
 
@@ -84,7 +85,7 @@ def _throughput(recorder: Recorder, side: str) -> dict[str, Any]:
     return {"steps": len(seconds), "seconds_a_step": round(middle, 5), "images_a_second": images and round(images, 1)}
 
 
-def record_seeds(recorder: Recorder, progress: Progress) -> None:
+def record_seeds(recorder: Recorder, progress: Progress, logs: TensorBoardLogs | None = None) -> None:
     """Train with further seeds, and add all outcomes to both recordings of the train stage.
 
     What has been trained before is reused, so that a run which was stopped goes on where it was. With one seed, the
@@ -102,7 +103,13 @@ def record_seeds(recorder: Recorder, progress: Progress) -> None:
     for seed in range(first + 1, first + settings.seeds):
         out = settings.out / "seeds" / str(seed)
         of_seed = Recorder(_for_seed(settings, seed, out), functools.partial(_say_seed, progress, seed))
+        of_seed_logs = logs.named(f" seed {seed}") if logs is not None else None
+        if of_seed_logs is not None:
+            of_seed.points = of_seed_logs.points
         list(of_seed.record())
+        if of_seed_logs is not None:
+            fill_logs(of_seed_logs, of_seed)
+            of_seed_logs.close()
         for side in SIDES:
             path = of_seed.recording_path(side, TRAIN, "float32")
             if read_metadata(path)["seed"] != seed:
@@ -168,12 +175,13 @@ class Switched:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types."""
-        wrong = [t for t in self.comparison.tensors if t.verdict == self.comparison.verdict]
+        verdict = self.comparison.verdict
+        wrong = [t for t in self.comparison.tensors if t.verdict == verdict] if verdict != ALIGNED else []
         return {
             "step": self.step,
             "start": self.start,
-            "verdict": self.comparison.verdict,
-            "reason": f"{wrong[0].name}: {wrong[0].reason}" if wrong else "every curve as if it had stayed",
+            "verdict": verdict,
+            "reason": f"{wrong[0].name}: {wrong[0].reason}" if wrong else "it goes on as the reference that stayed",
             "tensors": [tensor.to_json() for tensor in self.comparison.tensors],
         }
 
@@ -219,7 +227,8 @@ def _join(first: Path, second: Path, steps: int) -> None:
     head, whole_run = Recording.load(first).arrays, Recording.load(second)
     for name, points in whole_run.arrays.items():
         if name.startswith(CURVE_PREFIX) and name in head and len(head[name]) <= len(points):
-            points[: min(steps, len(head[name]))] = head[name][:steps]
+            begun = head[name][:steps]
+            whole_run.arrays[name] = np.concatenate([begun, points[len(begun) :]])
     whole_run.save(second)
 
 

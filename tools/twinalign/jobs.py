@@ -44,6 +44,8 @@ class RunSettings:
     """The side that such a training begins on."""
     swaps: tuple[str, ...] = ()
     """What of the reference is put into the port's training, one after the other (`SWAPS`)."""
+    tensorboard: bool = False
+    """Whether the curves of trainings are written as TensorBoard logs while they train."""
     plan: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of a `TrainingPlan` for the train stage."""
 

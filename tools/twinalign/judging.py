@@ -15,6 +15,7 @@ from twinalign.locate.locator import SEARCHED_STAGES, locate
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.report import write_report
 from twinalign.runner import SIDES, Recorder, RunSettings
+from twinalign.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import KNOWN_ALLOWANCES, Described, compare_arrays, log_lines
 from twinalign.verdict.float32_constants import allowances_of_classes
@@ -85,6 +86,9 @@ def run(
     started = time.perf_counter()
     check_experiments(settings)
     recorder = Recorder(settings, progress)
+    logs = TensorBoardLogs(settings.out / "tensorboard") if settings.tensorboard else None
+    if logs is not None:
+        recorder.points = logs.points
     (settings.out / "summary.json").unlink(missing_ok=True)  # an old verdict must not stand beside new recordings
     result = RunResult(recorder.resolved, {}, {}, 0.0)
     stages = []
@@ -94,9 +98,14 @@ def run(
         else:
             _judge_stage(recorder, stage, result, on_stage)
     for stage in stages:
-        record_seeds(recorder, progress)
+        record_seeds(recorder, progress, logs)
         _judge_stage(recorder, stage, result, on_stage)
+        if logs is not None:
+            fill_logs(logs, recorder)
+            recorder.points = logs.named(" switched").points
         add_experiments(recorder, result.stages[stage], progress)
+    if logs is not None:
+        logs.close()
     result.case = recorder.description["name"]
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
     diverged = tuple(stage for stage, comparison in result.stages.items() if comparison.verdict == DIVERGED)

@@ -25,7 +25,7 @@ from twinalign.convert.options import Options
 from twinalign.convert.worker import load_rules
 from twinalign.errors import InputError, SideCrashError
 from twinalign.freshness import interpreter_versions, is_fresh
-from twinalign.halves import HALVES
+from twinalign.halves import HALVES, no_kernels
 from twinalign.jobs import SIDES as SIDES
 from twinalign.jobs import Job as Job
 from twinalign.jobs import RunSettings as RunSettings
@@ -61,6 +61,8 @@ class Recorder:
             for side in SIDES
         }
         self.description: dict[str, Any] = {}
+        self.points: Callable[[str, Mapping[str, Any]], None] = lambda side, event: None
+        """Told the newest points of a training's curves while it goes on."""
         self.processes: dict[str, RecorderProcess] = {}
         """The recorder process of each side, while it runs."""
         self.without_float64: dict[tuple[str, str], str] = {}
@@ -225,6 +227,7 @@ class Recorder:
                 threads=threads,
                 debug=self.settings.debug,
                 progress=self.progress,
+                points=self.points,
             )
         described = self._on_each(
             sides,
@@ -372,7 +375,7 @@ class Recorder:
                         self.make(job, weights)
                     except SideCrashError as error:
                         if job.dtype in HALVES and self.settings.device == "cpu" and self.processes[job.side].alive:
-                            raise _no_half(job, error) from None
+                            raise no_kernels(job.dtype, error) from None
                         if not self._can_do_without(job):
                             raise
                         self._do_without(job, weights, error)
@@ -399,11 +402,3 @@ class Recorder:
             return
         judged = self.dtypes_of(job.stage)[0]
         self.make(dataclasses.replace(job, dtype=judged, path=self.repeat_path(job.stage)), weights, moved=True)
-
-
-def _no_half(job: Job, error: SideCrashError) -> InputError:
-    said = str(error).splitlines()[0].split(". ")[0]  # paddle goes on for lines
-    return InputError(
-        f"--precision {job.dtype} on a CPU: {said}; paddle has few kernels for it there: use --device gpu, or "
-        "--precision both"
-    )

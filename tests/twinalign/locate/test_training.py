@@ -25,7 +25,7 @@ def faults(fault: str, tmp_path: Path) -> list[Any]:
         ("gradients_accumulate", "gradients_accumulate", ""),
         ("step_skipped", "step_skipped", "every second one"),
         ("step_twice", "step_twice", ""),
-        ("training_rate", "training_rate", "1.3 times, which no curve shows"),
+        ("training_rate", "training_rate", "1.3 times, as learning_rate shows"),
         ("training_rate_shown", "training_rate", "1.5 times, as rate shows"),
         ("evaluation_mode", "evaluation_mode", ""),
         ("ema_inverted", "ema_inverted", ""),

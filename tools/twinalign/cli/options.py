@@ -74,6 +74,9 @@ def training_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 help="With --seeds: how far apart mean outcomes may be and count as equivalent.",
             ),
             click.option(
+                "--tensorboard", is_flag=True, help="Write TensorBoard logs of all trainings into OUT/tensorboard."
+            ),
+            click.option(
                 "--switch-at",
                 type=int,
                 default=0,

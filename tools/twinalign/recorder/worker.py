@@ -173,6 +173,9 @@ class Worker:
             moved=moved,
             rounded_to=rounded_to or "",
             plan=TrainingPlan(**(plan or {})),
+            points=lambda prefix, step, values: self.emit(
+                "points", precision=dtype, prefix=prefix, step=step, values=values
+            ),
         )
         casts = self._casts_counted(dtype)
         with self.backend.default_dtype(dtype), casts:

@@ -50,6 +50,8 @@ class StageContext:
     """Half precision that inputs are rounded to in every run, so that nothing but the arithmetic differs; or none."""
     plan: TrainingPlan = dataclasses.field(default_factory=TrainingPlan)
     """What the train stage is to do otherwise than the case has it."""
+    points: Callable[[str, int, Mapping[str, float]], None] = lambda prefix, step, values: None
+    """Told a training's prefix, its step and the newest value of each of its curves."""
     recording: Recording = dataclasses.field(default_factory=Recording)
 
     def inputs(self, step: int = 0) -> dict[str, Any]:

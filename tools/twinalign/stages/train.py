@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,8 +50,13 @@ def _moved_scalars(dtype: str) -> contextlib.AbstractContextManager[Any]:
 
 def _train(context: StageContext, model: Any, prefix: str, steps: int | None, plan: TrainingPlan) -> None:
     reporter = Reporter(lambda text: context.progress(prefix + text))
+
+    def on_step(step: int, values: Mapping[str, float]) -> None:
+        reporter(step, values)
+        context.points(prefix, step, {name: value for name, value in values.items() if math.isfinite(value)})
+
     found = run_training(
-        context.case, context.framework, context.backend, model, context.canonical_of, steps, plan, reporter
+        context.case, context.framework, context.backend, model, context.canonical_of, steps, plan, on_step
     )
     for name, points in found.points.items():
         context.recording.add(prefix + CURVE_PREFIX + name, points)
