@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pipeline.twins import Views, reading, twin
@@ -88,9 +90,20 @@ class DigitsTraining(Views):
             if taken == steps:
                 raise _EnoughStepsError
 
+        checkpoint = twin(framework, "checkpoint")
+
+        def save(epoch: int, path: Path) -> None:
+            checkpoint.save_checkpoint(path.with_suffix(checkpoint.SUFFIX), model, optimizer, epoch, 0, {})
+
         before = self._accuracies(model, framework) if steps is None else {}
         try:
-            training.train(model, loader, optimizer, self, on_step=on_step)
+            stopped = record.resume()
+            start = (0, 0)
+            if stopped is not None:
+                start = checkpoint.load_checkpoint(stopped.with_suffix(checkpoint.SUFFIX), model, optimizer, {})
+            training.train(
+                model, loader, optimizer, self, start, on_step, lambda epoch: record.checkpoint(partial(save, epoch))
+            )
         except _EnoughStepsError:
             return {}
         return {f"{name}_untrained": value for name, value in before.items()} | self._accuracies(model, framework)

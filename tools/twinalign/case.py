@@ -136,7 +136,10 @@ class Case:
         `learning_rate`, `gradient_norm` (as the optimizer is given it, after clipping), `weight_norm.PARAMETER` and
         `buffer_norm.BUFFER` after each step, `ema_distance` (of the trained parameters from those that are called
         alike below another part of the model and that no optimizer moves), `batch_size`, and `batch_rms`, the root mean
-        square of what the model is given. `seed` is the case's: with `--seeds` it differs from training to training.
+        square of what the model is given.
+
+        `record.checkpoint(save)` and `record.resume()` let a long training go on where it was stopped
+        (`twinalign.stages.checkpoints.TrainingRecord`). With `--seeds`, `seed` differs from training to training.
         """
         raise NotImplementedError
 

@@ -38,10 +38,14 @@ class Training(Case):
             model.teacher.set_state_dict(model.student.state_dict())
         else:
             model.teacher.load_state_dict(model.student.state_dict())
-        rng = np.random.default_rng(3)
+        if fault == "initialisation":
+            scale(model.student, 1.5)
+        rng = np.random.default_rng([3, self.seed])
         model.eval() if fault == "evaluation_mode" else model.train()
         for number in range(steps or 5):
             x, y = tensor(rng.standard_normal((BATCH, WIDTH))), tensor(rng.standard_normal((BATCH, 1)))
+            if fault == "data":
+                x = 2 * x
             rate = 0.1 / (1 + number)
             record("rate", 1.5 * rate if fault == "training_rate_shown" else rate)
             self.set_rate(optimizer, rate * {"training_rate": 1.3, "training_rate_shown": 1.5}.get(fault, 1.0))
@@ -57,7 +61,8 @@ class Training(Case):
             m = 0.9
             if fault != "ema_momentum":
                 model.update_teacher(1 - m if fault == "ema_inverted" else m)
-        return {}
+        error = float(loss)
+        return {"quality": (100 / (1 + error), 50)}
 
     @staticmethod
     def set_rate(optimizer: Any, rate: float) -> None:
@@ -71,10 +76,23 @@ def _tools(framework: str, model: Any) -> tuple[Any, Any]:
     if framework == "torch":
         import torch
 
-        return torch.as_tensor, torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
+        def tensor(array: np.ndarray) -> Any:
+            return torch.as_tensor(array, dtype=next(model.parameters()).dtype)
+
+        return tensor, torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
     import paddle
 
-    return paddle.to_tensor, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters())
+    def to_paddle(array: np.ndarray) -> Any:
+        return paddle.to_tensor(array, dtype=model.parameters()[0].dtype)
+
+    return to_paddle, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters())
+
+
+def scale(network: Any, factor: float) -> None:
+    """A loop that initialises for itself."""
+    for parameter in network.parameters():
+        value = parameter.detach() * factor
+        parameter.set_value(value) if hasattr(parameter, "set_value") else parameter.data.copy_(value)
 
 
 def _student(nn: Any, base: type) -> Any:

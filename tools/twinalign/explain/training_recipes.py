@@ -19,7 +19,7 @@ from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
 class _OtherRates(TrainingHypothesis):
     """The reference's optimizer at the port's learning rates, as the port's optimizer was seen to have them."""
 
-    rank = 2
+    rank = -1
 
     def of(self, subject: TrainingSubject) -> Iterator[Variant]:
         """One way, where the port's rates are of this form."""
@@ -61,8 +61,9 @@ class WarmupMissing(_OtherRates):
 
     def form(self, reference: np.ndarray, port: np.ndarray) -> str | None:
         """The reference's rises from next to nothing, the port's begins at its greatest."""
-        rises = len(reference) > 2 and bool((np.diff(reference) > 0).all()) and reference[0] < 0.5 * reference[-1]
-        falls = bool((np.diff(port) <= 0).all()) and port[0] > reference[-1]
+        peak = int(reference.argmax())
+        rises = peak >= 2 and bool((np.diff(reference[: peak + 1]) > 0).all()) and reference[0] < 0.5 * reference[peak]
+        falls = bool((np.diff(port) <= 0).all()) and port[0] > 0.9 * reference[peak]
         if not (rises and falls):
             return None
         return f"it begins at {port[0]:.6g}, where the reference's rises from {reference[0]:.6g}"
@@ -83,6 +84,9 @@ class OtherRates(_OtherRates):
         return f"{port[at]:.6g} for {reference[at]:.6g} at step {at}"
 
 
+_MOST_COEFFICIENTS = 6
+
+
 class _Named:
     """What `choices` asks of a subject: the number of axes of a parameter."""
 
@@ -96,30 +100,42 @@ class _Named:
 class _Decay(TrainingHypothesis):
     """Decay that reaches other parameters, taken away from or added to every step of the reference."""
 
-    rank = 1
+    rank = 2
     added: bool
 
     def of(self, subject: TrainingSubject) -> Iterator[Variant]:
-        """For each set of parameters that recipes treat apart."""
-        wrong = {name.removeprefix(WEIGHT_NORM) for name in wrong_names(subject) if name.startswith(WEIGHT_NORM)}
-        if not wrong:
+        """For each set of parameters that recipes treat apart and that holds all whose sizes part first."""
+        first = _first_to_part(subject)
+        if not first:
             return
         from twinalign.backends.torch_training import decaying
 
         axes = subject.axes
         sets: dict[str, Callable[[str], bool]] = choices(_Named(axes))  # type: ignore[arg-type]
         sets["biases and normalisation layers"] = lambda name: axes.get(name, 0) <= 1
-        order = sorted(sets, key=lambda text: text != "biases and normalisation layers")
-        for text in order:
+        for text in sorted(sets, key=lambda text: text != "biases and normalisation layers"):
             chosen = frozenset(name for name in axes if sets[text](name))
-            if not chosen & wrong:
+            if not first <= chosen:
                 continue
             if not self.added:
-                yield subject.trained(f"{text}, {_some(chosen & wrong)}", decaying(chosen, None))
+                yield subject.trained(f"{text}, {_some(first)}", decaying(chosen, None))
                 continue
-            for coefficient in (0.0, *USUAL):  # 0: what the other parameters have
-                detail = f"{text}, {_some(chosen & wrong)}" + (f", of {coefficient:g}" if coefficient else "")
+            for coefficient in (0.0, *USUAL[:_MOST_COEFFICIENTS]):  # 0: what the other parameters have
+                detail = f"{text}, {_some(first)}" + (f", of {coefficient:g}" if coefficient else "")
                 yield subject.trained(detail, decaying(chosen, coefficient))
+
+
+def _first_to_part(subject: TrainingSubject) -> frozenset[str]:
+    """Parameters whose sizes differ in the first step in which any does: their updates are wrong, others' are not."""
+    apart: dict[str, int] = {}
+    for name in wrong_names(subject):
+        ours, theirs = subject.port[name], subject.reference.get(name)
+        if not name.startswith(WEIGHT_NORM) or theirs is None or theirs.shape != ours.shape:
+            continue
+        steps = np.flatnonzero(np.abs(ours - theirs) > subject.floors.get(name, 0.0))
+        if len(steps):
+            apart[name.removeprefix(WEIGHT_NORM)] = int(steps[0])
+    return frozenset(name for name, step in apart.items() if step == min(apart.values()))
 
 
 def _some(names: Iterable[str]) -> str:

@@ -34,6 +34,7 @@ from twinalign.halves import rounded
 from twinalign.recorder import tracebacks
 from twinalign.recording import save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
+from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext, step_inputs
 from twinalign.stages.moving import moved_arrays
 from twinalign.stages.naming import CanonicalName
@@ -177,6 +178,9 @@ class Worker:
                 "points", precision=dtype, prefix=prefix, step=step, values=values
             ),
         )
+        checkpoints = context.checkpoints = CheckpointPlace(
+            Path(path).with_suffix(".checkpoint"), lambda: self._made_by(case, stage, dtype, weights, identity)
+        )
         casts = self._casts_counted(dtype)
         with self.backend.default_dtype(dtype), casts:
             definition.record(context)
@@ -188,6 +192,8 @@ class Worker:
             **recording.metadata,
         }
         recording.save(Path(path))
+        checkpoints.remove()
+        checkpoints.below("repeat").remove()
         return {name: recording.metadata[name] for name in ("seconds", "casts_to_float32")}
 
     def _made_by(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from twinalign.case import Case
 from twinalign.halves import rounded
 from twinalign.recording import Recording, hash_arrays
 from twinalign.stages.calling import named_values
+from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.moving import moved_arrays
 from twinalign.stages.naming import CanonicalName, canonical_name
 from twinalign.stages.watching import TrainingPlan
@@ -50,6 +51,8 @@ class StageContext:
     """Half precision that inputs are rounded to in every run, so that nothing but the arithmetic differs; or none."""
     plan: TrainingPlan = dataclasses.field(default_factory=TrainingPlan)
     """What the train stage is to do otherwise than the case has it."""
+    checkpoints: CheckpointPlace | None = None
+    """Where a training may keep what it needs to go on after it was stopped."""
     points: Callable[[str, int, Mapping[str, float]], None] = lambda prefix, step, values: None
     """Told a training's prefix, its step and the newest value of each of its curves."""
     recording: Recording = dataclasses.field(default_factory=Recording)

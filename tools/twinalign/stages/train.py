@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext
 from twinalign.stages.moving import moved_arrays
 from twinalign.stages.watching import Reporter, TrainingPlan, run_training
@@ -32,12 +33,14 @@ def record_train(context: StageContext) -> None:
     """
     steps = context.case.float64_train_steps if context.dtype == "float64" else None
     steps = context.plan.steps or steps
-    _train(context, context.build_model(), "", steps, context.plan)
+    # What an experiment or float64 trains is short, or must not go on from the middle.
+    place = context.checkpoints if steps is None and context.plan == TrainingPlan(context.plan.repeat) else None
+    _train(context, context.build_model(), "", steps, context.plan, place)
     if context.framework == "torch" and context.plan.repeat:
         model = context.build_model()
         context.backend.load_state_arrays(model, dict(moved_arrays(context.backend.state_items(model), context.dtype)))
         with _moved_scalars(context.dtype):
-            _train(context, model, REPEAT_PREFIX, steps, TrainingPlan())
+            _train(context, model, REPEAT_PREFIX, steps, TrainingPlan(), place.below("repeat") if place else None)
 
 
 def _moved_scalars(dtype: str) -> contextlib.AbstractContextManager[Any]:
@@ -48,7 +51,14 @@ def _moved_scalars(dtype: str) -> contextlib.AbstractContextManager[Any]:
     return moved_scalars(FLOAT32_ROUNDING)
 
 
-def _train(context: StageContext, model: Any, prefix: str, steps: int | None, plan: TrainingPlan) -> None:
+def _train(
+    context: StageContext,
+    model: Any,
+    prefix: str,
+    steps: int | None,
+    plan: TrainingPlan,
+    place: CheckpointPlace | None,
+) -> None:
     reporter = Reporter(lambda text: context.progress(prefix + text))
 
     def on_step(step: int, values: Mapping[str, float]) -> None:
@@ -56,7 +66,7 @@ def _train(context: StageContext, model: Any, prefix: str, steps: int | None, pl
         context.points(prefix, step, {name: value for name, value in values.items() if math.isfinite(value)})
 
     found = run_training(
-        context.case, context.framework, context.backend, model, context.canonical_of, steps, plan, on_step
+        context.case, context.framework, context.backend, model, context.canonical_of, steps, plan, on_step, place
     )
     for name, points in found.points.items():
         context.recording.add(prefix + CURVE_PREFIX + name, points)

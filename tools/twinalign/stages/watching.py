@@ -23,6 +23,7 @@ import numpy as np
 from twinalign.errors import InputError
 from twinalign.patching import replaced
 from twinalign.recording import save_npz
+from twinalign.stages.checkpoints import CheckpointPlace, TrainingRecord
 from twinalign.stages.naming import CanonicalName
 
 WEIGHT_NORM = "weight_norm."
@@ -33,6 +34,7 @@ LEARNING_RATE = "learning_rate"
 BATCH_SIZE = "batch_size"
 BATCH_RMS = "batch_rms"
 _BATCH, _STATE, _OPTIMIZER = "batch.", "state.", "optimizer."
+_SECONDS = "step_seconds"
 _QUIET_SECONDS = 10.0
 
 
@@ -79,6 +81,7 @@ def run_training(
     steps: int | None = None,
     plan: TrainingPlan | None = None,
     on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
+    place: CheckpointPlace | None = None,
 ) -> Curves:
     """Let the case train, and return what it records together with what is seen from outside.
 
@@ -91,16 +94,18 @@ def run_training(
         steps: as of `Case.train`.
         plan: what is other than the case has it.
         on_step: called after each step with its number, from 1, and the newest value of each curve.
+        place: where the case may keep checkpoints, if it may.
 
     Raises:
         InputError: what a plan swaps in does not fit.
     """
-    watch = _Watch(framework, backend, model, name_of, plan or TrainingPlan(), on_step)
+    watch = _Watch(framework, backend, model, name_of, plan or TrainingPlan(), on_step, TrainingRecord(place))
     with watch.watching():
         outcomes = case.train(framework, model, watch.record, steps)
     watch.finish()
-    own = {name: points for name, points in watch.seen.items() if name not in watch.told}
-    return Curves({n: np.asarray(p) for n, p in {**watch.told, **own}.items()}, outcomes or {}, watch.seconds)
+    told = watch.record.told
+    own = {name: points for name, points in watch.seen.items() if name not in told}
+    return Curves({n: np.asarray(p) for n, p in {**told, **own}.items()}, outcomes or {}, watch.seconds)
 
 
 class _Watch:
@@ -112,8 +117,10 @@ class _Watch:
         name_of: Callable[[str], CanonicalName | None],
         plan: TrainingPlan,
         on_step: Callable[[int, Mapping[str, float]], None],
+        record: TrainingRecord,
     ) -> None:
-        self.told: dict[str, list[float]] = {}
+        self.record = record
+        self.record.beside(lambda: {**self.seen, _SECONDS: self.seconds}, self._resume)
         self.seen: dict[str, list[float]] = {}
         self.seconds: list[float] = []
         self._backend, self._model, self._name_of, self._plan, self._on_step = backend, model, name_of, plan, on_step
@@ -126,9 +133,12 @@ class _Watch:
         self._last = time.perf_counter()
         self._given = {name: _read(getattr(plan, name)) for name in ("data", "init", "updates", "carry_in")}
 
-    def record(self, name: str, value: Any) -> None:
-        """What `Case.train` is given."""
-        self.told.setdefault(name, []).append(float(value))
+    def _resume(self, curves: Mapping[str, list[float]]) -> None:
+        """Go on with the curves of a training that was stopped."""
+        self.seen = {name: points for name, points in curves.items() if name != _SECONDS}
+        self.seconds = curves[_SECONDS]
+        self._steps, self._calls = len(self.seconds), len(self.seen.get(BATCH_SIZE, ()))
+        self._last = time.perf_counter()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -239,7 +249,7 @@ class _Watch:
         now = time.perf_counter()
         self.seconds.append(now - self._last)
         self._last = now
-        self._on_step(self._steps, {name: points[-1] for name, points in {**self.seen, **self.told}.items()})
+        self._on_step(self._steps, {name: points[-1] for name, points in {**self.seen, **self.record.told}.items()})
 
     def _see(self, name: str, value: float) -> None:
         self.seen.setdefault(name, []).append(value)
