@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinalign.stages.train import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
-from twinalign.stages.watching import LEARNING_RATE, WEIGHT_NORM
-from twinalign.verdict import classic_verdict, judge_trajectory
+from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.verdict import KNOWN_ALLOWANCES, classic_verdict, judge_trajectory
 from twinalign.verdict.equivalence import Equivalence, judge_equivalence
 from twinalign.verdict.horizon import Horizon, horizon
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.structure import lone
 from twinalign.verdict.trained_weights import KindOfWeights, compare_weights
+from twinalign.verdict.trajectory import FLOOR_FACTOR
 
 if TYPE_CHECKING:
     from twinalign.verdict import TrajectoryVerdict
@@ -64,7 +65,6 @@ def _judge(
     reference: Arrays, reproduced: Arrays, precision: str, suffix: str
 ) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
     tensors, horizons = [], []
-    rounding = 2.0**-53 if precision == "float64" else 2.0**-24
     for name, array in reference.items():
         if name.startswith((REPEAT_PREFIX, SEEDS_PREFIX, WEIGHTS_PREFIX)):
             continue
@@ -72,6 +72,7 @@ def _judge(
             tensors.append(lone(name + suffix, array, in_reference=True))
         elif name.startswith(CURVE_PREFIX):
             repeat = reference.get(REPEAT_PREFIX + name)
+            rounding = _rounding(name, precision)
             judged = judge_trajectory(
                 array, reproduced[name], reference_repeat=repeat, rounding=rounding, name=name + suffix
             )
@@ -90,6 +91,14 @@ def _judge(
         "first_to_part": _first_to_part(tensors, reference, precision) if suffix or precision == "float64" else [],
     }
     return tensors, facts
+
+
+def _rounding(name: str, precision: str) -> float:
+    """What one operation leaves, relative; of running means what a momentum stored in float32 leaves."""
+    unit = 2.0**-53 if precision == "float64" else 2.0**-24
+    if name.startswith(CURVE_PREFIX + BUFFER_NORM):
+        return max(unit, KNOWN_ALLOWANCES["paddle_batch_norm_momentum"].bound / FLOOR_FACTOR)
+    return unit
 
 
 def _named(tensor: TensorVerdict, suffix: str) -> TensorVerdict:

@@ -109,7 +109,9 @@ def _student(nn: Any, base: type) -> Any:
             return self.student(x)
 
         def update_teacher(self, m: float) -> None:
-            for q, k in zip(self.student.parameters(), self.teacher.parameters(), strict=True):
+            # Paddle's running statistics are among the parameters.
+            pairs = zip(self.student.named_parameters(), self.teacher.parameters(), strict=True)
+            for q, k in [(q, k) for (name, q), k in pairs if not name.endswith(("_mean", "_variance"))]:
                 moved = k.detach() * m + q.detach() * (1 - m)
                 k.set_value(moved) if hasattr(k, "set_value") else k.data.copy_(moved)
 

@@ -12,7 +12,8 @@ import numpy as np
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.recording import save_npz
 from twinalign.stages.naming import CanonicalName, canonical_name
-from twinalign.stages.watching import TrainingPlan, run_training
+from twinalign.stages.watching import BUFFER_NORM, TrainingPlan, run_training
+from twinalign.verdict import KNOWN_ALLOWANCES
 
 STAGE = "train"
 STEPS = 6
@@ -43,7 +44,7 @@ def read_curves(path: str | Path) -> tuple[Curves, Curves]:
 def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> dict[str, float]:
     """What rounding and constants kept in float32 may leave of each curve (docs/verdict.md)."""
     return {
-        name: _FLOOR_FACTOR * distance(curve, moved[name]) + _ROUNDING * root_mean_square(curve)
+        name: _FLOOR_FACTOR * distance(curve, moved[name]) + _constants(name) * root_mean_square(curve)
         for name, curve in reference.items()
         if name in moved
     }
@@ -73,6 +74,11 @@ def wrong_curves(paths: Mapping[str, Path]) -> dict[str, Any]:
             "port": ours[first : first + _SHOWN].tolist(),
         }
     return found
+
+
+def _constants(name: str) -> float:
+    """What rounding leaves of a value, and of running means a momentum that is stored in float32."""
+    return KNOWN_ALLOWANCES["paddle_batch_norm_momentum"].bound if name.startswith(BUFFER_NORM) else _ROUNDING
 
 
 def record_curves(

@@ -12,7 +12,7 @@ import numpy as np
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext
 from twinalign.stages.moving import moved_arrays
-from twinalign.stages.watching import Reporter, TrainingPlan, run_training
+from twinalign.stages.watching import RUNNING_VARIANCE, Reporter, TrainingPlan, run_training
 
 CURVE_PREFIX = "curve."
 OUTCOME_PREFIX = "outcome."
@@ -72,7 +72,9 @@ def _train(
         context.recording.add(prefix + CURVE_PREFIX + name, points)
     for key, array in context.backend.state_items(model):
         canonical = context.canonical_of(key)
-        if canonical is not None and array.dtype.kind == "f" and array.size:
+        if canonical is None or canonical.name.endswith(RUNNING_VARIANCE):
+            continue
+        if array.dtype.kind == "f" and array.size:
             context.recording.add(prefix + WEIGHTS_PREFIX + canonical.name, weight_statistics(array))
     for name, value in (found.outcomes if steps is None else {}).items():
         context.recording.add(prefix + OUTCOME_PREFIX + name, np.asarray(value, dtype=np.float64).reshape(2))

@@ -33,6 +33,8 @@ EMA_DISTANCE = "ema_distance"
 LEARNING_RATE = "learning_rate"
 BATCH_SIZE = "batch_size"
 BATCH_RMS = "batch_rms"
+RUNNING_VARIANCE = "running_var"
+"""Paddle's are biased, torch's are not: the backward stage judges them, where such a convention can be accepted."""
 _BATCH, _STATE, _OPTIMIZER = "batch.", "state.", "optimizer."
 _SECONDS = "step_seconds"
 _QUIET_SECONDS = 10.0
@@ -242,7 +244,8 @@ class _Watch:
             (BUFFER_NORM, self._training.floating_buffers(self._model)),
         ):
             for key, norm in zip(tensors, self._training.norms(list(tensors.values())), strict=True):
-                if (name := self._name_of(key)) is not None:
+                name = self._name_of(key)
+                if name is not None and not name.name.endswith(RUNNING_VARIANCE):
                     self._see(prefix + name.name, norm)
         if self._pairs:
             self._see(EMA_DISTANCE, self._training.distance(self._pairs))

@@ -107,6 +107,6 @@ def _kinds(reference: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
 
 
 def _kind_of(name: str, axes: int) -> str:
-    named = {"running_mean": "running means", "running_var": "running variances", "bias": "biases"}
+    named = {"running_mean": "running means", "bias": "biases"}
     other = "scales of normalisation layers" if axes <= 1 else "matrices and kernels"
     return named.get(name.rpartition(".")[2], other)
