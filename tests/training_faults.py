@@ -89,9 +89,9 @@ class FewSteps(DigitsTraining):
 
     def spoil_views(self, framework: str) -> None:
         """The first view is never blurred."""
-        if self.in_port(framework, "augmentation_missing"):
-            augmentation = twin(framework, "augmentation")
-            augmentation.VIEW_1 = dataclasses.replace(augmentation.VIEW_1, blur_probability=0.0)
+        augmentation = twin(framework, "augmentation")
+        blurred = 0.0 if self.in_port(framework, "augmentation_missing") else 1.0
+        augmentation.VIEW_1 = dataclasses.replace(augmentation.VIEW_1, blur_probability=blurred)
 
     def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
         if self.in_port(framework, "warmup_missing"):

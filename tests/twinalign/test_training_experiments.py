@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,19 @@ import numpy as np
 import pytest
 
 import twinalign
+from tests.pooled import pooled_processes
 from twinalign.errors import InputError
 from twinalign.locate.training_swaps import swap_parts
 from twinalign.recording import Recording
 from twinalign.runner import Recorder, RunSettings
 
 CASE = f"{Path(__file__).parent / 'locate' / 'training_case.py'}:Training"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes() -> Iterator[None]:
+    with pooled_processes():
+        yield
 
 
 def run(out: Path, fault: str = "", **asked: Any) -> Any:

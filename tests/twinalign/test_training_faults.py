@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import twinalign
 from lite_data import prepare as lite_data
 from pipeline.twins import default_data
+from tests.pooled import pooled_processes
 from tests.training_faults import FAULTS
 
 CAUSES = {
@@ -38,6 +40,12 @@ def few_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(file, target)
         (folder / "photos" / split).mkdir(parents=True)
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes() -> Iterator[None]:
+    with pooled_processes():
+        yield
 
 
 def run(fault: str, data: Path, out: Path) -> twinalign.judging.RunResult:  # type: ignore[name-defined]
