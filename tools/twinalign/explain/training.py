@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -10,15 +11,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from twinalign.averaging import averaging_method
-from twinalign.explain.component import Replaced, explain, wrong_names
+from twinalign.explain.component import Replaced, allowed_remainder, explain, wrong_names
 from twinalign.explain.registry import Hypothesis, Variant, register
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.locate.training_curves import Around, Curves, floors_of, read_curves, train
 from twinalign.patching import replaced
+from twinalign.stages.watching import GRADIENT_NORM
 
 _MOST_TRIES, _FITTED = 12, 1e-8
 _SAME = 1e-6
 """A curve is another by a factor where no more than this is left; whether it is the cause is for the proof to say."""
+
+
+class _RefutedError(Exception):
+    """A curve is not the port's."""
 
 
 class TrainingSubject:
@@ -45,8 +51,30 @@ class TrainingSubject:
 
     def run(self) -> Curves:
         """The reference's curves, as it trains at present."""
-        curves = train(self._worker, self._weights, begin=self.around)
+        patient = not self.impatient or self.finish
+        try:
+            on_step = (lambda step, values: None) if patient else self._refute
+            curves = train(self._worker, self._weights, begin=self.around, on_step=on_step)
+        except _RefutedError:
+            return {}
         return self.finish(curves) if self.finish else curves
+
+    def _refute(self, step: int, values: Mapping[str, float]) -> None:
+        """End a training whose curves can no longer come out as the port's, however it goes on."""
+        for name, allowed in self._allowed.items():
+            port = self.port[name]
+            if name in values and step <= len(port) and abs(values[name] - port[step - 1]) > allowed * len(port) ** 0.5:
+                raise _RefutedError
+
+    @functools.cached_property
+    def _allowed(self) -> dict[str, float]:
+        """Root mean square that may be left of each curve that has a value a step."""
+        found = {}
+        for name, port in self.port.items():
+            if len(port) == len(self.port.get(GRADIENT_NORM, ())):
+                before, floor = distance(self.reference.get(name), port), self.floors.get(name, 0.0)
+                found[name] = floor if before <= floor else allowed_remainder(before, floor)
+        return found
 
     def holds_everywhere(self) -> bool:
         """All curves are compared already."""

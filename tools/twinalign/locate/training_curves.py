@@ -117,6 +117,7 @@ def train(
     change: float = 0.0,
     begin: Around | None = None,
     plan: TrainingPlan | None = None,
+    on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
 ) -> dict[str, np.ndarray]:
     """Curves of the first steps, by name; none where the case has no training in float64.
 
@@ -126,6 +127,7 @@ def train(
         change: what the weights are moved by, as a share of themselves.
         begin: given the model, returns what to enter while it trains.
         plan: what is swapped in, and what is kept.
+        on_step: as of `run_training`.
     """
     case, backend = worker.fresh_case(STAGE), worker.backend
     steps = min(STEPS, case.float64_train_steps)
@@ -140,5 +142,5 @@ def train(
             backend.load_state_arrays(model, arrays)
         with begin(model) if begin else contextlib.nullcontext():
             return run_training(
-                case, worker.framework, backend, model, lambda key: canonical_name(key, canonical), steps, plan
+                case, worker.framework, backend, model, lambda key: canonical_name(key, canonical), steps, plan, on_step
             ).points

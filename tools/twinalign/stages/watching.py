@@ -95,7 +95,7 @@ def run_training(
         name_of: key of the state dict → how the reference calls and lays it out, None where it has no such.
         steps: as of `Case.train`.
         plan: what is other than the case has it.
-        on_step: called after each step with its number, from 1, and the newest value of each curve.
+        on_step: called once a step is over, with its number, from 1, and the value of each curve that has one a step.
         place: where the case may keep checkpoints, if it may.
 
     Raises:
@@ -132,6 +132,7 @@ class _Watch:
         self._trained: dict[str, Any] = {}
         self._pairs: list[tuple[Any, Any]] = []
         self._optimizers: list[int] = []
+        self._unreported = False
         self._last = time.perf_counter()
         self._given = {name: _read(getattr(plan, name)) for name in ("data", "init", "updates", "carry_in")}
 
@@ -154,7 +155,8 @@ class _Watch:
             yield
 
     def finish(self) -> None:
-        """Write what the plan wants to be kept."""
+        """Report the last step, and write what the plan wants to be kept."""
+        self._report()
         if self._plan.keep:
             save_npz(Path(self._plan.keep), self._kept)
         if self._plan.switch_at > self._steps:
@@ -223,6 +225,7 @@ class _Watch:
     def _before_step(self, optimizer: Any) -> None:
         if not self._is_mine(optimizer):
             return
+        self._report()
         gradients = [self._training.gradient(p) for p in self._training.held_parameters(optimizer)]
         norms = self._training.norms([gradient for gradient in gradients if gradient is not None])
         number = self._optimizers.index(id(optimizer))
@@ -252,7 +255,16 @@ class _Watch:
         now = time.perf_counter()
         self.seconds.append(now - self._last)
         self._last = now
-        self._on_step(self._steps, {name: points[-1] for name, points in {**self.seen, **self.record.told}.items()})
+        self._unreported = True
+
+    def _report(self) -> None:
+        """Tell the values of the last step, once the loop has had the time to record its own."""
+        if self._unreported:
+            self._unreported = False
+            curves = {**self.seen, **self.record.told}
+            # What is recorded before the step has one value more by now; several a step belong to none.
+            found = {n: p[self._steps - 1] for n, p in curves.items() if 0 <= len(p) - self._steps <= 1}
+            self._on_step(self._steps, found)
 
     def _see(self, name: str, value: float) -> None:
         self.seen.setdefault(name, []).append(value)
