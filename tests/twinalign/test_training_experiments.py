@@ -41,7 +41,7 @@ def test_a_right_port_is_right_in_every_experiment(tmp_path: Path) -> None:
     assert {t["name"] for t in training["switched"]["tensors"]} >= {"curve.loss", "curve.loss (float64)"}
     assert training["swaps"]["at_fault"] is None
     loss = {h["precision"]: h for h in training["horizons"] if h["curve"] == "loss"}
-    assert loss["float64"]["port"] == (5, 5, 5)
+    assert loss["float64"]["port"] == [5, 5, 5]
     logs = {path.name for path in (tmp_path / "tensorboard").iterdir() if any(path.glob("events.*"))}
     assert logs >= {f"{side} {dtype}" for side in ("reference", "port") for dtype in ("float32", "float64")}
     assert "port float32 seed 2" in logs

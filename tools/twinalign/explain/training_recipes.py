@@ -100,7 +100,7 @@ class _Named:
 class _Decay(TrainingHypothesis):
     """Decay that reaches other parameters, taken away from or added to every step of the reference."""
 
-    rank = 2
+    rank = -1
     added: bool
 
     def of(self, subject: TrainingSubject) -> Iterator[Variant]:

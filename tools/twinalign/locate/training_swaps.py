@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinalign.errors import InputError
-from twinalign.locate.training_curves import wrong_curves
+from twinalign.locate.training_curves import read_curves, wrong_curves
 
 if TYPE_CHECKING:
     from twinalign.recorder.process import RecorderProcess
@@ -28,7 +28,8 @@ PARTS = {
 }
 """What is at fault where this swap removes the difference; `network`: where it does not."""
 _MEASURED = ("loss", "gradient_norm")
-"""Curves that are computed from weights and batches alone; what is scheduled stays the port's under every swap."""
+"""Curves that are computed from weights and batches alone, the first that both sides have is asked; what is scheduled
+stays the port's under every swap."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,28 +88,27 @@ def swap_parts(
         progress("ref", "swaps: the reference's steps")
         if not train("ref", keep=str(kept)):
             return None
+        curve = next((name for name in _MEASURED if name in read_curves(paths["ref"])[0]), _MEASURED[0])
         left: dict[str, dict[str, int]] = {}
         for swap in ("", *swaps):
             progress("paddle", f"swaps: {swap or 'none'}")
             train("paddle", **{given: str(kept) for given in _GIVEN.get(swap, ())})
-            left[swap] = _measured(wrong_curves(paths), everything=not swap)
-        return Swaps(left, _at_fault(left))
+            left[swap] = _measured(wrong_curves(paths), curve if swap else "")
+        return Swaps(left, _at_fault(left, curve))
     finally:
         for path in (*paths.values(), kept):
             path.unlink(missing_ok=True)
 
 
-def _measured(wrong: Mapping[str, Mapping[str, Any]], everything: bool) -> dict[str, int]:
-    steps = {name: int(found["first_step"]) for name, found in wrong.items()}
-    return steps if everything else {name: step for name, step in steps.items() if name in _MEASURED}
+def _measured(wrong: Mapping[str, Mapping[str, Any]], curve: str) -> dict[str, int]:
+    return {name: int(found["first_step"]) for name, found in wrong.items() if curve in ("", name)}
 
 
-def _at_fault(left: Mapping[str, Mapping[str, int]]) -> str | None:
-    if not any(name in _MEASURED for name in left[""]):
+def _at_fault(left: Mapping[str, Mapping[str, int]], curve: str) -> str | None:
+    if curve not in left[""]:
         return None
     removing = [swap for swap in ("data", "init", "updates") if swap in left and not left[swap]]
     if removing:
-        # Weights that are given after each step hide wrong first ones but for the first step.
         return removing[0]
     return "network" if left.get("network") else None
 

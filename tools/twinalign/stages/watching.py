@@ -36,6 +36,7 @@ BATCH_RMS = "batch_rms"
 RUNNING_VARIANCE = "running_var"
 """Paddle's are biased, torch's are not: the backward stage judges them, where such a convention can be accepted."""
 _BATCH, _STATE, _OPTIMIZER = "batch.", "state.", "optimizer."
+_SWITCH = "switch"
 _SECONDS = "step_seconds"
 _QUIET_SECONDS = 10.0
 
@@ -47,8 +48,8 @@ class TrainingPlan:
     Attributes:
         repeat: whether the reference trains once more from where rounding may have put it.
         steps: that are made at most; 0 for as many as the precision asks for.
-        keep: `.npz` file to write: every batch, the first state, and the state after each step.
-        data, init, updates: such files: what to take batches, first state, or the state after each step from.
+        keep: `.npz` file to write: every batch, the first state, and the state before the first call after each step.
+        data, init, updates: such files: what to take batches, first state, or the later states from, call by call.
         switch_at: number of steps after which the state is written to `carry_out`, or taken from `carry_in`.
         carry_out: `.npz` file to write: weights, buffers and moving averages of the optimizer.
         carry_in: such a file.
@@ -133,6 +134,7 @@ class _Watch:
         self._pairs: list[tuple[Any, Any]] = []
         self._optimizers: list[int] = []
         self._unreported = False
+        self._kept_steps = 0
         self._last = time.perf_counter()
         self._given = {name: _read(getattr(plan, name)) for name in ("data", "init", "updates", "carry_in")}
 
@@ -164,8 +166,7 @@ class _Watch:
 
     def _call(self, layer: Any, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         if self._depth == 0 and layer.training:
-            if self._calls == 0:
-                self._begin()
+            self._swap_state()
             arguments, keywords = self._batch(arguments, keywords)
             self._calls += 1
         self._depth += 1
@@ -174,10 +175,15 @@ class _Watch:
         finally:
             self._depth -= 1
 
-    def _begin(self) -> None:
-        if self._given["init"]:
-            self._load(self._given["init"], 0)
-        self._keep_state()
+    def _swap_state(self) -> None:
+        """Before a call: the first of all, or the first after a step, whose state the other side has kept."""
+        if self._calls == 0 and self._given["init"]:
+            self._load(self._given["init"], "0")
+        if self._calls > 0 and self._given["updates"]:
+            self._load(self._given["updates"], str(self._calls))
+        if self._plan.keep and (self._calls == 0 or self._steps > self._kept_steps):
+            self._kept |= {f"{_STATE}{self._calls}.{name}": array for name, array in self._state()}
+            self._kept_steps = self._steps
 
     def _batch(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Take note of the tensors that a call is given, and replace them where the plan says so."""
@@ -237,11 +243,8 @@ class _Watch:
         if not self._is_mine(optimizer):
             return
         self._steps += 1
-        if self._given["updates"]:
-            self._load(self._given["updates"], self._steps)
         if self._steps == self._plan.switch_at:
             self._switch(optimizer)
-        self._keep_state()
         for prefix, tensors in (
             (WEIGHT_NORM, self._trained),
             (BUFFER_NORM, self._training.floating_buffers(self._model)),
@@ -269,18 +272,14 @@ class _Watch:
     def _see(self, name: str, value: float) -> None:
         self.seen.setdefault(name, []).append(value)
 
-    def _keep_state(self) -> None:
-        if self._plan.keep:
-            self._kept |= {f"{_STATE}{self._steps}.{name}": array for name, array in self._state()}
-
     def _state(self) -> Iterator[tuple[str, np.ndarray]]:
         for key, array in self._backend.state_items(self._model):
             if (name := self._name_of(key)) is not None:
                 yield name.name, array.T if name.transposed else array
 
-    def _load(self, given: Mapping[str, np.ndarray], step: int) -> None:
-        """Take the state of a step; a step that the other side has not made leaves the own."""
-        prefix = f"{_STATE}{step}."
+    def _load(self, given: Mapping[str, np.ndarray], at: str) -> None:
+        """Take the state of a place, if the other side has kept one there."""
+        prefix = f"{_STATE}{at}."
         if not any(name.startswith(prefix) for name in given):
             return
         arrays = self._backend.state_arrays(self._model)
@@ -298,13 +297,13 @@ class _Watch:
 
     def _switch(self, optimizer: Any) -> None:
         if self._plan.carry_out:
-            found = {f"{_STATE}{self._steps}.{name}": array for name, array in self._state()}
+            found = {f"{_STATE}{_SWITCH}.{name}": array for name, array in self._state()}
             for quantity, key, array in self._backend.optimizer_items(self._model, optimizer):
                 if (name := self._name_of(key)) is not None:
                     found[f"{_OPTIMIZER}{quantity}.{name.name}"] = array.T if name.transposed else array
             save_npz(Path(self._plan.carry_out), found)
         elif given := self._given["carry_in"]:
-            self._load(given, self._steps)
+            self._load(given, _SWITCH)
             self._take_averages(optimizer, given)
 
     def _take_averages(self, optimizer: Any, given: Mapping[str, np.ndarray]) -> None:
