@@ -16,7 +16,7 @@ from twinalign.explain.registry import Hypothesis, Variant, register
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.locate.training_curves import Around, Curves, floors_of, read_curves, train
 from twinalign.patching import replaced
-from twinalign.stages.watching import GRADIENT_NORM
+from twinalign.stages.watching import GRADIENT_NORM, WEIGHT_NORM
 
 _MOST_TRIES, _FITTED = 12, 1e-8
 _SAME = 1e-6
@@ -79,6 +79,19 @@ class TrainingSubject:
     def holds_everywhere(self) -> bool:
         """All curves are compared already."""
         return True
+
+    @functools.cached_property
+    def first_to_part(self) -> frozenset[str]:
+        """Parameters whose sizes differ in the first step in which any does: their updates are wrong, others' not."""
+        apart: dict[str, int] = {}
+        for name in wrong_names(self):
+            ours, theirs = self.port[name], self.reference.get(name)
+            if not name.startswith(WEIGHT_NORM) or theirs is None or theirs.shape != ours.shape:
+                continue
+            steps = np.flatnonzero(np.abs(ours - theirs) > self.floors.get(name, 0.0))
+            if len(steps):
+                apart[name.removeprefix(WEIGHT_NORM)] = int(steps[0])
+        return frozenset(name for name, step in apart.items() if step == min(apart.values()))
 
     def trained(self, detail: str, around: Around) -> Replaced:
         """The variant in which the reference trains inside of what `around` returns for its model."""
@@ -212,6 +225,10 @@ class TrainingRate(TrainingHypothesis):
         for name, factor in _factors(subject):
             values = {"around": _loops().stepping(_every_step, factor), "finish": _scaling(name, factor)}
             yield Replaced(f"{factor:.6g} times, as {name} shows", subject, values)
+
+        trained = [name for name in subject.reference if name.startswith(WEIGHT_NORM)]
+        if len(subject.first_to_part) < len(trained) / 2:
+            return  # another rate moves nearly all parameters otherwise, from the first step on
 
         def hidden(factor: float) -> Variant:
             return subject.trained(f"{factor:.6g} times, which no curve shows", _loops().stepping(_every_step, factor))

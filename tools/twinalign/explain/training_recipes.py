@@ -13,7 +13,7 @@ from twinalign.explain.optimizer_decay import USUAL, choices
 from twinalign.explain.registry import Variant, register
 from twinalign.explain.training import TrainingHypothesis, TrainingSubject
 from twinalign.locate.training_curves import Curves
-from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE
 
 
 class _OtherRates(TrainingHypothesis):
@@ -105,7 +105,7 @@ class _Decay(TrainingHypothesis):
 
     def of(self, subject: TrainingSubject) -> Iterator[Variant]:
         """For each set of parameters that recipes treat apart and that holds all whose sizes part first."""
-        first = _first_to_part(subject)
+        first = subject.first_to_part
         if not first:
             return
         from twinalign.backends.torch_training import decaying
@@ -123,19 +123,6 @@ class _Decay(TrainingHypothesis):
             for coefficient in (0.0, *USUAL[:_MOST_COEFFICIENTS]):  # 0: what the other parameters have
                 detail = f"{text}, {_some(first)}" + (f", of {coefficient:g}" if coefficient else "")
                 yield subject.trained(detail, decaying(chosen, coefficient))
-
-
-def _first_to_part(subject: TrainingSubject) -> frozenset[str]:
-    """Parameters whose sizes differ in the first step in which any does: their updates are wrong, others' are not."""
-    apart: dict[str, int] = {}
-    for name in wrong_names(subject):
-        ours, theirs = subject.port[name], subject.reference.get(name)
-        if not name.startswith(WEIGHT_NORM) or theirs is None or theirs.shape != ours.shape:
-            continue
-        steps = np.flatnonzero(np.abs(ours - theirs) > subject.floors.get(name, 0.0))
-        if len(steps):
-            apart[name.removeprefix(WEIGHT_NORM)] = int(steps[0])
-    return frozenset(name for name, step in apart.items() if step == min(apart.values()))
 
 
 def _some(names: Iterable[str]) -> str:
