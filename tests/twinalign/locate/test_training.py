@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.pooled import pooled_processes
 from twinalign.locate.locator import locate
 from twinalign.runner import RunSettings
 
 CASE = f"{Path(__file__).parent / 'training_case.py'}:Training"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes() -> Iterator[None]:
+    with pooled_processes():
+        yield
 
 
 def faults(fault: str, tmp_path: Path) -> list[Any]:
