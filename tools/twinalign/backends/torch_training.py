@@ -118,7 +118,10 @@ def moved_scalars(change: float) -> Iterator[None]:
 
 
 def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
-    """Let optimizers step as often as `times` says for the number of the step, at `rate` times their rate."""
+    """Let optimizers step as often as `times` says for the number of the step, at `rate` times their rate.
+
+    What watches a training sees those steps, as it would see those of a loop that makes them.
+    """
 
     @contextlib.contextmanager
     def around(model: Any) -> Iterator[None]:
@@ -147,6 +150,7 @@ def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
                     stack.enter_context(replaced(kind, "step", _counted(vars(kind)["step"])))
             yield
 
+    around.outermost = True  # type: ignore[attr-defined]
     return around
 
 

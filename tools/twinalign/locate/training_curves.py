@@ -140,7 +140,16 @@ def train(
         if change:
             arrays = {n: a * (1 + change) if a.dtype.kind == "f" else a for n, a in backend.state_items(model)}
             backend.load_state_arrays(model, arrays)
-        with begin(model) if begin else contextlib.nullcontext():
+        outermost = begin is not None and getattr(begin, "outermost", False)
+        with begin(model) if begin is not None and not outermost else contextlib.nullcontext():
             return run_training(
-                case, worker.framework, backend, model, lambda key: canonical_name(key, canonical), steps, plan, on_step
+                case,
+                worker.framework,
+                backend,
+                model,
+                lambda key: canonical_name(key, canonical),
+                steps,
+                plan,
+                on_step,
+                around=begin if begin is not None and outermost else contextlib.nullcontext,
             ).points

@@ -85,6 +85,7 @@ def run_training(
     plan: TrainingPlan | None = None,
     on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
     place: CheckpointPlace | None = None,
+    around: Callable[[Any], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> Curves:
     """Let the case train, and return what it records together with what is seen from outside.
 
@@ -98,12 +99,14 @@ def run_training(
         plan: what is other than the case has it.
         on_step: called once a step is over, with its number, from 1, and the value of each curve that has one a step.
         place: where the case may keep checkpoints, if it may.
+        around: given the model, returns what is entered around the watch: steps that it adds are seen, those that it
+            leaves out are not.
 
     Raises:
         InputError: what a plan swaps in does not fit.
     """
     watch = _Watch(framework, backend, model, name_of, plan or TrainingPlan(), on_step, TrainingRecord(place))
-    with watch.watching():
+    with watch.watching(), around(model):
         outcomes = case.train(framework, model, watch.record, steps)
     watch.finish()
     told = watch.record.told
