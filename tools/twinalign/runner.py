@@ -36,6 +36,7 @@ from twinalign.recording import Recording, hash_arrays, metadata_path, read_meta
 from twinalign.stages import STAGE_BY_NAME
 
 _MEMORY_FOR_BOTH = 8 << 30
+Plan = Mapping[str, Any]
 
 
 class Recorder:
@@ -124,9 +125,7 @@ class Recorder:
         with self.started(sides):
             yield self._initialise(sides, self._jobs(sides))
 
-    def make(
-        self, job: Job, weights: Mapping[str, Any], moved: bool = False, plan: Mapping[str, Any] | None = None
-    ) -> None:
+    def make(self, job: Job, weights: Mapping[str, Any], moved: bool = False, plan: Plan | None = None) -> None:
         """Let the running process of a side make one recording."""
         answer = self.processes[job.side].request(
             "record",
@@ -146,9 +145,8 @@ class Recorder:
 
     def fresh_arrays(self, side: str, stage: str) -> dict[str, np.ndarray]:
         """Arrays of a recording that still stands for code and data; empty where there is none."""
-        job = Job(side, stage, self.dtypes_of(stage)[0], self.recording_path(side, stage, self.dtypes_of(stage)[0]))
-        known = is_fresh(read_metadata(job.path), self._identity_of(job))
-        return Recording.load(job.path).arrays if known else {}
+        job = Job(side, stage, dtype := self.dtypes_of(stage)[0], self.recording_path(side, stage, dtype))
+        return Recording.load(job.path).arrays if is_fresh(read_metadata(job.path), self._identity_of(job)) else {}
 
     def _stages(self) -> list[str]:
         offered = self.description["stages"]
@@ -196,9 +194,7 @@ class Recorder:
             found["accuracy_compatible"] = True
         if self._half and STAGE_BY_NAME[job.stage].needs_model:
             found["rounded_to"] = self._half
-        if self.settings.plan and job.stage == "train":
-            found["plan"] = dict(self.settings.plan)
-        return found
+        return found | ({"plan": dict(self.settings.plan)} if self.settings.plan and job.stage == "train" else {})
 
     def _stale_jobs(self, sides: Sequence[str], weights: Mapping[str, Mapping[str, Any]] | None = None) -> list[Job]:
         stale = []
