@@ -15,6 +15,8 @@ from pipeline.twins import default_data
 from tests.pooled import pooled_processes
 from tests.training_faults import FAULTS
 
+pytestmark = pytest.mark.slow
+
 CAUSES = {
     "decay_reaches_norms_and_biases": ("training_decay_extra", "biases and normalisation layers"),
     "average_inverted": ("ema_inverted", "the other way round"),
