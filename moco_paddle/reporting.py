@@ -70,7 +70,7 @@ class Reporter:
         tensorboard: folder for the scalars, None for none.
 
     Raises:
-        ValueError: scalars are asked for and the package tensorboard is missing.
+        ValueError: scalars are asked for and the package tensorboardX is missing.
     """
 
     def __init__(
@@ -130,14 +130,14 @@ class Reporter:
 
 
 def _scalar_writer(folder: Path) -> Any:
-    # The package's own writer needs neither framework.
+    # A writer that needs neither framework.
     try:
-        from tensorboard.summary import Writer
+        from tensorboardX import SummaryWriter
     except ImportError:
         raise ValueError(
-            "--tensorboard: the package tensorboard is missing; pip install 'twinalign[tensorboard]'"
+            "--tensorboard: the package tensorboardX is missing; pip install 'twinalign[tensorboard]'"
         ) from None
-    return Writer(str(folder))
+    return SummaryWriter(str(folder))
 
 
 def _bar() -> Any:

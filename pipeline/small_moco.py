@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.moco_v3 import DigitsTraining, MoCoV3ViTSmall, twin
+from pipeline.digits import DigitsTraining
+from pipeline.moco_v3 import MoCoV3ViTSmall
 from pipeline.official import ResNetClassifier
+from pipeline.twins import twin
 from twinalign import Case
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pipeline.moco_v3 import DigitsTraining, MoCoV3ViTSmall, twin
+from pipeline.digits import DigitsTraining
+from pipeline.moco_v3 import MoCoV3ViTSmall
+from pipeline.twins import twin
 from twinalign import Case
 
 

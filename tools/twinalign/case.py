@@ -130,6 +130,16 @@ class Case:
 
         `steps` limits the training (None: all of it). Returns outcomes by name: `(percent, samples)`, an accuracy and
         the number of samples that it was counted on. Switches on train.
+
+        Whatever the loop, these are seen without a word here, at the calls of the model in training mode and the steps
+        of the optimizers that move its parameters, and recorded unless the case records a curve of that name itself:
+        `learning_rate`, `gradient_norm` (as the optimizer is given it, after clipping), `weight_norm.PARAMETER` and
+        `buffer_norm.BUFFER` after each step (running variances left out), `ema_distance` (of the trained parameters
+        from those that are called alike below another part of the model and that no optimizer moves), `batch_size`, and
+        `batch_rms`, the root mean square of what the model is given.
+
+        `record.checkpoint(save)` and `record.resume()` let a long training go on where it was stopped
+        (`twinalign.stages.checkpoints.TrainingRecord`). With `--seeds`, `seed` differs from training to training.
         """
         raise NotImplementedError
 

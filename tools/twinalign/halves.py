@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from twinalign.errors import InputError
+
 HALVES = ("float16", "bfloat16")
 
 
@@ -30,3 +32,12 @@ def _rounded(array: np.ndarray, dtype: str) -> np.ndarray:
         nearest = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)
     kept = np.where(np.isfinite(bits.view(np.float32)), nearest, bits)
     return kept.view(np.float32).reshape(array.shape).astype(array.dtype)
+
+
+def no_kernels(dtype: str, error: Exception) -> InputError:
+    """What to say where a framework cannot compute in a half precision on a CPU."""
+    said = str(error).splitlines()[0].split(". ")[0]  # paddle goes on for lines
+    return InputError(
+        f"--precision {dtype} on a CPU: {said}; paddle has few kernels for it there: use --device gpu, or "
+        "--precision both"
+    )

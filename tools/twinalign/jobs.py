@@ -9,10 +9,14 @@ from typing import Any
 
 from twinalign.halves import HALVES
 from twinalign.stages import STAGE_BY_NAME
+from twinalign.verdict.equivalence import DEFAULT_MARGIN
 
 SIDES = ("ref", "paddle")
 PRECISIONS = ("float32", "float64", "both", *HALVES)
 """`both` is float32 judged by float64; a half precision is judged by float64 as well."""
+SWAPS = ("data", "init", "updates", "network")
+"""The reference's batches, its first weights, its weights after each step; `network`: all three, so that the port's
+network is left alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +36,20 @@ class RunSettings:
     language: str = "en"
     accuracy_compatible: bool = False
     debug: bool = False
+    seeds: int = 1
+    """Trainings a side, of as many seeds: their outcomes are tested for equivalence."""
+    margin: float = DEFAULT_MARGIN
+    """In points: how far apart the means of the outcomes may be and count as equivalent."""
+    switch_at: int = 0
+    """Step after which one more training goes on in the other framework; 0 for none."""
+    switch_from: str = "ref"
+    """The side that such a training begins on."""
+    swaps: tuple[str, ...] = ()
+    """What of the reference is put into the port's training, one after the other (`SWAPS`)."""
+    tensorboard: bool = False
+    """Whether the curves of trainings are written as TensorBoard logs while they train."""
+    plan: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of a `TrainingPlan` for the train stage."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinalign.errors import ExitCode, SideCrashError
+from twinalign.experiments import add_experiments, check_experiments, record_seeds
 from twinalign.jobs import judged_precision
 from twinalign.locate.locator import SEARCHED_STAGES, locate
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.report import write_report
 from twinalign.runner import SIDES, Recorder, RunSettings
+from twinalign.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import KNOWN_ALLOWANCES, Described, compare_arrays, log_lines
 from twinalign.verdict.float32_constants import allowances_of_classes
@@ -95,26 +97,29 @@ def run(
         SideCrashError: the process of a side died, or the case's own code raised.
     """
     started = time.perf_counter()
+    check_experiments(settings)
     recorder = Recorder(settings, progress)
+    logs = TensorBoardLogs(settings.out / "tensorboard") if settings.tensorboard else None
+    if logs is not None:
+        recorder.points = logs.points
     (settings.out / "summary.json").unlink(missing_ok=True)  # an old verdict must not stand beside new recordings
     result = RunResult(recorder.resolved, {}, {}, 0.0)
     result.precision, result.accuracy_compatible = settings.precision, settings.accuracy_compatible
+    stages = []
     for stage in recorder.record():
-        recordings = StageRecordings.load(recorder, stage)
-        comparison = compare_stage(stage, recordings, recorder.description)
-        failed = {side: reason for (side, of), reason in recorder.without_float64.items() if of == stage}
-        comparison.notes += [
-            f"float64 does not run on the {side} side, so that float32 alone is judged: {reason}"
-            for side, reason in failed.items()
-        ]
-        if failed:
-            result.without_float64[stage] = failed
-        if settings.accuracy_compatible and (note := compatible_kernels_note(recorder, stage, recordings)):
-            comparison.notes.append(note)
-        result.stages[stage] = comparison
-        write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
-        result.environment.update(recordings.environment())
-        on_stage(stage, comparison)
+        if stage == "train":  # what more is to be trained is trained once the processes of both sides have ended
+            stages.append(stage)
+        else:
+            _judge_stage(recorder, stage, result, on_stage)
+    for stage in stages:
+        record_seeds(recorder, progress, logs)
+        _judge_stage(recorder, stage, result, on_stage)
+        if logs is not None:
+            fill_logs(logs, recorder)
+            recorder.points = logs.named(" switched").points
+        add_experiments(recorder, result.stages[stage], progress)
+    if logs is not None:
+        logs.close()
     result.case = recorder.description["name"]
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
     diverged = tuple(stage for stage, comparison in result.stages.items() if comparison.verdict == DIVERGED)
@@ -129,6 +134,28 @@ def run(
     write_json(settings.out / "summary.json", result.to_json())
     write_report(settings.out, settings.language)
     return result
+
+
+def _judge_stage(
+    recorder: Recorder, stage: str, result: RunResult, on_stage: Callable[[str, Comparison], None]
+) -> None:
+    """Compare the recordings of a stage, note what the verdict must be read with, and write the classic log."""
+    settings = recorder.settings
+    recordings = StageRecordings.load(recorder, stage)
+    comparison = compare_stage(stage, recordings, recorder.description)
+    failed = {side: reason for (side, of), reason in recorder.without_float64.items() if of == stage}
+    comparison.notes += [
+        f"float64 does not run on the {side} side, so that float32 alone is judged: {reason}"
+        for side, reason in failed.items()
+    ]
+    if failed:
+        result.without_float64[stage] = failed
+    if settings.accuracy_compatible and (note := compatible_kernels_note(recorder, stage, recordings)):
+        comparison.notes.append(note)
+    result.stages[stage] = comparison
+    write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
+    result.environment.update(recordings.environment())
+    on_stage(stage, comparison)
 
 
 @dataclasses.dataclass
@@ -191,8 +218,8 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
     assert reference is not None
     assert reproduced is not None
     if stage == "train":
-        float64 = [recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES]
-        return compare_training(reference, reproduced, *float64)
+        high, other = (recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES)
+        return compare_training(reference, reproduced, high, other, dtype)
     comparison = _judge(stage, recordings, description, dtype != "float64")
     casts = recordings.repeat and recordings.casts_to_float32
     if comparison.verdict == DIVERGED and casts:

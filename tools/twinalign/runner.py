@@ -25,7 +25,7 @@ from twinalign.convert.options import Options
 from twinalign.convert.worker import load_rules
 from twinalign.errors import InputError, SideCrashError
 from twinalign.freshness import interpreter_versions, is_fresh
-from twinalign.halves import HALVES
+from twinalign.halves import HALVES, no_kernels
 from twinalign.jobs import SIDES as SIDES
 from twinalign.jobs import Job as Job
 from twinalign.jobs import RunSettings as RunSettings
@@ -33,10 +33,11 @@ from twinalign.jobs import WeightFiles as WeightFiles
 from twinalign.jobs import recorded_identity, recorded_precisions
 from twinalign.machine import available_memory, processors, require_writable
 from twinalign.recorder.process import RecorderProcess
-from twinalign.recording import hash_arrays, metadata_path, read_metadata, save_npz, write_json
+from twinalign.recording import Recording, hash_arrays, metadata_path, read_metadata, save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
 
 _MEMORY_FOR_BOTH = 8 << 30
+Plan = Mapping[str, Any]
 
 
 class Recorder:
@@ -62,6 +63,8 @@ class Recorder:
             for side in SIDES
         }
         self.description: dict[str, Any] = {}
+        self.points: Callable[[str, Mapping[str, Any]], None] = lambda side, event: None
+        """Told the newest points of a training's curves while it goes on."""
         self.processes: dict[str, RecorderProcess] = {}
         """The recorder process of each side, while it runs."""
         self.without_float64: dict[tuple[str, str], str] = {}
@@ -123,7 +126,7 @@ class Recorder:
         with self.started(sides):
             yield self._initialise(sides, self._jobs(sides))
 
-    def make(self, job: Job, weights: Mapping[str, Any], **moved: bool) -> None:
+    def make(self, job: Job, weights: Mapping[str, Any], moved: bool = False, plan: Plan | None = None) -> None:
         """Let the running process of a side make one recording."""
         answer = self.processes[job.side].request(
             "record",
@@ -134,11 +137,17 @@ class Recorder:
             identity=self._identity_of(job),
             rounded_to=self._half,
             compatible=job.compatible,
-            **moved,
+            moved=moved,
+            plan=dict(self.settings.plan if plan is None else plan),
         )
         self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
         if answer.get("casts_to_float32") and self.settings.precision != "float64":
             self._repeat(job, weights)
+
+    def fresh_arrays(self, side: str, stage: str) -> dict[str, np.ndarray]:
+        """Arrays of a recording that still stands for code and data; empty where there is none."""
+        job = Job(side, stage, dtype := self.dtypes_of(stage)[0], self.recording_path(side, stage, dtype))
+        return Recording.load(job.path).arrays if is_fresh(read_metadata(job.path), self._identity_of(job)) else {}
 
     def _stages(self) -> list[str]:
         offered = self.description["stages"]
@@ -177,7 +186,8 @@ class Recorder:
 
     def _identity_of(self, job: Job) -> dict[str, Any]:
         asked = {"precision": self.settings.precision, "accuracy_compatible": job.compatible}
-        return recorded_identity(self.identity, job.side, job.stage, asked)
+        found = recorded_identity(self.identity, job.side, job.stage, asked)
+        return found | ({"plan": dict(self.settings.plan)} if self.settings.plan and job.stage == "train" else {})
 
     def _stale_jobs(self, sides: Sequence[str], weights: Mapping[str, Mapping[str, Any]] | None = None) -> list[Job]:
         stale = []
@@ -206,6 +216,7 @@ class Recorder:
                 threads=threads,
                 debug=self.settings.debug,
                 progress=self.progress,
+                points=self.points,
             )
         described = self._on_each(
             sides,
@@ -353,7 +364,7 @@ class Recorder:
                         self.make(job, weights)
                     except SideCrashError as error:
                         if job.dtype in HALVES and self.settings.device == "cpu" and self.processes[job.side].alive:
-                            raise _no_half(job, error) from None
+                            raise no_kernels(job.dtype, error) from None
                         if not self._can_do_without(job):
                             raise
                         self._do_without(job, weights, error)
@@ -380,11 +391,3 @@ class Recorder:
             return
         judged = self.dtypes_of(job.stage)[0]
         self.make(dataclasses.replace(job, dtype=judged, path=self.repeat_path(job.stage)), weights, moved=True)
-
-
-def _no_half(job: Job, error: SideCrashError) -> InputError:
-    said = str(error).splitlines()[0].split(". ")[0]  # paddle goes on for lines
-    return InputError(
-        f"--precision {job.dtype} on a CPU: {said}; paddle has few kernels for it there: use --device gpu, or "
-        "--precision both"
-    )

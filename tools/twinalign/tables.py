@@ -11,6 +11,7 @@ from rich.text import Text
 
 from twinalign import terminal
 from twinalign.locate.tables import print_located
+from twinalign.training_tables import print_training
 from twinalign.verdict.render import sorted_by_weight
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
 
@@ -37,6 +38,8 @@ def print_run(result: RunResult, out: Path | None = None, console: Console | Non
         _print_faults(console, stage, comparison)
         for note in comparison.notes:
             console.print(Text(f"\n{stage}: {note}", style="yellow"), soft_wrap=True)
+        if comparison.training is not None:
+            print_training(comparison.training, console)
     if result.located is not None:
         console.print("\nWhat is at fault:", style="bold")
         print_located(result.located, console)

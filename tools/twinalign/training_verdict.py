@@ -4,67 +4,145 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinalign.stages.train import CURVE_PREFIX, REPEAT_PREFIX
-from twinalign.verdict import classic_verdict, judge_trajectory
+from twinalign.stages.train import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
+from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.verdict import KNOWN_ALLOWANCES, classic_verdict, judge_trajectory
+from twinalign.verdict.equivalence import Equivalence, judge_equivalence
+from twinalign.verdict.horizon import Horizon, horizon
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.structure import lone
+from twinalign.verdict.trained_weights import KindOfWeights, compare_weights
+from twinalign.verdict.trajectory import FLOOR_FACTOR
 
 if TYPE_CHECKING:
     from twinalign.verdict import TrajectoryVerdict
 
 Arrays = Mapping[str, np.ndarray]
 
+SEEDS_PREFIX = "seeds."
+"""Before `outcome.NAME`: the outcomes of all seeds, `[K]`; `seeds.margin` is what their means may differ by."""
+MARGIN = SEEDS_PREFIX + "margin"
 _ONE_REPEAT = 12.7
 """Student's t at 95% with one degree of freedom: how little a single repeat says about the spread of outcomes."""
 
 
 def compare_training(
-    reference: Arrays, reproduced: Arrays, reference64: Arrays | None, reproduced64: Arrays | None
+    reference: Arrays,
+    reproduced: Arrays,
+    reference64: Arrays | None,
+    reproduced64: Arrays | None,
+    precision: str = "float32",
 ) -> Comparison:
     """Judge the recordings of the train stage.
 
     Args:
-        reference: Curves and outcomes of the reference, and those of its repeat under `REPEAT_PREFIX`.
+        reference: Curves, weights and outcomes of the reference, and those of its repeat under `REPEAT_PREFIX`.
         reproduced: The port's.
         reference64: The reference's first steps in float64, with a repeat.
         reproduced64: The port's.
+        precision: Of the first two.
+
+    Returns:
+        The comparison, with horizons, kinds of weights and equivalence of several seeds' outcomes in `training`.
     """
-    tensors = _judge(reference, reproduced, "")
+    tensors, facts = _judge(reference, reproduced, precision, "")
     if reference64 is not None and reproduced64 is not None:
-        tensors += _judge(reference64, reproduced64, " (float64)")
-    own = {name: array for name, array in reference.items() if not name.startswith(REPEAT_PREFIX)}
-    return Comparison(whole(tensors), tensors, classic_verdict(own, reproduced))
+        of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)")
+        tensors += of_float64
+        facts = {name: [*facts[name], *more[name]] for name in facts}
+    found = judge_seeds(reference, reproduced)
+    facts["outcomes"] = [outcome.to_json() for outcome in found]
+    tensors = [as_tensor_of(found, tensor) for tensor in tensors]
+    own = {name: array for name, array in reference.items() if not name.startswith((REPEAT_PREFIX, SEEDS_PREFIX))}
+    return Comparison(whole(tensors), tensors, classic_verdict(own, reproduced), training=facts)
 
 
-def _judge(reference: Arrays, reproduced: Arrays, suffix: str) -> list[TensorVerdict]:
-    found = []
+def _judge(
+    reference: Arrays, reproduced: Arrays, precision: str, suffix: str
+) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
+    tensors, horizons = [], []
     for name, array in reference.items():
-        if name.startswith(REPEAT_PREFIX):
+        if name.startswith((REPEAT_PREFIX, SEEDS_PREFIX, WEIGHTS_PREFIX)):
             continue
         if name not in reproduced:
-            found.append(lone(name + suffix, array, in_reference=True))
+            tensors.append(lone(name + suffix, array, in_reference=True))
         elif name.startswith(CURVE_PREFIX):
             repeat = reference.get(REPEAT_PREFIX + name)
-            rounding = 2.0**-53 if suffix else 2.0**-24
+            rounding = _rounding(name, precision)
             judged = judge_trajectory(
                 array, reproduced[name], reference_repeat=repeat, rounding=rounding, name=name + suffix
             )
-            found.append(_as_tensor(judged, array, reproduced[name], repeat, suffix))
+            found = horizon(name.removeprefix(CURVE_PREFIX), precision, array, reproduced[name], repeat)
+            tensors.append(_as_tensor(judged, array, reproduced[name], repeat, suffix, found))
+            horizons.append(found)
         else:
-            found.append(_judge_outcome(name, reference, reproduced[name]))
-    extra = [name for name in reproduced if name not in reference]
-    return found + [lone(name + suffix, reproduced[name], in_reference=False) for name in extra]
+            tensors.append(_judge_outcome(name, reference, reproduced[name]))
+    extra = [name for name in reproduced if name not in reference and not name.startswith(SEEDS_PREFIX)]
+    tensors += [lone(name + suffix, reproduced[name], in_reference=False) for name in extra]
+    kinds = _weights(reference, reproduced)
+    tensors += [_named(kind.verdict(), suffix) for kind in kinds]
+    facts = {
+        "horizons": [found.to_json() for found in horizons if found is not None],
+        "weights": [{"precision": precision, **kind.to_json()} for kind in kinds],
+        "first_to_part": _first_to_part(tensors, reference, precision) if suffix or precision == "float64" else [],
+    }
+    return tensors, facts
+
+
+def _rounding(name: str, precision: str) -> float:
+    """What one operation leaves, relative; of running means what a momentum stored in float32 leaves."""
+    unit = 2.0**-53 if precision == "float64" else 2.0**-24
+    if name.startswith(CURVE_PREFIX + BUFFER_NORM):
+        return max(unit, KNOWN_ALLOWANCES["paddle_batch_norm_momentum"].bound / FLOOR_FACTOR)
+    return unit
+
+
+def _named(tensor: TensorVerdict, suffix: str) -> TensorVerdict:
+    tensor.name += suffix
+    return tensor
+
+
+def _weights(reference: Arrays, reproduced: Arrays) -> list[KindOfWeights]:
+    ours, theirs, moved = (
+        {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        for arrays, prefix in (
+            (reference, WEIGHTS_PREFIX),
+            (reproduced, WEIGHTS_PREFIX),
+            (reference, REPEAT_PREFIX + WEIGHTS_PREFIX),
+        )
+    )
+    return compare_weights(ours, theirs, moved, rates=reference.get(CURVE_PREFIX + LEARNING_RATE))
+
+
+def _first_to_part(tensors: list[TensorVerdict], reference: Arrays, precision: str) -> list[dict[str, Any]]:
+    """The parameters whose size is wrong first: what is wrong with them alone reaches the others a step later."""
+    prefix = CURVE_PREFIX + WEIGHT_NORM
+    parted = {t.name.removesuffix(" (float64)"): t.parted_at for t in tensors if t.verdict == DIVERGED}
+    steps = {name.removeprefix(prefix): at for name, at in parted.items() if name.startswith(prefix) and at is not None}
+    if not steps:
+        return []
+    first = min(steps.values())
+    judged = sum(name.startswith(prefix) for name in reference)
+    names = [name for name, step in steps.items() if step == first]
+    return [{"precision": precision, "step": first, "parameters": names, "judged": judged}]
 
 
 def _as_tensor(
-    judged: TrajectoryVerdict, reference: np.ndarray, reproduced: np.ndarray, repeat: np.ndarray | None, suffix: str
+    judged: TrajectoryVerdict,
+    reference: np.ndarray,
+    reproduced: np.ndarray,
+    repeat: np.ndarray | None,
+    suffix: str,
+    found: Horizon | None,
 ) -> TensorVerdict:
     tensor = TensorVerdict(judged.name, judged.verdict, judged.reason, shape=reference.shape, dtype="float64")
-    tensor.basis = judged.basis
+    tensor.basis, tensor.parted_at = judged.basis, judged.parted_at
+    if found is not None and judged.max_rel > 0:
+        tensor.reason += f" ({found.sentence()})"
     if reference.shape != reproduced.shape:
         return tensor
     difference = np.abs(reproduced - reference)
@@ -72,8 +150,9 @@ def _as_tensor(
     tensor.worst_index, tensor.max_abs = (worst,), float(difference[worst])
     tensor.mean_abs, tensor.max_rel = float(difference.mean()), judged.max_rel
     tensor.reference_value, tensor.reproduced_value = float(reference[worst]), float(reproduced[worst])
-    if suffix:
-        tensor.fp64_rel = judged.max_rel
+    own = None if found is None else found.reference
+    if suffix and not (own is not None and own[-1] < len(reference)):
+        tensor.fp64_rel = judged.max_rel  # of what is nothing but rounding on either side it would say nothing
     if repeat is not None and repeat.shape == reference.shape:
         floor = float(np.abs(repeat - reference).max())
         tensor.floor_max, tensor.noise_ratio = floor, float(difference.max()) / floor if floor else None
@@ -104,3 +183,28 @@ def _judge_outcome(name: str, reference: Arrays, reproduced: np.ndarray) -> Tens
     tensor.max_abs = tensor.mean_abs = abs(ours - theirs)
     tensor.reference_value, tensor.reproduced_value = ours, theirs
     return tensor
+
+
+def judge_seeds(reference: Arrays, reproduced: Arrays) -> list[Equivalence]:
+    """Judge the outcomes of several seeds, where both recordings have them."""
+    prefix = SEEDS_PREFIX + OUTCOME_PREFIX
+    return [
+        judge_equivalence(
+            name.removeprefix(SEEDS_PREFIX), array.tolist(), reproduced[name].tolist(), float(reference[MARGIN])
+        )
+        for name, array in reference.items()
+        if name.startswith(prefix) and name in reproduced
+    ]
+
+
+def as_tensor_of(found: list[Equivalence], tensor: TensorVerdict) -> TensorVerdict:
+    """What several seeds say of an outcome in place of what one says; other tensors as they are."""
+    outcome = next((outcome for outcome in found if outcome.name == tensor.name), None)
+    if outcome is None:
+        return tensor
+    judged = TensorVerdict(tensor.name, outcome.verdict, outcome.reason, shape=(), dtype="float64", basis="seeds")
+    judged.reference_value, judged.reproduced_value = (
+        float(np.mean(values)) for values in (outcome.reference, outcome.port)
+    )
+    judged.max_abs = judged.mean_abs = abs(outcome.mean)
+    return judged

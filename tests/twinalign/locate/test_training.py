@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.pooled import pooled_processes
 from twinalign.locate.locator import locate
 from twinalign.runner import RunSettings
 
 CASE = f"{Path(__file__).parent / 'training_case.py'}:Training"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes() -> Iterator[None]:
+    with pooled_processes():
+        yield
 
 
 def faults(fault: str, tmp_path: Path) -> list[Any]:
@@ -25,7 +33,7 @@ def faults(fault: str, tmp_path: Path) -> list[Any]:
         ("gradients_accumulate", "gradients_accumulate", ""),
         ("step_skipped", "step_skipped", "every second one"),
         ("step_twice", "step_twice", ""),
-        ("training_rate", "training_rate", "1.3 times, which no curve shows"),
+        ("training_rate", "training_rate", "1.3 times, as learning_rate shows"),
         ("training_rate_shown", "training_rate", "1.5 times, as rate shows"),
         ("evaluation_mode", "evaluation_mode", ""),
         ("ema_inverted", "ema_inverted", ""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ class Training(Case):
     name = "training"
     float64_train_steps = 5
     fault = ""
+    stop = ""
+    """Stem of files: each side raises before its fourth step where there is none of its own yet."""
 
     def reference(self) -> Any:
         from torch import nn
@@ -38,10 +42,19 @@ class Training(Case):
             model.teacher.set_state_dict(model.student.state_dict())
         else:
             model.teacher.load_state_dict(model.student.state_dict())
-        rng = np.random.default_rng(3)
+        if fault == "initialisation":
+            scale(model.student, 1.5)
+        rng = np.random.default_rng([3, self.seed])
         model.eval() if fault == "evaluation_mode" else model.train()
+        begin = self.resumed(framework, model, optimizer, record) if self.stop else 0
         for number in range(steps or 5):
             x, y = tensor(rng.standard_normal((BATCH, WIDTH))), tensor(rng.standard_normal((BATCH, 1)))
+            if number < begin:
+                continue
+            if number == 3 and self.stop:
+                self.stopped(framework, model, optimizer, record)
+            if fault == "data":
+                x = 2 * x
             rate = 0.1 / (1 + number)
             record("rate", 1.5 * rate if fault == "training_rate_shown" else rate)
             self.set_rate(optimizer, rate * {"training_rate": 1.3, "training_rate_shown": 1.5}.get(fault, 1.0))
@@ -57,7 +70,37 @@ class Training(Case):
             m = 0.9
             if fault != "ema_momentum":
                 model.update_teacher(1 - m if fault == "ema_inverted" else m)
-        return {}
+        error = float(loss)
+        return {"quality": (100 / (1 + error), 50)}
+
+    def resumed(self, framework: str, model: Any, optimizer: Any, record: Any) -> int:
+        """The step to go on with."""
+        path = record.resume()
+        if path is None:
+            return 0
+        if framework == "torch":
+            import torch
+
+            state = torch.load(path, weights_only=True)
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+        else:
+            import paddle
+
+            state = paddle.load(str(path))
+            model.set_state_dict(state["model"])
+            optimizer.set_state_dict(state["optimizer"])
+        return 3
+
+    def stopped(self, framework: str, model: Any, optimizer: Any, record: Any) -> None:
+        """Keep a checkpoint, and die the first time."""
+        save = importlib.import_module(framework).save
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        record.checkpoint(lambda path: save(state, str(path)))
+        marker = Path(f"{self.stop}.{framework}")
+        if not marker.exists():
+            marker.touch()
+            raise RuntimeError("stopped")
 
     @staticmethod
     def set_rate(optimizer: Any, rate: float) -> None:
@@ -71,10 +114,23 @@ def _tools(framework: str, model: Any) -> tuple[Any, Any]:
     if framework == "torch":
         import torch
 
-        return torch.as_tensor, torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
+        def tensor(array: np.ndarray) -> Any:
+            return torch.as_tensor(array, dtype=next(model.parameters()).dtype)
+
+        return tensor, torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
     import paddle
 
-    return paddle.to_tensor, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters())
+    def to_paddle(array: np.ndarray) -> Any:
+        return paddle.to_tensor(array, dtype=model.parameters()[0].dtype)
+
+    return to_paddle, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters())
+
+
+def scale(network: Any, factor: float) -> None:
+    """A loop that initialises for itself."""
+    for parameter in network.parameters():
+        value = parameter.detach() * factor
+        parameter.set_value(value) if hasattr(parameter, "set_value") else parameter.data.copy_(value)
 
 
 def _student(nn: Any, base: type) -> Any:
@@ -91,7 +147,9 @@ def _student(nn: Any, base: type) -> Any:
             return self.student(x)
 
         def update_teacher(self, m: float) -> None:
-            for q, k in zip(self.student.parameters(), self.teacher.parameters(), strict=True):
+            # Paddle's running statistics are among the parameters.
+            pairs = zip(self.student.named_parameters(), self.teacher.parameters(), strict=True)
+            for q, k in [(q, k) for (name, q), k in pairs if not name.endswith(("_mean", "_variance"))]:
                 moved = k.detach() * m + q.detach() * (1 - m)
                 k.set_value(moved) if hasattr(k, "set_value") else k.data.copy_(moved)
 

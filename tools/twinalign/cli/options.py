@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from twinalign.errors import InputError
-from twinalign.jobs import PRECISIONS
+from twinalign.jobs import PRECISIONS, SIDES, SWAPS
+from twinalign.verdict.equivalence import DEFAULT_MARGIN
 
 DEFAULT_CASE = "moco_v3_vit_small"
 
@@ -53,6 +54,50 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the case."),
             click.option("--fresh", is_flag=True, help="Record anew, reuse nothing."),
             click.option("--debug", is_flag=True, help="Show tracebacks of errors."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def training_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What more the train stage may be asked for."""
+    for option in reversed(
+        [
+            click.option("--seeds", type=int, default=1, show_default=True, help="Trainings a side, of as many seeds."),
+            click.option(
+                "--margin",
+                type=float,
+                default=DEFAULT_MARGIN,
+                show_default=True,
+                metavar="POINTS",
+                help="With --seeds: how far apart mean outcomes may be and count as equivalent.",
+            ),
+            click.option(
+                "--tensorboard", is_flag=True, help="Write TensorBoard logs of all trainings into OUT/tensorboard."
+            ),
+            click.option(
+                "--switch-at",
+                type=int,
+                default=0,
+                metavar="STEP",
+                help="Train once more, the first STEP steps on one side and the rest on the other.",
+            ),
+            click.option(
+                "--switch-from",
+                type=click.Choice(SIDES),
+                default="ref",
+                show_default=True,
+                help="With --switch-at: the side to begin on.",
+            ),
+            click.option(
+                "--swap",
+                "swaps",
+                type=click.Choice(SWAPS),
+                multiple=True,
+                help="Put the reference's batches, first weights, or weights after each step into the port's training, "
+                "or leave nothing but its network; the part whose swap removes the difference is named.",
+            ),
         ]
     ):
         function = option(function)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from twinalign.cli.options import DEFAULT_CASE, parse_settings, recording_options, split_stages
+from twinalign.cli.options import DEFAULT_CASE, parse_settings, recording_options, split_stages, training_options
 from twinalign.cli.reporting import reporting_options, to_stdout, write_asked
 
 
@@ -24,6 +24,7 @@ from twinalign.cli.reporting import reporting_options, to_stdout, write_asked
     help="Where stages diverge, find the wrong layers and parts, and why (see twinalign locate).",
 )
 @click.option("--sequential", is_flag=True, help="Record one side after the other, for models that fill the memory.")
+@training_options
 @reporting_options
 @recording_options
 def command(
@@ -36,6 +37,12 @@ def command(
     paddle_python: str | None,
     locate: bool,
     sequential: bool,
+    seeds: int,
+    margin: float,
+    tensorboard: bool,
+    switch_at: int,
+    switch_from: str,
+    swaps: tuple[str, ...],
     stages: str,
     device: str,
     precision: str,
@@ -70,6 +77,12 @@ def command(
         locate=locate,
         language=lang,
         debug=debug,
+        seeds=seeds,
+        margin=margin,
+        tensorboard=tensorboard,
+        switch_at=switch_at,
+        switch_from=switch_from,
+        swaps=swaps,
     )
     with SideProgress() as progress:
         result = run(asked, progress)

@@ -94,12 +94,17 @@ def is_refuted(component: Component, values: Mapping[str, np.ndarray]) -> bool:
     return any(name in component.port and not _remainder_of(component, name, v).proven for name, v in values.items())
 
 
+def allowed_remainder(before: float, floor: float) -> float:
+    """Root mean square that may be left of a difference which is more than its floor."""
+    return max(SHARE * before, min(floor, REDUCTION * before))
+
+
 def _remainder_of(component: Component, name: str, value: np.ndarray | None) -> Remainder:
     port, floor = component.port[name], component.floors.get(name, 0.0)
     before, after = distance(component.reference.get(name), port), distance(value, port)
     if before <= floor:
         return Remainder(after <= floor, 0.0)
-    allowed = max(SHARE * before, min(floor, REDUCTION * before))
+    allowed = allowed_remainder(before, floor)
     share = 0.0 if after == 0.0 else after / before if np.isfinite(before) else after
     return Remainder(bool(after <= allowed and np.isfinite(after)), float(share))
 

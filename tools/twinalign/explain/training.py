@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
@@ -10,15 +11,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from twinalign.averaging import averaging_method
-from twinalign.explain.component import Replaced, explain, wrong_names
+from twinalign.explain.component import Replaced, allowed_remainder, explain, wrong_names
 from twinalign.explain.registry import Hypothesis, Variant, register
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.locate.training_curves import Around, Curves, floors_of, read_curves, train
 from twinalign.patching import replaced
+from twinalign.stages.watching import GRADIENT_NORM, WEIGHT_NORM
 
 _MOST_TRIES, _FITTED = 12, 1e-8
 _SAME = 1e-6
 """A curve is another by a factor where no more than this is left; whether it is the cause is for the proof to say."""
+
+
+class _RefutedError(Exception):
+    """A curve is not the port's."""
 
 
 class TrainingSubject:
@@ -28,6 +34,7 @@ class TrainingSubject:
         port, reference, floors: curve's name → one value a step.
         around: given the model, returns what is entered while it trains.
         finish: changes the curves.
+        axes: parameter or buffer of the reference → its number of axes.
     """
 
     def __init__(self, worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> None:
@@ -39,15 +46,52 @@ class TrainingSubject:
         self.around: Around | None = None
         self.finish: Callable[[Curves], Curves] | None = None
         self._worker, self._weights = worker, weights
+        with np.load(weights["path"], allow_pickle=False) as stored:
+            self.axes = {name: stored[name].ndim for name in stored}
 
     def run(self) -> Curves:
         """The reference's curves, as it trains at present."""
-        curves = train(self._worker, self._weights, begin=self.around)
+        patient = not self.impatient or self.finish
+        try:
+            on_step = (lambda step, values: None) if patient else self._refute
+            curves = train(self._worker, self._weights, begin=self.around, on_step=on_step)
+        except _RefutedError:
+            return {}
         return self.finish(curves) if self.finish else curves
+
+    def _refute(self, step: int, values: Mapping[str, float]) -> None:
+        """End a training whose curves can no longer come out as the port's, however it goes on."""
+        for name, allowed in self._allowed.items():
+            port = self.port[name]
+            if name in values and step <= len(port) and abs(values[name] - port[step - 1]) > allowed * len(port) ** 0.5:
+                raise _RefutedError
+
+    @functools.cached_property
+    def _allowed(self) -> dict[str, float]:
+        """Root mean square that may be left of each curve that has a value a step."""
+        found = {}
+        for name, port in self.port.items():
+            if len(port) == len(self.port.get(GRADIENT_NORM, ())):
+                before, floor = distance(self.reference.get(name), port), self.floors.get(name, 0.0)
+                found[name] = floor if before <= floor else allowed_remainder(before, floor)
+        return found
 
     def holds_everywhere(self) -> bool:
         """All curves are compared already."""
         return True
+
+    @functools.cached_property
+    def first_to_part(self) -> frozenset[str]:
+        """Parameters whose sizes differ in the first step in which any does: their updates are wrong, others' not."""
+        apart: dict[str, int] = {}
+        for name in wrong_names(self):
+            ours, theirs = self.port[name], self.reference.get(name)
+            if not name.startswith(WEIGHT_NORM) or theirs is None or theirs.shape != ours.shape:
+                continue
+            steps = np.flatnonzero(np.abs(ours - theirs) > self.floors.get(name, 0.0))
+            if len(steps):
+                apart[name.removeprefix(WEIGHT_NORM)] = int(steps[0])
+        return frozenset(name for name, step in apart.items() if step == min(apart.values()))
 
     def trained(self, detail: str, around: Around) -> Replaced:
         """The variant in which the reference trains inside of what `around` returns for its model."""
@@ -179,8 +223,15 @@ class TrainingRate(TrainingHypothesis):
     def of(self, subject: TrainingSubject) -> Iterator[Variant]:
         """As a curve shows that is the reference's by a factor throughout; else usual factors and the best one."""
         for name, factor in _factors(subject):
-            values = {"around": _loops().stepping(_every_step, factor), "finish": _scaling(name, factor)}
-            yield Replaced(f"{factor:.6g} times, as {name} shows", subject, values)
+            around = _loops().stepping(_every_step, factor)
+            # What the loop says of its rate stays; what the optimizer is seen to have moves along.
+            for finish in (_scaling(name, factor), None):
+                values = {"around": around, "finish": finish}
+                yield Replaced(f"{factor:.6g} times, as {name} shows", subject, values)
+
+        trained = [name for name in subject.reference if name.startswith(WEIGHT_NORM)]
+        if len(subject.first_to_part) < len(trained) / 2:
+            return  # another rate moves nearly all parameters otherwise, from the first step on
 
         def hidden(factor: float) -> Variant:
             return subject.trained(f"{factor:.6g} times, which no curve shows", _loops().stepping(_every_step, factor))

@@ -26,6 +26,9 @@ class ComponentContext:
         gradients: `.npz` file with the reference's gradients of the first step by reference name, None where the case
             has no loss to differentiate.
         explain: whether causes are looked for.
+        curves: side → what the run has recorded of the whole training, by the names of the curves; none is known where
+            there was no run.
+        searched: the stages that are searched.
     """
 
     folder: Path
@@ -33,6 +36,8 @@ class ComponentContext:
     weights: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     gradients: Path | None = None
     explain: bool = True
+    curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    searched: tuple[str, ...] = ()
 
 
 def root_mean_square(array: np.ndarray) -> float:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twinalign.errors import ExitCode
+from twinalign.jobs import SIDES
 from twinalign.locate.components import ComponentContext
 from twinalign.locate.faults import Fault
 from twinalign.locate.layers import LayerFaults, locate_layers
 from twinalign.runner import Recorder, RunSettings
+from twinalign.stages.train import CURVE_PREFIX
 from twinalign.verdict.results import ALIGNED, DIVERGED
 
 # Stages whose part of the case has a model that is searched layer by layer, the most telling first.
@@ -114,6 +116,9 @@ class Locator:
                 stage: self._weights[part] for stage, part in description["parts"].items() if part in self._weights
             },
             gradients=gradients if gradients.exists() else None,
+            explain=explain,
+            curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
+            searched=tuple(wanted),
         )
         for stage in [stage for stage in wanted if stage in _COMPONENTS]:
             module, function = _COMPONENTS[stage]
@@ -127,6 +132,10 @@ class Locator:
         for fault in result.faults:
             _accept(fault, description["accept"])
         return result
+
+    def _curves(self, side: str) -> dict[str, Any]:
+        arrays = self._recorder.fresh_arrays(side, "train")
+        return {n.removeprefix(CURVE_PREFIX): array for n, array in arrays.items() if n.startswith(CURVE_PREFIX)}
 
     def _model_stages(self, wanted: Sequence[str]) -> list[str]:
         """One stage for each part whose model is to be searched."""

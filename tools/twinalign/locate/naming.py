@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twinalign.stages.context import CanonicalName
+from twinalign.stages.naming import CanonicalName
 
 
 class PathNames:

@@ -10,7 +10,7 @@ import numpy as np
 
 from twinalign.case import Case
 from twinalign.recording import Recording, sample_positions
-from twinalign.stages.context import CanonicalName
+from twinalign.stages.naming import CanonicalName
 
 STAGE = "backward"
 MOST_STEPS = 6

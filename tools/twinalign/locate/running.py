@@ -12,8 +12,9 @@ import numpy as np
 
 from twinalign.case import Case
 from twinalign.locate.nesting import take_apart
-from twinalign.stages.context import CanonicalName, step_inputs
+from twinalign.stages.context import step_inputs
 from twinalign.stages.loss import scalar_loss
+from twinalign.stages.naming import CanonicalName
 
 _CHECKED = 256
 """Elements of a parameter that tell whether it has moved; an update moves them all."""

@@ -11,6 +11,9 @@ import numpy as np
 
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.recording import save_npz
+from twinalign.stages.naming import CanonicalName, canonical_name
+from twinalign.stages.watching import BUFFER_NORM, TrainingPlan, run_training
+from twinalign.verdict import KNOWN_ALLOWANCES
 
 STAGE = "train"
 STEPS = 6
@@ -20,6 +23,7 @@ MOVED = "moved."
 _CHANGE = 1e-10
 _FLOAT32 = 2.0**-24
 _ROUNDING = 1e-12
+_SHOWN = 6
 _FLOOR_FACTOR = 16.0
 """The port may part by this many times what the reference parts from weights and a rate that are moved a little."""
 Curves = dict[str, np.ndarray]
@@ -40,13 +44,50 @@ def read_curves(path: str | Path) -> tuple[Curves, Curves]:
 def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> dict[str, float]:
     """What rounding and constants kept in float32 may leave of each curve (docs/verdict.md)."""
     return {
-        name: _FLOOR_FACTOR * distance(curve, moved[name]) + _ROUNDING * root_mean_square(curve)
+        name: _FLOOR_FACTOR * distance(curve, moved[name]) + _constants(name) * root_mean_square(curve)
         for name, curve in reference.items()
         if name in moved
     }
 
 
-def record_curves(worker: Any, weights: Mapping[str, Any], path: str, repeat: bool = False) -> dict[str, Any]:
+def wrong_curves(paths: Mapping[str, Path]) -> dict[str, Any]:
+    """The curves that differ by more than rounding: from which step on, and both sides' values from there.
+
+    Args:
+        paths: side → file of `record_curves`, the reference's with its repeat.
+    """
+    reference, moved = read_curves(paths["ref"])
+    port, _ = read_curves(paths["paddle"])
+    floors = floors_of(reference, moved)
+    found: dict[str, Any] = {}
+    for name in {**reference, **port}:
+        ours, theirs = port.get(name, np.zeros(0)), reference.get(name, np.zeros(0))
+        floor = floors.get(name, 0.0)
+        if name in reference and distance(theirs, ours) <= floor:
+            continue
+        both = min(len(ours), len(theirs))
+        apart = np.flatnonzero(~(np.abs(ours[:both] - theirs[:both]) <= floor))
+        first = int(apart[0]) if len(apart) else both
+        found[name] = {
+            "first_step": first,
+            "reference": theirs[first : first + _SHOWN].tolist(),
+            "port": ours[first : first + _SHOWN].tolist(),
+        }
+    return found
+
+
+def _constants(name: str) -> float:
+    """What rounding leaves of a value, and of running means a momentum that is stored in float32."""
+    return KNOWN_ALLOWANCES["paddle_batch_norm_momentum"].bound if name.startswith(BUFFER_NORM) else _ROUNDING
+
+
+def record_curves(
+    worker: Any,
+    weights: Mapping[str, Any],
+    path: str,
+    repeat: bool = False,
+    plan: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Write the curves of the first steps of `Case.train` in float64.
 
     Args:
@@ -55,11 +96,12 @@ def record_curves(worker: Any, weights: Mapping[str, Any], path: str, repeat: bo
         path: the `.npz` file to write: name → one value a step.
         repeat: whether to train once more, in torch, from weights moved by a part in 10^10 and at a rate that is off by
             as much as its rounding to float32: `moved.NAME`. That is what constants kept in float32 may do.
+        plan: fields of a `TrainingPlan`.
 
     Returns:
         `steps`: how many were taken; 0 where the case trains in float32 alone.
     """
-    arrays = train(worker, weights)
+    arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})))
     if repeat:
         from twinalign.backends.torch_training import stepping
 
@@ -74,6 +116,8 @@ def train(
     weights: Mapping[str, Any],
     change: float = 0.0,
     begin: Around | None = None,
+    plan: TrainingPlan | None = None,
+    on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
 ) -> dict[str, np.ndarray]:
     """Curves of the first steps, by name; none where the case has no training in float64.
 
@@ -82,18 +126,30 @@ def train(
         weights: what `Worker.build_model` takes.
         change: what the weights are moved by, as a share of themselves.
         begin: given the model, returns what to enter while it trains.
+        plan: what is swapped in, and what is kept.
+        on_step: as of `run_training`.
     """
     case, backend = worker.fresh_case(STAGE), worker.backend
     steps = min(STEPS, case.float64_train_steps)
-    curves: dict[str, list[float]] = {}
     if steps == 0:
         return {}
+    canonical = {key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()}
     backend.set_seed(case.seed)
     with backend.default_dtype("float64"):
         model = worker.build_model(case, STAGE, "float64", weights)
         if change:
             arrays = {n: a * (1 + change) if a.dtype.kind == "f" else a for n, a in backend.state_items(model)}
             backend.load_state_arrays(model, arrays)
-        with begin(model) if begin else contextlib.nullcontext():
-            case.train(worker.framework, model, lambda n, v: curves.setdefault(n, []).append(float(v)), steps)
-    return {name: np.asarray(points) for name, points in curves.items()}
+        outermost = begin is not None and getattr(begin, "outermost", False)
+        with begin(model) if begin is not None and not outermost else contextlib.nullcontext():
+            return run_training(
+                case,
+                worker.framework,
+                backend,
+                model,
+                lambda key: canonical_name(key, canonical),
+                steps,
+                plan,
+                on_step,
+                around=begin if begin is not None and outermost else contextlib.nullcontext,
+            ).points

@@ -74,6 +74,8 @@ class RecorderProcess:
         log: file that receives what the framework and the user's code print.
         threads: threads that the framework computes with, None for its own choice.
         debug: show the traceback of an error in the user's code.
+        progress: told what the side is doing.
+        points: told the newest points of a training's curves: its precision, prefix, step and values.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class RecorderProcess:
         threads: int | None = None,
         debug: bool = False,
         progress: Callable[[str, str], None] = lambda side, text: None,
+        points: Callable[[str, Mapping[str, Any]], None] = lambda side, event: None,
     ) -> None:
         """Start the process; the framework is imported by the first request, `start`."""
         self.side = side
         self.log = log
         self.threads = threads
         self._progress = progress
+        self._points = points
         self._debug = debug
         self._borrowed = contextlib.ExitStack()
         environment = self._borrowed.enter_context(borrowed_package(python))
@@ -137,6 +141,8 @@ class RecorderProcess:
             kind = event.pop("event")
             if kind == "progress":
                 self._progress(self.side, event["text"])
+            elif kind == "points":
+                self._points(self.side, event)
             elif kind == "done":
                 return event
             elif event["kind"] == "input":

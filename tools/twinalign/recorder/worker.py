@@ -34,8 +34,11 @@ from twinalign.halves import rounded
 from twinalign.recorder import tracebacks
 from twinalign.recording import save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
-from twinalign.stages.context import CanonicalName, StageContext, step_inputs
+from twinalign.stages.checkpoints import CheckpointPlace
+from twinalign.stages.context import StageContext, step_inputs
 from twinalign.stages.moving import moved_arrays
+from twinalign.stages.naming import CanonicalName
+from twinalign.stages.watching import TrainingPlan
 
 
 class PlantedFault(Protocol):
@@ -139,6 +142,7 @@ class Worker:
         moved: bool = False,
         rounded_to: str | None = None,
         compatible: bool = False,
+        plan: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Record one stage in one precision into `path`.
 
@@ -151,6 +155,7 @@ class Worker:
             moved: start from weights and inputs moved by one unit in the last place.
             rounded_to: half precision that the inputs are rounded to, as the weights are.
             compatible: use paddle's accuracy-compatible kernels, where it has them.
+            plan: fields of a `TrainingPlan`, for the train stage.
         """
         self.backend.use_accuracy_compatible(compatible)
         case = self.fresh_case(stage)
@@ -168,6 +173,13 @@ class Worker:
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
             moved=moved,
             rounded_to=rounded_to or "",
+            plan=TrainingPlan(**(plan or {})),
+            points=lambda prefix, step, values: self.emit(
+                "points", precision=dtype, prefix=prefix, step=step, values=values
+            ),
+        )
+        checkpoints = context.checkpoints = CheckpointPlace(
+            Path(path).with_suffix(".checkpoint"), lambda: self._made_by(case, stage, dtype, weights, identity)
         )
         casts = self._casts_counted(dtype)
         with self.backend.default_dtype(dtype), casts:
@@ -180,6 +192,8 @@ class Worker:
             **recording.metadata,
         }
         recording.save(Path(path))
+        checkpoints.remove()
+        checkpoints.below("repeat").remove()
         return {name: recording.metadata[name] for name in ("seconds", "casts_to_float32")}
 
     def _made_by(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:

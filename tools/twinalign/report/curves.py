@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twinalign.errors import InputError
-from twinalign.report.summary import number
+from twinalign.report.summary import load_summary, number
 
 _STEP = re.compile(r"step(\d+)\.(.+)")
 # What the backward stage records of each tensor of the model; everything else is a quantity of the step.
@@ -30,6 +32,8 @@ class Curve:
     port: list[float]
     noise: list[float] | None
     """What rounding explains of the difference at each step, where that was measured."""
+    switched: list[float] | None = None
+    """Of a training that changed framework on the way, where there was one."""
 
     @property
     def differences(self) -> list[float]:
@@ -56,19 +60,27 @@ def backward_curves(stage: Mapping[str, Any] | None) -> list[Curve]:
     return curves[:_MOST]
 
 
-def train_curves(folder: Path) -> list[Curve]:
+def train_curves(folder: Path, wrong: Collection[str] = ()) -> list[Curve]:
     """Curves of the training, with what a change in the last place does to the reference's own.
+
+    Args:
+        folder: of the run.
+        wrong: names of those that diverged; norms of single tensors are shown where they are among these alone.
 
     Raises:
         InputError: a recording is missing or broken.
     """
     from twinalign.recording import Recording
     from twinalign.stages.train import CURVE_PREFIX, REPEAT_PREFIX
+    from twinalign.stages.watching import BUFFER_NORM, WEIGHT_NORM
 
     ours, theirs = (Recording.load(folder / f"train_{side}.npy").arrays for side in ("ref", "paddle"))
+    switched = _switched(folder)
     curves = []
     for name, array in ours.items():
         other = theirs.get(name)
+        if name.removeprefix(CURVE_PREFIX).startswith((WEIGHT_NORM, BUFFER_NORM)) and name not in wrong:
+            continue
         if not name.startswith(CURVE_PREFIX) or other is None or other.shape != array.shape or not array.size:
             continue
         reference, port = ([float(value) for value in side.reshape(-1)] for side in (array, other))
@@ -80,8 +92,24 @@ def train_curves(folder: Path) -> list[Curve]:
         if steps:
             ours_there, theirs_there = ([values[step] for step in steps] for values in (reference, port))
             band = [noise[step] if math.isfinite(noise[step]) else 0.0 for step in steps] if noise else None
-            curves.append(Curve("train", name.removeprefix(CURVE_PREFIX), steps, ours_there, theirs_there, band))
+            third = switched.get(name)
+            crossing = [float(third[step]) for step in steps] if third is not None and len(third) > steps[-1] else None
+            if not np.isfinite(crossing or []).all():
+                crossing = None
+            short = name.removeprefix(CURVE_PREFIX)
+            curves.append(Curve("train", short, steps, ours_there, theirs_there, band, crossing))
     return curves[:_MOST]
+
+
+def _switched(folder: Path) -> dict[str, Any]:
+    """Of the training that changed framework on the way, the whole; empty where there was none."""
+    from twinalign.recording import Recording
+
+    known = load_summary(folder)["stages"].get("train", {}).get("training", {}).get("switched")
+    if not known:
+        return {}
+    second = "paddle" if known["start"] == "ref" else "ref"
+    return Recording.load(folder / "switch" / f"train_{second}_float32.npy").arrays
 
 
 def curves_of(summary: Mapping[str, Any], folder: Path) -> tuple[list[Curve], str | None]:
@@ -90,7 +118,8 @@ def curves_of(summary: Mapping[str, Any], folder: Path) -> tuple[list[Curve], st
     if "train" not in summary["stages"]:
         return found, None
     try:
-        return found + train_curves(folder), None
+        wrong = [t["name"] for t in summary["stages"]["train"]["tensors"] if t["verdict"] == "diverged"]
+        return found + train_curves(folder, wrong), None
     except (InputError, OSError, ValueError) as error:
         return found, str(error)
 

@@ -18,6 +18,7 @@ from twinalign.report.layer_tree import SHADES, LayerPart, describe, layer_parts
 from twinalign.report.plots import Plot, curve_plot, inherited_plot, plotting, stage_plots
 from twinalign.report.rows import COLUMNS, stage_tables
 from twinalign.report.summary import legible, load_summary, sentence, short_name
+from twinalign.training_facts import main_horizons, sentences
 
 
 def write_report(folder: Path, code: str = "en") -> Path:
@@ -41,6 +42,7 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
     """The page of a summary; curves and pictures are taken from the folder where they are there."""
     say = language(code)
     curves, unreadable = curves_of(summary, folder)
+    training = summary["stages"].get("train", {}).get("training", {})
     parts = layer_parts(summary, say)
     faults, faults_left_out = shown_faults(summary, folder, say)
     style, script = _static("report.css"), _static("report.js")
@@ -67,6 +69,8 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
             curves=curve_plots,
             unreadable=unreadable,
             outcomes=outcomes_of(summary),
+            horizons=main_horizons(training),
+            findings=list(sentences(training)),
             environments=environment_groups(summary),
             style=style,
             script=script,

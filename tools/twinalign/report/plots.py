@@ -201,6 +201,9 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
     broad: dict[str, Any] = {"linewidth": 3, "alpha": 0.6}
     axes.plot(curve.steps, reference, color=ROLES["reference"], label=say("side.reference"), **broad)
     axes.plot(curve.steps, port, "--", color=ROLES["port"], label=say("side.port"), **_points(curve))
+    if curve.switched is not None:
+        crossing = [_drawable(value) for value in curve.switched]
+        axes.plot(curve.steps, crossing, ":", color=ROLES["ink"], label=say("plot.switched"))
     if below is not None and any(curve.noise or ()):
         axes.fill([], [], color=ROLES["noise"], label=say("plot.noise_band"))
     _legend_above(axes)

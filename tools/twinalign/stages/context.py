@@ -13,15 +13,10 @@ from twinalign.case import Case
 from twinalign.halves import rounded
 from twinalign.recording import Recording, hash_arrays
 from twinalign.stages.calling import named_values
+from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.moving import moved_arrays
-
-
-@dataclasses.dataclass(frozen=True)
-class CanonicalName:
-    """How a tensor of this side is called and laid out on the reference side."""
-
-    name: str
-    transposed: bool = False
+from twinalign.stages.naming import CanonicalName, canonical_name
+from twinalign.stages.watching import TrainingPlan
 
 
 def step_inputs(case: Case, step: int = 0) -> dict[str, np.ndarray]:
@@ -54,6 +49,12 @@ class StageContext:
     """Whether inputs are moved by one unit in the last place, to see what rounding does."""
     rounded_to: str = ""
     """Half precision that inputs are rounded to in every run, so that nothing but the arithmetic differs; or none."""
+    plan: TrainingPlan = dataclasses.field(default_factory=TrainingPlan)
+    """What the train stage is to do otherwise than the case has it."""
+    checkpoints: CheckpointPlace | None = None
+    """Where a training may keep what it needs to go on after it was stopped."""
+    points: Callable[[str, int, Mapping[str, float]], None] = lambda prefix, step, values: None
+    """Told a training's prefix, its step and the newest value of each of its curves."""
     recording: Recording = dataclasses.field(default_factory=Recording)
 
     def inputs(self, step: int = 0) -> dict[str, Any]:
@@ -77,12 +78,7 @@ class StageContext:
 
     def canonical_of(self, key: str) -> CanonicalName | None:
         """The reference's name for a key of this side; None for a key that the other framework does not have."""
-        # torch's batch norm counts its batches, paddle's does not; nothing reads the count unless momentum is None.
-        if key.rpartition(".")[2] == "num_batches_tracked":
-            return None
-        if not self.canonical:
-            return CanonicalName(key)
-        return self.canonical.get(key)
+        return canonical_name(key, self.canonical)
 
     def as_array(self, leaf: Any) -> np.ndarray:
         """A tensor, array or number as an array."""

@@ -1,45 +1,88 @@
-"""Stage 06: real training; curves over steps, and the outcomes at the end."""
+"""Stage 06: real training; curves over steps, the weights that it leads to, and the outcomes at the end."""
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext
 from twinalign.stages.moving import moved_arrays
+from twinalign.stages.watching import RUNNING_VARIANCE, Reporter, TrainingPlan, run_training
 
 CURVE_PREFIX = "curve."
 OUTCOME_PREFIX = "outcome."
+WEIGHTS_PREFIX = "weights."
+"""Before the name of a parameter or buffer: statistics of what the training has made of it (`weight_statistics`)."""
 REPEAT_PREFIX = "repeat."
-"""Before the names of the reference's second training, from weights moved a little."""
+"""Before the names of the reference's second training."""
+FLOAT32_ROUNDING = 2.0**-24
 
 
 def record_train(context: StageContext) -> None:
     """Record the curves and outcomes of `Case.train`; in float64 only its first `float64_train_steps` steps.
 
-    The reference trains a second time, from weights moved by as little as the two frameworks may differ: how far its
-    curves part is what rounding alone does to this training, and the yardstick for the port. In float32 that is one
-    unit in the last place; in float64 one part in 10^10, what a normalisation's epsilon stored in float32 leaves.
+    The reference trains a second time, moved by as little as the two frameworks may differ: how far its curves part is
+    what rounding alone does to this training, and the yardstick for the port. In float32 the weights move by one unit
+    in the last place; in float64 rate and decay by one part in 2^24, which is what a framework that keeps them in
+    float32 leaves, and the weights by one part in 10^10, what a normalisation's epsilon so stored leaves.
     """
     steps = context.case.float64_train_steps if context.dtype == "float64" else None
-    _train(context, context.build_model(), "", steps)
-    if context.framework == "torch":
+    steps = context.plan.steps or steps
+    # What an experiment or float64 trains is short, or must not go on from the middle.
+    place = context.checkpoints if steps is None and context.plan == TrainingPlan(context.plan.repeat) else None
+    _train(context, context.build_model(), "", steps, context.plan, place)
+    if context.framework == "torch" and context.plan.repeat:
         model = context.build_model()
         context.backend.load_state_arrays(model, dict(moved_arrays(context.backend.state_items(model), context.dtype)))
-        _train(context, model, REPEAT_PREFIX, steps)
+        with _moved_scalars(context.dtype):
+            _train(context, model, REPEAT_PREFIX, steps, TrainingPlan(), place.below("repeat") if place else None)
 
 
-def _train(context: StageContext, model: Any, prefix: str, steps: int | None) -> None:
-    curves: dict[str, list[float]] = {}
+def _moved_scalars(dtype: str) -> contextlib.AbstractContextManager[Any]:
+    if dtype != "float64":
+        return contextlib.nullcontext()
+    from twinalign.backends.torch_training import moved_scalars
 
-    def record(name: str, value: Any) -> None:
-        curves.setdefault(name, []).append(float(value))
-        if name == "loss" and len(curves[name]) % 50 == 0:
-            context.progress(f"{prefix}step {len(curves[name])}, loss {curves[name][-1]:.4f}")
+    return moved_scalars(FLOAT32_ROUNDING)
 
-    outcomes = context.case.train(context.framework, model, record, steps)
-    for name, points in curves.items():
-        context.recording.add(prefix + CURVE_PREFIX + name, np.asarray(points))
-    for name, value in (outcomes if steps is None else {}).items():
+
+def _train(
+    context: StageContext,
+    model: Any,
+    prefix: str,
+    steps: int | None,
+    plan: TrainingPlan,
+    place: CheckpointPlace | None,
+) -> None:
+    reporter = Reporter(lambda text: context.progress(prefix + text))
+
+    def on_step(step: int, values: Mapping[str, float]) -> None:
+        reporter(step, values)
+        context.points(prefix, step, {name: value for name, value in values.items() if math.isfinite(value)})
+
+    found = run_training(
+        context.case, context.framework, context.backend, model, context.canonical_of, steps, plan, on_step, place
+    )
+    for name, points in found.points.items():
+        context.recording.add(prefix + CURVE_PREFIX + name, points)
+    for key, array in context.backend.state_items(model):
+        canonical = context.canonical_of(key)
+        if canonical is None or canonical.name.endswith(RUNNING_VARIANCE):
+            continue
+        if array.dtype.kind == "f" and array.size:
+            context.recording.add(prefix + WEIGHTS_PREFIX + canonical.name, weight_statistics(array))
+    for name, value in (found.outcomes if steps is None else {}).items():
         context.recording.add(prefix + OUTCOME_PREFIX + name, np.asarray(value, dtype=np.float64).reshape(2))
+    context.recording.metadata[prefix + "step_seconds"] = [round(seconds, 5) for seconds in found.seconds]
+
+
+def weight_statistics(array: np.ndarray) -> np.ndarray:
+    """Mean, standard deviation, root mean square, greatest magnitude and number of axes of a tensor, `[5]`, float64."""
+    values = array.astype(np.float64, copy=False)
+    root_mean_square = np.sqrt(np.square(values).mean())
+    return np.array([values.mean(), values.std(), root_mean_square, np.abs(values).max(), array.ndim])

@@ -86,6 +86,8 @@ class TensorVerdict:
     """Id of the convention under which a difference was accepted; it then does not decide."""
     allowed: str | None = None
     """Id of the allowance that explains a float64 difference."""
+    parted_at: int | None = None
+    """Of a curve: first step over what rounding explains, or, where rounding grows, at which they are 1% apart."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; not-a-number and infinities become the strings "NaN", "Infinity", "-Infinity"."""
@@ -102,6 +104,8 @@ class Comparison:
     classic: Classic
     notes: list[str] = dataclasses.field(default_factory=list)
     """What the reader of a verdict must know, such as that no float64 partner was at hand."""
+    training: dict[str, Any] | None = None
+    """Of the train stage: divergence horizons, kinds of trained weights, equivalence of outcomes, experiments."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -126,6 +130,7 @@ class Comparison:
             "counts": self.counts,
             "notes": list(self.notes),
             "tensors": [tensor.to_json() for tensor in self.tensors],
+            **({"training": plain(self.training)} if self.training is not None else {}),
         }
 
 

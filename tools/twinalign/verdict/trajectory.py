@@ -20,7 +20,7 @@ from twinalign.verdict import results
 _ROUNDING = 2.0**-24
 _SHRINK = 2.0**-29
 _ARBITER_MARGIN = 1024.0
-_FLOOR_FACTOR = 32.0
+FLOOR_FACTOR = 32.0
 """A scalar's rounding at one step is a poor measure of its size; docs/verdict.md has the calibration."""
 _START_FACTOR = 4096.0
 """Rounding in a deep network's loss, over the rounding of the loss itself, before any update."""
@@ -159,7 +159,7 @@ class _Curves:
             # Growth sets in at a random step (an element that rounding tips over); two runs need not agree on which.
             lag = math.ceil(_ONSET_SHARE * len(floor))
             floor = np.concatenate([floor[lag:], np.full(lag, floor[-1])])
-            over = _first(self._difference > _FLOOR_FACTOR * floor)
+            over = _first(self._difference > FLOOR_FACTOR * floor)
             basis = "repeat" if self._repeat is not None else "noise floor"
             return self._verdict(basis, over, self._difference)
         return self._verdict("growth", self._first_over_growth(), self._difference)
@@ -236,6 +236,13 @@ def _envelope(values: np.ndarray) -> np.ndarray:
 
 def _first(flags: np.ndarray) -> int | None:
     return int(flags.argmax()) if flags.any() else None
+
+
+def growth_of(reference: np.ndarray, other: np.ndarray) -> float | None:
+    """Factor a step by which two curves of one length part, fitted while they are within 1%; None where they do not."""
+    finite = np.isfinite(reference) & np.isfinite(other)
+    scale = float(np.abs(reference[finite]).max(initial=0.0))
+    return _growth(np.where(finite, np.abs(other - reference), 0.0) / scale) if scale else None
 
 
 def _growth(relative: np.ndarray) -> float | None:

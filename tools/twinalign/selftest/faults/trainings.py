@@ -103,12 +103,19 @@ def training_reports_half(place: CasePlace) -> None:
     def run(
         original: Callable[..., Any], framework: str, model: Any, record: Any, *others: Any, **keywords: Any
     ) -> Any:
-        return original(
-            framework,
-            model,
-            lambda name, value: record(name, value / 2 if name == "loss" else value),
-            *others,
-            **keywords,
-        )
+        return original(framework, model, _Halved(record), *others, **keywords)
 
     place.around("train", run)
+
+
+class _Halved:
+    """A record to which half the loss is told."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    def __call__(self, name: str, value: Any) -> None:
+        self._record(name, value / 2 if name == "loss" else value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._record, name)

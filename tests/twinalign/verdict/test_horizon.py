@@ -1,0 +1,56 @@
+"""Steps before curves part, and the sizes of trained weights, on curves and weights made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from twinalign.verdict.horizon import horizon, steps_within
+from twinalign.verdict.trained_weights import compare_weights
+
+
+def test_the_horizon_is_the_first_step_beyond_the_tolerance() -> None:
+    reference = np.full(20, 2.0)
+    other = reference + 1e-9 * 3.0 ** np.arange(20)  # passes 2e-6, a millionth of 2, at step 7: 3**7 = 2187
+    assert steps_within(reference, other, 1e-6) == 7
+    assert steps_within(reference, reference, 0.0) == 20
+    found = horizon("loss", "float64", reference, other, reference + 1e-9)
+    assert found is not None
+    assert (found.port[0], found.reference) == (7, (20, 20, 20))
+    assert found.port_growth == pytest.approx(3.0)
+    assert found.reference_growth is None
+    assert found.sentence() == "within 1e-06 for 7 of 20 steps, the reference's moved copy for all 20"
+
+
+def test_zeros_agree_and_nan_does_not() -> None:
+    assert steps_within(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 1e-6) == 2
+    assert steps_within(np.array([0.0, 1.0]), np.array([0.0, np.nan]), 1e-6) == 1
+    assert horizon("loss", "float32", np.ones(3), np.ones(4), None) is None
+
+
+def trained(rng: np.random.Generator, scale: float = 1.0) -> dict[str, np.ndarray]:
+    """Statistics of six scales of normalisation layers, whose size rounding moves by a thousandth, and six matrices."""
+    sizes = {f"net.norm{i}.weight": (scale, 1) for i in range(6)} | {f"net.fc{i}.weight": (0.1, 2) for i in range(6)}
+    return {name: np.array([0, 0, size * np.exp(1e-3 * rng.normal()), 0, axes]) for name, (size, axes) in sizes.items()}
+
+
+def test_a_decay_of_one_kind_of_weights_is_named_with_its_coefficient() -> None:
+    rng = np.random.default_rng(0)
+    rates = np.full(100, 2e-3)
+    # Without decay the scales stay at 1; a decay of 0.1 over these rates shrinks them by exp(-0.1 * 0.2).
+    kinds = compare_weights(trained(rng, np.exp(-0.02)), trained(rng), trained(rng, np.exp(-0.02)), rates)
+    wrong = {kind.kind: kind for kind in kinds if kind.wrong}
+    assert list(wrong) == ["net: scales of normalisation layers"]
+    (found,) = wrong.values()
+    assert found.names == tuple(f"net.norm{i}.weight" for i in range(6))
+    assert found.decay == pytest.approx(-0.1, abs=0.01)
+    assert "net.norm0.weight" in found.verdict().reason
+    assert "on the reference's side alone" in found.verdict().reason
+
+
+def test_rounding_is_no_decay() -> None:
+    alarms = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        alarms += [kind for kind in compare_weights(trained(rng), trained(rng), trained(rng)) if kind.wrong]
+    assert not alarms
