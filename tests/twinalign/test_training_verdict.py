@@ -77,3 +77,37 @@ def test_float64_curves_are_judged_beside() -> None:
         ("curve.loss", "aligned"),
         ("curve.loss (float64)", "diverged"),
     ]
+
+
+def tipped(agree: bool = True, late: float = 0.0, first: float = 1e-7, with_float64: bool = True) -> Comparison:
+    """A port that a gradient next to zero takes away at its first step, where the repeat meets none.
+
+    Args:
+        agree: whether the float64 runs do.
+        late: a further jump of the port's float32 curve, at step 15.
+        first: relative difference before the first step.
+        with_float64: whether there are float64 runs, of four steps.
+    """
+    steps = np.arange(20)
+    loss = 4.0 * np.exp(-steps / 10)
+    away = np.where(steps >= 1, 2e-4 * 1.05**steps, 0.0)
+    port = loss * (1 + np.where(steps == 0, first, 0.0)) + away + np.where(steps >= 15, late, 0.0)
+    reference = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-7)}
+    partners = [{"curve.loss": loss[:4], "repeat.curve.loss": loss[:4] * (1 + 1e-13)}, {"curve.loss": loss[:4].copy()}]
+    if not agree:
+        partners[1]["curve.loss"] = port[:4].copy()
+    return compare_training(reference, {"curve.loss": port}, *(partners if with_float64 else (None, None)))
+
+
+def test_a_port_that_rounds_its_own_way_is_judged_by_what_its_float64_run_proves() -> None:
+    found = tipped()
+    assert found.verdict == "aligned"
+    (note,) = found.notes
+    assert note.startswith("in float32 the port is up to ")
+    assert note.endswith(" as the last bit takes the reference from itself: its curves are judged by that")
+    # The same curves without the proof, or with the proof that the two do differ.
+    assert tipped(with_float64=False).verdict == "diverged"
+    assert tipped(agree=False).verdict == "diverged"
+    # Nothing has been amplified before the first step, and a late jump is over what was measured.
+    assert tipped(first=1e-4).verdict == "diverged"
+    assert tipped(late=0.1).verdict == "diverged"

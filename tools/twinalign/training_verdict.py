@@ -16,7 +16,7 @@ from twinalign.verdict.horizon import Horizon, horizon
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.structure import lone
 from twinalign.verdict.trained_weights import KindOfWeights, compare_weights
-from twinalign.verdict.trajectory import FLOOR_FACTOR
+from twinalign.verdict.trajectory import FLOOR_FACTOR, own_rounding_over_floor
 
 if TYPE_CHECKING:
     from twinalign.verdict import TrajectoryVerdict
@@ -49,20 +49,46 @@ def compare_training(
     Returns:
         The comparison, with horizons, kinds of weights and equivalence of several seeds' outcomes in `training`.
     """
-    tensors, facts = _judge(reference, reproduced, precision, "")
-    if reference64 is not None and reproduced64 is not None:
+    notes: list[str] = []
+    if reference64 is None or reproduced64 is None:
+        tensors, facts = _judge(reference, reproduced, precision, "")
+    else:
         of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)")
+        agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
+        times = _own_rounding(reference, reproduced, reproduced64, precision) if agree else 0.0
+        if times > FLOOR_FACTOR:
+            notes.append(
+                f"in {precision} the port is up to {times:.2g} times as far from its own float64 run, which agrees "
+                "with the reference's, as the last bit takes the reference from itself: its curves are judged by that"
+            )
+        tensors, facts = _judge(reference, reproduced, precision, "", times)
         tensors += of_float64
         facts = {name: [*facts[name], *more[name]] for name in facts}
     found = judge_seeds(reference, reproduced)
     facts["outcomes"] = [outcome.to_json() for outcome in found]
     tensors = [as_tensor_of(found, tensor) for tensor in tensors]
     own = {name: array for name, array in reference.items() if not name.startswith((REPEAT_PREFIX, SEEDS_PREFIX))}
-    return Comparison(whole(tensors), tensors, classic_verdict(own, reproduced), training=facts)
+    return Comparison(whole(tensors), tensors, classic_verdict(own, reproduced), notes, training=facts)
+
+
+def _own_rounding(reference: Arrays, reproduced: Arrays, reproduced64: Arrays, precision: str) -> float:
+    """How many times the floor the port's own rounding takes it from its float64 run, in whichever curve shows it most.
+
+    A fault is in both precisions: where the float64 runs of both sides agree, the rest is rounding.
+    """
+    found = [0.0]
+    for name, array in reproduced64.items():
+        repeat, own = reference.get(REPEAT_PREFIX + name), reproduced.get(name)
+        if not name.startswith(CURVE_PREFIX) or own is None or repeat is None:
+            continue
+        if reference[name].shape == repeat.shape == own.shape and len(own) >= len(array):
+            away = np.abs(own[: len(array)] - array)
+            found.append(own_rounding_over_floor(reference[name], repeat, away, _rounding(name, precision)))
+    return max(found)
 
 
 def _judge(
-    reference: Arrays, reproduced: Arrays, precision: str, suffix: str
+    reference: Arrays, reproduced: Arrays, precision: str, suffix: str, own_times: float = 0.0
 ) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
     tensors, horizons = [], []
     for name, array in reference.items():
@@ -74,7 +100,12 @@ def _judge(
             repeat = reference.get(REPEAT_PREFIX + name)
             rounding = _rounding(name, precision)
             judged = judge_trajectory(
-                array, reproduced[name], reference_repeat=repeat, rounding=rounding, name=name + suffix
+                array,
+                reproduced[name],
+                reference_repeat=repeat,
+                own_times=own_times,
+                rounding=rounding,
+                name=name + suffix,
             )
             found = horizon(name.removeprefix(CURVE_PREFIX), precision, array, reproduced[name], repeat)
             tensors.append(_as_tensor(judged, array, reproduced[name], repeat, suffix, found))

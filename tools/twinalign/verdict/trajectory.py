@@ -21,6 +21,8 @@ _ROUNDING = 2.0**-24
 _SHRINK = 2.0**-29
 _ARBITER_MARGIN = 1024.0
 FLOOR_FACTOR = 32.0
+_OWN_FACTOR = 4.0
+"""What may be between the port's rounding in its first steps, as measured, and later ones: growth is no exact power."""
 """A scalar's rounding at one step is a poor measure of its size; docs/verdict.md has the calibration."""
 _START_FACTOR = 4096.0
 """Rounding in a deep network's loss, over the rounding of the loss itself, before any update."""
@@ -64,6 +66,7 @@ def judge_trajectory(
     reference64: ArrayLike | None = None,
     reproduced64: ArrayLike | None = None,
     reference_repeat: ArrayLike | None = None,
+    own_times: float = 0.0,
     rounding: float = _ROUNDING,
     name: str = "loss",
 ) -> TrajectoryVerdict:
@@ -75,6 +78,7 @@ def judge_trajectory(
         reference64: The reference's float64 run, same steps.
         reproduced64: The port's float64 run.
         reference_repeat: The reference's float32 run with another summation order.
+        own_times: How many times the floor the port's own rounding is (`own_rounding_over_floor`), 0 where unknown.
         rounding: Of one operation, relative, in the precision of `reference` and `reproduced`.
         name: For the verdict.
 
@@ -103,7 +107,7 @@ def judge_trajectory(
     # A run that is NaN where the reference is a number measures nothing there.
     partners = [curve if _measures(curves[0], curve) else None for curve in partners]
     repeat = repeat if _measures(curves[0], repeat) else None
-    return _Curves(name, curves[0], curves[1], partners[0], partners[1], repeat, rounding).judge()
+    return _Curves(name, curves[0], curves[1], partners[0], partners[1], repeat, own_times, rounding).judge()
 
 
 def _nonfinite_differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -132,6 +136,7 @@ class _Curves:
         reference64: np.ndarray | None,
         reproduced64: np.ndarray | None,
         repeat: np.ndarray | None,
+        own_times: float,
         rounding: float,
     ) -> None:
         self._name = name
@@ -142,6 +147,7 @@ class _Curves:
         self._scale = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
         self._reference, self._reproduced = reference, reproduced
         self._reference64, self._reproduced64, self._repeat = reference64, reproduced64, repeat
+        self._own_times = own_times
 
     def judge(self) -> TrajectoryVerdict:
         """The verdict by the best evidence at hand."""
@@ -155,11 +161,11 @@ class _Curves:
         if self._repeat is not None or self._reference64 is not None:
             other = self._repeat if self._repeat is not None else self._reference64
             assert other is not None
-            floor = _envelope(np.nan_to_num(np.abs(self._reference - other))) + self._rounding * self._scale
-            # Growth sets in at a random step (an element that rounding tips over); two runs need not agree on which.
-            lag = math.ceil(_ONSET_SHARE * len(floor))
-            floor = np.concatenate([floor[lag:], np.full(lag, floor[-1])])
-            over = _first(self._difference > FLOOR_FACTOR * floor)
+            floor = _shown_by(self._reference, other, self._rounding * self._scale)
+            allowed = FLOOR_FACTOR * floor
+            # Nothing has been amplified before the first step: there the port must round as the reference does.
+            allowed[1:] = np.maximum(allowed[1:], _OWN_FACTOR * self._own_times * floor[1:])
+            over = _first(self._difference > allowed)
             basis = "repeat" if self._repeat is not None else "noise floor"
             return self._verdict(basis, over, self._difference)
         return self._verdict("growth", self._first_over_growth(), self._difference)
@@ -228,6 +234,37 @@ class _Curves:
         if step == 1 or judged[step] <= _JUMP * max(before, 2.0**-53 * self._scale):
             return "slope", f"the curves part from step {step} on, {place}: gradient, optimizer or schedule"
         return "jump", f"the difference jumps at step {step}, {place}: schedule, data order or state"
+
+
+def own_rounding_over_floor(
+    reference: ArrayLike, reference_repeat: ArrayLike, own: ArrayLike, rounding: float = _ROUNDING
+) -> float:
+    """How many times the floor the port's own rounding is, at worst from the second step on.
+
+    One repeat of the reference may happen not to meet what takes the port further: a gradient next to zero that changes
+    its sign, of which an optimizer makes a full step. The state of a training errs as a whole, so that the greatest of
+    its curves' numbers goes for all of them.
+
+    Args:
+        reference: One value a step, float32 run.
+        reference_repeat: Likewise, from values moved by one unit in the last place.
+        own: How far the port's float32 run is from its float64 run, for as many first steps as that has, where the
+            float64 runs of both sides agree.
+        rounding: Of one operation, relative.
+    """
+    curve, repeat, measured = (np.asarray(values, np.float64) for values in (reference, reference_repeat, own))
+    finite = np.abs(curve[np.isfinite(curve)])
+    scale = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    floor = _shown_by(curve, repeat, rounding * scale)[1 : len(measured)]
+    over = measured[1 : len(floor) + 1] / floor
+    return float(over[np.isfinite(over)].max(initial=0.0))
+
+
+def _shown_by(reference: np.ndarray, other: np.ndarray, least: float) -> np.ndarray:
+    floor = _envelope(np.nan_to_num(np.abs(reference - other))) + least
+    # Growth sets in at a random step (an element that rounding tips over); two runs need not agree on which.
+    lag = math.ceil(_ONSET_SHARE * len(floor))
+    return np.concatenate([floor[lag:], np.full(lag, floor[-1])])
 
 
 def _envelope(values: np.ndarray) -> np.ndarray:
