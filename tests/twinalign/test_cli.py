@@ -96,7 +96,8 @@ def test_unknown_case(twinalign: Twinalign) -> None:
     finished = twinalign("run", "mocov3")
     assert finished.returncode == 2
     assert last_line(finished) == (
-        "twinalign: unknown case 'mocov3'; registered: moco_v3_vit_small; "
+        "twinalign: unknown case 'mocov3'; registered: moco_v3_resnet18, moco_v3_resnet50, moco_v3_vit_base, "
+        "moco_v3_vit_conv_base, moco_v3_vit_conv_small, moco_v3_vit_small; "
         "or give path/to/case.py or package.module:ClassName"
     )
 
