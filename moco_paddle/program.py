@@ -12,6 +12,7 @@ import paddle
 from paddle import nn
 
 from .builder import ARCHITECTURES
+from .distributed import is_launched
 from .interruption import StoppedError
 from .watch import LOST_RANK, LostRankError
 
@@ -71,7 +72,7 @@ def check_one_process() -> None:
     Raises:
         ValueError: a launcher started several.
     """
-    if int(os.environ.get("PADDLE_TRAINERS_NUM", "1")) > 1:
+    if is_launched():
         raise ValueError("several processes were started, this program is for one; start it without a launcher")
 
 
