@@ -238,3 +238,47 @@ def test_doctor_says_what_works(twinalign: Twinalign) -> None:
     assert found["ref"]["paths"]["cpu float64"] == "works"
     assert found["paddle"]["paths"]["cpu float32"] == "works"
     assert found["paddle"]["paths"]["cpu bfloat16"].startswith("(NotFound)")
+
+
+OWN_CASE = """
+from twinalign import Case
+
+class Own(Case):
+    def reference(self):
+        import torch
+        return torch.nn.Linear(2, 2)
+    def {reproduced}(self):
+        import paddle
+        return paddle.nn.Linear(2, 2)
+    def inputs(self, rng):
+        return {inputs}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "message"),
+    [
+        ("class Own(Case)\n    pass\n", "", "case '{path}': {path}, line 1: expected ':'"),
+        (
+            OWN_CASE.format(reproduced="reproduce", inputs="{}"),
+            "",
+            "case Own: it has no method reproduced(); a case defines reference, reproduced and inputs",
+        ),
+        (
+            OWN_CASE.format(reproduced="reproduced", inputs="rng.random(2)"),
+            "",
+            "case Own: inputs(rng) returned ndarray; return a dictionary, name -> array",
+        ),
+        (
+            OWN_CASE.format(reproduced="reproduced", inputs="{}"),
+            ":own",
+            "case '{path}:own': own is no case in {path}; it has Own",
+        ),
+    ],
+)
+def test_a_wrong_case_gets_one_line(source: str, name: str, message: str, twinalign: Twinalign, tmp_path: Path) -> None:
+    path = tmp_path / "own_case.py"
+    path.write_text(source)
+    finished = twinalign("run", f"{path}{name}", "--out", tmp_path / "out")
+    assert finished.returncode == 2, finished.stderr
+    assert last_line(finished) == f"twinalign: {message.format(path=path)}"

@@ -63,15 +63,15 @@ class Case:
 
     def reference(self) -> Any:
         """The reference model, a `torch.nn.Module`; called in the torch process only."""
-        raise NotImplementedError(f"{type(self).__name__} does not define reference()")
+        raise _missing(self, "reference")
 
     def reproduced(self) -> Any:
         """The reproduced model, a `paddle.nn.Layer`; called in the paddle process only."""
-        raise NotImplementedError(f"{type(self).__name__} does not define reproduced()")
+        raise _missing(self, "reproduced")
 
     def inputs(self, rng: np.random.Generator) -> Mapping[str, np.ndarray]:
         """Input arrays by name; passed to the model by keyword where its signature has the names, else by order."""
-        raise NotImplementedError(f"{type(self).__name__} does not define inputs()")
+        raise _missing(self, "inputs")
 
     def forward(self, model: Any, inputs: Mapping[str, Any], framework: str) -> Any:
         """Run the model on the inputs (tensors); override where a call is more than `model(**inputs)`."""
@@ -209,7 +209,8 @@ def load_case(reference: str, options: Mapping[str, str] | None = None) -> Case:
     if class_name:
         chosen = getattr(module, class_name, None)
         if not (isinstance(chosen, type) and issubclass(chosen, Case)):
-            raise InputError(f"case {reference!r}: {class_name} is no subclass of twinalign.Case in {module_name}")
+            there = ", ".join(case.__name__ for case in _cases_in(module)) or "none"
+            raise InputError(f"case {reference!r}: {class_name} is no case in {module_name}; it has {there}")
     else:
         chosen = _only_case(module, reference)
     case = chosen()
@@ -262,16 +263,29 @@ def _import_file(path: Path) -> Any:
         raise InputError(f"case {str(path)!r}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"case {str(path)!r}: {error.filename}, line {error.lineno}: {error.msg}") from None
     return module
 
 
-def _only_case(module: Any, reference: str) -> type[Case]:
-    own = [
+def _missing(case: Case, method: str) -> InputError:
+    return InputError(
+        f"case {type(case).__name__}: it has no method {method}(); a case defines reference, reproduced and inputs"
+    )
+
+
+def _cases_in(module: Any) -> list[type[Case]]:
+    return [
         value
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Case) and value.__module__ == module.__name__
     ]
+
+
+def _only_case(module: Any, reference: str) -> type[Case]:
+    own = _cases_in(module)
     if len(own) != 1:
         names = ", ".join(case.__name__ for case in own) or "none"
         raise InputError(

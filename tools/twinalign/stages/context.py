@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.case import Case
+from twinalign.errors import InputError
 from twinalign.halves import rounded
 from twinalign.recording import Recording, hash_arrays
 from twinalign.stages.calling import named_values
@@ -23,9 +24,15 @@ def step_inputs(case: Case, step: int = 0) -> dict[str, np.ndarray]:
     """The case's inputs for a step, which both sides make for themselves from the same seed.
 
     Raises:
+        InputError: they are no dictionary.
         ValueError: there are none.
     """
-    arrays = {name: np.asarray(value) for name, value in case.inputs(np.random.default_rng([case.seed, step])).items()}
+    given = case.inputs(np.random.default_rng([case.seed, step]))
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"case {case.name}: inputs(rng) returned {type(given).__name__}; return a dictionary, name -> array"
+        )
+    arrays = {name: np.asarray(value) for name, value in given.items()}
     if not arrays:
         raise ValueError(f"{case.name}: inputs() returned nothing")
     return arrays
