@@ -58,9 +58,16 @@ class DigitsTraining(Views):
         return build_optimizer("adamw", model.parameters(), self.lr, self.weight_decay)
 
     def loader_of(self, framework: str) -> Any:
-        """Batches of both views."""
+        """Batches of both views; of several ranks, this one's share of each."""
+        distributed = twin(framework, "distributed")
         return twin(framework, "data").build_pretraining_loader(
-            self.folder(self.dataset_name, "train"), self.batch, self.image_size, self.seed, crop_min=self.crop_min
+            self.folder(self.dataset_name, "train"),
+            self.batch,
+            self.image_size,
+            self.seed,
+            crop_min=self.crop_min,
+            rank=distributed.rank(),
+            world_size=distributed.world_size(),
         )
 
     def dataset(self, framework: str, split: str) -> Iterator[dict[str, Any]]:
@@ -78,6 +85,9 @@ class DigitsTraining(Views):
         """Pre-train for `epochs`; curves of loss, rate and MoCo momentum, accuracies before and after."""
         training, loader = twin(framework, "training"), self.loader_of(framework)
         optimizer = self.optimizer_of(model, framework)
+        distributed = twin(framework, "distributed")
+        if distributed.world_size() > 1:
+            twin(framework, "normalization").synchronise_batch_norm(model)
         log = training.LogWriter(len(loader), self.epochs, self.batch, print_freq=10)
         taken = 0
 
@@ -101,8 +111,9 @@ class DigitsTraining(Views):
             start = (0, 0)
             if stopped is not None:
                 start = checkpoint.load_checkpoint(stopped.with_suffix(checkpoint.SUFFIX), model, optimizer, {})
+            parallel = distributed.data_parallel(model)
             training.train(
-                model, loader, optimizer, self, start, on_step, lambda epoch: record.checkpoint(partial(save, epoch))
+                parallel, loader, optimizer, self, start, on_step, lambda epoch: record.checkpoint(partial(save, epoch))
             )
         except _EnoughStepsError:
             return {}

@@ -102,6 +102,11 @@ class MoCoV3ViTSmall(Views):
         second = self._model.contrastive_loss(outputs["q2"], outputs["k1"])
         return {"q1_k2": first, "q2_k1": second, "loss": first + second}
 
+    def distributed(self, step: Any, framework: str) -> Any:
+        """Batch norm over all ranks, gradients averaged, as the twins' own training has it."""
+        twin(framework, "normalization").synchronise_batch_norm(step.model)
+        return twin(framework, "distributed").data_parallel(step)
+
     def optimizer(self, parameters: list[Any], framework: str) -> Any:
         """The recipe's optimizer."""
         build = twin(framework, "optimizer").build_optimizer

@@ -143,6 +143,32 @@ class Case:
         """
         raise NotImplementedError
 
+    def share(self, inputs: Mapping[str, np.ndarray], rank: int, ranks: int) -> Mapping[str, np.ndarray]:
+        """What one of several ranks is given of `inputs` (`twinalign run --ranks`).
+
+        By default the batch is cut into equal pieces, in the order of the ranks: every array whose first axis is as
+        long as that of the first one; others are given whole. Raises ValueError where that cannot be.
+        """
+        from twinalign.ranks.shares import piece
+
+        return piece(inputs, rank, ranks)
+
+    def distributed(self, step: Any, framework: str) -> Any:
+        """Make a training step ready for several ranks; called on each, its process group being up.
+
+        Args:
+            step: a `torch.nn.Module` or `paddle.nn.Layer` whose `model` is the case's, with its initial weights, and
+                which takes the inputs to the loss.
+            framework: `"torch"` or `"paddle"`.
+
+        Returns:
+            What is called in its stead. By default `DistributedDataParallel` or `paddle.DataParallel` of it, so that
+            gradients are averaged over the ranks; override to synchronise batch norms too, or to wrap it your own way.
+        """
+        from twinalign.backends import load_distributed
+
+        return load_distributed(framework).data_parallel(step)
+
     def prepare(self) -> None:
         """Make what the case needs (data, say) before anything is recorded; raises InputError where it cannot."""
 

@@ -75,7 +75,7 @@ def _as_run_judges(reference: Path, reproduced: Path) -> tuple[str | None, list[
     sides = first.get("side"), second.get("side")
     if sides != ("ref", "paddle") or not isinstance(stage, str) or first.get("stage") != stage:
         return None, [], []
-    from twinalign.judging import allowances_for
+    from twinalign.case_allowances import allowances_for
 
     try:
         description = case.get("description", {})

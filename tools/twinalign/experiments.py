@@ -38,6 +38,8 @@ def check_experiments(settings: RunSettings) -> None:
     if settings.switch_at < 0:
         raise InputError(f"--switch-at {settings.switch_at}: give the number of steps before the switch, 1 or more")
     for option, wanted in asked.items():
+        if wanted and settings.ranks > 1:
+            raise InputError(f"{option}: trains as one process; leave --ranks {settings.ranks} out")
         if wanted and settings.stages and TRAIN not in settings.stages:
             raise InputError(f"{option}: belongs to the train stage; add it to --stages")
         if wanted and settings.precision not in ("both", "float32"):
@@ -95,6 +97,8 @@ def record_seeds(recorder: Recorder, progress: Progress, logs: TensorBoardLogs |
         InputError: the training has no outcomes, or takes no notice of the seed.
     """
     settings = recorder.settings
+    if settings.ranks > 1:
+        return
     paths = {side: recorder.recording_path(side, TRAIN, "float32") for side in SIDES}
     if not all(path.exists() for path in paths.values()):
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.halves import HALVES
+from twinalign.ranks.recordings import is_ranked
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.verdict.equivalence import DEFAULT_MARGIN
 
@@ -46,6 +47,8 @@ class RunSettings:
     """The side that such a training begins on."""
     swaps: tuple[str, ...] = ()
     """What of the reference is put into the port's training, one after the other (`SWAPS`)."""
+    ranks: int = 1
+    """Processes a side that record together what means something with several (`RANKED_STAGES`)."""
     tensorboard: bool = False
     """Whether the curves of trainings are written as TensorBoard logs while they train."""
     plan: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -105,9 +108,12 @@ def recorded_identity(
         identity: Of both sides: case, options, device and interpreter.
         side: Of the recording.
         stage: Likewise.
-        asked: `precision` and `accuracy_compatible`, as `RunSettings` has them and `summary.json` repeats them.
+        asked: `precision`, `accuracy_compatible` and `ranks`, as `RunSettings` has them and `summary.json` repeats
+            them.
     """
     found: dict[str, Any] = dict(identity[side])
+    if is_ranked(stage, asked.get("ranks", 1)):
+        found["ranks"] = asked["ranks"]
     if not STAGE_BY_NAME[stage].needs_model:
         return found
     if asked.get("accuracy_compatible") and side == "paddle":

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinalign.errors import ExitCode, SideCrashError
+from twinalign.case_allowances import allowances_for
+from twinalign.errors import ExitCode, InputError, SideCrashError
 from twinalign.experiments import add_experiments, check_experiments, record_seeds
 from twinalign.jobs import judged_precision
 from twinalign.locate.locator import SEARCHED_STAGES, locate
+from twinalign.ranks.comparing import join_comparisons
+from twinalign.ranks.recordings import of_rank, ranks_of
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.report import write_report
 from twinalign.runner import SIDES, Recorder, RunSettings
 from twinalign.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.training_verdict import compare_training
-from twinalign.verdict import KNOWN_ALLOWANCES, Described, compare_arrays, log_lines
-from twinalign.verdict.float32_constants import allowances_of_classes
+from twinalign.verdict import Described, compare_arrays, log_lines
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
 
 if TYPE_CHECKING:
     from twinalign.locate import LocateResult
-    from twinalign.verdict import Allowance, Comparison
+    from twinalign.verdict import Comparison
 
 _EXIT_CODES = {ALIGNED: ExitCode.ALIGNED, DIVERGED: ExitCode.DIVERGED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
-
-_NORMALISATION = "paddle.nn.layer.norm."
 
 
 @dataclasses.dataclass
@@ -44,6 +44,8 @@ class RunResult:
     precision: str = "both"
     """As of `RunSettings`."""
     accuracy_compatible: bool = False
+    """Likewise."""
+    ranks: int = 1
     """Likewise."""
     without_float64: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """Stage -> side -> what the model raised in float64 there."""
@@ -73,6 +75,7 @@ class RunResult:
             "seconds": round(self.seconds, 1),
             "precision": self.precision,
             "accuracy_compatible": self.accuracy_compatible,
+            **({"ranks": self.ranks} if self.ranks > 1 else {}),
             "stages": {stage: self._stage_to_json(stage) for stage in self.stages},
             "environment": self.environment,
             **({"located": self.located.to_json()} if self.located is not None else {}),
@@ -105,6 +108,7 @@ def run(
     (settings.out / "summary.json").unlink(missing_ok=True)  # an old verdict must not stand beside new recordings
     result = RunResult(recorder.resolved, {}, {}, 0.0)
     result.precision, result.accuracy_compatible = settings.precision, settings.accuracy_compatible
+    result.ranks = settings.ranks
     stages = []
     for stage in recorder.record():
         if stage == "train":  # what more is to be trained is trained once the processes of both sides have ended
@@ -181,6 +185,15 @@ class StageRecordings:
         wanted = stage != "train" and ("ref" in failed or (casts and recorder.repeat_path(stage).exists()))
         return cls(found, Recording.load(recorder.repeat_path(stage)) if wanted else None)
 
+    def all(self) -> list[Recording]:
+        """Every recording."""
+        return [*self.by_key.values(), *([self.repeat] if self.repeat else [])]
+
+    def of_rank(self, rank: int) -> StageRecordings:
+        """What one of several ranks recorded."""
+        found = {key: of_rank(recording, rank) for key, recording in self.by_key.items()}
+        return StageRecordings(found, of_rank(self.repeat, rank) if self.repeat else None)
+
     def arrays(self, side: str, dtype: str) -> dict[str, np.ndarray] | None:
         """Arrays of a side in a precision, None where it was not recorded."""
         recording = self.by_key.get((side, dtype))
@@ -212,7 +225,22 @@ class StageRecordings:
 
 
 def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[str, Any]) -> Comparison:
-    """Judge one stage from its recordings."""
+    """Judge one stage from its recordings, rank by rank where several made them.
+
+    Raises:
+        InputError: the recordings were made by different numbers of ranks.
+    """
+    counts = {ranks_of(recording.metadata) for recording in recordings.all()}
+    if len(counts) > 1:
+        numbers = " and by ".join(map(str, sorted(counts)))
+        raise InputError(f"stage {stage}: recorded by {numbers} ranks; record it anew")
+    ranks = counts.pop()
+    if ranks == 1:
+        return _compare(stage, recordings, description)
+    return join_comparisons([_compare(stage, recordings.of_rank(rank), description) for rank in range(ranks)])
+
+
+def _compare(stage: str, recordings: StageRecordings, description: Mapping[str, Any]) -> Comparison:
     dtype = recordings.judged_dtype
     reference, reproduced = recordings.arrays("ref", dtype), recordings.arrays("paddle", dtype)
     assert reference is not None
@@ -230,6 +258,8 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
         )
     for step in recordings.input_differences():
         reason = "inputs(rng) gave each side other arrays: it must depend on rng alone"
+        if "rank" in recordings.metadata("ref"):
+            reason = "this rank has other samples on each side: share() must depend on its arguments alone"
         comparison.tensors.insert(0, TensorVerdict(f"inputs of step {step}", DIVERGED, reason, basis="structure"))
         comparison.verdict = DIVERGED
     return comparison
@@ -271,30 +301,6 @@ def compatible_kernels_note(recorder: Recorder, stage: str, recordings: StageRec
     most = max(changes, key=lambda name: changes[name])
     count = f"{len(changes)} of the port's {len(compatible)} tensors"
     return f"{flag} changed {count}, {most} the most, by {changes[most]:.2g}"
-
-
-def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping[str, Any]) -> list[Allowance | str]:
-    """Allowances that the port's own layers and the stage call for, and those that the case names."""
-    classes = metadata.get("layer_classes", {})
-    found: list[Allowance | str] = list(description.get("allowances", ()))
-    found += allowances_of_classes(classes)
-    if stage in ("backward", "train"):
-        found += ["paddle_optimizer_scalars", "paddle_adam_second_moment"]
-    # The bound is measured for one layer; what several leave adds up on the way through them.
-    count = counted_normalisations(metadata)
-    epsilon, scale = (KNOWN_ALLOWANCES[name] for name in ("float32_epsilon", "paddle_batch_norm_scale"))
-    if "paddle_batch_norm_epsilon" in found:
-        found.append(dataclasses.replace(scale, low_bound=scale.low_bound * count))
-    return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, count))]
-
-
-def counted_normalisations(metadata: Mapping[str, Any]) -> int:
-    """How many normalisation layers the port's model has, by the metadata of a recording of it."""
-    return sum(
-        entry["count"]
-        for name, entry in metadata.get("layer_classes", {}).items()
-        if any(base.startswith(_NORMALISATION) for base in (name, *entry["bases"]))
-    )
 
 
 def described_samples(metadata: Mapping[str, Any]) -> dict[str, Described]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import json
 import queue
 import sys
 import threading
@@ -20,9 +19,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.case import STAGES, resolve_case
-from twinalign.convert.converter import convert_between
 from twinalign.convert.options import Options
-from twinalign.convert.worker import load_rules
 from twinalign.errors import InputError, SideCrashError
 from twinalign.freshness import interpreter_versions, is_fresh
 from twinalign.halves import HALVES, no_kernels
@@ -32,9 +29,12 @@ from twinalign.jobs import RunSettings as RunSettings
 from twinalign.jobs import WeightFiles as WeightFiles
 from twinalign.jobs import recorded_identity, recorded_precisions
 from twinalign.machine import available_memory, processors, require_writable
+from twinalign.ranks.recordings import is_ranked, join_ranks
+from twinalign.recorder.group import RecorderGroup
 from twinalign.recorder.process import RecorderProcess
-from twinalign.recording import Recording, hash_arrays, metadata_path, read_metadata, save_npz, write_json
+from twinalign.recording import Recording, metadata_path, read_metadata, write_json
 from twinalign.stages import STAGE_BY_NAME
+from twinalign.starting_weights import convert_weights
 
 _MEMORY_FOR_BOTH = 8 << 30
 Plan = Mapping[str, Any]
@@ -51,6 +51,8 @@ class Recorder:
         unknown = [stage for stage in settings.stages if stage not in STAGES]
         if unknown:
             raise InputError(f"--stages {unknown[0]}: unknown stage; the stages are {', '.join(STAGES)}")
+        if settings.ranks < 1:
+            raise InputError(f"--ranks {settings.ranks}: give the number of processes a side, 1 or more")
         self.out = settings.out
         require_writable(self.out)
         self.identity = {
@@ -69,6 +71,8 @@ class Recorder:
         """The recorder process of each side, while it runs."""
         self.without_float64: dict[tuple[str, str], str] = {}
         """(side, stage) -> why its float64 recording could not be made; float32 alone is judged there."""
+        self.groups: dict[str, RecorderGroup] = {}
+        """The processes of each side that record together, while they run."""
         self._concurrent = True
         self._heavy = threading.Lock()
 
@@ -103,8 +107,7 @@ class Recorder:
             stale = self._stale_jobs(sides, weights)
             yield from self._work_off(stale, weights, sides)
         finally:
-            for process in self.processes.values():
-                process.close()
+            self._close()
 
     @contextlib.contextmanager
     def started(self, sides: Sequence[str] = SIDES) -> Iterator[Mapping[str, RecorderProcess]]:
@@ -113,8 +116,7 @@ class Recorder:
             self._start(sides)
             yield self.processes
         finally:
-            for process in self.processes.values():
-                process.close()
+            self._close()
 
     @contextlib.contextmanager
     def running(self, sides: Sequence[str] = SIDES) -> Iterator[dict[str, dict[str, Any]]]:
@@ -127,8 +129,10 @@ class Recorder:
             yield self._initialise(sides, self._jobs(sides))
 
     def make(self, job: Job, weights: Mapping[str, Any], moved: bool = False, plan: Plan | None = None) -> None:
-        """Let the running process of a side make one recording."""
-        answer = self.processes[job.side].request(
+        """Let the running process of a side, or its ranks together, make one recording."""
+        ranked = is_ranked(job.stage, self.settings.ranks)
+        process = self.group(job.side) if ranked else self.processes[job.side]
+        answer = process.request(
             "record",
             stage=job.stage,
             dtype=job.dtype,
@@ -140,9 +144,33 @@ class Recorder:
             moved=moved,
             plan=dict(self.settings.plan if plan is None else plan),
         )
+        if ranked:
+            join_ranks(job.path, self.settings.ranks)
         self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
         if answer.get("casts_to_float32") and self.settings.precision != "float64":
             self._repeat(job, weights)
+
+    def group(self, side: str) -> RecorderGroup:
+        """The processes of a side that record together, started when they are first wanted."""
+        if side not in self.groups or not self.groups[side].alive:
+            self.processes[side].request("release")
+            self.progress(side, f"starting {self.settings.ranks} ranks")
+            self.groups[side] = RecorderGroup(
+                side,
+                self.settings.ranks,
+                device=self.settings.device,
+                python=self.settings.pythons.get(side),
+                log=self.out / "log" / f"ranks_{side}.log",
+                threads=max(1, processors() // self.settings.ranks // (len(self.processes) if self._concurrent else 1)),
+                debug=self.settings.debug,
+                progress=self.progress,
+            )
+            self.groups[side].request("start", **self._start_request(side))
+        return self.groups[side]
+
+    def _start_request(self, side: str) -> dict[str, Any]:
+        options = dict(self.settings.options)
+        return {"side": side, "device": self.settings.device, "case": self.resolved, "options": options}
 
     def fresh_arrays(self, side: str, stage: str) -> dict[str, np.ndarray]:
         """Arrays of a recording that still stands for code and data; empty where there is none."""
@@ -185,7 +213,11 @@ class Recorder:
         return self.settings.accuracy_compatible and side == "paddle" and STAGE_BY_NAME[stage].needs_model
 
     def _identity_of(self, job: Job) -> dict[str, Any]:
-        asked = {"precision": self.settings.precision, "accuracy_compatible": job.compatible}
+        asked = {
+            "precision": self.settings.precision,
+            "accuracy_compatible": job.compatible,
+            "ranks": self.settings.ranks,
+        }
         found = recorded_identity(self.identity, job.side, job.stage, asked)
         return found | ({"plan": dict(self.settings.plan)} if self.settings.plan and job.stage == "train" else {})
 
@@ -218,16 +250,7 @@ class Recorder:
                 progress=self.progress,
                 points=self.points,
             )
-        described = self._on_each(
-            sides,
-            "start",
-            lambda side: {
-                "side": side,
-                "device": self.settings.device,
-                "case": self.resolved,
-                "options": dict(self.settings.options),
-            },
-        )
+        described = self._on_each(sides, "start", self._start_request)
         self.description = described[sides[0]]
         write_json(self.out / "case.json", {"identity": self.identity, "description": self.description})
         self.progress("both", "preparing")
@@ -255,9 +278,14 @@ class Recorder:
         try:
             yield
         except BaseException:
-            for process in self.processes.values():
-                process.close()
+            self._close()
             raise
+
+    def _close(self) -> None:
+        for group in self.groups.values():
+            group.close()
+        for process in self.processes.values():
+            process.close()
 
     def _initialise(self, sides: Sequence[str], stale: Sequence[Job]) -> dict[str, dict[str, Any]]:
         """Make the weights of every part that a stale job needs: on the reference side, converted for the other.
@@ -274,43 +302,18 @@ class Recorder:
             files = {side: WeightFiles.of(self.out / "weights", part, side) for side in SIDES}
             asked = {"stage": stage, "rounded_to": self._half}
             self._on_each(sides, "initialise", lambda side: {**asked, **files[side].request()})  # noqa: B023
-            made[part] = self._convert(part, stage, files, for_paddle="paddle" in sides)
-        return made
-
-    def _convert(self, part: str, stage: str, files: Mapping[str, WeightFiles], for_paddle: bool) -> dict[str, Any]:
-        """Convert a part's reference weights for the port, with a ledger of every key."""
-        reference = files["ref"]
-        try:
-            with np.load(reference.arrays, allow_pickle=False) as stored:
-                arrays = dict(stored)
-            layout = json.loads(reference.layout.read_text(encoding="utf-8"))
-        except OSError:
-            raise InputError(
-                f"{reference.arrays}: no reference weights; record the reference side first and copy its weights folder"
-            ) from None
-        sha256 = hash_arrays(arrays)
-        given: dict[str, Any] = {"sha256": sha256, "ref": {"path": str(reference.arrays), "sha256": sha256}}
-        if for_paddle:
-            port = files["paddle"]
-            own_layout = json.loads(port.layout.read_text(encoding="utf-8"))
-            models = Options(
-                factories={side: self._factory(side, stage) for side in SIDES},
-                pythons=self.settings.pythons,
-                rename=self.description["rename"].get(part, {}),
-                inputs=[str(reference.inputs)] if reference.inputs.exists() else [],
-                rules=self.description.get("rules", ()),
+            made[part] = convert_weights(
+                self.out / "weights" / f"{part}_ledger.json",
+                files,
+                Options(
+                    factories={side: self._factory(side, stage) for side in SIDES},
+                    pythons=self.settings.pythons,
+                    rename=self.description["rename"].get(part, {}),
+                    rules=self.description.get("rules", ()),
+                ),
+                for_paddle="paddle" in sides,
             )
-            load_rules(models.rules)
-            conversion = convert_between(arrays, {"torch": layout, "paddle": own_layout}, models)
-            save_npz(port.arrays, conversion.arrays)
-            write_json(self.out / "weights" / f"{part}_ledger.json", conversion.ledger.to_json())
-            canonical = {
-                entry.target: [entry.source[0], "transposed" in entry.actions]
-                for entry in conversion.ledger.entries
-                if entry.target is not None and len(entry.source) == 1
-            }
-            given["paddle"] = {"path": str(port.arrays), "sha256": sha256, "canonical": canonical}
-        return given
+        return made
 
     def _factory(self, side: str, stage: str) -> str:
         """How a process of the converter builds the model of a side."""
@@ -356,6 +359,8 @@ class Recorder:
         for before, job in zip([None, *jobs], jobs, strict=False):
             if before is not None and before.side != job.side:  # one side after the other, for models that fill memory
                 self.processes[before.side].request("release")
+                if before.side in self.groups:
+                    self.groups[before.side].close()
             # Gradients and optimizer state in float64 are what takes the most: never on both sides at once.
             heavy = job.stage == "backward" and job.dtype == "float64"
             try:
@@ -375,7 +380,9 @@ class Recorder:
 
     def _can_do_without(self, job: Job) -> bool:
         """Whether the user's code raised in float64 after float32 went well: then the model does not work there."""
-        return job.dtype == "float64" != self.settings.precision and self.processes[job.side].alive
+        ranked = is_ranked(job.stage, self.settings.ranks)
+        raised = self.groups[job.side].raised if ranked else self.processes[job.side].alive
+        return job.dtype == "float64" != self.settings.precision and raised
 
     def _do_without(self, job: Job, weights: Mapping[str, Any], error: SideCrashError) -> None:
         for path in (job.path, metadata_path(job.path)):

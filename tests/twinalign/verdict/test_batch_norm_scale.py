@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.judging import allowances_for
+from twinalign.case_allowances import allowances_for
 from twinalign.verdict import compare_arrays
 
 

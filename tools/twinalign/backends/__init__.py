@@ -17,6 +17,11 @@ def load_backend(framework: str) -> ModuleType:
     return importlib.import_module(f"twinalign.backends.{framework}_backend")
 
 
+def load_distributed(framework: str) -> ModuleType:
+    """Import and return what several processes of `"torch"` or `"paddle"` need."""
+    return importlib.import_module(f"twinalign.backends.{framework}_distributed")
+
+
 def backend_of_side(side: str) -> ModuleType:
     """The backend of the framework that records `side`; raises InputError where this interpreter lacks it."""
     framework = FRAMEWORK_OF_SIDE[side]

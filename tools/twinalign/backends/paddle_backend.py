@@ -53,7 +53,7 @@ def device_of(name: str) -> str:
         return "cpu"
     if not paddle.is_compiled_with_cuda() or paddle.device.cuda.device_count() == 0:
         raise RuntimeError("paddle sees no GPU")
-    return "gpu:0"
+    return f"gpu:{paddle.distributed.ParallelEnv().device_id}"  # 0 where no launcher chose another
 
 
 def configure(device: str, threads: int | None) -> None:

@@ -24,6 +24,7 @@ from twinalign.cli.options import DEFAULT_CASE, parse_settings, split_stages
 @click.option("--ref-python", metavar="PYTHON", help="Interpreter that has torch; twinalign need not be there.")
 @click.option("--paddle-python", metavar="PYTHON", help="Interpreter that has paddle; twinalign need not be there.")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
+@click.option("--ranks", type=int, default=1, show_default=True, metavar="N", help="Search N processes a side as well.")
 @click.option("--data", type=click.Path(path_type=Path), help="Data folder of the case (its option `data`).")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the case.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
@@ -36,6 +37,7 @@ def command(
     ref_python: str | None,
     paddle_python: str | None,
     device: str,
+    ranks: int,
     data: Path | None,
     settings: tuple[str, ...],
     debug: bool,
@@ -57,6 +59,7 @@ def command(
         out=out,
         stages=split_stages(stages),
         device=device,
+        ranks=ranks,
         pythons={"ref": ref_python, "paddle": paddle_python},
         options=parse_settings(settings, data),
         debug=debug,

@@ -44,6 +44,15 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 help="What is recorded; a half precision is judged by the reference's own error in it.",
             ),
             click.option(
+                "--ranks",
+                type=int,
+                default=1,
+                show_default=True,
+                metavar="N",
+                help="Record loss, backward and train as N processes a side, started by torchrun and "
+                "paddle.distributed.launch; the other stages as one.",
+            ),
+            click.option(
                 "--accuracy-compatible",
                 is_flag=True,
                 help="Use paddle's kernels that compute as torch's do (3.3 and later), and say what they change.",

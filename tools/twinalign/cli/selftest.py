@@ -27,6 +27,14 @@ _SMALL_CASE = "pipeline.small_moco:SmallMoCoViT"
 @click.option("--ref-python", metavar="PYTHON", help="Interpreter that has torch; twinalign need not be there.")
 @click.option("--paddle-python", metavar="PYTHON", help="Interpreter that has paddle; twinalign need not be there.")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
+@click.option(
+    "--ranks",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Plant what goes wrong between N processes instead (labels, batch norm, gradients, samples, weights).",
+)
 @click.option("--data", type=click.Path(path_type=Path), help="Data folder of the case (its option `data`).")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the case.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
@@ -40,6 +48,7 @@ def command(
     ref_python: str | None,
     paddle_python: str | None,
     device: str,
+    ranks: int,
     data: Path | None,
     settings: tuple[str, ...],
     debug: bool,
@@ -55,6 +64,9 @@ def command(
     from twinalign.cli.progress import SideProgress
     from twinalign.recording import write_json
     from twinalign.runner import RunSettings
+    from twinalign.selftest.catalogue import catalogue
+    from twinalign.selftest.rank_faults import rank_faults
+    from twinalign.selftest.ranks import RankSelftest
     from twinalign.selftest.running import Selftest
     from twinalign.selftest.tables import print_places, print_selftest
 
@@ -62,19 +74,23 @@ def command(
         case=case,
         out=out,
         device=device,
+        ranks=ranks,
         pythons={"ref": ref_python, "paddle": paddle_python},
         options=parse_settings(settings, data),
         debug=debug,
     )
     chosen = [name.strip() for name in faults.split(",") if name.strip()]
     with SideProgress() as progress:
-        selftest = Selftest(asked, chosen, locate, progress=progress)
-        if only_list:
-            places = selftest.places()
+        if ranks > 1 and only_list:
+            places = {fault.id: f"ranks.{fault.part}" for fault in rank_faults().values()}
+        elif ranks > 1:
+            result = RankSelftest(asked, chosen, locate, progress=progress).run()
+        elif only_list:
+            places = Selftest(asked, chosen, locate, progress=progress).places()
         else:
-            result = selftest.run()
+            result = Selftest(asked, chosen, locate, progress=progress).run()
     if only_list:
-        print_places(places, case)
+        print_places(places, rank_faults() if ranks > 1 else catalogue(), case)
         return 0
     print_selftest(result, locate)
     if json_path is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-PHASES = ("forward", "backward", "state", "optimizer", "data", "metric", "train")
+PHASES = ("forward", "backward", "state", "optimizer", "data", "metric", "train", "ranks")
 """Where a fault shows: outputs, gradients, buffers and moving averages, the update, the input pipeline, the metric, the
-curves of a training."""
+curves of a training, what several ranks do together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Fault:
 
     Attributes:
         reference_layer: path of the layer in the reference (`""` is the model itself), or a component: `loss`,
-            `optimizer`, `schedule`, `dataset.SPLIT`, `metric`, `train`.
+            `optimizer`, `schedule`, `dataset.SPLIT`, `metric`, `train`, `ranks.PART` with one of `observing.PARTS`.
         paddle_layer: likewise in the port.
         phase: one of `PHASES`.
         explanation: the proven cause, None where no hypothesis reproduces the port.

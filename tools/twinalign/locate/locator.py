@@ -12,6 +12,8 @@ from twinalign.jobs import SIDES
 from twinalign.locate.components import ComponentContext
 from twinalign.locate.faults import Fault
 from twinalign.locate.layers import LayerFaults, locate_layers
+from twinalign.ranks.locating import RankSearch
+from twinalign.ranks.recordings import arrays_of_rank, is_ranked
 from twinalign.runner import Recorder, RunSettings
 from twinalign.stages.train import CURVE_PREFIX
 from twinalign.verdict.results import ALIGNED, DIVERGED
@@ -135,6 +137,8 @@ class Locator:
 
     def _curves(self, side: str) -> dict[str, Any]:
         arrays = self._recorder.fresh_arrays(side, "train")
+        if self._recorder.settings.ranks > 1:
+            arrays = arrays_of_rank(arrays, 0)
         return {n.removeprefix(CURVE_PREFIX): array for n, array in arrays.items() if n.startswith(CURVE_PREFIX)}
 
     def _model_stages(self, wanted: Sequence[str]) -> list[str]:
@@ -176,6 +180,15 @@ def locate(
         SideCrashError: the process of a side died, or the case's own code raised.
     """
     # The two sides work in turns here, so that each may have every processor.
-    recorder = Recorder(dataclasses.replace(settings, sequential=True), progress)
+    recorder = Recorder(dataclasses.replace(settings, sequential=settings.ranks == 1), progress)
     with recorder.running() as weights:
-        return Locator(recorder, weights, progress).locate(settings.stages, explain)
+        stages = [stage for stage in recorder.description["stages"] if stage in (settings.stages or SEARCHED_STAGES)]
+        of_ranks = None
+        if any(is_ranked(stage, settings.ranks) and stage in _MODEL_STAGES for stage in stages):
+            of_ranks = RankSearch(recorder, weights, progress).search(explain)
+            if of_ranks is not None and of_ranks.explanation is not None:
+                return LocateResult(recorder.description["name"], [of_ranks])
+        result = Locator(recorder, weights, progress).locate(settings.stages, explain)
+        if of_ranks is not None and not result.faults:  # right as one process, and nothing known explains the ranks
+            result.faults.append(of_ranks)
+        return result

@@ -65,6 +65,19 @@ def end_at_once(process: subprocess.Popen[str]) -> None:
             stream.close()
 
 
+def what_was_asked(side: str, operation: str, values: Mapping[str, Any]) -> str:
+    """`the paddle side crashed while recording loss in float64`: how a message about a failed request begins."""
+    stage = values.get("stage")
+    doing = {
+        "record": "recording",
+        "call": "searching",
+        "initialise": "building the model of",
+        "start": "starting",
+    }.get(operation, operation)
+    detail = f" {doing} {stage}" if stage else f" {doing}"
+    return f"the {side} side crashed while{detail}" + (f" in {values['dtype']}" if "dtype" in values else "")
+
+
 class RecorderProcess:
     """A child process that records one side.
 
@@ -172,19 +185,8 @@ class RecorderProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _where(self, operation: str, values: Mapping[str, Any]) -> str:
-        stage = values.get("stage")
-        doing = {
-            "record": "recording",
-            "call": "searching",
-            "initialise": "building the model of",
-            "start": "starting",
-        }.get(operation, operation)
-        detail = f" {doing} {stage}" if stage else f" {doing}"
-        return f"the {self.side} side crashed while{detail}" + (f" in {values['dtype']}" if "dtype" in values else "")
-
     def _failure(self, operation: str, values: Mapping[str, Any], event: Mapping[str, Any]) -> SideCrashError:
-        message = f"{self._where(operation, values)}: {event['message']}"
+        message = f"{what_was_asked(self.side, operation, values)}: {event['message']}"
         if event.get("traceback"):
             with self.log.open("a", encoding="utf-8") as log:
                 log.write(event["traceback"])
@@ -198,4 +200,4 @@ class RecorderProcess:
 
     def _death(self, operation: str, values: Mapping[str, Any]) -> SideCrashError:
         ending = how_it_ended(self._process, self.log)
-        return SideCrashError(f"{self._where(operation, values)} {ending} (output in {self.log})")
+        return SideCrashError(f"{what_was_asked(self.side, operation, values)} {ending} (output in {self.log})")

@@ -11,14 +11,11 @@ import datetime
 import functools
 import gc
 import importlib
-import json
 import os
 import platform
 import resource
 import sys
-import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +29,8 @@ from twinalign.errors import InputError
 from twinalign.freshness import hash_paths
 from twinalign.halves import rounded
 from twinalign.recorder import tracebacks
+from twinalign.recorder.rank_files import rank_path
+from twinalign.recorder.serving import end_with_parent, serve
 from twinalign.recording import save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.stages.checkpoints import CheckpointPlace
@@ -72,6 +71,7 @@ class Worker:
             emit("progress", text=note)
         self.backend = backend_of_side(self.side)
         try:
+            self.rank, self.ranks = self.join()
             self.backend.configure(self.device, start["threads"])
         except RuntimeError as error:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
@@ -79,6 +79,10 @@ class Worker:
         self._model: tuple[tuple[str, str], Any] | None = None
         self.kept: dict[str, Any] = {}
         """What functions called through `call` keep for the requests that follow."""
+
+    def join(self) -> tuple[int, int]:
+        """Which of how many processes this one is; before anything is put on a device."""
+        return 0, 1
 
     def describe(self) -> dict[str, Any]:
         """What the parent must know of the case, so that it need not import it."""
@@ -158,6 +162,9 @@ class Worker:
             plan: fields of a `TrainingPlan`, for the train stage.
         """
         self.backend.use_accuracy_compatible(compatible)
+        if self.ranks > 1:
+            self.forget_model()  # one that was wrapped keeps the hooks that average its gradients
+            path = str(rank_path(Path(path), self.rank))
         case = self.fresh_case(stage)
         definition = STAGE_BY_NAME[stage]
         started = time.perf_counter()
@@ -174,13 +181,16 @@ class Worker:
             moved=moved,
             rounded_to=rounded_to or "",
             plan=TrainingPlan(**(plan or {})),
+            rank=self.rank,
+            ranks=self.ranks,
             points=lambda prefix, step, values: self.emit(
                 "points", precision=dtype, prefix=prefix, step=step, values=values
             ),
         )
-        checkpoints = context.checkpoints = CheckpointPlace(
+        checkpoints = CheckpointPlace(
             Path(path).with_suffix(".checkpoint"), lambda: self._made_by(case, stage, dtype, weights, identity)
         )
+        context.checkpoints = checkpoints if self.ranks == 1 else None  # one of several ranks cannot go on alone
         casts = self._casts_counted(dtype)
         with self.backend.default_dtype(dtype), casts:
             definition.record(context)
@@ -207,7 +217,7 @@ class Worker:
             "seed": case.seed,
             "environment": self.environment(),
             "weights_sha256": weights.get("sha256"),
-            "layer_classes": self._layer_classes() if STAGE_BY_NAME[stage].needs_model else {},
+            "layer_classes": self.layer_classes() if STAGE_BY_NAME[stage].needs_model else {},
             "identity": identity,
             "code_sha256": self._code_hashes(case),
             "data_sha256": hash_paths(case.data_files()),
@@ -287,7 +297,7 @@ class Worker:
         with np.load(weights["path"], allow_pickle=False) as stored:
             self.backend.load_state_arrays(model, dict(stored))
 
-    def _layer_classes(self) -> dict[str, dict[str, Any]]:
+    def layer_classes(self) -> dict[str, dict[str, Any]]:
         """Of each class that the model's layers have, by full name: how many there are, and its base classes."""
         counts = Counter(type(layer) for layer in (self.backend.all_layers(self._model[1]) if self._model else []))
         return {
@@ -318,70 +328,12 @@ def _full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _missing_framework(error: Exception, side: str) -> str | None:
-    """What to say where the user's code imports a framework that this interpreter lacks, the other side's above all."""
-    missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
-    if missing not in FRAMEWORK_OF_SIDE.values() or sys.modules.get(missing) is not None:
-        return None
-    where = tracebacks.place(error) or "the case"
-    if missing == FRAMEWORK_OF_SIDE[side]:
-        return f"{where}: {sys.executable} has no {missing}; name an interpreter that has it with --{side}-python"
-    return (
-        f"{where}: imports {missing} on the {side} side, where there is none; import it inside the methods of its own "
-        "side, not at the top of the file"
-    )
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent is gone, killed without a chance to say so."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def main() -> None:
     """Serve requests until standard input closes."""
-    _end_with_parent()
+    end_with_parent()
     events: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-
-    def emit(event: str, **values: Any) -> None:
-        events.write(json.dumps({"event": event, **values}) + "\n")
-        events.flush()
-
-    worker: Worker | None = None
-    side = "ref"
-    for line in sys.stdin:
-        request = json.loads(line)
-        operation = request.pop("operation")
-        try:
-            if operation == "start":
-                side = request["side"]
-                worker = Worker(emit, request)
-                emit("done", **worker.describe())
-            else:
-                emit("done", **getattr(worker, operation)(**request))
-        except InputError as error:
-            emit("failed", kind="input", message=str(error))
-        except MemoryError:
-            emit("failed", kind="crash", message="out of memory", traceback="")
-        except Exception as error:
-            if (problem := _missing_framework(error, side)) is not None:
-                emit("failed", kind="input", message=problem)
-                continue
-            last = traceback.format_exception_only(error)[-1].strip()
-            emit(
-                "failed",
-                kind="crash",
-                message=last,
-                traceback=tracebacks.full(error),
-                frames=tracebacks.shortened(error),
-            )
+    serve(sys.stdin, events, Worker)
 
 
 if __name__ == "__main__":

@@ -265,7 +265,7 @@ class Selftest:
     def _detect(self, fault: PlantableFault, trial: Trial) -> None:
         for stage in self._stages_of(fault):
             port = self._record("paddle", stage, folder=f"planted/{fault.id}")
-            trial.changed |= any(_differ(self._clean[stage, *key], recording) for key, recording in port.items())
+            trial.changed |= any(differ(self._clean[stage, *key], recording) for key, recording in port.items())
             if self._diverges(stage, port):
                 trial.flagged = stage
                 return
@@ -299,7 +299,8 @@ def _takes_over(fault: PlantableFault, place: str, trial: Trial) -> bool:
     return fault.kind == "weights" and place.partition(".")[2] == trial.expected.partition(".")[2]
 
 
-def _differ(first: Recording, second: Recording) -> bool:
+def differ(first: Recording, second: Recording) -> bool:
+    """Whether any number, name or shape is another."""
     if first.arrays.keys() != second.arrays.keys():
         return True
     pairs = ((array, second.arrays[name]) for name, array in first.arrays.items())

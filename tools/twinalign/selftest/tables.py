@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +12,10 @@ from rich.text import Text
 
 from twinalign import terminal
 from twinalign.selftest.running import SelftestResult, Trial
+
+if TYPE_CHECKING:
+    from twinalign.selftest.catalogue import PlantableFault
+    from twinalign.selftest.rank_faults import RankFault
 
 _YES, _NO = Text("yes", style="green"), Text("no", style="bold red")
 
@@ -76,12 +82,14 @@ def _print_counts(result: SelftestResult, located: bool, console: Console) -> No
         )
 
 
-def print_places(places: dict[str, str], case: str, console: Console | None = None) -> None:
-    """Print the faults that have a place in the case."""
-    from twinalign.selftest.catalogue import catalogue
-
+def print_places(
+    places: Mapping[str, str],
+    faults: Mapping[str, PlantableFault] | Mapping[str, RankFault],
+    case: str,
+    console: Console | None = None,
+) -> None:
+    """Print which of the faults have a place in the case."""
     console = console or terminal.output()
-    faults = catalogue()
     table = Table(box=None, pad_edge=False)
     for header in ("fault", "kind", "would go into", "what is wrong"):
         table.add_column(header, overflow="fold")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from twinalign.stages.context import StageContext
-from twinalign.stages.loss import scalar_loss
 
 
 def record_backward(context: StageContext) -> None:
@@ -17,15 +16,15 @@ def record_backward(context: StageContext) -> None:
     backend.set_training(model, case.train_mode)
     parameters = backend.named_parameters(model)
     optimizer = case.optimizer([p for p in parameters.values() if backend.trainable(p)], context.framework)
+    run = context.step_of(model)
     for step in range(case.steps):
         scheduled = case.schedule(optimizer, step, context.framework) or {}
         inputs = context.inputs(step)
-        outputs = case.forward(model, inputs, context.framework)
-        losses = case.loss(outputs, inputs, context.framework)
-        backend.backward(scalar_loss(losses))
+        values = run(inputs)
+        backend.backward(values.loss)
 
         prefix = f"step{step}."
-        context.add(prefix + "loss", losses)
+        context.add(prefix + "loss", values.losses)
         context.recording.add(prefix + "learning_rate", np.asarray(backend.learning_rate(optimizer)))
         for name, value in scheduled.items():
             context.recording.add(prefix + name, np.asarray(value))

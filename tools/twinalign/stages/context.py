@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from twinalign.backends import load_distributed
 from twinalign.case import Case
 from twinalign.errors import InputError
 from twinalign.halves import rounded
@@ -38,6 +39,37 @@ def step_inputs(case: Case, step: int = 0) -> dict[str, np.ndarray]:
     return arrays
 
 
+def rank_inputs(case: Case, inputs: Mapping[str, np.ndarray], rank: int, ranks: int) -> dict[str, np.ndarray]:
+    """What one of several ranks is given of a step's inputs, as the case has it.
+
+    Raises:
+        InputError: there is no such share.
+    """
+    try:
+        return {name: np.asarray(value) for name, value in case.share(inputs, rank, ranks).items()}
+    except ValueError as error:
+        raise InputError(f"--ranks {ranks}: case {case.name}: {error}") from None
+
+
+def scalar_loss(losses: Any) -> Any:
+    """The tensor to differentiate: the loss itself, or `losses["loss"]`; raises ValueError where there is neither."""
+    if not isinstance(losses, Mapping):
+        return losses
+    if "loss" not in losses:
+        raise ValueError(f'loss() returned {list(losses)} and no "loss" to differentiate')
+    return losses["loss"]
+
+
+class StepValues(NamedTuple):
+    """What a model and its loss make of the inputs."""
+
+    outputs: Any
+    losses: Any
+    """As `Case.loss` returned them."""
+    loss: Any
+    """To be differentiated."""
+
+
 @dataclasses.dataclass
 class StageContext:
     """One side, one stage, one precision."""
@@ -62,15 +94,45 @@ class StageContext:
     """Where a training may keep what it needs to go on after it was stopped."""
     points: Callable[[str, int, Mapping[str, float]], None] = lambda prefix, step, values: None
     """Told a training's prefix, its step and the newest value of each of its curves."""
+    rank: int = 0
+    """Of this process among those that record the stage together."""
+    ranks: int = 1
+    """How many there are."""
     recording: Recording = dataclasses.field(default_factory=Recording)
 
     def inputs(self, step: int = 0) -> dict[str, Any]:
-        """The case's inputs for a step, as tensors; their hash goes into the metadata."""
+        """The case's inputs for a step, this rank's share, as tensors; their hash goes into the metadata."""
         arrays = rounded(step_inputs(self.case, step), self.rounded_to)
+        if self.ranks > 1:
+            arrays = rank_inputs(self.case, arrays, self.rank, self.ranks)
         self.recording.metadata.setdefault("inputs_sha256", {})[str(step)] = hash_arrays(arrays)
         if self.moved:
             arrays = dict(moved_arrays(arrays.items(), self.dtype))
         return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}
+
+    def step_of(self, model: Any) -> Callable[[Mapping[str, Any]], StepValues]:
+        """What takes the inputs to outputs and losses; of several ranks, so that gradients are averaged over them."""
+
+        def run(model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any, Any], Any]:
+            outputs = self.case.forward(model, inputs, self.framework)
+            losses = self.case.loss(outputs, inputs, self.framework)
+            return (outputs, losses), scalar_loss(losses)
+
+        def alone(inputs: Mapping[str, Any]) -> StepValues:
+            (outputs, losses), loss = run(model, inputs)
+            return StepValues(outputs, losses, loss)
+
+        if self.ranks == 1:
+            return alone
+        step = load_distributed(self.framework).Step(model, run)
+        parallel = self.case.distributed(step, self.framework)
+
+        def together(inputs: Mapping[str, Any]) -> StepValues:
+            loss = parallel(inputs)
+            outputs, losses = step.seen
+            return StepValues(outputs, losses, loss)
+
+        return together
 
     def add(self, prefix: str, value: Any) -> None:
         """Record every leaf of `value` under `prefix`."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from twinalign.stages.context import StageContext, scalar_loss
 
-from twinalign.stages.context import StageContext
+__all__ = ["record_loss", "scalar_loss"]
 
 
 def record_loss(context: StageContext) -> None:
@@ -14,15 +13,5 @@ def record_loss(context: StageContext) -> None:
     inputs = context.inputs()
     context.backend.set_training(model, context.case.train_mode)
     with context.backend.no_grad():
-        outputs = context.case.forward(model, inputs, context.framework)
-        losses = context.case.loss(outputs, inputs, context.framework)
+        losses = context.step_of(model)(inputs).losses
     context.add("loss" if context.backend.is_tensor(losses) else "", losses)
-
-
-def scalar_loss(losses: Any) -> Any:
-    """The tensor to differentiate: the loss itself, or `losses["loss"]`; raises ValueError where there is neither."""
-    if not isinstance(losses, Mapping):
-        return losses
-    if "loss" not in losses:
-        raise ValueError(f'loss() returned {list(losses)} and no "loss" to differentiate')
-    return losses["loss"]

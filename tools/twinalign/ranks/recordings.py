@@ -1,0 +1,71 @@
+"""One recording of what several ranks recorded: names begin with `rank0.`, `rank1.`, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.recorder.rank_files import rank_path
+from twinalign.recording import Recording, metadata_path
+
+RANKED_STAGES = ("loss", "backward", "train")
+"""Stages in which ranks have something to do with each other."""
+_OF_A_RANK = ("inputs_sha256", "seconds", "casts_to_float32", "recorded_at", "peak_memory_bytes")
+"""Metadata that ranks may differ in."""
+
+
+def is_ranked(stage: str, ranks: int) -> bool:
+    """Whether `ranks` processes record a stage together."""
+    return ranks > 1 and stage in RANKED_STAGES
+
+
+def prefix_of(rank: int) -> str:
+    """Before the names of what a rank recorded."""
+    return f"rank{rank}."
+
+
+def join_ranks(path: Path, ranks: int) -> None:
+    """Put what the ranks left beside `path` into one recording there, and remove the parts."""
+    parts = [Recording.load(rank_path(path, rank)) for rank in range(ranks)]
+    arrays: dict[str, np.ndarray] = {}
+    sampled: dict[str, Any] = {}
+    for rank, part in enumerate(parts):
+        arrays |= {prefix_of(rank) + name: array for name, array in part.arrays.items()}
+        sampled |= {prefix_of(rank) + name: entry for name, entry in part.metadata.get("sampled", {}).items()}
+    whole = Recording(arrays, dict(parts[0].metadata))
+    whole.metadata |= {
+        "ranks": [{name: part.metadata[name] for name in _OF_A_RANK if name in part.metadata} for part in parts],
+        "seconds": max(part.metadata.get("seconds", 0.0) for part in parts),
+        "casts_to_float32": max(part.metadata.get("casts_to_float32", 0) for part in parts),
+        "peak_memory_bytes": sum(part.metadata.get("peak_memory_bytes", 0) for part in parts),
+    }
+    if sampled:
+        whole.metadata["sampled"] = sampled
+    whole.save(path)
+    for rank in range(ranks):
+        for file in (rank_path(path, rank), metadata_path(rank_path(path, rank))):
+            file.unlink(missing_ok=True)
+
+
+def ranks_of(metadata: dict[str, Any]) -> int:
+    """How many ranks made a recording with these metadata."""
+    return len(metadata.get("ranks", ())) or 1
+
+
+def of_rank(recording: Recording, rank: int) -> Recording:
+    """What one rank recorded, under its own names."""
+    prefix = prefix_of(rank)
+    metadata = {name: value for name, value in recording.metadata.items() if name != "ranks"}
+    metadata |= {"rank": rank, **recording.metadata["ranks"][rank]}
+    sampled = metadata.pop("sampled", {})
+    metadata["sampled"] = {n.removeprefix(prefix): entry for n, entry in sampled.items() if n.startswith(prefix)}
+    return Recording(arrays_of_rank(recording.arrays, rank), metadata)
+
+
+def arrays_of_rank(arrays: Mapping[str, np.ndarray], rank: int) -> dict[str, np.ndarray]:
+    """Arrays of one rank among those of all, under its own names."""
+    prefix = prefix_of(rank)
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

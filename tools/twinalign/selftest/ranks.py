@@ -1,0 +1,124 @@
+"""The selftest of several ranks: plant each of their faults, and see whether it is detected, located and explained."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twinalign.errors import InputError, SideCrashError
+from twinalign.judging import StageRecordings, compare_stage
+from twinalign.ranks.locating import RankSearch
+from twinalign.recording import Recording
+from twinalign.runner import Job, Recorder, RunSettings
+from twinalign.selftest.rank_faults import RankFault, rank_faults
+from twinalign.selftest.running import SelftestResult, Trial, differ
+from twinalign.verdict.results import DIVERGED
+
+_STAGES = ("loss", "backward")
+Recorded = Mapping[tuple[str, str], Recording]
+
+
+class RankSelftest:
+    """Plants faults into the port's ranks, one at a time; both sides' processes are started once for all of them.
+
+    Args:
+        settings: the case, the number of ranks, and where recordings go.
+        faults: ids of those to plant; all by default.
+        locate: whether to locate and explain them too.
+        progress: called with a side and a text.
+
+    Raises:
+        InputError: no such case or fault, or a case without a loss.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        faults: Sequence[str] = (),
+        locate: bool = True,
+        progress: Callable[[str, str], None] = lambda side, text: None,
+    ) -> None:
+        """Check what is asked for."""
+        unknown = [fault for fault in faults if fault not in rank_faults()]
+        if unknown:
+            raise InputError(f"--faults {unknown[0]}: no such fault of ranks; there are {', '.join(rank_faults())}")
+        self._recorder = Recorder(settings, progress)
+        self._faults = [fault for fault in rank_faults().values() if not faults or fault.id in faults]
+        self._locate, self._progress = locate, progress
+        self._clean: dict[str, Recorded] = {}
+        self._weights: Mapping[str, Mapping[str, Any]] = {}
+
+    def run(self) -> SelftestResult:
+        """Make every trial.
+
+        Raises:
+            SideCrashError: a process died, or the case's own code raises without any fault.
+        """
+        started = time.perf_counter()
+        with self._recorder.running() as self._weights:
+            offered = self._recorder.description["stages"]
+            stages = [stage for stage in _STAGES if stage in offered]
+            if not stages:
+                raise InputError("--ranks: the case has no loss(), and ranks have nothing to do with each other")
+            result = SelftestResult(self._recorder.description["name"])
+            faults = [fault for fault in self._faults if fault.stage in stages]
+            result.left_out = [fault.id for fault in self._faults if fault not in faults]
+            search = RankSearch(self._recorder, self._weights, self._progress)
+            for stage in stages:
+                self._clean[stage] = {**self._record("ref", stage), **self._record("paddle", stage)}
+            result.alarms = [stage for stage in stages if self._diverges(stage, {})]
+            if self._locate and (alarm := search.search()) is not None:
+                result.alarms.append(alarm.paddle_layer)
+            for number, fault in enumerate(faults, start=1):
+                self._progress("both", f"fault {number} of {len(faults)}: {fault.id}")
+                result.trials.append(self._try(fault, stages, search))
+        result.seconds = time.perf_counter() - started
+        return result
+
+    def _try(self, fault: RankFault, stages: Sequence[str], search: RankSearch) -> Trial:
+        started = time.perf_counter()
+        place = f"ranks.{fault.part}"
+        trial = Trial(fault.id, "ranks", fault.text, place, place, fault.stage)
+        try:
+            self._plant(fault.id, fault.stage)
+            for stage in stages[: stages.index(fault.stage) + 1]:
+                recorded = self._record("paddle", stage, f"planted/{fault.id}")
+                trial.changed |= any(differ(self._clean[stage][key], port) for key, port in recorded.items())
+                if trial.flagged is None and self._diverges(stage, recorded):
+                    trial.flagged = stage
+            if self._locate and trial.changed:
+                found = search.search()
+                if found is not None:
+                    cause = found.explanation.id if found.explanation else None
+                    trial.named = [{"place": found.paddle_layer, "phase": found.phase, "cause": cause}]
+                    trial.right_place = found.paddle_layer == place
+                    trial.right_cause = trial.right_place and cause == fault.cause
+                    trial.extra = [] if trial.right_place else [found.paddle_layer]
+        except (SideCrashError, InputError) as error:
+            trial.error = str(error)
+        self._plant("", fault.stage)
+        for folder in (self._recorder.out, self._recorder.out / "float64"):
+            shutil.rmtree(folder / "planted", ignore_errors=True)
+        trial.seconds = round(time.perf_counter() - started, 2)
+        return trial
+
+    def _plant(self, fault: str, stage: str) -> None:
+        function = "twinalign.selftest.rank_faults:plant"
+        self._recorder.group("paddle").request("call", function=function, fault=fault, stage=stage)
+
+    def _record(self, side: str, stage: str, folder: str = "") -> Recorded:
+        """Let the ranks of one side record a stage in its precisions."""
+        found = {}
+        for dtype in self._recorder.dtypes_of(stage):
+            path = self._recorder.recording_path(side, stage, dtype)
+            job = Job(side, stage, dtype, path.parent / folder / path.name)
+            self._recorder.make(job, self._weights)
+            found[side, dtype] = Recording.load(job.path)
+        return found
+
+    def _diverges(self, stage: str, port: Recorded) -> bool:
+        """Whether a stage diverges with these recordings of the port, or its own ones without a fault."""
+        recordings = StageRecordings({**self._clean[stage], **port})
+        return compare_stage(stage, recordings, self._recorder.description).verdict == DIVERGED
