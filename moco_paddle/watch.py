@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import threading
@@ -16,6 +17,12 @@ from . import distributed
 
 LOST_RANK = 3
 """Exit code of a rank that ends because of another."""
+
+
+_OF_EXCHANGES = re.compile(
+    r"gloo|nccl|process ?group|tcp_?store|connection (closed|reset|refused)|broken pipe|timed out", re.IGNORECASE
+)
+"""What the frameworks say where an exchange breaks off: they raise bare RuntimeErrors for it, as for much else."""
 
 
 class LostRankError(Exception):
@@ -49,7 +56,7 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._over.set()
-        if isinstance(error, RuntimeError) and self._thread is not None:
+        if self._thread is not None and _broke_off(error):
             raise LostRankError(f"{self._who_is_gone(error)}; --resume goes on from the last checkpoint") from error
 
     def _who_is_gone(self, error: BaseException) -> str:
@@ -85,6 +92,11 @@ class Watch:
     def _give_up(self, why: str) -> None:
         print(f"error: {why}; --resume goes on from the last checkpoint", file=sys.stderr, flush=True)
         os._exit(LOST_RANK)
+
+
+def _broke_off(error: BaseException | None) -> bool:
+    """Whether an error is of an exchange with the other ranks, and not of this rank's own work."""
+    return isinstance(error, RuntimeError) and _OF_EXCHANGES.search(str(error)) is not None
 
 
 def _has_ended(process: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import threading
@@ -16,6 +17,12 @@ from . import distributed
 
 LOST_RANK = 3
 """Exit code of a rank that ends because of another."""
+
+
+_OF_EXCHANGES = re.compile(
+    r"gloo|nccl|process ?group|tcp_?store|connection (closed|reset|refused)|broken pipe|timed out", re.IGNORECASE
+)
+"""What the frameworks say where an exchange breaks off: they raise bare RuntimeErrors for it, as for much else."""
 
 
 class LostRankError(Exception):
@@ -49,7 +56,7 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._over.set()
-        if isinstance(error, RuntimeError) and self._thread is not None:
+        if self._thread is not None and _broke_off(error):
             raise LostRankError(f"{self._who_is_gone(error)}; --resume goes on from the last checkpoint") from error
 
     def _who_is_gone(self, error: BaseException) -> str:
@@ -61,7 +68,7 @@ class Watch:
         return f"the ranks can no longer exchange anything: {str(error).strip().splitlines()[0][:200]}"
 
     def _look(self, own: int, world: int) -> None:
-        store = _store(self.timeout)
+        store = _store()
         told, seen, since = 0, [-1] * world, [0.0] * world
         while not self._over.wait(min(1.0, self.timeout / 10)):
             try:
@@ -87,6 +94,11 @@ class Watch:
         os._exit(LOST_RANK)
 
 
+def _broke_off(error: BaseException | None) -> bool:
+    """Whether an error is of an exchange with the other ranks, and not of this rank's own work."""
+    return isinstance(error, RuntimeError) and _OF_EXCHANGES.search(str(error)) is not None
+
+
 def _has_ended(process: int) -> bool:
     try:
         status = Path(f"/proc/{process}/stat").read_text()
@@ -95,6 +107,6 @@ def _has_ended(process: int) -> bool:
     return status.rpartition(")")[2].split()[0] in "ZX"
 
 
-def _store(timeout: float) -> Any:
+def _store() -> Any:
     """A client of its own, for a thread of its own, of the store that the launcher serves."""
     return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)

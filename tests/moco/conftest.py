@@ -57,6 +57,9 @@ class Twin:
     def clear_gradients(self, optimizer: Any) -> None:
         optimizer.zero_grad() if self.is_torch else optimizer.clear_grad(set_to_zero=False)
 
+    def without_gradients(self) -> Any:
+        return torch.no_grad() if self.is_torch else paddle.no_grad()
+
     def is_trainable(self, parameter: Any) -> bool:
         return parameter.requires_grad if self.is_torch else not parameter.stop_gradient
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -177,12 +178,17 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")])}
 
 
-def launch(package: str, count: int, folder: Path, *arguments: str) -> list[dict[str, np.ndarray]]:
-    """Start `rank_program.py` by the framework's own launcher; what each rank wrote."""
-    program = str(Path(__file__).with_name("rank_program.py"))
-    command = [*launcher(package, count, folder), program, package, *arguments[:2], str(folder), *arguments[2:]]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment(), cwd=folder)
+def start(package: str, count: int, folder: Path, program: str, *arguments: str) -> None:
+    """Start a program of this folder by the framework's own launcher, and wait for its end."""
+    path = str(Path(__file__).with_name(program))
+    command = [*launcher(package, count, folder), path, package, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment(), cwd=folder)
     assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
+
+
+def launch(package: str, count: int, folder: Path, *arguments: str) -> list[dict[str, np.ndarray]]:
+    """Let ranks train as `rank_program.py` does; what each wrote."""
+    start(package, count, folder, "rank_program.py", *arguments[:2], str(folder), *arguments[2:])
     found = []
     for rank in range(count):
         with np.load(folder / f"rank{rank}.npz") as file:
@@ -208,6 +214,31 @@ def test_processes_equal_one_process_on_the_joined_batch(package: str, tmp_path:
         np.testing.assert_allclose(np.mean([rank.pop("losses") for rank in ranks], axis=0), losses, rtol=1e-9)
         for rank in ranks:
             assert_close({name: rank[name] for name in joined}, joined)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "sync"])
+@pytest.mark.parametrize("package", PACKAGES)
+def test_two_processes_equal_official_release(package: str, kind: str, tmp_path: Path) -> None:
+    """ViT-Small in float64. paddle's gradients of this size take minutes: `test_processes_equal_…` has smaller ones."""
+    options = ["gradients"] if package == "moco_ref" and kind == "sync" else []
+    start(package, 2, tmp_path, "golden_rank_program.py", kind, str(tmp_path), *options)
+    official = support.golden(f"runs/dist_vit_small_{kind}_float64.json")
+    for rank, expected in enumerate(official):
+        found = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        check_official_rank(found, expected, official[0]["grads_ddp_averaged"])
+
+
+def check_official_rank(found: dict[str, Any], expected: dict[str, Any], gradients: dict[str, Any]) -> None:
+    assert found["loss"] == pytest.approx(expected["losses"][0], rel=1e-9)
+    for name in ("q1", "q2", "k1", "k2"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-9, err_msg=name)
+    assert found["running"] == pytest.approx(expected["running_stats_after_step1"], rel=1e-9)
+    for name, (norm, dot) in found.get("gradients", {}).items():
+        official_norm, official_dot = gradients[name]
+        if official_norm > 1e-6:  # others are zero in exact arithmetic
+            assert norm == pytest.approx(official_norm, rel=1e-9), name
+            assert dot == pytest.approx(official_dot, abs=1e-9 * max(official_norm, abs(official_dot))), name
 
 
 @pytest.fixture(scope="module")
@@ -301,6 +332,18 @@ def rank_process(rank: int, mark: str) -> int:
         except (OSError, UnicodeDecodeError):
             continue
     raise AssertionError(f"no process of rank {rank}")
+
+
+def test_an_error_of_its_own_is_no_lost_rank(twin: Any) -> None:
+    watch = twin.module("watch")
+    for message in (
+        "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:31415",
+        "NCCL communicator was aborted on rank 1.",
+        "(External) Connection reset by peer",
+    ):
+        assert watch._broke_off(RuntimeError(message))
+    for error in (RuntimeError("mat1 and mat2 shapes cannot be multiplied (8x16 and 17x4)"), ValueError("gloo"), None):
+        assert not watch._broke_off(error)
 
 
 def test_a_rank_with_a_nan_is_named(twin: Any) -> None:

@@ -248,6 +248,8 @@ def selftest(
 ) -> SelftestResult:
     """Plant faults into a port, one at a time, and see whether each is detected, located and explained.
 
+    With `ranks=N`, those that go wrong between N processes.
+
     Raises:
         InputError: as of `run`, and for a fault that there is not.
         SideCrashError: the case's own code raised, or a process died.
@@ -255,9 +257,9 @@ def selftest(
     >>> selftest("case.py", faults=["layer_norm_epsilon"], locate=False).summary()["detected"]  # doctest: +SKIP
     1
     """
-    from twinalign.selftest.running import Selftest
+    from twinalign.selftest.ranks import selftest_of
 
-    return Selftest(run_settings(case, out=out, **environment), list(faults), locate, progress=progress).run()
+    return selftest_of(run_settings(case, out=out, **environment), list(faults), locate, progress).run()
 
 
 def zoo(

@@ -66,8 +66,7 @@ def command(
     from twinalign.runner import RunSettings
     from twinalign.selftest.catalogue import catalogue
     from twinalign.selftest.rank_faults import rank_faults
-    from twinalign.selftest.ranks import RankSelftest
-    from twinalign.selftest.running import Selftest
+    from twinalign.selftest.ranks import selftest_of
     from twinalign.selftest.tables import print_places, print_selftest
 
     asked = RunSettings(
@@ -81,14 +80,11 @@ def command(
     )
     chosen = [name.strip() for name in faults.split(",") if name.strip()]
     with SideProgress() as progress:
-        if ranks > 1 and only_list:
-            places = {fault.id: f"ranks.{fault.part}" for fault in rank_faults().values()}
-        elif ranks > 1:
-            result = RankSelftest(asked, chosen, locate, progress=progress).run()
-        elif only_list:
-            places = Selftest(asked, chosen, locate, progress=progress).places()
+        selftest = selftest_of(asked, chosen, locate, progress)
+        if only_list:
+            places = selftest.places()
         else:
-            result = Selftest(asked, chosen, locate, progress=progress).run()
+            result = selftest.run()
     if only_list:
         print_places(places, rank_faults() if ranks > 1 else catalogue(), case)
         return 0

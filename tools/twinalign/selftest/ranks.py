@@ -13,11 +13,19 @@ from twinalign.ranks.locating import RankSearch
 from twinalign.recording import Recording
 from twinalign.runner import Job, Recorder, RunSettings
 from twinalign.selftest.rank_faults import RankFault, rank_faults
-from twinalign.selftest.running import SelftestResult, Trial, differ
+from twinalign.selftest.running import Selftest, SelftestResult, Trial, differ
 from twinalign.verdict.results import DIVERGED
 
 _STAGES = ("loss", "backward")
 Recorded = Mapping[tuple[str, str], Recording]
+
+
+def selftest_of(
+    settings: RunSettings, faults: Sequence[str], locate: bool, progress: Callable[[str, str], None]
+) -> Selftest | RankSelftest:
+    """The selftest that is asked for: of one process a side, or of several."""
+    kind = RankSelftest if settings.ranks > 1 else Selftest
+    return kind(settings, faults, locate, progress=progress)
 
 
 class RankSelftest:
@@ -49,6 +57,10 @@ class RankSelftest:
         self._locate, self._progress = locate, progress
         self._clean: dict[str, Recorded] = {}
         self._weights: Mapping[str, Mapping[str, Any]] = {}
+
+    def places(self) -> dict[str, str]:
+        """Where each of the faults would go; records nothing."""
+        return {fault.id: f"ranks.{fault.part}" for fault in self._faults}
 
     def run(self) -> SelftestResult:
         """Make every trial.
