@@ -246,9 +246,7 @@ def selftest(
     progress: Progress = _quiet,
     **environment: Any,
 ) -> SelftestResult:
-    """Plant faults into a port, one at a time, and see whether each is detected, located and explained.
-
-    With `ranks=N`, those that go wrong between N processes.
+    """Plant faults into a port (with `ranks=N`, between its N processes), and see whether each is found and explained.
 
     Raises:
         InputError: as of `run`, and for a fault that there is not.

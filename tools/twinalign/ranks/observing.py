@@ -124,10 +124,9 @@ def _variants(worker: Any, case: Any, hypothesis: str, given: str) -> list[Any]:
     from twinalign.explain.registry import hypotheses
 
     tools = importlib.import_module("twinalign.backends.torch_ranks")
-    path = rank_path(Path(given), worker.rank)
     arrays: dict[str, np.ndarray] = {}
-    if given and path.exists():
-        with np.load(path, allow_pickle=False) as stored:
+    if given:
+        with np.load(rank_path(Path(given), worker.rank), allow_pickle=False) as stored:
             arrays = dict(stored)
     with worker.backend.default_dtype("float32"):
         paths = tuple(tools.batch_norms(case.reference())) if hypothesis == "rank_batch_norm" else ()
