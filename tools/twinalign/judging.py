@@ -15,7 +15,7 @@ from twinalign.experiments import add_experiments, check_experiments, record_see
 from twinalign.jobs import judged_precision
 from twinalign.locate.locator import SEARCHED_STAGES, locate
 from twinalign.ranks.comparing import join_comparisons
-from twinalign.ranks.recordings import of_rank, ranks_of
+from twinalign.ranks.recordings import common_ranks, of_rank
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.report import write_report
 from twinalign.runner import SIDES, Recorder, RunSettings
@@ -185,9 +185,11 @@ class StageRecordings:
         wanted = stage != "train" and ("ref" in failed or (casts and recorder.repeat_path(stage).exists()))
         return cls(found, Recording.load(recorder.repeat_path(stage)) if wanted else None)
 
-    def all(self) -> list[Recording]:
-        """Every recording."""
-        return [*self.by_key.values(), *([self.repeat] if self.repeat else [])]
+    @property
+    def ranks(self) -> int:
+        """How many ranks made them; raises InputError where not all were made by as many, or an array is of none."""
+        recordings = [*self.by_key.values(), *([self.repeat] if self.repeat else [])]
+        return common_ranks(recordings)
 
     def of_rank(self, rank: int) -> StageRecordings:
         """What one of several ranks recorded."""
@@ -230,11 +232,10 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
     Raises:
         InputError: the recordings were made by different numbers of ranks.
     """
-    counts = {ranks_of(recording.metadata) for recording in recordings.all()}
-    if len(counts) > 1:
-        numbers = " and by ".join(map(str, sorted(counts)))
-        raise InputError(f"stage {stage}: recorded by {numbers} ranks; record it anew")
-    ranks = counts.pop()
+    try:
+        ranks = recordings.ranks
+    except InputError as error:
+        raise InputError(f"stage {stage}: {error}") from None
     if ranks == 1:
         return _compare(stage, recordings, description)
     return join_comparisons([_compare(stage, recordings.of_rank(rank), description) for rank in range(ranks)])

@@ -34,7 +34,9 @@ _BYTES_A_SECOND = 2e11
 _STEP_OF_SECONDS = 5e-4
 """Metadata give seconds in thousandths."""
 # Elementwise updates of equal numbers are equal; what these names hold can be so in honest recordings.
-_ELEMENTWISE = re.compile(r"^step\d+\.(parameter|buffer|moment|velocity|learning_rate)|^buffer\.|\bmoment|\bvelocity")
+_ELEMENTWISE = re.compile(
+    r"^(rank\d+\.)?(step\d+\.(parameter|buffer|moment|velocity|learning_rate)|buffer\.)|\bmoment|\bvelocity"
+)
 _ROUNDS_APART = re.compile(
     r"Norm|GELU|SiLU|Swish|Mish|Softmax|Sigmoid|Tanh|MultiheadAttention|MultiHeadAttention|Transformer|LSTM|GRU|RNN"
 )

@@ -88,6 +88,7 @@ def _replayed(
         device=identity["device"],
         precision=known,
         accuracy_compatible=contents.summary.get("accuracy_compatible", False),
+        ranks=contents.summary.get("ranks", 1),
         pythons=pythons,
         options={**identity["options"], **options},
     )
@@ -146,8 +147,22 @@ def _agreement(stage: str, contents: Contents, recorder: Recorder) -> dict[str, 
             reason = "other initial weights are made here: its numbers cannot be compared"
             found[side] = {"verdict": INCONCLUSIVE, "bit_equal": False, "reason": reason}
         else:
-            found[side] = _side_agreement(stage, side, packed, here, contents)
+            found[side] = _side_agreement_of_ranks(stage, side, packed, here, contents)
     return found
+
+
+def _side_agreement_of_ranks(
+    stage: str, side: str, packed: StageRecordings, here: StageRecordings, contents: Contents
+) -> dict[str, Any]:
+    """One side, rank by rank where there are several: the first that agrees the least."""
+    ranks = packed.ranks
+    if ranks != here.ranks:
+        return {"verdict": INCONCLUSIVE, "bit_equal": False, "reason": f"recorded by {ranks} ranks, here {here.ranks}"}
+    if ranks == 1:
+        return _side_agreement(stage, side, packed, here, contents)
+    order = (DIVERGED, INCONCLUSIVE, ALIGNED)
+    found = [_side_agreement(stage, side, packed.of_rank(rank), here.of_rank(rank), contents) for rank in range(ranks)]
+    return min(found, key=lambda entry: (order.index(entry["verdict"]), entry["bit_equal"]))
 
 
 def _side_agreement(

@@ -26,6 +26,7 @@ _TITLES = {
     "data": "Input pipeline",
     "metric": "Metric",
     "train": "Training loop",
+    "ranks": "What several ranks do together",
 }
 
 

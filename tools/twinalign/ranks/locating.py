@@ -7,6 +7,7 @@ all that the port's ranks have, in every part, down to rounding.
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +57,11 @@ class RankSearch:
 
     def search(self, explain: bool = True) -> Fault | None:
         """The fault of the ranks, explained where a cause can be proven; None where the first step is right."""
-        if not self._reference:  # it stays what it is while ports are spoiled
-            self._reference = self._observe("ref", "reference")
-        port = self._observe("paddle", "port")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            of_port = pool.submit(self._observe, "paddle", "port")
+            if not self._reference:  # it stays what it is while ports are spoiled
+                self._reference = self._observe("ref", "reference")
+            port = of_port.result()
         wrong = self._differences(self._reference, port)
         if not wrong:
             return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from twinalign.errors import InputError
 from twinalign.recorder.rank_files import rank_path
 from twinalign.recording import Recording, metadata_path
 
@@ -42,6 +43,7 @@ def join_ranks(path: Path, ranks: int) -> None:
         "casts_to_float32": max(part.metadata.get("casts_to_float32", 0) for part in parts),
         "peak_memory_bytes": sum(part.metadata.get("peak_memory_bytes", 0) for part in parts),
     }
+    whole.metadata.pop("inputs_sha256", None)
     if sampled:
         whole.metadata["sampled"] = sampled
     whole.save(path)
@@ -50,9 +52,23 @@ def join_ranks(path: Path, ranks: int) -> None:
             file.unlink(missing_ok=True)
 
 
-def ranks_of(metadata: dict[str, Any]) -> int:
-    """How many ranks made a recording with these metadata."""
-    return len(metadata.get("ranks", ())) or 1
+def common_ranks(recordings: Iterable[Recording]) -> int:
+    """How many ranks made each of these recordings.
+
+    Raises:
+        InputError: one was made by another number of them, or has an array that belongs to no rank.
+    """
+    counts = set()
+    for recording in recordings:
+        ranks = len(recording.metadata.get("ranks", ())) or 1
+        counts.add(ranks)
+        prefixes = tuple(prefix_of(rank) for rank in range(ranks))
+        stray = [name for name in recording.arrays if ranks > 1 and not name.startswith(prefixes)]
+        if stray:
+            raise InputError(f"{stray[0]} belongs to none of the {ranks} ranks that recorded it")
+    if len(counts) > 1:
+        raise InputError(f"recorded by {' and by '.join(map(str, sorted(counts)))} ranks; record it anew")
+    return counts.pop()
 
 
 def of_rank(recording: Recording, rank: int) -> Recording:
