@@ -114,9 +114,29 @@ class OddBatch(Classifier):
 
 
 class AllPairs(Classifier):
-    """Features of two views, each compared with those of all ranks, gathered without gradient."""
+    """Features of two views, each compared with those of all ranks, gathered without gradient; batch norm over all."""
 
     name = "all_pairs"
+
+    def reference(self) -> Any:
+        import torch
+
+        return torch.nn.Sequential(torch.nn.Linear(6, 10), torch.nn.BatchNorm1d(10), torch.nn.Linear(10, 4))
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        from moco_paddle.normalization import BatchNorm1D
+
+        return paddle.nn.Sequential(paddle.nn.Linear(6, 10), BatchNorm1D(10), paddle.nn.Linear(10, 4))
+
+    def distributed(self, step: Any, framework: str) -> Any:
+        if framework == "torch":
+            from moco_ref.normalization import synchronise_batch_norm
+        else:
+            from moco_paddle.normalization import synchronise_batch_norm
+        synchronise_batch_norm(step.model)
+        return super().distributed(step, framework)
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {name: rng.standard_normal((self.batch, 6), dtype="float32") for name in ("x1", "x2")}
