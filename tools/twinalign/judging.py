@@ -14,7 +14,7 @@ from twinalign.errors import ExitCode, InputError, SideCrashError
 from twinalign.experiments import add_experiments, check_experiments, record_seeds
 from twinalign.jobs import judged_precision
 from twinalign.locate.locator import SEARCHED_STAGES, locate
-from twinalign.ranks.comparing import join_comparisons
+from twinalign.ranks.comparing import join_comparisons, rounding_over_ranks
 from twinalign.ranks.recordings import common_ranks, of_rank
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
 from twinalign.report import write_report
@@ -238,10 +238,18 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
         raise InputError(f"stage {stage}: {error}") from None
     if ranks == 1:
         return _compare(stage, recordings, description)
-    return join_comparisons([_compare(stage, recordings.of_rank(rank), description) for rank in range(ranks)])
+    of_ranks = [recordings.of_rank(rank) for rank in range(ranks)]
+    dtype = recordings.judged_dtype
+    rounding = rounding_over_ranks([(one.arrays("ref", dtype), one.arrays("ref", "float64")) for one in of_ranks])
+    return join_comparisons([_compare(stage, one, description, rounding) for one in of_ranks])
 
 
-def _compare(stage: str, recordings: StageRecordings, description: Mapping[str, Any]) -> Comparison:
+def _compare(
+    stage: str,
+    recordings: StageRecordings,
+    description: Mapping[str, Any],
+    known_rounding: Mapping[str, float] | None = None,
+) -> Comparison:
     dtype = recordings.judged_dtype
     reference, reproduced = recordings.arrays("ref", dtype), recordings.arrays("paddle", dtype)
     assert reference is not None
@@ -249,7 +257,7 @@ def _compare(stage: str, recordings: StageRecordings, description: Mapping[str, 
     if stage == "train":
         high, other = (recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES)
         return compare_training(reference, reproduced, high, other, dtype)
-    comparison = _judge(stage, recordings, description, dtype != "float64")
+    comparison = _judge(stage, recordings, description, dtype != "float64", known_rounding)
     casts = recordings.repeat and recordings.casts_to_float32
     if comparison.verdict == DIVERGED and casts:
         # What the model itself rounds to float32 is no float64 to judge by.
@@ -266,7 +274,13 @@ def _compare(stage: str, recordings: StageRecordings, description: Mapping[str, 
     return comparison
 
 
-def _judge(stage: str, recordings: StageRecordings, description: Mapping[str, Any], with_float64: bool) -> Comparison:
+def _judge(
+    stage: str,
+    recordings: StageRecordings,
+    description: Mapping[str, Any],
+    with_float64: bool,
+    known_rounding: Mapping[str, float] | None = None,
+) -> Comparison:
     dtype = recordings.judged_dtype
     high = [recordings.arrays(side, "float64") if with_float64 else None for side in SIDES]
     return compare_arrays(
@@ -277,6 +291,7 @@ def _judge(stage: str, recordings: StageRecordings, description: Mapping[str, An
         reference_repeat=recordings.repeat.arrays if recordings.repeat else None,
         accept=description.get("accept", ()),
         allowances=allowances_for(stage, recordings.metadata("paddle"), description),
+        known_rounding=known_rounding,
         described=described_samples(recordings.metadata("ref")),
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from twinalign.ranks.recordings import prefix_of
 from twinalign.verdict.classic import Classic
@@ -23,6 +25,31 @@ def join_comparisons(of_ranks: Sequence[Comparison]) -> Comparison:
     notes = list(dict.fromkeys(note for comparison in of_ranks for note in comparison.notes))
     classic = _join_classic([comparison.classic for comparison in of_ranks])
     return Comparison(whole(tensors), tensors, classic, _which_ranks(of_ranks) + notes, training=of_ranks[0].training)
+
+
+def rounding_over_ranks(
+    of_ranks: Sequence[tuple[Mapping[str, np.ndarray] | None, Mapping[str, np.ndarray] | None]],
+) -> dict[str, float]:
+    """Name -> relative rounding of the reference, root mean square over the ranks.
+
+    Ranks compute the same function of other samples, and so round alike: a scalar whose rounding happens to be small
+    on one rank is measured better by all of them.
+
+    Args:
+        of_ranks: the reference's arrays of each rank, in the judged precision and in float64.
+    """
+    found: dict[str, list[float]] = {}
+    for low, high in of_ranks:
+        for name, truth in (high or {}).items():
+            array = (low or {}).get(name)
+            if array is None or array.shape != truth.shape or truth.dtype.kind != "f" or not truth.size:
+                continue
+            with np.errstate(all="ignore"):
+                scale = float(np.sqrt(np.mean(np.square(truth))))
+                apart = float(np.sqrt(np.mean(np.square(array.astype(np.float64) - truth))))
+            if scale > 0 and np.isfinite(apart / scale):
+                found.setdefault(name, []).append(apart / scale)
+    return {name: float(np.sqrt(np.mean(np.square(shares)))) for name, shares in found.items()}
 
 
 def _which_ranks(of_ranks: Sequence[Comparison]) -> list[str]:

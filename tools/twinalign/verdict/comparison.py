@@ -52,6 +52,7 @@ def compare_arrays(
     skip: Iterable[str] = (),
     accept: Iterable[str] | Mapping[str, str] = (),
     allowances: Iterable[Allowance | str] = (),
+    known_rounding: Mapping[str, float] | None = None,
     classic_threshold: float = THRESHOLD,
     described: Mapping[str, Described] | None = None,
     check_dtype: bool = True,
@@ -74,6 +75,7 @@ def compare_arrays(
         accept: Ids of conventions whose differences are shown and do not decide; a mapping of ids to patterns, or
             `ID=PATTERN`, limits them to names.
         allowances: Float64 differences that are explained by float32 constants: `Allowance`, `ID` or `ID=PATTERN`.
+        known_rounding: Name -> relative rounding of the reference that other recordings of the same quantity show.
         classic_threshold: reprod_log's threshold for its verdict beside ours.
         described: For names stored as samples, what they stand for.
         check_dtype: Whether different element types are a divergence.
@@ -102,7 +104,7 @@ def compare_arrays(
         {name: native(array) for name, array in (arrays or {}).items() if name in names}
         for arrays in (reference64, reproduced64, reference_repeat)
     ]
-    judge = Judge(partners[0], partners[1], partners[2], resolve(allowances))
+    judge = Judge(partners[0], partners[1], partners[2], resolve(allowances), known_rounding or {})
     tensors, classic_known = [], {}
     for name, array in reference.items():
         if name not in reproduced:

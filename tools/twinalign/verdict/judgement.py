@@ -64,7 +64,9 @@ class Judge:
         reproduced64: Mapping[str, np.ndarray],
         repeat: Mapping[str, np.ndarray],
         allowances: Sequence[Allowance],
+        known_rounding: Mapping[str, float],
     ) -> None:
+        self._known_rounding = known_rounding
         self._reference64, self._reproduced64, self._repeat = reference64, reproduced64, repeat
         self._allowances = allowances
         self._pending: list[Pending] = []
@@ -164,7 +166,7 @@ class Judge:
                 high = item.arrays[3] if item.has_arbiter else None
                 reference32, reproduced32, reference64 = item.arrays[:3]
                 item.noise = gather(reference32, reproduced32, reference64, high, inherited)
-            self._decide(item, prior)
+            self._decide(item, max(prior, self._known_rounding.get(item.tensor.name, 0.0)))
 
     def excuse_kinks(self) -> None:
         """Take back what a kink explains, once it is known which differences are accepted conventions."""
