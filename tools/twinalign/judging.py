@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinalign.errors import ExitCode, SideCrashError
-from twinalign.experiments import add_experiments, check_experiments, record_seeds
+from twinalign.experiments import check_experiments, explain_training, record_seeds, record_switched
 from twinalign.jobs import judged_precision
 from twinalign.locate.locator import SEARCHED_STAGES, locate
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
@@ -113,11 +113,12 @@ def run(
             _judge_stage(recorder, stage, result, on_stage)
     for stage in stages:
         record_seeds(recorder, progress, logs)
-        _judge_stage(recorder, stage, result, on_stage)
         if logs is not None:
             fill_logs(logs, recorder)
             recorder.points = logs.named(" switched").points
-        add_experiments(recorder, result.stages[stage], progress)
+        record_switched(recorder, progress)
+        _judge_stage(recorder, stage, result, on_stage)
+        explain_training(recorder, result.stages[stage], progress)
     if logs is not None:
         logs.close()
     result.case = recorder.description["name"]
