@@ -122,7 +122,8 @@ def test_unknown_stage(twinalign: Twinalign) -> None:
     finished = twinalign("run", "--stages", "forward,lose")
     assert finished.returncode == 2
     assert last_line(finished) == (
-        "twinalign: --stages lose: unknown stage; the stages are forward, data, metric, loss, backward, train"
+        "twinalign: --stages lose: unknown stage; did you mean loss? the stages are forward, data, metric, loss, "
+        "backward, train"
     )
 
 

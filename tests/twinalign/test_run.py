@@ -37,6 +37,7 @@ def test_clean_twins_are_aligned_in_every_stage(clean_run: Path) -> None:
     assert summary["verdict"] == "aligned"
     assert list(summary["stages"]) == STAGES
     assert {stage["verdict"] for stage in summary["stages"].values()} == {"aligned"}
+    assert summary["not_checked"] == ["train"]  # the case has no train(), and runs in training mode
 
 
 def test_float64_differences_are_far_below_any_bug(clean_run: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from twinalign.locate import LocateResult, locate
+from twinalign.locate.tables import fault_text
 from twinalign.runner import RunSettings
 
 PAIRS = Path(__file__).with_name("pairs.py")
@@ -87,7 +88,11 @@ def test_an_accepted_convention_does_not_hide_another_cause_in_the_same_layer(
 
 
 def test_a_convention_that_the_case_accepts_does_not_decide(located: Callable[[str], LocateResult]) -> None:
-    assert located("Net").verdict == "diverged"
+    found = located("Net")
+    assert found.verdict == "diverged"
+    # What the reader needs to keep it is said with it.
+    assert {fault.evidence["convention"] for fault in found.faults} == {"bn_running_var_biased"}
+    assert 'the case has: accept = ("bn_running_var_biased",)' in fault_text(1, found.faults[0]).plain
     accepted = located("Accepting")
     assert places(accepted) == BATCH_NORM
     assert {fault.evidence["accepted"] for fault in accepted.faults} == {"bn_running_var_biased"}

@@ -92,6 +92,9 @@ def fault_text(number: int, fault: Fault) -> Text:
         text.append(f" [{fault.explanation.id}]", style="dim")
     else:
         text.append(f"\n   {_UNEXPLAINED}", style="yellow")
+    if "convention" in evidence:
+        accept = f'accept = ("{evidence["convention"]}",)'
+        text.append(f"\n   paddle's own convention; where it is to stay, the case has: {accept}", style="dim")
     if "accepted_causes" in evidence:
         text.append(f"\n   accepted by the case: {', '.join(evidence['accepted_causes'])} alone", style="dim")
     if "accepted" in evidence:
