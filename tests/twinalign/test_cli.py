@@ -139,7 +139,8 @@ def test_missing_data_folder(twinalign: Twinalign, tmp_path: Path) -> None:
     finished = twinalign("run", "--data", tmp_path / "nowhere", "--stages", "data")
     assert finished.returncode == 2
     assert last_line(finished) == (
-        f"twinalign: --data {tmp_path}/nowhere: no folder photos/train in it; leave --data out to have it made"
+        f"twinalign: --data {tmp_path}/nowhere: no folder train with your images (a folder a class) in it, nor "
+        "photos/train; leave --data out to have it made"
     )
 
 

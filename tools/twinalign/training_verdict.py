@@ -62,6 +62,7 @@ def compare_training(
     times = 0.0
     if reference64 is None or reproduced64 is None:
         tensors, facts = _judge(reference, reproduced, precision, "")
+        _doubt_norms_alone(tensors)
     else:
         reference64, reproduced64 = without_experiments(reference64), without_experiments(reproduced64)
         of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)")
@@ -88,6 +89,22 @@ def compare_training(
 def without_experiments(arrays: Arrays) -> dict[str, np.ndarray]:
     """What one training has recorded, without what others have added."""
     return {name: array for name, array in arrays.items() if not name.startswith((SEEDS_PREFIX, SWITCHED_PREFIX))}
+
+
+def _doubt_norms_alone(tensors: list[TensorVerdict]) -> None:
+    """Where norms of single tensors part, and nothing else does, no float64 run tells a fault from a tipped gradient.
+
+    A gradient next to zero changes its sign by rounding, and an optimizer makes a full step of it: one repeat of the
+    reference need not meet that in the tensor in which the port does.
+    """
+    wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED]
+    if all(tensor.name.startswith((CURVE_PREFIX + WEIGHT_NORM, CURVE_PREFIX + BUFFER_NORM)) for tensor in wrong):
+        for tensor in wrong:
+            tensor.verdict = INCONCLUSIVE
+            tensor.reason += (
+                "; a gradient next to zero that rounding tips over does this as well, and no other curve parts: set "
+                "float64_train_steps in the case, which tells the two apart"
+            )
 
 
 def _own_rounding(reference: Arrays, reproduced: Arrays, reproduced64: Arrays, precision: str) -> float:
