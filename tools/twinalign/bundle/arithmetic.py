@@ -16,9 +16,9 @@ import numpy as np
 
 from twinalign.bundle.layout import recording_member
 from twinalign.bundle.signs import CONTRADICTION, IMPOSSIBLE_TIME, Sign
+from twinalign.jobs import SIDES
 from twinalign.judging import StageRecordings
 from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
-from twinalign.runner import SIDES
 from twinalign.stages import STAGE_BY_NAME
 
 BIT_EQUAL = "bit_equal"
