@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import difflib
 import queue
 import sys
 import threading
@@ -50,7 +51,9 @@ class Recorder:
         self.resolved = resolve_case(settings.case)
         unknown = [stage for stage in settings.stages if stage not in STAGES]
         if unknown:
-            raise InputError(f"--stages {unknown[0]}: unknown stage; the stages are {', '.join(STAGES)}")
+            close = difflib.get_close_matches(unknown[0], STAGES, 1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise InputError(f"--stages {unknown[0]}: unknown stage; {meant}the stages are {', '.join(STAGES)}")
         if settings.ranks < 1:
             raise InputError(f"--ranks {settings.ranks}: give the number of processes a side, 1 or more")
         self.out = settings.out
@@ -100,14 +103,11 @@ class Recorder:
         ):
             yield from self._stages()
             return
-        try:
-            self._start(sides)
+        with self.started(sides):
             stale = self._stale_jobs(sides)
             weights = self._initialise(sides, stale)
             stale = self._stale_jobs(sides, weights)
             yield from self._work_off(stale, weights, sides)
-        finally:
-            self._close()
 
     @contextlib.contextmanager
     def started(self, sides: Sequence[str] = SIDES) -> Iterator[Mapping[str, RecorderProcess]]:
@@ -132,20 +132,19 @@ class Recorder:
         """Let the running process of a side, or its ranks together, make one recording."""
         ranked = is_ranked(job.stage, self.settings.ranks)
         process = self.group(job.side) if ranked else self.processes[job.side]
-        answer = process.request(
-            "record",
-            stage=job.stage,
-            dtype=job.dtype,
-            path=str(job.path),
-            weights=weights.get(self.description["parts"][job.stage], {}).get(job.side, {}),
-            identity=self._identity_of(job),
-            rounded_to=self._half,
-            compatible=job.compatible,
-            moved=moved,
-            plan=dict(self.settings.plan if plan is None else plan),
-        )
-        if ranked:
-            join_ranks(job.path, self.settings.ranks)
+        with join_ranks(job.path, self.settings.ranks) if ranked else contextlib.nullcontext():
+            answer = process.request(
+                "record",
+                stage=job.stage,
+                dtype=job.dtype,
+                path=str(job.path),
+                weights=weights.get(self.description["parts"][job.stage], {}).get(job.side, {}),
+                identity=self._identity_of(job),
+                rounded_to=self._half,
+                compatible=job.compatible,
+                moved=moved,
+                plan=dict(self.settings.plan if plan is None else plan),
+            )
         self.progress(job.side, f"{job.stage} {job.dtype}: recorded")
         if answer.get("casts_to_float32") and self.settings.precision != "float64":
             self._repeat(job, weights)

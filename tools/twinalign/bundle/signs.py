@@ -19,8 +19,7 @@ from twinalign.bundle.contents import Contents, Key
 from twinalign.bundle.layout import REPEAT, ledger_member, log_member, recording_member, shown
 from twinalign.case import STAGES
 from twinalign.case_allowances import counted_normalisations
-from twinalign.jobs import judged_precision, recorded_identity
-from twinalign.runner import SIDES
+from twinalign.jobs import SIDES, judged_precision, recorded_identity
 from twinalign.stages import STAGE_BY_NAME
 
 SAME_FRAMEWORK = "same_framework"

@@ -30,6 +30,10 @@ _TOLERANCE = 1e-6
 _OF_THE_PART = 1e-3
 
 
+class _DoesNotRunError(Exception):
+    """The reference raises where a cause is done to it: so it is not that of the port, which runs."""
+
+
 class RankSearch:
     """Searches the first step of a case.
 
@@ -82,10 +86,10 @@ class RankSearch:
 
     def _observe(self, side: str, name: str, **hypothesis: Any) -> list[Arrays]:
         path = self._folder / f"{name}.npy"
-        answers = self._call(side, "observe", weights=self._weights[side], path=str(path), **hypothesis)
-        if any(answer["failed"] for answer in answers):
-            return []
-        join_ranks(path, self.ranks)
+        with join_ranks(path, self.ranks):
+            answers = self._call(side, "observe", weights=self._weights[side], path=str(path), **hypothesis)
+            if any(answer["failed"] for answer in answers):
+                raise _DoesNotRunError
         whole = Recording.load(path)
         return [of_rank(whole, rank).arrays for rank in range(self.ranks)]
 
@@ -109,8 +113,11 @@ class RankSearch:
             details = self._call("ref", "variants", **asked)[0]["details"]
             for variant, detail in enumerate(details):
                 self._progress("ref", f"ranks: {hypothesis.id} {detail}".rstrip())
-                found = self._observe("ref", "hypothesis", variant=variant, **asked)
-                if found and not self._differences(found, port):
+                try:
+                    found = self._observe("ref", "hypothesis", variant=variant, **asked)
+                except _DoesNotRunError:
+                    continue
+                if not self._differences(found, port):
                     return self._proven(hypothesis, detail, found, port)
         return None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,28 +29,32 @@ def prefix_of(rank: int) -> str:
     return f"rank{rank}."
 
 
-def join_ranks(path: Path, ranks: int) -> None:
-    """Put what the ranks left beside `path` into one recording there, and remove the parts."""
-    parts = [Recording.load(rank_path(path, rank)) for rank in range(ranks)]
+@contextlib.contextmanager
+def join_ranks(path: Path, ranks: int) -> Iterator[None]:
+    """Once the block is left, put what the ranks have left beside `path` into one recording there; remove the parts."""
+    try:
+        yield
+        _join([Recording.load(rank_path(path, rank)) for rank in range(ranks)]).save(path)
+    finally:
+        for rank in range(ranks):
+            for file in (rank_path(path, rank), metadata_path(rank_path(path, rank))):
+                file.unlink(missing_ok=True)
+
+
+def _join(parts: Sequence[Recording]) -> Recording:
     arrays: dict[str, np.ndarray] = {}
     sampled: dict[str, Any] = {}
     for rank, part in enumerate(parts):
         arrays |= {prefix_of(rank) + name: array for name, array in part.arrays.items()}
         sampled |= {prefix_of(rank) + name: entry for name, entry in part.metadata.get("sampled", {}).items()}
-    whole = Recording(arrays, dict(parts[0].metadata))
-    whole.metadata |= {
+    metadata = {name: value for name, value in parts[0].metadata.items() if name not in ("inputs_sha256", "sampled")}
+    metadata |= {
         "ranks": [{name: part.metadata[name] for name in _OF_A_RANK if name in part.metadata} for part in parts],
         "seconds": max(part.metadata.get("seconds", 0.0) for part in parts),
         "casts_to_float32": max(part.metadata.get("casts_to_float32", 0) for part in parts),
         "peak_memory_bytes": sum(part.metadata.get("peak_memory_bytes", 0) for part in parts),
     }
-    whole.metadata.pop("inputs_sha256", None)
-    if sampled:
-        whole.metadata["sampled"] = sampled
-    whole.save(path)
-    for rank in range(ranks):
-        for file in (rank_path(path, rank), metadata_path(rank_path(path, rank))):
-            file.unlink(missing_ok=True)
+    return Recording(arrays, metadata | ({"sampled": sampled} if sampled else {}))
 
 
 def common_ranks(recordings: Iterable[Recording]) -> int:
