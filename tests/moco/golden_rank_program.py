@@ -34,8 +34,9 @@ def step(twin: Any, kind: str, gradients: bool) -> dict[str, Any]:
         twin.tensor(np.random.RandomState(seed + 10 * rank).randn(8, 3, 224, 224).astype("float32").astype("float64"))
         for seed in (1, 2)
     ]
+    parallel = distributed.data_parallel(model) if gradients else model  # what averages ends with the wrapper
     with contextlib.nullcontext() if gradients else twin.without_gradients():
-        loss = (distributed.data_parallel(model) if gradients else model)(*views, 0.99)
+        loss = parallel(*views, 0.99)
     found: dict[str, Any] = {"loss": float(twin.array(loss))}
     found |= {n: twin.array(x)[:8, :8].tolist() for n, x in zip(("q1", "q2", "k1", "k2"), seen[0], strict=True)}
     found["running"] = {k: float(np.linalg.norm(v)) for k, v in twin.state(model).items() if "running_" in k}

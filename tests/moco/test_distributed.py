@@ -217,10 +217,12 @@ def test_processes_equal_one_process_on_the_joined_batch(package: str, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "sync"])
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize(("package", "kind"), [("moco_ref", "sync"), ("moco_paddle", "plain")])
 def test_two_processes_equal_official_release(package: str, kind: str, tmp_path: Path) -> None:
-    """ViT-Small in float64. paddle's gradients of this size take minutes: `test_processes_equal_…` has smaller ones."""
+    """ViT-Small in float64; the other two pairs agree as well, and take as long again.
+
+    paddle's gradients of this size take minutes; those of a small model are held against one process above.
+    """
     options = ["gradients"] if package == "moco_ref" and kind == "sync" else []
     start(package, 2, tmp_path, "golden_rank_program.py", kind, str(tmp_path), *options)
     official = support.golden(f"runs/dist_vit_small_{kind}_float64.json")

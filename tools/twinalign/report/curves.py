@@ -14,7 +14,7 @@ import numpy as np
 from twinalign.errors import InputError
 from twinalign.report.summary import number
 
-_STEP = re.compile(r"step(\d+)\.(.+)")
+_STEP = re.compile(r"(?:rank0\.)?step(\d+)\.(.+)")  # of several ranks, the first stands for all
 # What the backward stage records of each tensor of the model; everything else is a quantity of the step.
 _OF_TENSORS = ("gradient.", "parameter.", "buffer.", "moment1.", "moment2.", "velocity.", "state.", "momentum.")
 _MOST = 40
@@ -70,12 +70,14 @@ def train_curves(folder: Path, wrong: Collection[str] = ()) -> list[Curve]:
     Raises:
         InputError: a recording is missing or broken.
     """
+    from twinalign.ranks.recordings import arrays_of_rank
     from twinalign.recording import Recording
     from twinalign.stages.train import CURVE_PREFIX, REPEAT_PREFIX
     from twinalign.stages.watching import BUFFER_NORM, WEIGHT_NORM
     from twinalign.training_verdict import switched_of
 
-    ours, theirs = (Recording.load(folder / f"train_{side}.npy").arrays for side in ("ref", "paddle"))
+    both = (Recording.load(folder / f"train_{side}.npy").arrays for side in ("ref", "paddle"))
+    ours, theirs = (arrays_of_rank(arrays, 0) or arrays for arrays in both)
     switched = switched_of(theirs) or switched_of(ours)
     curves = []
     for name, array in ours.items():

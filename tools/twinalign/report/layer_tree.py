@@ -183,8 +183,9 @@ def _by_gradients(summary: Mapping[str, Any], say: Language) -> list[LayerPart]:
 def _gradient_errors(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for tensor in summary["stages"].get("backward", {}).get("tensors", ()):
         error = number(tensor.get("fp64_rel"))
-        if tensor["name"].startswith(_GRADIENT) and error is not None:
-            yield legible(tensor["name"].removeprefix(_GRADIENT).removesuffix(" (projections)")), error
+        name = tensor["name"].removeprefix("rank0.")  # of several ranks, the first stands for all
+        if name.startswith(_GRADIENT) and error is not None:
+            yield legible(name.removeprefix(_GRADIENT).removesuffix(" (projections)")), error
 
 
 def _prune(root: LayerNode) -> int:

@@ -63,7 +63,10 @@ class Plot:
     text: str
 
 
-@contextmanager
+@contextmanager_GRADIENTS = ("step0.gradient.", "rank0.step0.gradient.")
+"""Of several ranks, the first stands for all."""
+
+
 def plotting() -> Iterator[None]:
     """Draw in the report's style inside the block, whatever settings of matplotlib the user has."""
     import logging
@@ -135,7 +138,7 @@ def _histogram(stage: str, tensors: Sequence[Mapping[str, Any]], key: str, name:
 
 
 def _depth(stage: str, tensors: Sequence[Mapping[str, Any]], say: Language) -> Plot | None:
-    gradients = [tensor for tensor in tensors if tensor["name"].startswith("step0.gradient.")]
+    gradients = [tensor for tensor in tensors if tensor["name"].startswith(_GRADIENTS)]
     errors, floors = [], []
     for tensor in gradients or tensors:
         floor, ratio, scale = (number(tensor.get(key)) for key in ("floor_rms", "noise_ratio", "reference_max"))
