@@ -63,10 +63,11 @@ class Plot:
     text: str
 
 
-@contextmanager_GRADIENTS = ("step0.gradient.", "rank0.step0.gradient.")
+_GRADIENTS = ("step0.gradient.", "rank0.step0.gradient.")
 """Of several ranks, the first stands for all."""
 
 
+@contextmanager
 def plotting() -> Iterator[None]:
     """Draw in the report's style inside the block, whatever settings of matplotlib the user has."""
     import logging
