@@ -1,11 +1,12 @@
-"""The mixed-precision study in small: every precision mode from the same weights on the same batches, in both twins.
+"""The mixed-precision study in small: every precision mode from the same weights on the same batches, in either twin.
 
     python benchmarks/precision_study.py [--page docs/precision-study.md] [--quick]
 
 A small ViT is pre-trained with MoCo v3 on the digits of lite_data: by AdamW with a moderate batch and rate, by AdamW
 with a large batch and the rate scaled to it, and by momentum SGD. The tables say what became of it: the mean loss of
 the last five steps, the kNN accuracy, how many steps the loss scale left out, the scale at the end, or where and in
-which layer a number was no longer finite. On a CPU half precision is emulated.
+which layer a number was no longer finite. On a CPU half precision is emulated, and o1 is what amp is. The twins begin
+with weights of their own: rows of one twin compare.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 PACKAGES = {"torch": "moco_ref", "paddle": "moco_paddle"}
 MODES = ("fp32", "bf16", "amp", "o1", "o2", "o3", "half")
+ALIKE = {"o1": "amp"}
+"""Modes of one arithmetic on a CPU: the first is not run where the second is."""
 ROOT = HERE / "lite_data" / "digits"
 LAST = 5
 
@@ -38,6 +42,7 @@ class Setting:
     rate: float
     decay: float
     epochs: int
+    modes: tuple[str, ...] = MODES
 
     def describe(self) -> str:
         """As a heading has it."""
@@ -46,8 +51,8 @@ class Setting:
 
 SETTINGS = {
     "moderate": Setting("adamw", 64, 2e-3, 0.1, 3),
-    "large": Setting("adamw", 350, 1e-2, 0.1, 6),
-    "sgd": Setting("sgd", 64, 0.03, 1e-4, 2),
+    "large": Setting("adamw", 350, 1e-2, 0.1, 4),
+    "sgd": Setting("sgd", 64, 0.03, 1e-4, 2, ("fp32", "amp", "half")),
 }
 
 
@@ -87,8 +92,10 @@ class Side:
         setting = SETTINGS[name]
         setting = dataclasses.replace(setting, epochs=epochs or setting.epochs)
         loader = Kept(self.module.data.build_pretraining_loader(ROOT / "train", setting.batch, 32, crop_min=0.5))
-        for mode in modes:
-            yield {"setting": name, "mode": mode, **self.train(setting, mode, loader)}
+        found: dict[str, dict[str, Any]] = {}
+        for mode in (mode for mode in modes if mode in setting.modes):
+            found[mode] = found.get(ALIKE.get(mode, "")) or self.train(setting, mode, loader)
+            yield {"setting": name, "mode": mode, **found[mode]}
 
     def train(self, setting: Setting, mode: str, loader: Kept) -> dict[str, Any]:
         """Train one model; return its losses and what became of it."""
@@ -121,6 +128,27 @@ class Side:
             "skipped": precision.skipped,
             "scale": scale,
         }
+
+
+def run_sides(words: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Both sides beside each other, each in a process with half the cores; a line is printed when a run has ended."""
+    environment = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // len(PACKAGES)))
+
+    def run(side: str) -> list[dict[str, Any]]:
+        command = [sys.executable, __file__, "--side", side, *words]
+        found = []
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout or ():
+                if line.startswith("{"):
+                    found.append(json.loads(line))
+                    print(side, found[-1]["setting"], *row(found[-1]), flush=True)
+        if process.returncode:
+            raise SystemExit(f"{side}: ended with exit code {process.returncode}")
+        return found
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(PACKAGES, pool.map(run, PACKAGES), strict=True))
 
 
 def row(found: dict[str, Any]) -> list[str]:
@@ -182,26 +210,15 @@ def main() -> None:
             for found in side.study(name, modes, options.epochs):
                 print(json.dumps(found), flush=True)
         return
-    results: dict[str, list[dict[str, Any]]] = {}
-    environment = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    for side in PACKAGES:
-        command = [sys.executable, __file__, "--side", side]
-        command += [word for name in settings for word in ("--setting", name)]
-        command += [word for mode in modes for word in ("--mode", mode)]
-        command += ["--epochs", str(options.epochs)] if options.epochs else []
-        results[side] = []
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            for line in process.stdout or ():
-                if line.startswith("{"):
-                    results[side].append(json.loads(line))
-                    print(side, results[side][-1]["setting"], *row(results[side][-1]), flush=True)
-        if process.returncode:
-            raise SystemExit(f"{side}: ended with exit code {process.returncode}")
+    words = [word for name in settings for word in ("--setting", name)]
+    words += [word for mode in modes for word in ("--mode", mode)]
+    words += ["--epochs", str(options.epochs)] if options.epochs else []
+    results = run_sides(words)
     if options.page:
         picture = options.page.with_suffix(".png")
         plot(results, picture)
-        words = " ".join(["python benchmarks/precision_study.py", *sys.argv[1:]])
-        options.page.write_text("\n".join(page(results, picture.name, words)), encoding="utf-8")
+        command = " ".join(["python benchmarks/precision_study.py", *sys.argv[1:]])
+        options.page.write_text("\n".join(page(results, picture.name, command)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,8 @@ class Study:
             folder = Path(name)
             self.copy_pictures(folder / "data" / "all", self.batch * self.steps)
             command = [sys.executable, *setting.launcher(folder / "logs"), "train", str(folder / "data")]
-            command += ["--arch", self.arch, "--optimizer", "adamw", "--lr", "1e-4", "--wd", "0.1", "--print-freq", "1"]
+            # By SGD: with weights and state in half precision AdamW ends at the second step.
+            command += ["--arch", self.arch, "--optimizer", "sgd", "--lr", "1e-4", "--print-freq", "1"]
             command += ["--batch-size", str(self.batch), "--epochs", "1", "--warmup-epochs", "0", "--precision"]
             command += [setting.mode, "--workers", str(setting.workers), "--device", setting.device]
             threads = str(setting.threads or max(self.threads) // setting.processes)
