@@ -44,16 +44,19 @@ class MoCoV3Case(Case):
 
     code_packages = ("moco_ref", "moco_paddle", "pipeline", "lite_data")
     data = ""
-    """Folder with `photos/` and `digits/` as lite_data prepares them; empty: prepared where it is missing."""
+    """A folder of one's own images, `train/CLASS/…` and `val/CLASS/…`, or one with `photos/` and `digits/` as lite_data
+    prepares them; empty: prepared where it is missing."""
 
     def prepare(self) -> None:
         """Prepare lite_data where no folder is given; check the given one."""
         if self.data:
             for name in ("photos", "digits"):
-                if not (Path(self.data) / name / "train").is_dir():
-                    raise InputError(
-                        f"--data {self.data}: no folder {name}/train in it; leave --data out to have it made"
-                    )
+                for split in ("train", "val"):
+                    if not self.folder(name, split).is_dir():
+                        raise InputError(
+                            f"--data {self.data}: no folder {split} with your images (a folder a class) in it, nor "
+                            f"{name}/{split}; leave --data out to have it made"
+                        )
             return
         try:
             lite_data.prepare(default_data())
@@ -62,7 +65,8 @@ class MoCoV3Case(Case):
 
     def folder(self, name: str, split: str) -> Path:
         """Where the images of a split lie."""
-        return Path(self.data or default_data()) / name / split
+        own = Path(self.data) / split
+        return own if self.data and own.is_dir() else Path(self.data or default_data()) / name / split
 
     def data_files(self) -> Iterator[Path]:
         """The images that the stage reads, and their folders."""

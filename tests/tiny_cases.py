@@ -104,31 +104,3 @@ class Training(DigitsTraining):
     """The training of the main job, as a case of its own."""
 
     name = "training"
-
-
-class ShortTraining(Training):
-    """Two epochs, enough for a fault to show in the curves."""
-
-    epochs = 2
-    dim = 16
-    mlp_dim = 32
-    float64_train_steps = 6
-
-
-class InvertedMomentum(ShortTraining):
-    """The momentum encoder takes 1 - m of itself and m of the base encoder."""
-
-    def reproduced(self) -> Any:
-        model = super().reproduced()
-        update = model.update_momentum_encoder
-        model.update_momentum_encoder = lambda m: update(1 - m)
-        return model
-
-
-class WrongRate(ShortTraining):
-    """The peak of the learning rate is a tenth higher."""
-
-    def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
-        if framework == "paddle":
-            self.lr = 1.1 * self.lr
-        return super().train(framework, model, record, steps)

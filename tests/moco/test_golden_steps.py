@@ -26,7 +26,7 @@ NOISE_FACTOR = 5
 RUNS = [
     # package, run, steps
     ("moco_ref", "vit_small_float32", 1),
-    ("moco_ref", "vit_small_float64", 5),
+    ("moco_ref", "vit_small_float64", 3),
     ("moco_ref", "vit_small_stopgrad_float64", 1),
     ("moco_ref", "resnet50_float32", 1),
     ("moco_ref", "resnet50_float64", 1),

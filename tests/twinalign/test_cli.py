@@ -122,7 +122,8 @@ def test_unknown_stage(twinalign: Twinalign) -> None:
     finished = twinalign("run", "--stages", "forward,lose")
     assert finished.returncode == 2
     assert last_line(finished) == (
-        "twinalign: --stages lose: unknown stage; the stages are forward, data, metric, loss, backward, train"
+        "twinalign: --stages lose: unknown stage; did you mean loss? the stages are forward, data, metric, loss, "
+        "backward, train"
     )
 
 
@@ -134,11 +135,21 @@ def test_stage_that_the_case_lacks(twinalign: Twinalign, tmp_path: Path) -> None
     )
 
 
+def test_a_case_that_lies_here_is_not_passed_over_in_silence(twinalign: Twinalign, tmp_path: Path) -> None:
+    write_case(tmp_path)
+    finished = twinalign("run", "--stages", "lose", cwd=tmp_path)
+    assert finished.stderr.splitlines()[0] == (
+        "running moco_v3_vit_small; for the case.py that lies here: twinalign run case.py"
+    )
+    assert "lies here" not in twinalign("run", "case.py", "--stages", "lose", cwd=tmp_path).stderr
+
+
 def test_missing_data_folder(twinalign: Twinalign, tmp_path: Path) -> None:
     finished = twinalign("run", "--data", tmp_path / "nowhere", "--stages", "data")
     assert finished.returncode == 2
     assert last_line(finished) == (
-        f"twinalign: --data {tmp_path}/nowhere: no folder photos/train in it; leave --data out to have it made"
+        f"twinalign: --data {tmp_path}/nowhere: no folder train with your images (a folder a class) in it, nor "
+        "photos/train; leave --data out to have it made"
     )
 
 

@@ -74,7 +74,9 @@ def test_arguments_and_names_are_written_as_given(twinalign: Twinalign, tmp_path
 
 def test_nobody_is_asked_where_nobody_can_answer(twinalign: Twinalign, tmp_path: Path) -> None:
     finished = twinalign("init", stdin=subprocess.DEVNULL)
-    assert last_line(finished) == "twinalign: --ref: give the torch model as module:factory"
+    assert last_line(finished) == (
+        "twinalign: --ref: give the torch model as module:factory (for instance torchvision.models:resnet18)"
+    )
     write_networks(tmp_path)
     (tmp_path / "other.py").write_text((tmp_path / "mine.py").read_text())
     finished = twinalign("init", stdin=subprocess.DEVNULL)

@@ -38,6 +38,7 @@ def test_clean_twins_are_aligned_in_every_stage(clean_run: Path) -> None:
     assert summary["verdict"] == "aligned"
     assert list(summary["stages"]) == STAGES
     assert {stage["verdict"] for stage in summary["stages"].values()} == {"aligned"}
+    assert summary["not_checked"] == ["train"]  # the case has no train(), and runs in training mode
 
 
 def test_float64_differences_are_far_below_any_bug(clean_run: Path) -> None:
@@ -184,13 +185,3 @@ def test_training_is_aligned_and_learns(twinalign: Twinalign, tmp_path: Path) ->
     # It really trains, on both sides: ten points better than the untrained encoder.
     for side in ("reference_value", "reproduced_value"):
         assert tensors["outcome.knn_top1"][side] > tensors["outcome.knn_top1_untrained"][side] + 10
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("fault", "curve"), [("InvertedMomentum", "curve.loss"), ("WrongRate", "curve.learning_rate")])
-def test_training_fault_is_found_in_its_curve(fault: str, curve: str, twinalign: Twinalign, tmp_path: Path) -> None:
-    finished = twinalign("run", f"tests.tiny_cases:{fault}", "--stages", "train", "--out", tmp_path / "out")
-    assert finished.returncode == 1, finished.stdout + finished.stderr
-    tensors = read_summary(tmp_path / "out")["stages"]["train"]["tensors"]
-    diverged = {tensor["name"] for tensor in tensors if tensor["verdict"] == "diverged"}
-    assert {curve, f"{curve} (float64)"} <= diverged

@@ -15,6 +15,7 @@ from twinalign.errors import InputError
 from twinalign.locate.training_swaps import swap_parts
 from twinalign.recording import Recording
 from twinalign.runner import Recorder, RunSettings
+from twinalign.training_verdict import compare_training
 
 CASE = f"{Path(__file__).parent / 'locate' / 'training_case.py'}:Training"
 
@@ -56,10 +57,25 @@ def test_a_switched_training_goes_wrong_where_the_port_takes_over(tmp_path: Path
     switched = result.stages["train"].training["switched"]
     loss = next(t for t in switched["tensors"] if t["name"] == "curve.loss (float64)")
     assert (loss["verdict"], loss["parted_at"]) == ("diverged", 3)  # the loss of step 2 is of weights carried over
-    stayed = Recording.load(tmp_path / "float64" / "train_ref.npy").arrays["curve.loss"]
-    mixed = Recording.load(tmp_path / "switch" / "train_paddle_float64.npy").arrays["curve.loss"]
+    recorded = [Recording.load(tmp_path / "float64" / f"train_{side}.npy").arrays for side in ("ref", "paddle")]
+    stayed, mixed = recorded[0]["curve.loss"], recorded[1]["switched.curve.loss"]
     assert mixed[:3] == pytest.approx(stayed[:3], rel=1e-7)
     assert abs(mixed[3] - stayed[3]) > 1e-4
+    assert "switched.step" not in recorded[0]
+
+
+def test_a_switched_training_decides_by_its_recording_alone(tmp_path: Path) -> None:
+    result = run(tmp_path, switch_at=2, switch_from="paddle")
+    assert result.verdict == "aligned"
+    ours, theirs = (Recording.load(tmp_path / f"train_{side}.npy").arrays for side in ("ref", "paddle"))
+    assert result.stages["train"].training["switched"]["start"] == "paddle"
+    ours["switched.curve.loss"] = ours["switched.curve.loss"] * 1.01  # as `verify` sees it: arrays, nothing else
+    found = compare_training(ours, theirs, None, None)
+    assert found.verdict == "diverged"
+    assert all(tensor.verdict != "diverged" for tensor in found.tensors)
+    assert found.training is not None
+    assert found.training["switched"]["reason"].startswith("curve.loss: ")
+    assert "switched" not in run(tmp_path).stages["train"].training  # another run takes it out again
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,19 @@ def test_curves_of_one_side_only_are_named() -> None:
     assert {tensor.name for tensor in found.tensors if tensor.verdict == "diverged"} == {"curve.loss", "curve.lr"}
 
 
+def test_norms_that_part_alone_are_an_open_question_until_float64_answers_it() -> None:
+    norm = "curve.weight_norm.head.bias"
+    loss, tipped = np.linspace(4, 3, 10), np.where(np.arange(10) >= 5, 1e-4, 0.0)
+    ours = {"curve.loss": loss, norm: loss}
+    ours |= {f"repeat.{name}": values * (1 + 1e-7) for name, values in ours.items()}
+    found = compare_training(ours, {"curve.loss": loss, norm: loss + tipped}, None, None)
+    assert found.verdict == "inconclusive"
+    assert found.tensors[1].reason.endswith("set float64_train_steps in the case, which tells the two apart")
+    assert compare_training(ours, {"curve.loss": loss + tipped, norm: loss + tipped}, None, None).verdict == "diverged"
+    theirs = {"curve.loss": loss, norm: loss + tipped}
+    assert compare_training(ours, theirs, ours, theirs).verdict == "diverged"
+
+
 def test_float64_curves_are_judged_beside() -> None:
     loss = np.linspace(4, 3, 10)
     arrays = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-6)}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from twinalign.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 STAGES = ("forward", "data", "metric", "loss", "backward", "train")
 """The six stages of the alignment guide, in order."""
@@ -167,6 +167,8 @@ def stages_of(case: Case) -> list[str]:
 
 def registered_cases() -> dict[str, str]:
     """Registered name -> `package.module:ClassName`, from the entry points of installed packages."""
+    import importlib.metadata  # slow to import, and a reader of a bundle has no need of it
+
     return {point.name: point.value for point in importlib.metadata.entry_points(group="twinalign.cases")}
 
 

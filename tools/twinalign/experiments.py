@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,7 @@ from twinalign.runner import Recorder
 from twinalign.stages.train import CURVE_PREFIX, OUTCOME_PREFIX
 from twinalign.stages.watching import BATCH_SIZE
 from twinalign.tensorboard import TensorBoardLogs, fill_logs
-from twinalign.training_verdict import MARGIN, SEEDS_PREFIX, compare_training
-from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, whole
+from twinalign.training_verdict import MARGIN, SEEDS_PREFIX, SWITCHED_PREFIX, SWITCHED_STEP
 
 if TYPE_CHECKING:
     from twinalign.verdict import Comparison
@@ -44,23 +44,14 @@ def check_experiments(settings: RunSettings) -> None:
             raise InputError(f"{option}: trains in float32; leave --precision {settings.precision} out")
 
 
-def add_experiments(recorder: Recorder, comparison: Comparison, progress: Progress) -> None:
-    """Make the experiments that the run is asked for, and add what they say to the comparison of the train stage.
-
-    A training that changes framework on the way decides as the others do; swaps explain and do not decide.
+def explain_training(recorder: Recorder, comparison: Comparison, progress: Progress) -> None:
+    """Add to the comparison of the train stage what explains it and does not decide: throughput and swaps.
 
     Raises:
-        InputError: an experiment that cannot be made with this case.
+        InputError: swaps that cannot be made with this case.
     """
     assert comparison.training is not None
     comparison.training["throughput"] = {side: _throughput(recorder, side) for side in SIDES}
-    if recorder.settings.switch_at:
-        switched = record_switched(recorder, progress)
-        comparison.training["switched"] = switched.to_json()
-        if DIVERGED in (comparison.verdict, switched.comparison.verdict):
-            comparison.verdict = DIVERGED
-        elif switched.comparison.verdict != ALIGNED:
-            comparison.verdict = INCONCLUSIVE
     if recorder.settings.swaps:
         with recorder.running() as weights:
             found = swap_parts(
@@ -143,7 +134,6 @@ def _outcomes(path: Path) -> dict[str, float]:
 
 
 def _add_outcomes(path: Path, outcomes: Sequence[Mapping[str, float]], margin: float) -> None:
-    recording = Recording.load(path)
     added: dict[str, np.ndarray] = {}
     if outcomes:
         if not outcomes[0]:
@@ -152,44 +142,24 @@ def _add_outcomes(path: Path, outcomes: Sequence[Mapping[str, float]], margin: f
             )
         added = {SEEDS_PREFIX + name: np.array([of_seed[name] for of_seed in outcomes]) for name in outcomes[0]}
         added[MARGIN] = np.array(margin)
-    arrays = {name: array for name, array in recording.arrays.items() if not name.startswith(SEEDS_PREFIX)} | added
+    _replace(path, SEEDS_PREFIX, added)
+
+
+def _replace(path: Path, prefix: str, added: Mapping[str, np.ndarray]) -> None:
+    """Leave in a recording, of all arrays under a prefix, those of the run in hand."""
+    recording = Recording.load(path)
+    arrays = {name: array for name, array in recording.arrays.items() if not name.startswith(prefix)} | dict(added)
     if arrays.keys() != recording.arrays.keys() or any(
         not np.array_equal(array, recording.arrays[name]) for name, array in added.items()
     ):
         Recording(arrays, recording.metadata).save(path)
 
 
-@dataclasses.dataclass(frozen=True)
-class Switched:
-    """A training that began on one side and went on on the other, compared with the reference's that stayed.
-
-    Attributes:
-        step: after which it changed.
-        start: the side that it began on.
-        comparison: with the reference that stayed.
-    """
-
-    step: int
-    start: str
-    comparison: Comparison
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        verdict = self.comparison.verdict
-        wrong = [t for t in self.comparison.tensors if t.verdict == verdict] if verdict != ALIGNED else []
-        return {
-            "step": self.step,
-            "start": self.start,
-            "verdict": verdict,
-            "reason": f"{wrong[0].name}: {wrong[0].reason}" if wrong else "it goes on as the reference that stayed",
-            "tensors": [tensor.to_json() for tensor in self.comparison.tensors],
-        }
-
-
-def record_switched(recorder: Recorder, progress: Progress) -> Switched:
+def record_switched(recorder: Recorder, progress: Progress) -> None:
     """Train the first steps on one side and the rest on the other, with weights, buffers and moving averages carried.
 
-    In float32 throughout, and in float64 where more steps than the first part are trained there.
+    In float32 throughout, and in float64 where more steps than the first part are trained there. What comes of it is
+    added to the recordings of the side that it ends on; without `--switch-at`, that of earlier runs is taken out.
 
     Raises:
         InputError: fewer steps than that, or optimizers that keep other state.
@@ -197,51 +167,47 @@ def record_switched(recorder: Recorder, progress: Progress) -> Switched:
     settings = recorder.settings
     start = settings.switch_from
     other = next(side for side in SIDES if side != start)
+    added: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    if settings.switch_at:
+        precisions = [
+            dtype
+            for dtype in recorder.dtypes_of(TRAIN)
+            if dtype != "float64" or recorder.description["float64_train_steps"] > settings.switch_at
+        ]
+        with recorder.running() as weights:
+            for dtype in precisions:
+                found = _switched(recorder, weights, start, other, dtype, progress)
+                added[other, dtype] = {SWITCHED_PREFIX + name: array for name, array in found.items()}
+                added[other, dtype][SWITCHED_STEP] = np.array(settings.switch_at)
+    for side in SIDES:
+        for dtype in recorder.dtypes_of(TRAIN):
+            path = recorder.recording_path(side, TRAIN, dtype)
+            if path.exists():
+                _replace(path, SWITCHED_PREFIX, added.get((side, dtype), {}))
+
+
+def _switched(
+    recorder: Recorder, weights: Mapping[str, Any], start: str, other: str, dtype: str, progress: Progress
+) -> dict[str, np.ndarray]:
+    settings = recorder.settings
     folder = settings.out / "switch"
-    precisions = [
-        dtype
-        for dtype in recorder.dtypes_of(TRAIN)
-        if dtype != "float64" or recorder.description["float64_train_steps"] > settings.switch_at
-    ]
-    with recorder.running() as weights:
-        for dtype in precisions:
-            carried = str(folder / f"carried_{dtype}.npz")
-            common = {"repeat": False, "switch_at": settings.switch_at}
-            paths = {side: switched_path(settings.out, side, dtype) for side in SIDES}
-            progress(start, f"switch: first {settings.switch_at} steps in {dtype}")
-            leaves = {**common, "steps": settings.switch_at, "carry_out": carried}
-            recorder.make(Job(start, TRAIN, dtype, paths[start]), weights, plan=leaves)
-            recorder.make(Job(other, TRAIN, dtype, paths[other]), weights, plan={**common, "carry_in": carried})
-            Path(carried).unlink()
-            _join(paths[start], paths[other], settings.switch_at)
-    return Switched(settings.switch_at, start, _compare_switched(recorder, other, precisions))
+    carried = str(folder / f"carried_{dtype}.npz")
+    common = {"repeat": False, "switch_at": settings.switch_at}
+    paths = {side: folder / f"train_{side}_{dtype}.npy" for side in SIDES}
+    progress(start, f"switch: first {settings.switch_at} steps in {dtype}")
+    leaves = {**common, "steps": settings.switch_at, "carry_out": carried}
+    recorder.make(Job(start, TRAIN, dtype, paths[start]), weights, plan=leaves)
+    recorder.make(Job(other, TRAIN, dtype, paths[other]), weights, plan={**common, "carry_in": carried})
+    joined = _joined(paths[start], paths[other], settings.switch_at)
+    shutil.rmtree(folder)
+    return joined
 
 
-def switched_path(out: Path, side: str, dtype: str) -> Path:
-    """Where the part of a switched training lies that a side has made; the second side's is joined to the whole."""
-    return out / "switch" / f"train_{side}_{dtype}.npy"
-
-
-def _join(first: Path, second: Path, steps: int) -> None:
-    """Put the first side's points before the second's."""
-    head, whole_run = Recording.load(first).arrays, Recording.load(second)
-    for name, points in whole_run.arrays.items():
+def _joined(first: Path, second: Path, steps: int) -> dict[str, np.ndarray]:
+    """What the second side has recorded, with the first side's points before its own."""
+    head, found = Recording.load(first).arrays, dict(Recording.load(second).arrays)
+    for name, points in found.items():
         if name.startswith(CURVE_PREFIX) and name in head and len(head[name]) <= len(points):
             begun = head[name][:steps]
-            whole_run.arrays[name] = np.concatenate([begun, points[len(begun) :]])
-    whole_run.save(second)
-
-
-def _compare_switched(recorder: Recorder, side: str, precisions: Sequence[str]) -> Comparison:
-    found = []
-    for dtype in precisions:
-        stayed = Recording.load(recorder.recording_path("ref", TRAIN, dtype)).arrays
-        switched = Recording.load(switched_path(recorder.out, side, dtype)).arrays
-        stayed = {name: array for name, array in stayed.items() if not name.startswith(SEEDS_PREFIX)}
-        found.append(compare_training(stayed, switched, None, None, dtype))
-    comparison = found[0]
-    for tensor in (tensor for other in found[1:] for tensor in other.tensors):
-        tensor.name += " (float64)"
-        comparison.tensors.append(tensor)
-    comparison.verdict = whole(comparison.tensors)
-    return comparison
+            found[name] = np.concatenate([begun, points[len(begun) :]])
+    return found

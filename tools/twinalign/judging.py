@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from twinalign.case import STAGES
 from twinalign.errors import ExitCode, SideCrashError
-from twinalign.experiments import add_experiments, check_experiments, record_seeds
+from twinalign.experiments import check_experiments, explain_training, record_seeds, record_switched
 from twinalign.jobs import judged_precision
 from twinalign.locate.locator import SEARCHED_STAGES, locate
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions, write_json, write_text
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _EXIT_CODES = {ALIGNED: ExitCode.ALIGNED, DIVERGED: ExitCode.DIVERGED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
 
 _NORMALISATION = "paddle.nn.layer.norm."
+STAGES_IN_CASES_MODE = {"forward", "loss", "backward"}
+"""Stages that run the model in training or evaluation mode as `Case.train_mode` has it."""
 
 
 @dataclasses.dataclass
@@ -47,6 +50,8 @@ class RunResult:
     """Likewise."""
     without_float64: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """Stage -> side -> what the model raised in float64 there."""
+    not_checked: list[str] = dataclasses.field(default_factory=list)
+    """As of the function of that name."""
 
     @property
     def verdict(self) -> str:
@@ -73,6 +78,7 @@ class RunResult:
             "seconds": round(self.seconds, 1),
             "precision": self.precision,
             "accuracy_compatible": self.accuracy_compatible,
+            "not_checked": self.not_checked,
             "stages": {stage: self._stage_to_json(stage) for stage in self.stages},
             "environment": self.environment,
             **({"located": self.located.to_json()} if self.located is not None else {}),
@@ -113,14 +119,16 @@ def run(
             _judge_stage(recorder, stage, result, on_stage)
     for stage in stages:
         record_seeds(recorder, progress, logs)
-        _judge_stage(recorder, stage, result, on_stage)
         if logs is not None:
             fill_logs(logs, recorder)
             recorder.points = logs.named(" switched").points
-        add_experiments(recorder, result.stages[stage], progress)
+        record_switched(recorder, progress)
+        _judge_stage(recorder, stage, result, on_stage)
+        explain_training(recorder, result.stages[stage], progress)
     if logs is not None:
         logs.close()
     result.case = recorder.description["name"]
+    result.not_checked = not_checked(recorder.description, tuple(result.stages))
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
     diverged = tuple(stage for stage, comparison in result.stages.items() if comparison.verdict == DIVERGED)
     if settings.locate and recorder.without_float64 and diverged:
@@ -134,6 +142,13 @@ def run(
     write_json(settings.out / "summary.json", result.to_json())
     write_report(settings.out, settings.language)
     return result
+
+
+def not_checked(description: Mapping[str, Any], checked: Collection[str]) -> list[str]:
+    """What a verdict says nothing about: stages that were not run, and `training_mode` where evaluation mode was."""
+    found = [stage for stage in STAGES if stage not in checked]
+    evaluated = STAGES_IN_CASES_MODE & set(checked)
+    return found + (["training_mode"] if evaluated and not description.get("train_mode", True) else [])
 
 
 def _judge_stage(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import difflib
 import json
 import queue
 import sys
@@ -50,7 +51,9 @@ class Recorder:
         self.resolved = resolve_case(settings.case)
         unknown = [stage for stage in settings.stages if stage not in STAGES]
         if unknown:
-            raise InputError(f"--stages {unknown[0]}: unknown stage; the stages are {', '.join(STAGES)}")
+            close = difflib.get_close_matches(unknown[0], STAGES, 1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise InputError(f"--stages {unknown[0]}: unknown stage; {meant}the stages are {', '.join(STAGES)}")
         self.out = settings.out
         require_writable(self.out)
         self.identity = {

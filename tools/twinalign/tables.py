@@ -11,6 +11,8 @@ from rich.text import Text
 
 from twinalign import terminal
 from twinalign.locate.tables import print_located
+from twinalign.report.language import language
+from twinalign.report.summary import not_checked
 from twinalign.training_tables import print_training
 from twinalign.verdict.render import sorted_by_weight
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
@@ -48,6 +50,8 @@ def print_run(result: RunResult, out: Path | None = None, console: Console | Non
             f"\n{result.case}: ", (result.verdict, f"bold {_COLOURS[result.verdict]}"), f" in {result.seconds:.0f} s"
         )
     )
+    if missing := not_checked({"not_checked": result.not_checked}, language("en")):
+        console.print(Text(missing, style="dim"), soft_wrap=True)
     if out is not None:
         console.print(
             f"report in {out / 'report.html'}, evidence in {out / 'summary.json'}", style="dim", highlight=False

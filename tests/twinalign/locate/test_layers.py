@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from twinalign.locate import LocateResult, locate
+from twinalign.locate.tables import fault_text, print_located
 from twinalign.runner import RunSettings
 
 PAIRS = Path(__file__).with_name("pairs.py")
@@ -87,11 +90,26 @@ def test_an_accepted_convention_does_not_hide_another_cause_in_the_same_layer(
 
 
 def test_a_convention_that_the_case_accepts_does_not_decide(located: Callable[[str], LocateResult]) -> None:
-    assert located("Net").verdict == "diverged"
+    found = located("Net")
+    assert found.verdict == "diverged"
+    # What the reader needs to keep it is said with it.
+    assert {fault.evidence["convention"] for fault in found.faults} == {"bn_running_var_biased"}
+    assert 'the case has: accept = ("bn_running_var_biased",)' in fault_text(1, found.faults[0]).plain
     accepted = located("Accepting")
     assert places(accepted) == BATCH_NORM
     assert {fault.evidence["accepted"] for fault in accepted.faults} == {"bn_running_var_biased"}
     assert accepted.verdict == "aligned"
+
+
+def test_a_layer_that_one_side_lacks_is_called_so() -> None:
+    layers = SimpleNamespace(
+        faults=[], to_json=lambda: {"layers": [], "without_partner": {"reference": ["bn2"], "paddle": ["a", "b"]}}
+    )
+    console = Console(record=True, width=200)
+    print_located(LocateResult("case", layers={"part": layers}), console)  # type: ignore[dict-item]
+    shown = console.export_text()
+    assert "1 layer of the reference without a counterpart in the port, left out there or written as code: bn2" in shown
+    assert "2 layers of the port without a counterpart in the reference, added there" in shown
 
 
 def test_the_command_writes_the_contract(twinalign: Any, tmp_path: Path) -> None:

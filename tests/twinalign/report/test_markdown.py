@@ -47,3 +47,14 @@ def test_names_do_nothing_in_markdown() -> None:
     row = next(line for line in text.splitlines() if "metric: a" in line)
     assert row.replace("\\|", "").count("|") == 5
     assert "\u202e" not in text
+
+
+def test_what_was_not_checked_is_said_in_the_language() -> None:
+    found = {**summary({"forward": stage([tensor("logits")])}), "not_checked": ["loss", "train", "training_mode"]}
+    (line,) = (line for line in markdown(found).splitlines() if line.startswith("Not checked"))
+    assert line.replace("\\", "") == (
+        "Not checked: loss and train (the case defines no such stage, or it was left out); training mode, with its "
+        "batch statistics and running statistics (train_mode = True in the case)."
+    )
+    assert "未检查" in markdown(found, "zh")
+    assert "Not checked" not in markdown({**found, "not_checked": []})

@@ -16,9 +16,9 @@ import numpy as np
 
 from twinalign.bundle.layout import recording_member
 from twinalign.bundle.signs import CONTRADICTION, IMPOSSIBLE_TIME, Sign
+from twinalign.jobs import SIDES
 from twinalign.judging import StageRecordings
 from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
-from twinalign.runner import SIDES
 from twinalign.stages import STAGE_BY_NAME
 
 BIT_EQUAL = "bit_equal"
@@ -130,8 +130,11 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 def _exact(array: np.ndarray) -> bool:
     """Whether all numbers are whole, or halves of them: counts and their shares carry no rounding."""
     with np.errstate(all="ignore"):
-        doubled = array.astype(np.float64) * 2
-        return bool((doubled == np.rint(doubled)).all())
+        for part in (array.reshape(-1)[:_HEAD], array):  # nearly all that is no count shows it at once
+            doubled = part.astype(np.float64) * 2
+            if not (doubled == np.rint(doubled)).all():
+                return False
+    return True
 
 
 def _rounded_elements(array: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from twinalign.case import STAGES
 from twinalign.errors import InputError
 from twinalign.halves import HALVES
-from twinalign.runner import SIDES
+from twinalign.jobs import SIDES
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.verdict.render import printable
 

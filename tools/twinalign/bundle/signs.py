@@ -18,9 +18,8 @@ from twinalign.bundle.claims import stamps_of
 from twinalign.bundle.contents import Contents, Key
 from twinalign.bundle.layout import REPEAT, ledger_member, log_member, recording_member, shown
 from twinalign.case import STAGES
-from twinalign.jobs import judged_precision, recorded_identity
+from twinalign.jobs import SIDES, judged_precision, recorded_identity
 from twinalign.judging import counted_normalisations
-from twinalign.runner import SIDES
 from twinalign.stages import STAGE_BY_NAME
 
 SAME_FRAMEWORK = "same_framework"

@@ -51,6 +51,9 @@ def command(
     click.echo(f"{path} written; check it with: twinalign run {path}:{class_name}")
 
 
+_EXAMPLES = {"torch": "torchvision.models:resnet18", "paddle": "paddle.vision.models:resnet18"}
+
+
 def _factory(option: str, framework: str, given: str | None, folder: Path) -> str:
     """What was given, else the one model that the files show, else what the user answers."""
     from twinalign.errors import InputError
@@ -62,7 +65,8 @@ def _factory(option: str, framework: str, given: str | None, folder: Path) -> st
     if len(seen) == 1:
         click.echo(f"{option} {seen[0]} (the one {framework} model in {folder.resolve()})", err=True)
         return seen[0]
-    candidates = f" ({framework} models here: {', '.join(seen)})" if seen else ""
+    known = f"{framework} models here: {', '.join(seen)}" if seen else f"for instance {_EXAMPLES[framework]}"
+    candidates = f" ({known})"
     if not sys.stdin.isatty():
         raise InputError(f"{option}: give the {framework} model as module:factory{candidates}")
     return str(click.prompt(f"The {framework} model, module:factory{candidates}", err=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from twinalign.cli.options import DEFAULT_CASE, parse_settings, recording_options, split_stages, training_options
 from twinalign.cli.reporting import reporting_options, to_stdout, write_asked
@@ -84,6 +85,9 @@ def command(
         switch_from=switch_from,
         swaps=swaps,
     )
+    source = click.get_current_context().get_parameter_source("case")
+    if source is ParameterSource.DEFAULT and Path("case.py").is_file():
+        click.echo(f"running {case}; for the case.py that lies here: twinalign run case.py", err=True)
     with SideProgress() as progress:
         result = run(asked, progress)
     write_asked(out, md, junit, lang)

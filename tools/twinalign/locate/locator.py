@@ -14,6 +14,7 @@ from twinalign.locate.faults import Fault
 from twinalign.locate.layers import LayerFaults, locate_layers
 from twinalign.runner import Recorder, RunSettings
 from twinalign.stages.train import CURVE_PREFIX
+from twinalign.verdict.conventions import CONVENTIONS
 from twinalign.verdict.results import ALIGNED, DIVERGED
 
 # Stages whose part of the case has a model that is searched layer by layer, the most telling first.
@@ -149,8 +150,8 @@ class Locator:
 
 
 def _accept(fault: Fault, accepted: Sequence[str]) -> None:
-    """Mark a fault whose causes, all of them, the case accepts as the framework's own conventions."""
-    if fault.explanation is None or not accepted:
+    """Mark a fault whose causes, all of them, the case accepts as the framework's own conventions, or could accept."""
+    if fault.explanation is None:
         return
     from twinalign.explain.layers import PHASES_TRIED
     from twinalign.explain.registry import hypotheses
@@ -164,6 +165,8 @@ def _accept(fault: Fault, accepted: Sequence[str]) -> None:
         fault.evidence["accepted"] = ", ".join(dict.fromkeys(str(found[cause]) for cause in causes))
     elif conventions:
         fault.evidence["accepted_causes"] = conventions
+    elif of_framework := [name for cause in causes for name in names.get(cause, {cause}) if name in CONVENTIONS]:
+        fault.evidence["convention"] = of_framework[0]
 
 
 def locate(

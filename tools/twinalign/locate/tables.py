@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from twinalign.locate.faults import Fault
     from twinalign.locate.locator import LocateResult
 
+_ALONE = {
+    "reference": "{} of the reference without a counterpart in the port, left out there or written as code: {}",
+    "paddle": "{} of the port without a counterpart in the reference, added there or written as code: {}",
+}
 _UNEXPLAINED = "unexplained: no hypothesis reproduces it"
 
 
@@ -30,10 +34,7 @@ def print_located(result: LocateResult, console: Console | None = None) -> None:
         for side, paths in described["without_partner"].items():
             if paths:
                 console.print(
-                    Text(
-                        f"{side}: {_count(len(paths), 'layer')} without a partner, judged as code around layers: "
-                        + some(paths)
-                    ),
+                    Text(_ALONE[side].format(_count(len(paths), "layer"), some(paths))),
                     style="yellow",
                 )
     for number, fault in enumerate(result.faults, start=1):
@@ -92,6 +93,9 @@ def fault_text(number: int, fault: Fault) -> Text:
         text.append(f" [{fault.explanation.id}]", style="dim")
     else:
         text.append(f"\n   {_UNEXPLAINED}", style="yellow")
+    if "convention" in evidence:
+        accept = f'accept = ("{evidence["convention"]}",)'
+        text.append(f"\n   paddle's own convention; where it is to stay, the case has: {accept}", style="dim")
     if "accepted_causes" in evidence:
         text.append(f"\n   accepted by the case: {', '.join(evidence['accepted_causes'])} alone", style="dim")
     if "accepted" in evidence:

@@ -92,6 +92,7 @@ class Worker:
             "rules": self._rules(),
             "accept": list(self.case.accept),
             "allowances": list(self.case.allowances),
+            "train_mode": any(self.case.part(stage).train_mode for stage in stages),
             "float64_train_steps": self.case.part("train").float64_train_steps if "train" in stages else 0,
             "environment": self.environment(),
         }

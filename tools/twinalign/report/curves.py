@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError
-from twinalign.report.summary import load_summary, number
+from twinalign.report.summary import number
 
 _STEP = re.compile(r"step(\d+)\.(.+)")
 # What the backward stage records of each tensor of the model; everything else is a quantity of the step.
@@ -73,9 +73,10 @@ def train_curves(folder: Path, wrong: Collection[str] = ()) -> list[Curve]:
     from twinalign.recording import Recording
     from twinalign.stages.train import CURVE_PREFIX, REPEAT_PREFIX
     from twinalign.stages.watching import BUFFER_NORM, WEIGHT_NORM
+    from twinalign.training_verdict import switched_of
 
     ours, theirs = (Recording.load(folder / f"train_{side}.npy").arrays for side in ("ref", "paddle"))
-    switched = _switched(folder)
+    switched = switched_of(theirs) or switched_of(ours)
     curves = []
     for name, array in ours.items():
         other = theirs.get(name)
@@ -99,17 +100,6 @@ def train_curves(folder: Path, wrong: Collection[str] = ()) -> list[Curve]:
             short = name.removeprefix(CURVE_PREFIX)
             curves.append(Curve("train", short, steps, ours_there, theirs_there, band, crossing))
     return curves[:_MOST]
-
-
-def _switched(folder: Path) -> dict[str, Any]:
-    """Of the training that changed framework on the way, the whole; empty where there was none."""
-    from twinalign.recording import Recording
-
-    known = load_summary(folder)["stages"].get("train", {}).get("training", {}).get("switched")
-    if not known:
-        return {}
-    second = "paddle" if known["start"] == "ref" else "ref"
-    return Recording.load(folder / "switch" / f"train_{second}_float32.npy").arrays
 
 
 def curves_of(summary: Mapping[str, Any], folder: Path) -> tuple[list[Curve], str | None]:

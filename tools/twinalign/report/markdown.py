@@ -9,7 +9,7 @@ from typing import Any
 from twinalign.figures import figure
 from twinalign.report.curves import outcomes_of
 from twinalign.report.language import Language, language
-from twinalign.report.summary import greatest, identical, legible, sentence, short_name
+from twinalign.report.summary import greatest, identical, legible, not_checked, sentence, short_name
 
 # An underscore within a word is only an underscore.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -23,6 +23,8 @@ def markdown(summary: Mapping[str, Any], code: str = "en") -> str:
     lines += _stages(summary, say)
     lines += _outcomes(summary, say)
     lines += _faults(summary, say)
+    if missing := not_checked(summary, say):
+        lines += ["", plain(missing)]
     sides = [
         ", ".join(f"{plain(str(name))} {plain(str(version))}" for name, version in (side.get("versions") or {}).items())
         for side in summary["environment"].values()

@@ -17,7 +17,7 @@ from twinalign.report.language import Language, language
 from twinalign.report.layer_tree import SHADES, LayerPart, describe, layer_parts
 from twinalign.report.plots import Plot, curve_plot, inherited_plot, plotting, stage_plots
 from twinalign.report.rows import COLUMNS, stage_tables
-from twinalign.report.summary import legible, load_summary, sentence, short_name
+from twinalign.report.summary import legible, load_summary, not_checked, sentence, short_name
 from twinalign.training_facts import main_horizons, sentences
 
 
@@ -57,6 +57,7 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
         .render(
             summary=summary,
             sentence=sentence(summary, say),
+            not_checked=not_checked(summary, say),
             tables=tables,
             columns=COLUMNS,
             plots=plots,

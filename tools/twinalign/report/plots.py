@@ -226,6 +226,8 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
     noise = [value for value in curve.noise or () if value]
     if noise:
         text += " " + say("plot.curve_noise", noise=figure(max(noise)))
+    if curve.switched is not None:
+        text += " " + say("plot.curve_switched")
     lowest = below or axes
     lowest.set_xlabel(say("plot.step_axis"))
     lowest.locator_params(axis="x", integer=True)
@@ -289,7 +291,7 @@ def _figure(height: float) -> tuple[Figure, Axes]:
 
 
 def _legend_above(axes: Axes) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=3, columnspacing=1)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, ncols=4, columnspacing=1)
 
 
 def _finish(drawn: Figure, identifier: str, title: str, text: str) -> Plot:

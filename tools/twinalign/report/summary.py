@@ -41,6 +41,16 @@ def sentence(summary: Mapping[str, Any], say: Language) -> str:
     return say(f"header.{summary['verdict']}", stages=listed, stage=first)
 
 
+def not_checked(summary: Mapping[str, Any], say: Language) -> str:
+    """What the verdict says nothing about, in one sentence; empty where that is nothing, or the run did not say."""
+    missing = summary.get("not_checked", [])
+    stages = [say.known("stage", name) for name in missing if name != "training_mode"]
+    parts = [say("header.not_checked_stages", stages=_listed(stages, say))] if stages else []
+    if "training_mode" in missing:
+        parts.append(say("header.not_checked_training_mode"))
+    return say("header.not_checked", what="; ".join(parts)) if parts else ""
+
+
 def worst_first(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Diverged, inconclusive, rounding, aligned; in the recording's order within each."""
     return sorted(tensors, key=lambda tensor: _ORDER.get(tensor["verdict"], 0))

@@ -15,9 +15,11 @@ from twinalign.verdict.chunks import CHUNK, in_memory_order, pieces
 ZERO_SHARE = 2.0**-16
 """An element is zero in exact arithmetic where float64 leaves less than this share of the float32 rounding error: its
 own or the tensor's, since an element's own rounding can be zero by luck."""
+_PIECE = CHUNK // 4
+_maximum, _minimum = np.maximum.reduce, np.minimum.reduce  # the arrays' methods are half as fast on a small array
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Distance:
     """Sum of squares, greatest magnitude and count of differences."""
 
@@ -29,8 +31,14 @@ class Distance:
         """Take the differences of one more piece."""
         if difference.size:
             self.squares += float(np.dot(difference, difference))
-            self.greatest = max(self.greatest, float(difference.max()), -float(difference.min()))
+            self.greatest = max(self.greatest, float(_maximum(difference)), -float(_minimum(difference)))
             self.count += difference.size
+
+    def merge(self, other: Distance) -> None:
+        """Take what another has gathered."""
+        self.squares += other.squares
+        self.greatest = max(self.greatest, other.greatest)
+        self.count += other.count
 
     @property
     def rms(self) -> float:
@@ -38,7 +46,7 @@ class Distance:
         return math.sqrt(self.squares / self.count) if self.count else 0.0
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Noise:
     """One group of elements of one tensor: how far each recording is from the reference's float64 run."""
 
@@ -57,6 +65,20 @@ class Noise:
     def count(self) -> int:
         """Elements in the group."""
         return self.reference.count
+
+    def add(self, r32: np.ndarray, p32: np.ndarray, r64: np.ndarray, p64: np.ndarray | None) -> None:
+        """Take the elements of one more piece, all four in float64."""
+        self.reference.add(r32 - r64)
+        self.reproduced.add(p32 - r64)
+        self.truth.add(r64)
+        if p64 is not None:
+            self.own.add(p32 - p64)
+            self.high.add(p64 - r64)
+
+    def merge(self, other: Noise) -> None:
+        """Take what another has gathered."""
+        for name in ("reference", "reproduced", "own", "high", "truth"):
+            getattr(self, name).merge(getattr(other, name))
 
 
 @dataclasses.dataclass
@@ -90,27 +112,23 @@ def gather(
     given = [reference, reproduced, reference64, *([] if reproduced64 is None else [reproduced64])]
     flat, order = in_memory_order(*given)
     found = TensorNoise(Noise(), Noise(), Noise(), None, 0)
-    mask = None
     if inherited_zeros is not None:
         inherited_zeros = inherited_zeros.reshape(reference.shape).transpose(order).reshape(-1)
-    typical = _typical_rounding(flat[0], flat[2])
-    for piece in pieces(flat[0].size, CHUNK // 4):
-        r32, p32, r64, *rest = (array[piece].astype(np.float64) for array in flat)
-        p64 = rest[0] if rest else None
-        finite = np.isfinite(r32) & np.isfinite(p32) & np.isfinite(r64)
-        if p64 is not None:
-            odd = ~np.isfinite(p64) | ~np.isfinite(r64)
-            found.nonfinite_differ += int(np.count_nonzero(odd & (p64 != r64) & ~(np.isnan(p64) & np.isnan(r64))))
-            finite &= np.isfinite(p64)
-        rounding = np.abs(r32 - r64)
-        blown = np.zeros(len(r32), bool) if inherited_zeros is None else inherited_zeros[piece] & finite
-        limit = ZERO_SHARE * np.maximum(rounding, typical)
-        zero = (np.abs(r64) <= limit) & (limit > 0) & finite & ~blown
+    slices = [*pieces(flat[0].size, _PIECE)]
+    plain = [_Plain.of(_float64(flat, piece)) for piece in slices]
+    typical = Distance()
+    for item in plain:
+        typical.merge(item.rounding)
+    mask = None
+    for piece, item in zip(slices, plain, strict=True):
+        if inherited_zeros is None and item.has_no_zero(typical.rms):
+            found.ordinary.merge(item.noise)
+            continue
+        blown = None if inherited_zeros is None else inherited_zeros[piece]
+        zero = _add_by_groups(found, _float64(flat, piece), blown, typical.rms)
         if zero.any():
             mask = np.zeros(flat[0].size, bool) if mask is None else mask
             mask[piece] = zero
-        for group, members in ((found.zero, zero), (found.blown, blown), (found.ordinary, finite & ~zero & ~blown)):
-            _add(group, members, r32, p32, r64, p64)
     if mask is not None:
         inverse = np.argsort(order) if order else ()
         permuted = tuple(reference.shape[axis] for axis in order)
@@ -118,26 +136,54 @@ def gather(
     return found
 
 
-def _typical_rounding(low: np.ndarray, high: np.ndarray) -> float:
-    """RMS of the finite rounding errors of a whole tensor, given flat."""
-    distance = Distance()
-    for piece in pieces(low.size, CHUNK // 4):
-        difference = low[piece].astype(np.float64) - high[piece]
-        distance.add(difference[np.isfinite(difference)])
-    return distance.rms
+_Four = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
 
 
-def _add(
-    group: Noise, members: np.ndarray, r32: np.ndarray, p32: np.ndarray, r64: np.ndarray, p64: np.ndarray | None
-) -> None:
-    if not members.all():
-        if not members.any():
-            return
-        r32, p32, r64 = r32[members], p32[members], r64[members]
-        p64 = None if p64 is None else p64[members]
-    group.reference.add(r32 - r64)
-    group.reproduced.add(p32 - r64)
-    group.truth.add(r64)
+def _float64(flat: tuple[np.ndarray, ...], piece: slice) -> _Four:
+    r32, p32, r64, *rest = (array[piece].astype(np.float64, copy=False) for array in flat)
+    return r32, p32, r64, rest[0] if rest else None
+
+
+@dataclasses.dataclass(slots=True)
+class _Plain:
+    """A piece measured as if all of it were finite and nothing zero in exact arithmetic, as nearly all pieces are."""
+
+    noise: Noise
+    least: float
+    """Smallest magnitude in the truth."""
+    rounding: Distance
+    """Of the finite elements: the reference's rounding."""
+    finite: bool
+
+    @classmethod
+    def of(cls, four: _Four) -> _Plain:
+        noise = Noise()
+        noise.add(*four)
+        groups = (noise.reference, noise.reproduced, noise.own, noise.high, noise.truth)
+        finite = all(math.isfinite(distance.squares) for distance in groups)
+        rounding = noise.reference
+        if not finite:
+            rounding = Distance()
+            difference = four[0] - four[2]
+            rounding.add(difference[np.isfinite(difference)])
+        return cls(noise, float(_minimum(np.abs(four[2]))), rounding, finite)
+
+    def has_no_zero(self, typical: float) -> bool:
+        return self.finite and self.least > ZERO_SHARE * max(self.rounding.greatest, typical)
+
+
+def _add_by_groups(found: TensorNoise, four: _Four, inherited: np.ndarray | None, typical: float) -> np.ndarray:
+    """Add a piece element by element to the group that each is in; returns the mask of those that are zero."""
+    r32, p32, r64, p64 = four
+    finite = np.isfinite(r32) & np.isfinite(p32) & np.isfinite(r64)
     if p64 is not None:
-        group.own.add(p32 - p64)
-        group.high.add(p64 - r64)
+        odd = ~np.isfinite(p64) | ~np.isfinite(r64)
+        found.nonfinite_differ += int(np.count_nonzero(odd & (p64 != r64) & ~(np.isnan(p64) & np.isnan(r64))))
+        finite &= np.isfinite(p64)
+    blown = np.zeros(len(r32), bool) if inherited is None else inherited & finite
+    limit = ZERO_SHARE * np.maximum(np.abs(r32 - r64), typical)
+    zero = (np.abs(r64) <= limit) & (limit > 0) & finite & ~blown
+    for group, members in ((found.zero, zero), (found.blown, blown), (found.ordinary, finite & ~zero & ~blown)):
+        if members.any():
+            group.add(r32[members], p32[members], r64[members], None if p64 is None else p64[members])
+    return zero
