@@ -305,6 +305,7 @@ def _judge(
         reference64=high[0],
         reproduced64=high[1],
         reference_repeat=recordings.repeat.arrays if recordings.repeat else None,
+        repeats=recordings.metadata("ref").get("repeats"),
         accept=description.get("accept", ()),
         allowances=allowances_for(stage, recordings.metadata("paddle"), description),
         known_rounding=known_rounding,
