@@ -76,15 +76,15 @@ class WrongOnRank1(Classifier):
 
 
 class RaisesOnRank1(Classifier):
-    """The port raises on rank 1."""
+    """The reference raises on rank 1."""
 
     name = "raises_on_rank_1"
 
     def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
-        if framework == "paddle":
-            import paddle
+        if framework == "torch":
+            import torch
 
-            if paddle.distributed.get_rank() == 1:
+            if torch.distributed.get_rank() == 1:
                 raise ArithmeticError("nothing to divide by")
         return super().loss(outputs, inputs, framework)
 
