@@ -6,7 +6,8 @@ A small ViT is pre-trained with MoCo v3 on the digits of lite_data: by AdamW wit
 with a large batch and the rate scaled to it, and by momentum SGD. The tables say what became of it: the mean loss of
 the last five steps, the kNN accuracy, how many steps the loss scale left out, the scale at the end, or where and in
 which layer a number was no longer finite. On a CPU half precision is emulated, and o1 is what amp is. The twins begin
-with weights of their own: rows of one twin compare.
+with weights of their own: rows of one twin compare. `moved` is fp32 from weights moved by one unit in the last place:
+what it differs by is what rounding alone does to such a training.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 PACKAGES = {"torch": "moco_ref", "paddle": "moco_paddle"}
-MODES = ("fp32", "bf16", "amp", "o1", "o2", "o3", "half")
+MODES = ("fp32", "moved", "bf16", "amp", "o1", "o2", "o3", "half")
 ALIKE = {"o1": "amp"}
 """Modes of one arithmetic on a CPU: the first is not run where the second is."""
 ROOT = HERE / "lite_data" / "digits"
@@ -52,7 +53,7 @@ class Setting:
 SETTINGS = {
     "moderate": Setting("adamw", 64, 2e-3, 0.1, 3),
     "large": Setting("adamw", 350, 1e-2, 0.1, 4),
-    "sgd": Setting("sgd", 64, 0.03, 1e-4, 2, ("fp32", "amp", "half")),
+    "sgd": Setting("sgd", 64, 0.03, 1e-4, 2, ("fp32", "moved", "amp", "half")),
 }
 
 
@@ -102,7 +103,9 @@ class Side:
         module = self.module
         module.program.seed_everything(0)
         model = module.builder.build_moco("vit_digits", dim=64, mlp_dim=256)
-        precision = module.precision.Precision(mode, model)
+        if mode == "moved":
+            move(model)
+        precision = module.precision.Precision("fp32" if mode == "moved" else mode, model)
         build_optimizer = module.optimizer.build_optimizer
         optimizer = build_optimizer(setting.optimizer, model.parameters(), setting.rate, setting.decay)
         args = types.SimpleNamespace(
@@ -121,13 +124,21 @@ class Side:
             features = [extract(model.base_encoder, batches) for batches in self.evaluation]
             accuracy = module.evaluation.knn_accuracy(*features[0], *features[1])
         scale = None if precision.scaler is None else precision.scaler.scale
+        last = losses[-LAST:]
         return {
-            "losses": losses,
+            "loss": sum(last) / len(last) if last else None,
             "failure": failure,
             "accuracy": accuracy,
             "skipped": precision.skipped,
             "scale": scale,
         }
+
+
+def move(model: Any) -> None:
+    """Move every weight by one unit in the last place or two."""
+    for parameter in model.parameters():
+        moved = parameter.detach() * (1 + 2**-23)
+        parameter.set_value(moved) if hasattr(parameter, "set_value") else parameter.data.copy_(moved)
 
 
 def run_sides(words: list[str]) -> dict[str, list[dict[str, Any]]]:
@@ -156,14 +167,13 @@ def row(found: dict[str, Any]) -> list[str]:
     scale = "–" if found["scale"] is None else f"{found['scale']:g}"
     if found["failure"]:
         return [found["mode"], "–", "–", str(found["skipped"]), scale, found["failure"]]
-    loss = sum(found["losses"][-LAST:]) / len(found["losses"][-LAST:])
-    return [found["mode"], f"{loss:.3f}", f"{found['accuracy']:.1f}", str(found["skipped"]), scale, "trained"]
+    return [found["mode"], f"{found['loss']:.3f}", f"{found['accuracy']:.1f}", str(found["skipped"]), scale, "trained"]
 
 
 def page(results: dict[str, list[dict[str, Any]]], picture: str, command: str) -> list[str]:
     """The tables as Markdown."""
     lines = ["# Precision modes, measured", "", f"`{command}`", "", str(__doc__).split("\n\n")[-1].strip(), ""]
-    lines += [f"![Losses of every run]({picture})", ""]
+    lines += [f"![kNN accuracy by mode; a cross marks a run that ended early]({picture})", ""]
     for name in dict.fromkeys(found["setting"] for runs in results.values() for found in runs):
         lines += [f"## {name}: {SETTINGS[name].describe()}", ""]
         lines += ["| twin | mode | loss | kNN top-1, % | steps left out | scale at the end | |"]
@@ -175,20 +185,28 @@ def page(results: dict[str, list[dict[str, Any]]], picture: str, command: str) -
 
 
 def plot(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw the losses of every run, a row a side and a column a setting; a cross marks where one ended early."""
+    """Draw the accuracies by mode, a panel a setting; a cross below marks a run that ended early."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(found["setting"] for runs in results.values() for found in runs))
-    figure = Figure(figsize=(4.5 * len(names), 3.2 * len(results)), layout="constrained")
-    grid = figure.subplots(len(results), len(names), squeeze=False)
-    for axes_of_side, (side, runs) in zip(grid, results.items(), strict=True):
-        for axes, name in zip(axes_of_side, names, strict=True):
-            for found in (found for found in runs if found["setting"] == name):
-                (line,) = axes.plot(found["losses"], label=found["mode"], linewidth=1)
-                if found["failure"] and found["losses"]:
-                    axes.plot(len(found["losses"]) - 1, found["losses"][-1], "x", color=line.get_color())
-            axes.set(title=f"{side}, {name}", xlabel="step", ylabel="loss")
-    grid[0][0].legend(fontsize=7, ncol=2)
+    figure = Figure(figsize=(4.2 * len(names), 3.2), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        modes = SETTINGS[name].modes
+        for side, runs in results.items():
+            of_setting = {found["mode"]: found for found in runs if found["setting"] == name}
+            places = [place for place, mode in enumerate(modes) if mode in of_setting]
+            values = [of_setting[modes[place]]["accuracy"] for place in places]
+            (line,) = axes.plot(
+                [place for place, value in zip(places, values, strict=True) if value is not None],
+                [value for value in values if value is not None],
+                "o",
+                label=side,
+            )
+            ended = [place for place, value in zip(places, values, strict=True) if value is None]
+            axes.plot(ended, [0.0] * len(ended), "x", color=line.get_color())
+        axes.set_xticks(range(len(modes)), modes, rotation=45)
+        axes.set(title=name, ylabel="kNN top-1, %", ylim=(-5, 100))
+        axes.legend(fontsize=7)
     figure.savefig(path, dpi=110)
 
 
