@@ -17,9 +17,9 @@ import numpy as np
 from twinalign.bundle.layout import recording_member
 from twinalign.bundle.signs import CONTRADICTION, IMPOSSIBLE_TIME, Sign
 from twinalign.jobs import SIDES
-from twinalign.judging import StageRecordings
 from twinalign.ranks.recordings import prefix_of
 from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
+from twinalign.stage_verdict import StageRecordings
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.verdict.judgement import epsilon_of
 
