@@ -40,8 +40,8 @@ from twinalign.bundle.layout import (
 )
 from twinalign.bundle.signs import collected_hashes_of
 from twinalign.case import STAGES
-from twinalign.judging import compare_stage
 from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
+from twinalign.stage_verdict import compare_stage
 from twinalign.verdict import log_lines
 
 STAGE, CASE_NAME = "backward", "synthetic"

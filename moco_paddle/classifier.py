@@ -16,6 +16,7 @@ from . import initialization
 from .builder import build_encoder
 from .data import PretrainingLoader
 from .evaluation import topk_accuracy
+from .mixing import Mixing
 from .reporting import StepRecord
 from .schedule import adjust_learning_rate
 
@@ -68,8 +69,10 @@ def check_encoder_unmoved(model: nn.Layer, before: dict[str, Tensor]) -> None:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross entropy, a scalar, of logits `[N, C]` and labels `[N]`."""
+    """Return the mean cross entropy, a scalar, of logits `[N, C]` and labels `[N]`, or shares of classes `[N, C]`."""
     # diff: paddle's cross_entropy stops at a log-probability of -64 on a CPU; logsumexp does not.
+    if labels.ndim == 2:
+        return (paddle.logsumexp(logits, axis=1) - (logits * labels).sum(axis=1)).mean()
     chosen = paddle.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     return (paddle.logsumexp(logits, axis=1) - chosen).mean()
 
@@ -83,6 +86,7 @@ def train_classifier(
     on_step: Callable[[StepRecord], None] | None = None,
     on_epoch: Callable[[int], None] | None = None,
     frozen: bool = True,
+    mixing: Mixing | None = None,
 ) -> None:
     """Train `model` to the end of epoch `args.epochs`.
 
@@ -96,6 +100,7 @@ def train_classifier(
         on_epoch: called with the number of finished epochs at the end of each.
         frozen: the encoder stays as it is: evaluation mode (batch statistics would move its buffers), and a rate that
             changes once an epoch, as the official linear classification has both.
+        mixing: what is done to every batch; None for nothing.
 
     Raises:
         FloatingPointError: the loss is not finite.
@@ -113,6 +118,8 @@ def train_classifier(
             read_time = time.perf_counter()
             place = epoch if frozen else epoch + iteration / len(loader)
             learning_rate = adjust_learning_rate(optimizer, place, args)
+            if mixing is not None:
+                views, labels = mixing(views, labels, epoch, iteration)
             loss = train_step(model, optimizer, views, labels)
             now = time.perf_counter()
             if on_step is not None:

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from .builder import build_encoder
-from .data import build_evaluation_loader, split_folder
+from .data import build_evaluation_loader
+from .datasets import add_data_options, open_pictures
 from .evaluation import extract_features, knn_accuracy
 from .program import (
     add_common_options,
@@ -27,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the program's options."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__} knn", description="kNN accuracy of an encoder")
     add = parser.add_argument
-    add("data", type=Path, metavar="DATA", help="folder with train/ and val/, each with one sub-folder a class")
+    add_data_options(parser)
     add_common_options(parser, batch_size=256)
     add("--pretrained", type=Path, metavar="FILE", help="checkpoint with the encoder; without one it is untrained")
     add("--use-ema", action="store_true", help="take the average that --model-ema kept out of it")
@@ -54,7 +55,11 @@ def run(args: argparse.Namespace) -> None:
     size = args.image_size or model.image_size
     loaders = [
         build_evaluation_loader(
-            split_folder(args.data, split), args.batch_size, size, args.workers, on_bad_image=args.on_bad_image
+            open_pictures(args.data, split, args.dataset),
+            args.batch_size,
+            size,
+            args.workers,
+            on_bad_image=args.on_bad_image,
         )
         for split in ("train", "val")
     ]

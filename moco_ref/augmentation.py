@@ -64,12 +64,13 @@ class JitterDraws:
     """The choices of ColorJitter.
 
     Attributes:
-        order: the order of the four operations, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue.
+        order: the order of the four operations, a permutation of 0 brightness, 1 contrast, 2 saturation, 3 hue; without
+            the latter where no hue is to be drawn.
         brightness, contrast, saturation: factors, 1 for no change.
         hue: shift as a share of the colour circle, between -0.5 and 0.5.
     """
 
-    order: tuple[int, int, int, int]
+    order: tuple[int, ...]
     brightness: float
     contrast: float
     saturation: float
@@ -181,9 +182,10 @@ def draw_view(width: int, height: int, recipe: ViewRecipe, uniforms: np.ndarray)
     """
     jitter = None
     if uniforms[_JITTER] < recipe.jitter_probability:
-        # Sorting random keys gives every order the same chance.
+        # Sorting random keys gives every order the same chance. A hue shift by nothing would still round colours.
+        parts = range(4 if recipe.hue else 3)
         jitter = JitterDraws(
-            order=tuple(int(part) for part in np.argsort(uniforms[_JITTER_ORDER], kind="stable")),
+            order=tuple(int(part) for part in np.argsort(uniforms[_JITTER_ORDER], kind="stable") if part in parts),
             brightness=between(1 - recipe.brightness, 1 + recipe.brightness, uniforms[_BRIGHTNESS]),
             contrast=between(1 - recipe.contrast, 1 + recipe.contrast, uniforms[_CONTRAST]),
             saturation=between(1 - recipe.saturation, 1 + recipe.saturation, uniforms[_SATURATION]),

@@ -19,9 +19,11 @@ from .classifier import (
     train_classifier,
     validate,
 )
-from .data import EvaluationLoader, ImageFolder, build_evaluation_loader, split_folder
+from .data import EvaluationLoader, Pictures, build_evaluation_loader
+from .datasets import add_data_options, open_pictures
 from .interruption import StopRequest
-from .labelled_data import build_training_loader
+from .labelled_data import build_training_loader, jittered
+from .mixing import build_mixing
 from .optimizer import build_optimizer
 from .program import (
     add_common_options,
@@ -38,14 +40,26 @@ from .weights import load_classifier, load_encoder
 
 # What a run may change when it resumes: the rest decides its bits.
 FREE_ON_RESUME = frozenset(
-    {"data", "recipe", "workers", "print_freq", "resume", "evaluate", "pretrained", "output", "tensorboard", "device"}
+    {
+        "data",
+        "dataset",
+        "recipe",
+        "workers",
+        "print_freq",
+        "resume",
+        "evaluate",
+        "pretrained",
+        "output",
+        "tensorboard",
+        "device",
+    }
 )
 
 
 def add_options(parser: argparse.ArgumentParser, batch_size: int, epochs: int, lr: float, weight_decay: float) -> None:
     """Add the options of a program that trains a classifier, with that program's defaults."""
     add = parser.add_argument
-    add("data", type=Path, metavar="DATA", help="folder with train/ and val/, each with one sub-folder a class")
+    add_data_options(parser)
     add_common_options(parser, batch_size)
     add("--epochs", type=int, default=epochs)
     add("--lr", "--learning-rate", type=float, default=lr, help="for a batch of 256, scaled linearly to --batch-size")
@@ -75,9 +89,9 @@ def run(args: argparse.Namespace, frozen: bool) -> None:
     check_options(args)
     device = set_device(args.device)
     seed_everything(args.seed)
-    classes = ImageFolder(split_folder(args.data, "train")).classes
-    validation = build_validation_loader(args, classes)
-    model = build_classifier(args.arch, len(classes), **encoder_options(args))
+    pictures = open_pictures(args.data, "train", args.dataset)
+    validation = build_validation_loader(args, pictures.classes)
+    model = build_classifier(args.arch, len(pictures.classes), **encoder_options(args))
     try:
         if args.evaluate:
             load_classifier(model, args.resume)
@@ -85,25 +99,29 @@ def run(args: argparse.Namespace, frozen: bool) -> None:
             return
         if args.pretrained and not args.resume:
             load_encoder(model, args.pretrained, args.use_ema)
-        train_and_validate(args, on_device(model, device), classes, validation, frozen)
+        train_and_validate(args, on_device(model, device), pictures, validation, frozen)
     finally:
         list_bad_images(validation.bad_images)
 
 
 def train_and_validate(
-    args: argparse.Namespace, model: nn.Module, classes: list[str], validation: EvaluationLoader, frozen: bool
+    args: argparse.Namespace, model: nn.Module, pictures: Pictures, validation: EvaluationLoader, frozen: bool
 ) -> None:
     """Train to the last epoch, with validation and checkpoints after each."""
     settings = {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
-    folder = split_folder(args.data, "train")
     size = args.image_size or model.image_size
-    loader = build_training_loader(folder, args.batch_size, size, args.seed, args.workers, args.on_bad_image)
+    # What only fine-tuning does to its pictures.
+    augmentation = {} if frozen else {"recipe": jittered(args.color_jitter), "erase_probability": args.reprob}
+    loader = build_training_loader(
+        pictures, args.batch_size, size, args.seed, args.workers, args.on_bad_image, **augmentation
+    )
+    mixing = None if frozen else build_mixing(args, len(pictures.classes))
     args = argparse.Namespace(**{**vars(args), "lr": args.lr * args.batch_size / 256})
     if frozen:
         freeze_encoder(model)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = build_optimizer(args.optimizer, parameters, args.lr, args.weight_decay, args.momentum)
-    values: dict[str, Any] = {"arch": args.arch, "classes": classes, "best_top1": -1.0}
+    values: dict[str, Any] = {"arch": args.arch, "classes": pictures.classes, "best_top1": -1.0}
     start = load_checkpoint(args.resume, model, optimizer, settings, values) if args.resume else (0, 0)
     before = encoder_state(model) if frozen else {}
     args.output.mkdir(parents=True, exist_ok=True)
@@ -135,7 +153,7 @@ def train_and_validate(
 
     try:
         with stop, reporter:
-            train_classifier(model, loader, optimizer, args, start, on_step, on_epoch, frozen)
+            train_classifier(model, loader, optimizer, args, start, on_step, on_epoch, frozen, mixing)
     finally:
         list_bad_images(loader.bad_images)
 
@@ -147,10 +165,12 @@ def build_validation_loader(args: argparse.Namespace, classes: list[str]) -> Eva
         ValueError: they have other classes than the training pictures.
     """
     size = args.image_size or default_image_size(args.arch)
-    folder = split_folder(args.data, "val")
-    loader = build_evaluation_loader(folder, args.batch_size, size, args.workers, on_bad_image=args.on_bad_image)
-    if loader.dataset.folder.classes != classes:
-        raise ValueError(f"{folder}: has other sub-folders than the training pictures; give both the same classes")
+    pictures = open_pictures(args.data, "val", args.dataset)
+    loader = build_evaluation_loader(pictures, args.batch_size, size, args.workers, on_bad_image=args.on_bad_image)
+    if pictures.classes != classes:
+        raise ValueError(
+            f"{pictures.root}: has other sub-folders than the training pictures; give both the same classes"
+        )
     return loader
 
 

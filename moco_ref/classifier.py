@@ -17,6 +17,7 @@ from . import initialization
 from .builder import build_encoder
 from .data import PretrainingLoader
 from .evaluation import topk_accuracy
+from .mixing import Mixing
 from .reporting import StepRecord
 from .schedule import adjust_learning_rate
 
@@ -69,7 +70,7 @@ def check_encoder_unmoved(model: nn.Module, before: dict[str, Tensor]) -> None:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross entropy, a scalar, of logits `[N, C]` and labels `[N]`."""
+    """Return the mean cross entropy, a scalar, of logits `[N, C]` and labels `[N]`, or shares of classes `[N, C]`."""
     return F.cross_entropy(logits, labels)
 
 
@@ -82,6 +83,7 @@ def train_classifier(
     on_step: Callable[[StepRecord], None] | None = None,
     on_epoch: Callable[[int], None] | None = None,
     frozen: bool = True,
+    mixing: Mixing | None = None,
 ) -> None:
     """Train `model` to the end of epoch `args.epochs`.
 
@@ -95,6 +97,7 @@ def train_classifier(
         on_epoch: called with the number of finished epochs at the end of each.
         frozen: the encoder stays as it is: evaluation mode (batch statistics would move its buffers), and a rate that
             changes once an epoch, as the official linear classification has both.
+        mixing: what is done to every batch; None for nothing.
 
     Raises:
         FloatingPointError: the loss is not finite.
@@ -108,6 +111,8 @@ def train_classifier(
             read_time = time.perf_counter()
             place = epoch if frozen else epoch + iteration / len(loader)
             learning_rate = adjust_learning_rate(optimizer, place, args)
+            if mixing is not None:
+                views, labels = mixing(views, labels, epoch, iteration)
             loss = train_step(model, optimizer, views, labels)
             now = time.perf_counter()
             if on_step is not None:

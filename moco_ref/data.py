@@ -59,13 +59,33 @@ def load_image(path: Path) -> Image.Image:
         ) from error
 
 
-class ImageFolder:
-    """The pictures under `root/CLASS/`, at any depth, in order of class and path.
+class Pictures:
+    """Pictures with labels, wherever they lie.
 
     Attributes:
         root: the folder.
-        classes: the names of its sub-folders, sorted; a label is a place in this list.
+        classes: the names of the classes; a label is a place in this list.
         samples: path and label of every picture.
+    """
+
+    root: Path
+    classes: list[str]
+    samples: list[tuple[Path, int]]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def load(self, index: int) -> Image.Image:
+        """Read a picture as RGB.
+
+        Raises:
+            BadImageError: it cannot be read.
+        """
+        return load_image(self.samples[index][0])
+
+
+class ImageFolder(Pictures):
+    """The pictures under `root/CLASS/`, at any depth, in order of class and path; the classes are sorted.
 
     Raises:
         DataFolderError: the folder is missing, or one of its classes, or it as a whole, holds no picture.
@@ -78,15 +98,12 @@ class ImageFolder:
         self.classes = sorted(path.name for path in self.root.iterdir() if path.is_dir())
         if not self.classes:
             raise DataFolderError(f"{root}: holds no sub-folders; give the folder that holds one sub-folder a class")
-        self.samples: list[tuple[Path, int]] = []
+        self.samples = []
         for label, name in enumerate(self.classes):
             found = sorted(path for path in (self.root / name).rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
             if not found:
                 raise DataFolderError(f"{self.root / name}: holds no pictures; remove the folder or fill it")
             self.samples.extend((path, label) for path in found)
-
-    def __len__(self) -> int:
-        return len(self.samples)
 
 
 def split_folder(root: Path, split: str) -> Path:
@@ -106,7 +123,7 @@ class PretrainingDataset(Dataset):
         two_views: the pipelines.
     """
 
-    def __init__(self, folder: ImageFolder, two_views: TwoViews) -> None:
+    def __init__(self, folder: Pictures, two_views: TwoViews) -> None:
         super().__init__()
         self.folder = folder
         self.two_views = two_views
@@ -120,7 +137,7 @@ class PretrainingDataset(Dataset):
         for offset in range(len(self)):
             shown = (index + offset) % len(self)
             try:
-                image = load_image(self.folder.samples[shown][0])
+                image = self.folder.load(shown)
             except BadImageError:
                 continue
             return *self.two_views(image, epoch, index), shown
@@ -139,7 +156,7 @@ class EvaluationDataset(Dataset):
         transform: picture to array.
     """
 
-    def __init__(self, folder: ImageFolder, transform: EvaluationTransform) -> None:
+    def __init__(self, folder: Pictures, transform: EvaluationTransform) -> None:
         super().__init__()
         self.folder = folder
         self.transform = transform
@@ -150,9 +167,9 @@ class EvaluationDataset(Dataset):
     def __getitem__(self, address: tuple[int, int]) -> tuple[np.ndarray, int, int]:
         """The picture, (3, size, size) float32, its label and its index."""
         _, index = address
-        path, label = self.folder.samples[index]
+        label = self.folder.samples[index][1]
         try:
-            return self.transform(load_image(path)), label, index
+            return self.transform(self.folder.load(index)), label, index
         except BadImageError:
             size = self.transform.image_size
             return np.zeros((3, size, size), dtype=np.float32), BAD_LABEL, index
@@ -195,7 +212,7 @@ class _Loader:
     def _meet_bad_image(self, index: int) -> None:
         path = self.dataset.folder.samples[index][0]
         if self.on_bad_image == "refuse":
-            load_image(path)  # raises, with the reason
+            self.dataset.folder.load(index)  # raises, with the reason
             raise BadImageError(f"{path}: could not be read a moment ago, and can be now; run again")
         if path not in self.bad_images:
             self.bad_images.append(path)
@@ -280,7 +297,7 @@ def build_pretraining_loader(
 
 
 def build_evaluation_loader(
-    root: str | Path,
+    pictures: str | Path | Pictures,
     batch_size: int,
     image_size: int = 224,
     workers: int = 0,
@@ -288,10 +305,10 @@ def build_evaluation_loader(
     world_size: int = 1,
     on_bad_image: str = "refuse",
 ) -> EvaluationLoader:
-    """The loader of pictures and labels in the folder's order.
+    """The loader of pictures and labels in the pictures' order.
 
     Args:
-        root: the folder that holds one sub-folder a class.
+        pictures: the pictures, or the folder that holds one sub-folder of them a class.
         batch_size: size of this rank's batches.
         image_size: width and height of the images in pixels.
         workers: processes that read; 0 does it in this one.
@@ -302,6 +319,7 @@ def build_evaluation_loader(
     Raises:
         DataFolderError, ValueError: the folder or an option is wrong.
     """
-    dataset = EvaluationDataset(ImageFolder(root), evaluation_transform(image_size))
+    folder = pictures if isinstance(pictures, Pictures) else ImageFolder(pictures)
+    dataset = EvaluationDataset(folder, evaluation_transform(image_size))
     batch_sampler = EvaluationBatchSampler(len(dataset), batch_size, rank, world_size)
     return EvaluationLoader(dataset, batch_sampler, workers, on_bad_image)

@@ -1,7 +1,8 @@
 """Fine-tuning encoder and classifier on a folder of pictures: `python -m moco_ref finetune DATA --pretrained FILE`.
 
-SGD or AdamW with linear warm-up and half a cosine per iteration, crops and flips. What the official release hands to
-DeiT's programs for its published accuracies (mixup, CutMix, RandAugment, drop path) is not here: `export` hands on.
+SGD or AdamW with linear warm-up and half a cosine per iteration; crops and flips and, where asked, colour jitter,
+random erasing, mixup, CutMix and label smoothing, under timm's names. RandAugment and drop path, which DeiT's programs
+have for the published accuracies, are not here: `export` hands on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import sys
 
 from .classification import add_options, run
+from .mixing import add_mixing_options
 from .program import execute
 
 
@@ -19,6 +21,11 @@ def build_parser() -> argparse.ArgumentParser:
     add_options(parser, batch_size=512, epochs=100, lr=0.01, weight_decay=1e-4)
     parser.add_argument("--optimizer", default="sgd", choices=("sgd", "adamw"))
     parser.add_argument("--warmup-epochs", type=int, default=5)
+    parser.add_argument(
+        "--color-jitter", type=float, default=0.0, metavar="STRENGTH", help="of brightness, contrast and saturation"
+    )
+    parser.add_argument("--reprob", type=float, default=0.0, help="chance that noise erases a box of a picture")
+    add_mixing_options(parser)
     return parser
 
 

@@ -12,13 +12,16 @@
 On a GPU o1, amp and bf16 are the framework's autocast. Elsewhere, and in the other modes, the arithmetic is emulated:
 operands and results are rounded to the half type and kept in float32, at the same places in both twins, and so are
 the gradients on their way back. Sums inside an operator are float32's then, as a GPU's are; attention's inner products,
-the loss and the optimizer's own arithmetic are not rounded.
+the loss and the optimizer's arithmetic are not rounded. But where weights are kept in the half type the optimizer's
+state is too, as torch has it: AdamW's epsilon of 1e-8 is 0 there, and its quotient is not finite where the second
+moment vanishes as well, in the first step that of gradients below 5e-3.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -34,6 +37,7 @@ _AUTOCAST = ("o1", "amp", "bf16")
 _ROUND_ALL = ("half", "o2", "o3")
 _SCALED = ("o1", "o2", "o3", "amp")
 _KEPT_IN_HALF = ("half", "o3")
+_STATE = {"exp_avg", "exp_avg_sq", "momentum_buffer", "mu"}
 BATCH_NORMS = (BatchNorm1d, BatchNorm2d)
 
 
@@ -110,7 +114,9 @@ class Precision:
             self._unscale()
         self.overflow = self._first_gradient_not_finite()
         if self.overflow is None:
+            before = [parameter.detach().clone() for parameter in self._kept_in_half()]
             optimizer.step()
+            self._round_state(optimizer, before)
             self.round_weights()
         else:
             self.skipped += 1
@@ -135,12 +141,30 @@ class Precision:
     @torch.no_grad()
     def round_weights(self) -> None:
         """Round the weights, where the mode keeps them in the half type; batch norms' only in o3."""
+        for parameter in self._kept_in_half():
+            parameter.copy_(rounded(parameter, self.half_type))
+
+    @torch.no_grad()
+    def _round_state(self, optimizer: Optimizer, before: list[Tensor]) -> None:
+        """Round the optimizer's state likewise, and let AdamW have divided by the rounded second moment."""
+        for parameter, start in zip(self._kept_in_half(), before, strict=True):
+            if parameter.grad is None:
+                continue
+            state = optimizer.state.get(parameter, {})
+            exact = state["exp_avg_sq"].sqrt() if "exp_avg_sq" in state else None
+            for name in _STATE & state.keys():
+                state[name].copy_(rounded(state[name], self.half_type))
+            if exact is not None:
+                group = optimizer.param_groups[0]
+                decayed = start * (1 - group["lr"] * group["weight_decay"])
+                parameter.copy_(decayed + (parameter - decayed) * exact / state["exp_avg_sq"].sqrt())
+
+    def _kept_in_half(self) -> Iterator[Tensor]:
         if self.mode not in _KEPT_IN_HALF:
             return
         for layer in self._model.modules():
             if self.mode == "o3" or not isinstance(layer, BATCH_NORMS):
-                for parameter in layer.parameters(recurse=False):
-                    parameter.copy_(rounded(parameter, self.half_type))
+                yield from layer.parameters(recurse=False)
 
     def state(self) -> dict[str, float]:
         """Return what a checkpoint has to hold, plain values."""

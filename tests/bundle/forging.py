@@ -14,7 +14,7 @@ import numpy as np
 from twinalign.bundle.archive import Archive, write_archive
 from twinalign.bundle.contents import Contents
 from twinalign.bundle.layout import log_member
-from twinalign.judging import compare_stage
+from twinalign.stage_verdict import compare_stage
 from twinalign.verdict import log_lines
 
 WITNESS = "witness-of-execution"

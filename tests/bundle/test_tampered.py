@@ -413,3 +413,14 @@ def test_a_short_recording_in_the_second_in_which_a_long_one_ends_is_no_sign() -
     metadata["paddle", "train", "float32"] = recorded(30.0, "35")
     found = _time_signs(types.SimpleNamespace(metadata=metadata, stages=()), now)
     assert [sign.id for sign in found] == ["impossible_time"]
+
+
+def test_repeats_that_widen_the_floor_are_noted(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    name = "result/loss_ref.json"
+    forgery.edit(name, lambda metadata: metadata.update(repeats={"loss": [[1e3], [-1e3]]}))
+    notes = verify_bundle(forgery.write(tmp_path / "tampered.zip")).notes
+    assert (
+        "loss float32: the ref side's repeats of loss are further from it than rounding takes most losses, "
+        "and widen what float32 may do"
+    ) in notes

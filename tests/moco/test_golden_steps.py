@@ -39,7 +39,7 @@ RUNS = [
 FORWARD_RUNS = [
     (package, f"{run}_{dtype}")
     for package in ("moco_ref", "moco_paddle")
-    for run in ("vit_small_full", "vit_small_sincos")
+    for run in ("vit_small_full", "vit_small_sincos", "resnet50_full")
     for dtype in ("float32", "float64")
 ]
 

@@ -75,7 +75,7 @@ def test_stop_grad_conv1_freezes_what_it_freezes_in_the_official_release(twin, g
     assert trainable == figures["requires_grad_stop_grad_conv1"]
 
 
-@pytest.mark.parametrize("arch", ["resnet18", "vit_small", pytest.param("vit_conv_small", marks=LARGE)])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_initial_distributions_equal_official_release(twin, golden_figures, arch: str) -> None:
     """Standard deviations within five standard errors of the official run's, both being samples."""
     twin.seed(0)

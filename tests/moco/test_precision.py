@@ -102,6 +102,36 @@ def test_every_mode_stays_near_float32_and_twins_agree(twins, mode: str) -> None
     assert directions["moco_ref", mode] @ directions["moco_paddle", mode] > (0.99999 if exact else 0.95)
 
 
+@pytest.mark.parametrize(("name", "rate"), [("adamw", 1e-2), ("sgd", 1.0)])
+def test_a_state_in_half_is_torchs_own_optimizer_on_half_tensors(twin, name: str, rate: float) -> None:
+    """AdamW's quotient by a second moment that vanishes is not finite in either."""
+    key = "base_encoder.blocks.0.mlp.fc1.weight"
+    model, optimizer, precision = small_moco(twin, "half", name)
+
+    def as_tensor(arrays: dict[str, np.ndarray]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(arrays[key]))
+
+    before = as_tensor(twin.state(model)).clone()
+    parameter = torch.nn.Parameter(before.half())
+    options = {"momentum": 0.9} if name == "sgd" else {"weight_decay": 0.0}
+    theirs = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[name]([parameter], rate, **options)
+    args = Namespace(**{**vars(ARGS), "lr": rate})
+    for _ in range(2 if name == "sgd" else 1):
+        twin.module("training").train_step(model, optimizer, *views(twin), 0.0, args, precision)
+        parameter.grad = as_tensor(twin.gradients(model)).half()
+        theirs.step()
+    found, expected = as_tensor(twin.state(model)), parameter.detach().float()
+    lost = ~expected.isfinite()
+    assert torch.equal(~found.isfinite(), lost)
+    assert (lost.float().mean() > 0.03) == (name == "adamw")
+    assert not lost[parameter.grad.abs() > 8e-3].any()
+    # torch rounds between the operations of a step too.
+    step_size = (expected - before)[~lost].abs()
+    assert step_size.max() > 1e-3
+    is_near = (found - expected)[~lost].abs() < 2**-10 * expected[~lost].abs() + 2**-8 * step_size + 1e-7
+    assert is_near.float().mean() > 0.99
+
+
 def test_scale_moves_as_torchs_scaler_moves_it(twin) -> None:
     own = twin.module("precision").LossScaler(1024.0, growth_interval=3)
     theirs = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)

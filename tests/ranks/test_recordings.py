@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from twinalign.errors import InputError
-from twinalign.judging import StageRecordings, compare_stage
 from twinalign.ranks.comparing import rounding_over_ranks
 from twinalign.ranks.recordings import common_ranks, join_ranks, of_rank
 from twinalign.recorder.rank_files import rank_path
 from twinalign.recording import Recording
+from twinalign.stage_verdict import StageRecordings, compare_stage
 
 RNG = np.random.default_rng(0)
 

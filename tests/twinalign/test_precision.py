@@ -17,8 +17,9 @@ import twinalign
 from tests.conftest import ROOT, read_summary
 from twinalign import InputError
 from twinalign.halves import rounded
-from twinalign.judging import StageRecordings, compatible_kernels_note
+from twinalign.judging import compatible_kernels_note
 from twinalign.recording import Recording
+from twinalign.stage_verdict import StageRecordings
 
 
 @given(hnp.arrays(np.float32, st.integers(0, 20), elements=st.floats(width=32)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,18 @@ def test_environment_of_both_sides_is_recorded(clean_run: Path) -> None:
     assert environment["ref"]["versions"]["torch"]
     assert environment["paddle"]["versions"]["paddle"]
     assert "threads" in environment["ref"]["flags"]
+
+
+def test_the_reference_alone_repeats_its_losses(clean_run: Path) -> None:
+    recorded = np.load(clean_run / "loss_ref.npy", allow_pickle=True).item()
+    repeats = json.loads((clean_run / "loss_ref.json").read_text())["repeats"]
+    assert repeats.keys() == recorded.keys()
+    for name, draws in repeats.items():
+        assert len(draws) == 4
+        assert len({value for (value,) in draws} | {float(recorded[name])}) > 2
+        np.testing.assert_allclose(draws, float(recorded[name]), rtol=1e-4)
+    for other in ("loss_paddle.json", "float64/loss_ref.json"):
+        assert "repeats" not in json.loads((clean_run / other).read_text())
 
 
 def test_second_run_records_nothing(clean_run: Path, twinalign: Twinalign) -> None:

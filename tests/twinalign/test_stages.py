@@ -13,8 +13,7 @@ from twinalign.case import Case, set_option, stages_of
 from twinalign.errors import InputError
 from twinalign.recording import Recording
 from twinalign.stages.calling import call_model, named_values
-from twinalign.stages.context import StageContext
-from twinalign.stages.loss import scalar_loss
+from twinalign.stages.context import StageContext, scalar_loss
 from twinalign.stages.naming import CanonicalName
 
 

@@ -17,9 +17,11 @@ import numpy as np
 from twinalign.bundle.layout import recording_member
 from twinalign.bundle.signs import CONTRADICTION, IMPOSSIBLE_TIME, Sign
 from twinalign.jobs import SIDES
-from twinalign.judging import StageRecordings
+from twinalign.ranks.recordings import prefix_of
 from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
+from twinalign.stage_verdict import StageRecordings
 from twinalign.stages import STAGE_BY_NAME
+from twinalign.verdict.judgement import epsilon_of
 
 BIT_EQUAL = "bit_equal"
 CAST_FLOAT64 = "cast_float64"
@@ -31,6 +33,8 @@ _SECONDS_A_TENSOR = 3e-6
 """A framework takes longer than this to hand over even an empty tensor."""
 _BYTES_A_SECOND = 2e11
 """More than any one thread copies, and every recorded number has been copied once."""
+_MOST_ROUNDING = 4096
+"""Roundings by which inputs moved in their last place move a loss at most, as in `verdict.trajectory`."""
 _STEP_OF_SECONDS = 5e-4
 """Metadata give seconds in thousandths."""
 # Elementwise updates of equal numbers are equal; what these names hold can be so in honest recordings.
@@ -63,7 +67,7 @@ class _Equality:
 def signs_in_arrays(stage: str, recordings: StageRecordings) -> tuple[list[Sign], list[str]]:
     """Signs in the arrays of one stage, and notes: what is odd and has honest explanations."""
     signs = [*_dtype_signs(stage, recordings), *_sample_signs(stage, recordings), *_haste_signs(stage, recordings)]
-    notes: list[str] = []
+    notes = [*_repeat_notes(stage, recordings)]
     if not STAGE_BY_NAME[stage].needs_model or stage == "train":
         return signs, notes
     if not _rounds_apart(recordings):
@@ -205,6 +209,29 @@ def _dtype_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
         if floats and dtype not in floats and not (dtype != "float64" and "float64" not in floats):
             text = f"its metadata says {dtype}, and its arrays are {', '.join(sorted(floats))}"
             yield Sign(CONTRADICTION, recording_member(side, stage, dtype), text)
+
+
+def _repeat_notes(stage: str, recordings: StageRecordings) -> Iterator[str]:
+    """Repeats of the reference far from it: they raise the floor that the port is judged by.
+
+    No sign: what is left of terms that cancel moves far honestly.
+    """
+    for (side, dtype), recording in recordings.by_key.items():
+        of_ranks = recording.metadata.get("ranks") or [recording.metadata]
+        for rank, metadata in enumerate(of_ranks):
+            prefix = prefix_of(rank) if "ranks" in recording.metadata else ""
+            for name, repeats in metadata.get("repeats", {}).items():
+                array = recording.arrays.get(prefix + name)
+                if array is None or array.dtype.kind != "f":
+                    continue
+                limit = min(0.5, _MOST_ROUNDING * epsilon_of(array.dtype)) * float(np.abs(array).max(initial=0.0))
+                honest = side == "ref" and all(
+                    len(values) == array.size and np.abs(np.array(values) - array.reshape(-1)).max(initial=0.0) <= limit
+                    for values in repeats
+                )
+                if not honest:
+                    what = f"{stage} {dtype}: the {side} side's repeats of {prefix}{name}"
+                    yield f"{what} are further from it than rounding takes most losses, and widen what {dtype} may do"
 
 
 def _sample_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:

@@ -25,8 +25,8 @@ from twinalign.bundle.strict_json import check_form, parse_json
 from twinalign.errors import InputError
 from twinalign.files.reader import read_npy_arrays
 from twinalign.jobs import SIDES
-from twinalign.judging import StageRecordings
 from twinalign.recording import Recording
+from twinalign.stage_verdict import StageRecordings
 from twinalign.stages import STAGE_BY_NAME
 
 Key = tuple[str, str, str]

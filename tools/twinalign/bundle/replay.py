@@ -17,8 +17,8 @@ from twinalign.bundle.contents import Contents
 from twinalign.bundle.layout import REPEAT, SOURCE, shown
 from twinalign.case_allowances import allowances_for
 from twinalign.errors import InputError, SideCrashError
-from twinalign.judging import StageRecordings, described_samples
 from twinalign.runner import SIDES, Recorder, RunSettings
+from twinalign.stage_verdict import StageRecordings, described_samples
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import compare_arrays

@@ -19,8 +19,8 @@ from twinalign.bundle.contents import Contents, check_digests
 from twinalign.bundle.layout import MANIFEST, log_member, shown
 from twinalign.bundle.signs import Sign, signs_in_metadata
 from twinalign.errors import ExitCode, InputError
-from twinalign.judging import StageRecordings, compare_stage
 from twinalign.recording import Recording
+from twinalign.stage_verdict import StageRecordings, compare_stage
 from twinalign.verdict import Comparison
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
 

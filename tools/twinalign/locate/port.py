@@ -23,7 +23,7 @@ from twinalign.locate.store import TensorStore
 from twinalign.locate.tracing import OwnCode, Step
 from twinalign.locate.wrapping import wrapped
 from twinalign.recording import random_projections
-from twinalign.stages.loss import scalar_loss
+from twinalign.stages.context import scalar_loss
 
 SHARED = 1e-12
 """Up to this relative difference the port's own tensor is handed on in place of the reference's: it saves the memory

@@ -21,7 +21,7 @@ from twinalign.locate.running import CaseRun, checksum, in_evaluation_mode
 from twinalign.locate.store import TensorStore
 from twinalign.locate.wrapping import wrapped
 from twinalign.recording import random_projections, save_npz
-from twinalign.stages.loss import scalar_loss
+from twinalign.stages.context import scalar_loss
 
 _RECENT_GRADIENTS = 16
 

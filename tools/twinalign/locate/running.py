@@ -12,8 +12,7 @@ import numpy as np
 
 from twinalign.case import Case
 from twinalign.locate.nesting import take_apart
-from twinalign.stages.context import step_inputs
-from twinalign.stages.loss import scalar_loss
+from twinalign.stages.context import scalar_loss, step_inputs
 from twinalign.stages.naming import CanonicalName
 
 _CHECKED = 256

@@ -15,7 +15,7 @@ from twinalign.recording import Recording, metadata_path
 
 RANKED_STAGES = ("loss", "backward", "train")
 """Stages in which ranks have something to do with each other."""
-_OF_A_RANK = ("inputs_sha256", "seconds", "casts_to_float32", "recorded_at", "peak_memory_bytes")
+_OF_A_RANK = ("inputs_sha256", "seconds", "casts_to_float32", "recorded_at", "peak_memory_bytes", "repeats")
 """Metadata that ranks may differ in."""
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twinalign.errors import InputError, SideCrashError
-from twinalign.judging import StageRecordings, compare_stage
 from twinalign.ranks.locating import RankSearch
 from twinalign.recording import Recording
 from twinalign.runner import Job, Recorder, RunSettings
 from twinalign.selftest.rank_faults import RankFault, rank_faults
 from twinalign.selftest.running import Selftest, SelftestResult, Trial, differ
+from twinalign.stage_verdict import StageRecordings, compare_stage
 from twinalign.verdict.results import DIVERGED
 
 _STAGES = ("loss", "backward")

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import ExitCode, InputError, SideCrashError
-from twinalign.judging import StageRecordings, compare_stage
 from twinalign.locate import Locator
 from twinalign.locate.faults import Fault
 from twinalign.recording import Recording
 from twinalign.runner import SIDES, Job, Recorder, RunSettings
 from twinalign.selftest.catalogue import PlantableFault, catalogue
+from twinalign.stage_verdict import StageRecordings, compare_stage
 from twinalign.verdict.results import DIVERGED
 
 _MODEL_STAGES = ("forward", "loss", "backward")

@@ -102,12 +102,18 @@ class StageContext:
 
     def inputs(self, step: int = 0) -> dict[str, Any]:
         """The case's inputs for a step, this rank's share, as tensors; their hash goes into the metadata."""
+        return self.as_tensors(self.step_inputs(step))
+
+    def step_inputs(self, step: int = 0) -> dict[str, np.ndarray]:
+        """Likewise, as arrays."""
         arrays = rounded(step_inputs(self.case, step), self.rounded_to)
         if self.ranks > 1:
             arrays = rank_inputs(self.case, arrays, self.rank, self.ranks)
         self.recording.metadata.setdefault("inputs_sha256", {})[str(step)] = hash_arrays(arrays)
-        if self.moved:
-            arrays = dict(moved_arrays(arrays.items(), self.dtype))
+        return dict(moved_arrays(arrays.items(), self.dtype)) if self.moved else arrays
+
+    def as_tensors(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Arrays as tensors of the run's precision and device."""
         return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}
 
     def step_of(self, model: Any) -> Callable[[Mapping[str, Any]], StepValues]:

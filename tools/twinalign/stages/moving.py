@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -26,3 +26,15 @@ def moved_arrays(arrays: Iterable[tuple[str, np.ndarray]], dtype: str) -> Iterat
             yield name, (array * (1 + _HALF_CHANGE[dtype])).astype(array.dtype)
         else:
             yield name, np.nextafter(array, np.array(np.inf, dtype=array.dtype))
+
+
+def moved_at_random(arrays: Mapping[str, np.ndarray], draw: int) -> dict[str, np.ndarray]:
+    """The arrays, each floating-point element moved up or down by one unit in the last place, as `draw` has it."""
+    random = np.random.RandomState(draw)
+    moved = {}
+    for name, array in arrays.items():
+        moved[name] = array
+        if array.dtype.kind == "f":
+            towards = np.where(random.randint(0, 2, array.shape, dtype=np.int8), np.inf, -np.inf)
+            moved[name] = np.nextafter(array, towards.astype(array.dtype))
+    return moved

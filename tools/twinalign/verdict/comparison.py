@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -46,6 +46,7 @@ def compare_arrays(
     reference64: Mapping[str, np.ndarray] | None = None,
     reproduced64: Mapping[str, np.ndarray] | None = None,
     reference_repeat: Mapping[str, np.ndarray] | None = None,
+    repeats: Mapping[str, Sequence[Sequence[float]]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     only: Iterable[str] = (),
@@ -68,6 +69,8 @@ def compare_arrays(
         reproduced64: The port's run in float64; makes float64 the arbiter.
         reference_repeat: The reference in the judged precision with another summation order (other thread count,
             permuted batch), or from values moved by one unit in the last place; gives the floor where float64 is not.
+        repeats: Name -> flat values of the reference's repeats in the judged precision, for tensors of so few elements
+            that one run says too little of what rounding does to them.
         rtol: Relative tolerance; given together with `atol`, the two decide alone.
         atol: Absolute tolerance.
         only: Shell patterns of names to compare; all by default.
@@ -104,7 +107,7 @@ def compare_arrays(
         {name: native(array) for name, array in (arrays or {}).items() if name in names}
         for arrays in (reference64, reproduced64, reference_repeat)
     ]
-    judge = Judge(partners[0], partners[1], partners[2], resolve(allowances), known_rounding or {})
+    judge = Judge(partners[0], partners[1], partners[2], resolve(allowances), known_rounding, repeats)
     tensors, classic_known = [], {}
     for name, array in reference.items():
         if name not in reproduced:

@@ -52,6 +52,7 @@ def compare_files(
         partners.update((name, _read(path)) for name, path in found.items())
         notes += [note] if note else []
     described = options.pop("described", None) or _described_beside(Path(reference))
+    options.setdefault("repeats", _repeats_beside(Path(reference)))
     try:
         comparison = compare_arrays(first, second, described=described, **partners, **options)  # type: ignore[arg-type]
     except InputError as error:
@@ -114,6 +115,15 @@ def _described_beside(path: Path) -> Mapping[str, Described]:
         shapes = {name: tuple(int(extent) for extent in entry["shape"]) for name, entry in sampled.items()}
         return {name: Described(shape, _index_of(shape)) for name, shape in shapes.items()}
     except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError):
+        return {}
+
+
+def _repeats_beside(path: Path) -> Mapping[str, list[list[float]]]:
+    """What the reference's repeats gave for its small tensors, from the metadata beside it where there is any."""
+    try:
+        repeats = json.loads(path.with_suffix(".json").read_text(encoding="utf-8")).get("repeats", {})
+        return {name: [[float(value) for value in values] for values in found] for name, found in repeats.items()}
+    except (OSError, ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return {}
 
 
