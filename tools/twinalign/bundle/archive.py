@@ -81,6 +81,8 @@ class Archive:
             self.size = os.fstat(descriptor).st_size
             if self.size < _END.size:
                 raise InputError(f"{self.label}: it is empty or cut short; name a bundle of `twinalign pack`")
+            if hasattr(os, "posix_fadvise"):  # all of it will be read, and a map alone reads ahead too little
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
             self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
             self._buffer = memoryview(self._map)
             self._entries = self._checked_entries(stream)
@@ -111,14 +113,16 @@ class Archive:
             block = content[start : start + _BLOCK]
             digest.update(block)
             checksum = crc32(block, checksum)
+            self.forget_pages(self._entries[name][0] + start, len(block))
         if checksum != self._entries[name][2]:
             raise InputError(f"{self.label}: {shown(name)} is damaged: its checksum (CRC) in the archive is another")
         return len(content), digest.hexdigest()
 
-    def forget_pages(self) -> None:
-        """Give back the memory of what was read; what is read again comes from the file."""
+    def forget_pages(self, begin: int = 0, size: int | None = None) -> None:
+        """Give back the memory of what was read, all or some of the file; what is read again comes from the file."""
         if hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+            begin -= begin % mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_DONTNEED, begin, self.size - begin if size is None else size)
 
     def _refuse(self, what: str) -> InputError:
         return InputError(f"{self.label}: it is not laid out as `twinalign pack` writes it: {what}; refused")

@@ -17,7 +17,7 @@ import numpy as np
 from twinalign.verdict.chunks import CHUNK, in_memory_order, index_of, pieces, sum_pairwise
 from twinalign.verdict.classic import ClassicDifference, mean_of
 
-_EXACT = 1 << 20
+_EXACT = 1 << 16
 _SAFE_SQUARES = (1e-26, 1e36)
 """Sums of squares in float32 outside of this may have underflown or overflown and are taken again in float64."""
 
