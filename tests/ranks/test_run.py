@@ -56,6 +56,11 @@ def test_two_ranks_of_a_case_that_knows_nothing_of_ranks(twinalign: Twinalign, t
     again = twinalign("run", f"{CASES}:Classifier", "--ranks", "2", "--stages", "loss,backward", "--out", "out")
     assert again.returncode == 0
     assert "starting 2 ranks" not in again.stderr
+    assert all(rank["repeats"]["loss"] for rank in json.loads((out / "loss_ref.json").read_text())["ranks"])
+    packed = twinalign("pack", "--partial", "out", "case.zip")
+    assert packed.returncode == 0, packed.stderr
+    verified = twinalign("verify", "case.zip")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 @pytest.mark.slow

@@ -47,7 +47,8 @@ def _join(parts: Sequence[Recording]) -> Recording:
     for rank, part in enumerate(parts):
         arrays |= {prefix_of(rank) + name: array for name, array in part.arrays.items()}
         sampled |= {prefix_of(rank) + name: entry for name, entry in part.metadata.get("sampled", {}).items()}
-    metadata = {name: value for name, value in parts[0].metadata.items() if name not in ("inputs_sha256", "sampled")}
+    of_one = ("inputs_sha256", "repeats", "sampled")
+    metadata = {name: value for name, value in parts[0].metadata.items() if name not in of_one}
     metadata |= {
         "ranks": [{name: part.metadata[name] for name in _OF_A_RANK if name in part.metadata} for part in parts],
         "seconds": max(part.metadata.get("seconds", 0.0) for part in parts),
