@@ -100,7 +100,7 @@ def test_the_command_writes_every_trial(twinalign: Command, tmp_path: Path) -> N
     assert written["summary"]["faults"] == 1
 
 
-# Every third fault, taken in turn by two cases; docs/selftest.md has them all, trainings included, located and explained.
+# Every third fault, taken in turn by two cases. docs/selftest.md has them all, trainings included, located, explained.
 _SAMPLE = [fault.id for fault in catalogue().values() if fault.kind != "train"][::3]
 
 
