@@ -17,14 +17,22 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torchvision.transforms.functional as F
 from PIL import Image
 
-from .pixels import Pixels, operate
+from .pixels import (
+    Pixels,
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    gaussian_blur,
+    hflip,
+    solarize,
+    to_grayscale,
+)
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-JITTER_PARTS = ("brightness", "contrast", "saturation", "hue")
 CROP_TRIES = 10
 """How often RandomResizedCrop draws a box before it falls back to the centre."""
 
@@ -206,7 +214,11 @@ def draw_view(width: int, height: int, recipe: ViewRecipe, uniforms: np.ndarray)
 
 def resize_and_center(image: Image.Image, image_size: int) -> Image.Image:
     """Scale the shorter side to 8/7 of the size (224: the official 256) and cut the central square out."""
-    return F.center_crop(F.resize(image, image_size * 8 // 7), [image_size, image_size])
+    shorter = image_size * 8 // 7
+    width, height = (shorter * extent // min(image.size) for extent in image.size)
+    left, top = round((width - image_size) / 2), round((height - image_size) / 2)
+    scaled = image.resize((width, height), Image.Resampling.BILINEAR)
+    return scaled.crop((left, top, left + image_size, top + image_size))
 
 
 def crop_and_resize(image: Image.Image, crop: tuple[int, int, int, int], image_size: int) -> Image.Image:
@@ -214,36 +226,23 @@ def crop_and_resize(image: Image.Image, crop: tuple[int, int, int, int], image_s
 
     The box is cut first: `Image.resize(box=...)` would let pixels from outside the box into its border.
     """
-    return F.resize(F.crop(image, *crop), [image_size, image_size])
+    top, left, height, width = crop
+    box = image.crop((left, top, left + width, top + height))
+    return box.resize((image_size, image_size), Image.Resampling.BILINEAR)
 
 
 def adjust_colors(image: Pixels, jitter: JitterDraws) -> Pixels:
     """Carry out a colour jitter in its drawn order; the hue shift is in whole steps of 1/255 (`int(255 * hue)`)."""
     for part in jitter.order:
-        name = JITTER_PARTS[part]
-        image = operate(name, image, getattr(jitter, name))
+        if part == 0:
+            image = adjust_brightness(image, jitter.brightness)
+        elif part == 1:
+            image = adjust_contrast(image, jitter.contrast)
+        elif part == 2:
+            image = adjust_saturation(image, jitter.saturation)
+        else:
+            image = adjust_hue(image, jitter.hue)
     return image
-
-
-def grayscale(image: Pixels) -> np.ndarray:
-    """Three equal channels of the image's luma."""
-    return operate("grayscale", image)
-
-
-def blur(image: Pixels, sigma: float) -> np.ndarray:
-    """Pillow's Gaussian blur, as in the official recipe: three box blurs, up to 4.6 grey levels off a true Gaussian."""
-    return operate("blur", image, sigma)
-
-
-def solarize(image: Pixels) -> np.ndarray:
-    """Invert all values from 128 on: those that exceed their inverse."""
-    pixels = np.asarray(image)
-    return np.minimum(pixels, 255 - pixels)
-
-
-def flip(image: Pixels) -> np.ndarray:
-    """Change left and right."""
-    return np.asarray(image)[:, ::-1]
 
 
 def normalize(image: Pixels) -> np.ndarray:
@@ -271,13 +270,13 @@ def view_steps(draws: ViewDraws, image_size: int) -> list[tuple[str, Callable[[A
     if draws.jitter is not None:
         steps.append(("jitter", partial(adjust_colors, jitter=draws.jitter)))
     if draws.grayscale:
-        steps.append(("grayscale", grayscale))
+        steps.append(("grayscale", to_grayscale))
     if draws.blur_sigma is not None:
-        steps.append(("blur", partial(blur, sigma=draws.blur_sigma)))
+        steps.append(("blur", partial(gaussian_blur, sigma=draws.blur_sigma)))
     if draws.solarize:
         steps.append(("solarize", solarize))
     if draws.flip:
-        steps.append(("flip", flip))
+        steps.append(("flip", hflip))
     return [*steps, ("normalize", normalize)]
 
 
@@ -285,7 +284,7 @@ def apply_view(
     image: Image.Image,
     draws: ViewDraws,
     image_size: int,
-    watch: Callable[[str, Pixels], None] | None = None,
+    watch: Callable[[str, np.ndarray], None] | None = None,
 ) -> np.ndarray:
     """Make a view from an image and its choices.
 
@@ -298,12 +297,15 @@ def apply_view(
     Returns:
         (3, image_size, image_size) float32, normalised.
     """
-    *operations, (_, to_array) = view_steps(draws, image_size)
+    (cut, cut_out), *operations, (_, to_array) = view_steps(draws, image_size)
+    pixels = np.asarray(cut_out(image))  # on arrays the operations that follow are compiled
+    if watch is not None:
+        watch(cut, pixels)
     for name, operation in operations:
-        image = operation(image)
+        pixels = operation(pixels)
         if watch is not None:
-            watch(name, image)
-    return to_array(image)
+            watch(name, pixels)
+    return to_array(pixels)
 
 
 @dataclass(frozen=True)

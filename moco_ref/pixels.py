@@ -1,4 +1,4 @@
-"""Colour operations and Gaussian blur with Pillow's pixels: by compiled loops where these prove equal, else by Pillow.
+"""Image operations with Pillow's pixels, under torchvision's names: its own for its images, compiled loops for arrays.
 
 The loops (`kernels.py`) round as Pillow does. Whether they do so with the Pillow and on the processor at hand is tried
 once a process, on a picture made for it; a difference, or a numba that does not work, leaves the work to Pillow.
@@ -10,12 +10,13 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
-from PIL import Image, ImageEnhance, ImageFilter
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
-Pixels = Image.Image | np.ndarray
-"""An RGB image: Pillow's, or (height, width, 3) uint8."""
+Pixels = TypeVar("Pixels", Image.Image, np.ndarray)
+"""An RGB image: Pillow's, or (height, width, 3) uint8. An operation gives the form that it was given."""
 
 
 def shift_hue(image: Image.Image, shift: float) -> Image.Image:
@@ -36,7 +37,51 @@ PILLOW: dict[str, Callable[..., Image.Image]] = {
 """The operations by Pillow, on RGB images; `kernels.py` has them under the same names, on planes."""
 
 
-def operate(name: str, image: Pixels, *strength: float) -> np.ndarray:
+def adjust_brightness(image: Pixels, factor: float) -> Pixels:
+    """`factor` of the way from black to the image."""
+    return operate("brightness", image, factor)
+
+
+def adjust_contrast(image: Pixels, factor: float) -> Pixels:
+    """`factor` of the way from the gray of the mean luma."""
+    return operate("contrast", image, factor)
+
+
+def adjust_saturation(image: Pixels, factor: float) -> Pixels:
+    """`factor` of the way from each pixel's own gray."""
+    return operate("saturation", image, factor)
+
+
+def adjust_hue(image: Pixels, shift: float) -> Pixels:
+    """Hues shifted by a share of the circle, in whole steps of 1/255 (`int(255 * shift)`)."""
+    return operate("hue", image, shift)
+
+
+def to_grayscale(image: Pixels) -> Pixels:
+    """Three equal channels of the image's luma."""
+    return operate("grayscale", image)
+
+
+def gaussian_blur(image: Pixels, sigma: float) -> Pixels:
+    """Pillow's Gaussian blur, as in the official recipe: three box blurs, up to 4.6 grey levels off a true Gaussian."""
+    return operate("blur", image, sigma)
+
+
+def solarize(image: Pixels) -> Pixels:
+    """Invert all values from 128 on."""
+    if isinstance(image, Image.Image):
+        return ImageOps.solarize(image, 128)
+    return np.minimum(image, 255 - image)  # from 128 on a value exceeds its inverse
+
+
+def hflip(image: Pixels) -> Pixels:
+    """Change left and right."""
+    if isinstance(image, Image.Image):
+        return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return image[:, ::-1]
+
+
+def operate(name: str, image: Pixels, *strength: float) -> Pixels:
     """Carry out one of the operations of `PILLOW`.
 
     Args:
@@ -46,23 +91,25 @@ def operate(name: str, image: Pixels, *strength: float) -> np.ndarray:
             in pixels; none for grayscale.
 
     Returns:
-        (height, width, 3) uint8, Pillow's pixels.
+        Pillow's pixels, in the form of `image`.
     """
+    if isinstance(image, Image.Image):
+        return PILLOW[name](image, *strength)
     kernels = compiled_kernels()
     if kernels is None:
         return by_pillow(name, image, *strength)
     return by_kernels(kernels, name, image, *strength)
 
 
-def by_pillow(name: str, image: Pixels, *strength: float) -> np.ndarray:
-    """`operate` by Pillow."""
-    return np.asarray(PILLOW[name](Image.fromarray(np.asarray(image)), *strength))
+def by_pillow(name: str, image: np.ndarray, *strength: float) -> np.ndarray:
+    """`operate` on an array by Pillow."""
+    return np.asarray(PILLOW[name](Image.fromarray(image), *strength))
 
 
-def by_kernels(kernels: ModuleType, name: str, image: Pixels, *strength: float) -> np.ndarray:
-    """`operate` by compiled loops; the result lies in memory as planes, which the next operation then need not make."""
+def by_kernels(kernels: ModuleType, name: str, image: np.ndarray, *strength: float) -> np.ndarray:
+    """`operate` on an array by compiled loops; its result lies in memory as planes, which the next need not make."""
     # "W": the loops are compiled for arrays that may be written to, which those of an image are not.
-    planes = np.require(np.asarray(image).transpose(2, 0, 1), requirements=["C", "W"])
+    planes = np.require(image.transpose(2, 0, 1), requirements=["C", "W"])
     return getattr(kernels, name)(planes, *strength).transpose(1, 2, 0)
 
 

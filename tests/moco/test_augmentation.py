@@ -113,11 +113,11 @@ def test_single_operations_give_the_official_pixels(augmentation, golden_image, 
         part = ("brightness", "contrast", "saturation", "hue").index(operation)
         image = augmentation.adjust_colors(golden_image, jitter(part, **{operation: float(argument)}))
     elif operation == "blur":
-        image = augmentation.blur(golden_image, float(argument))
+        image = augmentation.gaussian_blur(golden_image, float(argument))
     elif operation.startswith("lincls_val"):
         image = augmentation.resize_and_center(golden_image, 224)
     else:
-        function = {"gray": "grayscale", "solarize": "solarize", "hflip": "flip"}[operation]
+        function = {"gray": "to_grayscale", "solarize": "solarize", "hflip": "hflip"}[operation]
         image = getattr(augmentation, function)(golden_image)
     assert digest(np.asarray(image)) == FIGURES["single_ops"][name]["sha256"]
 

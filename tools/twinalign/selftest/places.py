@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from twinalign.case import Case
 from twinalign.patching import replaced
 from twinalign.selftest.interception import Interception
-from twinalign.selftest.survey import LayerFacts, Survey
+from twinalign.selftest.survey import LayerFacts, Survey, image_functions
 
 Find = Callable[[Survey], str | None]
 Item = TypeVar("Item")
@@ -180,5 +180,6 @@ class ProcessPlace:
         self.stack.enter_context(replaced(owner, name, call))
 
     def transform(self, name: str, replacement: Callable[..., Any]) -> None:
-        """Let `replacement(original, *arguments)` take the calls of a function of paddle.vision.transforms."""
-        self.around(self.paddle.vision.transforms.functional, name, replacement)
+        """Let `replacement(original, *arguments)` take the calls of an image operation of `survey.TRANSFORMS`."""
+        for owner, attribute in image_functions(self.survey, name):
+            self.around(owner, attribute, replacement)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,10 +29,10 @@ TRANSFORMS = (
     "adjust_saturation",
     "adjust_hue",
     "to_grayscale",
-    "to_tensor",
-    "normalize",
+    "gaussian_blur",
+    "solarize",
 )
-"""Functions of paddle.vision.transforms.functional that the survey counts."""
+"""Image operations that the survey counts: the port's own functions of these names, else those of a library."""
 
 
 @dataclasses.dataclass
@@ -69,8 +71,8 @@ class Survey:
         loss_functions: names of the functions that `Case.loss` called.
         optimizer: what `Case.optimizer` returned, None without it.
         samples: first sample of every split.
-        transforms: of every split, names of image functions that the dataset called: those of `TRANSFORMS`, and
-            Pillow's `blur`, `solarize` and `convert`.
+        transforms: of every split, names of image operations that the dataset called: those of `TRANSFORMS`, and
+            Pillow's `convert`.
         metric_case: the case that defines the metric stage.
     """
 
@@ -175,7 +177,8 @@ def _read(worker: Any, found: Survey) -> None:
     backend = worker.backend
     for split in found.case.splits:
         called = found.transforms.setdefault(split, set())
-        with counting_transforms(found.paddle, called.add):
+        next(iter(found.case.dataset("paddle", split)), None)  # imports the modules whose functions are counted
+        with counting_transforms(found, called.add):
             samples = itertools.islice(iter(found.case.dataset("paddle", split)), found.case.data_samples)
             for index, sample in enumerate(samples):
                 if index == 0:
@@ -185,16 +188,37 @@ def _read(worker: Any, found: Survey) -> None:
                     }
 
 
-@contextlib.contextmanager
-def counting_transforms(paddle: Any, note: Callable[[str], None]) -> Iterator[None]:
-    """Call `note` with the name of every image function that is called inside the block."""
+def image_functions(survey: Survey, name: str) -> list[tuple[Any, str]]:
+    """Where an image operation is looked up when it is called: owners and attributes.
+
+    A port that names its packages (`code_packages`) and has functions of its own by this name calls these; whatever
+    library they go on to is then left alone, so that a fault acts once.
+    """
+    own = [(module, name) for module in own_modules(survey.case) if inspect.isfunction(getattr(module, name, None))]
+    if own:
+        return own
     from PIL import Image, ImageOps
 
-    functional = paddle.vision.transforms.functional
-    places = [(functional, name, name) for name in TRANSFORMS if hasattr(functional, name)]
-    places += [(Image.Image, "filter", "blur"), (ImageOps, "solarize", "solarize"), (Image.Image, "convert", "convert")]
+    pillow = {"gaussian_blur": (Image.Image, "filter"), "solarize": (ImageOps, "solarize")}
+    functional = survey.paddle.vision.transforms.functional
+    found = [pillow[name]] if name in pillow else [(functional, name)]
+    return [(owner, attribute) for owner, attribute in found if hasattr(owner, attribute)]
+
+
+def own_modules(case: Case) -> list[Any]:
+    """The modules of the port's own packages that are imported."""
+    packages = set(case.code_packages)
+    return [module for key, module in list(sys.modules.items()) if key.partition(".")[0] in packages]
+
+
+@contextlib.contextmanager
+def counting_transforms(survey: Survey, note: Callable[[str], None]) -> Iterator[None]:
+    """Call `note` with the name of every image operation that is called inside the block."""
+    from PIL import Image
+
+    places = [(owner, attribute, name) for name in TRANSFORMS for owner, attribute in image_functions(survey, name)]
     with contextlib.ExitStack() as stack:
-        for owner, attribute, name in places:
+        for owner, attribute, name in [*places, (Image.Image, "convert", "convert")]:
             stack.enter_context(replaced(owner, attribute, _noted(name, getattr(owner, attribute), note)))
         yield
 

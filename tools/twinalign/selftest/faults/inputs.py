@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from twinalign.selftest.catalogue import in_case, in_process
 from twinalign.selftest.places import CasePlace, Find, ProcessPlace, component
-from twinalign.selftest.survey import Survey
+from twinalign.selftest.survey import Survey, own_modules
 
 _ANY_SPLIT = ("dataset.*",)
 
@@ -80,12 +79,17 @@ def flip_forgotten(place: ProcessPlace) -> None:
     place.transform("hflip", lambda original, image: image)
 
 
+def _like(image: Any, pixels: np.ndarray) -> Any:
+    """Pixels in the form of an image: an array where that is one, Pillow's otherwise."""
+    from PIL import Image
+
+    return pixels if isinstance(image, np.ndarray) else Image.fromarray(pixels)
+
+
 @_operation("hflip", "step_swapped", "flip_vertical")
 def flip_upside_down(place: ProcessPlace) -> None:
     """Images are flipped upside down, not left to right."""
-    from PIL import ImageOps
-
-    place.transform("hflip", lambda original, image: ImageOps.flip(image))
+    place.transform("hflip", lambda original, image: _like(image, np.ascontiguousarray(np.asarray(image)[::-1])))
 
 
 @_operation("adjust_brightness", "step_missing")
@@ -117,47 +121,46 @@ def grayscale_by_mean(place: ProcessPlace) -> None:
     """Grey is the plain mean of the colours."""
 
     def grey(original: Callable[..., Any], image: Any, *_: Any, **__: Any) -> Any:
-        from PIL import Image
-
         mean = np.asarray(image).mean(axis=-1, keepdims=True).astype(np.uint8)
-        return Image.fromarray(np.repeat(mean, 3, axis=-1))
+        return _like(image, np.repeat(mean, 3, axis=-1))
 
     place.transform("to_grayscale", grey)
 
 
-@_operation("blur", "blur_sigma", "blur_radius")
+@_operation("gaussian_blur", "blur_sigma", "blur_radius")
 def blur_twice_as_wide(place: ProcessPlace) -> None:
     """The blur is twice as wide."""
-    from PIL import Image, ImageFilter
+    from PIL import ImageFilter
 
-    def blur(original: Callable[..., Any], image: Any, kernel: Any) -> Any:
-        return original(image, ImageFilter.GaussianBlur(2 * kernel.radius))
+    def blur(original: Callable[..., Any], image: Any, *others: Any, **keywords: Any) -> Any:
+        (width,) = (*others, *keywords.values())  # a standard deviation, or Pillow's filter that has it
+        radius = getattr(width, "radius", None)
+        return original(image, 2 * width if radius is None else ImageFilter.GaussianBlur(2 * radius))
 
-    place.around(Image.Image, "filter", blur)
+    place.transform("gaussian_blur", blur)
 
 
-@_operation("blur", "step_missing")
+@_operation("gaussian_blur", "step_missing")
 def blur_forgotten(place: ProcessPlace) -> None:
     """Images are not blurred."""
-    from PIL import Image
-
-    place.around(Image.Image, "filter", lambda original, image, kernel: image)
+    place.transform("gaussian_blur", lambda original, image, *_, **__: image)
 
 
 @_operation("solarize", "solarize_threshold")
 def solarize_threshold_low(place: ProcessPlace) -> None:
     """Solarisation inverts from 64 on."""
-    from PIL import ImageOps
 
-    place.around(ImageOps, "solarize", lambda original, image, threshold=128: original(image, 64))
+    def solarize(original: Callable[..., Any], image: Any, *_: Any, **__: Any) -> Any:
+        pixels = np.asarray(image)
+        return _like(image, np.where(pixels < 64, pixels, 255 - pixels))
+
+    place.transform("solarize", solarize)
 
 
 @_operation("solarize", "step_missing")
 def solarize_forgotten(place: ProcessPlace) -> None:
     """Images are never solarised."""
-    from PIL import ImageOps
-
-    place.around(ImageOps, "solarize", lambda original, image, *_: image)
+    place.transform("solarize", lambda original, image, *_, **__: image)
 
 
 @_operation("convert", "channels_reversed", "rgb_bgr")
@@ -174,9 +177,11 @@ def images_read_as_bgr(place: ProcessPlace) -> None:
 
 def _constant(survey_or_place: Any, name: str) -> list[Any]:
     """The modules of the port that hold a tuple of three numbers of this name."""
-    packages = set(getattr(survey_or_place.case, "code_packages", ()))
-    found = [m for key, m in list(sys.modules.items()) if key.partition(".")[0] in packages]
-    return [m for m in found if isinstance(getattr(m, name, None), (tuple, list)) and len(getattr(m, name)) == 3]
+    return [
+        m
+        for m in own_modules(survey_or_place.case)
+        if isinstance(getattr(m, name, None), (tuple, list)) and len(getattr(m, name)) == 3
+    ]
 
 
 def _holds(name: str) -> Find:
