@@ -20,6 +20,7 @@ from PIL import Image
 from .augmentation import ViewRecipe, addressed_uniforms, between, crop_size, draw_view, view_steps
 from .data import BadImageError, ImageFolder, Pictures, PretrainingDataset, PretrainingLoader
 from .distributed import rank, world_size
+from .pixels import compiled_kernels
 from .rand_augment import RandAugment, parse_policy
 from .sampler import TrainingBatchSampler
 
@@ -108,7 +109,7 @@ class TrainingAugmentation:
         for _, step in steps:
             image = step(image)
         if self.rand_augment is not None:
-            image = self.rand_augment(image, draw(_OPERATIONS, self.rand_augment.draws))
+            image = self.rand_augment(Image.fromarray(np.asarray(image)), draw(_OPERATIONS, self.rand_augment.draws))
         return self._erased(to_array(image), draw)
 
     def _erased(self, view: np.ndarray, draw: Callable[..., np.ndarray]) -> np.ndarray:
@@ -220,4 +221,6 @@ def build_training_loader(
     folder = pictures if isinstance(pictures, Pictures) else ImageFolder(pictures)
     dataset = TrainingDataset(folder, image_size, seed, augmentation)
     batch_sampler = TrainingBatchSampler(len(dataset), batch_size, seed, rank(), world_size(), repeats)
+    if dataset.augmentation.recipe.jitter_probability:
+        compiled_kernels()  # here, so that workers inherit them
     return PretrainingLoader(dataset, batch_sampler, workers, on_bad_image)
