@@ -6,7 +6,8 @@
 Four tables for either twin: data workers, threads (OMP_NUM_THREADS and MKL_NUM_THREADS), ways of starting, precision
 modes. Every row is a run of the program `train` on one epoch of copies of DATA's pictures; its own log says what each
 step and each wait for a batch took, and medians are taken without the first two steps. Rows that need a GPU say so
-where there is none.
+where there is none. A row that fails or takes too long says why, and the study goes on; what is measured is written to
+the page row by row.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ import json
 import os
 import platform
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 PACKAGES = {"torch": "moco_ref", "paddle": "moco_paddle"}
 MODES = ("fp32", "half", "o1", "o2", "o3", "amp", "bf16")
 IMAGENET = 1_281_167
 WARM_UP = 2
+GRACE = 20.0
 STEP = re.compile(r"iter (\d+)\] .*avg_reader_cost: ([\d.]+) sec, avg_batch_cost: ([\d.]+) sec")
 
 
@@ -66,6 +70,30 @@ class Speed:
     images: float
 
 
+def finish(command: list[str], limit: float, **options: Any) -> tuple[str, str]:
+    """Run a command to its end; return why it did not end well, or nothing, and its output.
+
+    After `limit` seconds it is ended by SIGTERM, which launchers pass on, and by SIGKILL if that is not enough.
+    """
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                output, _ = process.communicate(timeout=GRACE)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                output, _ = process.communicate()
+            return f"not done in {limit:.0f} s", output
+    if process.returncode == 0:
+        return "", output
+    last = output.strip().splitlines()[-1:] or ["it said nothing"]
+    return f"ended with exit code {process.returncode}: {last[0][:120]}", output
+
+
 @dataclasses.dataclass(frozen=True)
 class Study:
     """What all rows share."""
@@ -77,6 +105,8 @@ class Study:
     workers: tuple[int, ...]
     threads: tuple[int, ...]
     modes: tuple[str, ...]
+    limit: float = 900.0
+    heads: tuple[str, ...] = ()
 
     def run(self, setting: Setting) -> Speed | str:
         """Train an epoch as the setting says; return what it took, or why it did not end well."""
@@ -91,18 +121,11 @@ class Study:
             threads = str(setting.threads or max(self.threads) // setting.processes)
             environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
             environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-            finished = subprocess.run(
-                [*command, "--output", str(folder / "out")],
-                env=environment,
-                cwd=folder,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-            output = finished.stdout + "".join(path.read_text() for path in folder.glob("logs/workerlog.0"))
-        if finished.returncode:
-            return f"ended with exit code {finished.returncode}: {finished.stdout.strip().splitlines()[-1][:120]}"
+            command += [*self.heads, "--output", str(folder / "out")]
+            failure, output = finish(command, self.limit, env=environment, cwd=folder)
+            output += "".join(path.read_text() for path in folder.glob("logs/workerlog.0"))
+        if failure:
+            return failure
         by_step = {int(number): (float(wait), float(step)) for number, wait, step in STEP.findall(output)}
         kept = [costs for number, costs in by_step.items() if number >= WARM_UP]
         if not kept:
@@ -117,16 +140,16 @@ class Study:
             source = self.pictures[number % len(self.pictures)]
             (folder / f"{number:06d}{source.suffix}").symlink_to(source)
 
-    def load(self, side: str, workers: int) -> float:
-        """Images per second of the loader alone, each as two views, the workers' start left out."""
+    def load(self, side: str, workers: int) -> str:
+        """Images per second of the loader alone, two views an image, its start left out; or why there are none."""
         command = [sys.executable, __file__, "--load", PACKAGES[side], str(workers), str(self.batch), self.arch]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         with tempfile.TemporaryDirectory(prefix="speed-study-") as name:
             # What the workers have made by the time that the first batch is taken is a small part of the whole.
             self.copy_pictures(Path(name) / "all", self.batch * max(self.steps, 8 * workers))
-            finished = subprocess.run([*command, name], env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        return json.loads(finished.stdout.splitlines()[-1])
+            failure, output = finish([*command, name], self.limit, env=environment)
+        return failure or f"{json.loads(output.splitlines()[-1]):.1f}"
 
 
 def load_here(package: str, workers: int, batch: int, arch: str, root: str) -> float:
@@ -144,8 +167,8 @@ def gpus(side: str) -> int:
     code = "import torch; print(torch.cuda.device_count())"
     if side == "paddle":
         code = "import paddle; print(paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count())"
-    finished = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-    last = finished.stdout.split()[-1]
+    failure, output = finish([sys.executable, "-c", code], 300.0)
+    last = "" if failure else output.split()[-1]
     return int(last) if last.isdecimal() else 0  # paddle's answer without CUDA is False
 
 
@@ -162,16 +185,20 @@ MEASURED = ["images/s", "s a step", "waits for data", "ImageNet epoch, h"]
 
 
 class Page:
-    """Lines that are printed as they come, and kept."""
+    """Lines that are printed as they come, and written to a file where there is one."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        if path:
+            path.write_text("", encoding="utf-8")
 
     def add(self, *lines: str) -> None:
-        """Print and keep."""
+        """Print and write."""
         for line in lines:
             print(line, flush=True)
-            self.lines.append(line)
+        if self.path:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in lines)
 
     def table(self, title: str, header: list[str]) -> None:
         """Begin a table."""
@@ -189,7 +216,7 @@ def study_cpu(study: Study, page: Page) -> None:
     for side in PACKAGES:
         for workers in study.workers:
             rate = study.load(side, workers)
-            page.row(side, str(workers), f"{rate:.1f}", *cells(study.run(Setting(side, workers=workers))))
+            page.row(side, str(workers), rate, *cells(study.run(Setting(side, workers=workers))))
     page.table("Threads", ["twin", "OMP and MKL threads", *MEASURED])
     for side in PACKAGES:
         for threads in study.threads:
@@ -239,6 +266,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="of every run; the first two do not count")
     parser.add_argument("--data", type=Path, default=HERE / "lite_data" / "photos" / "train")
     parser.add_argument("--quick", action="store_true", help="a small model, digits, fewer rows")
+    parser.add_argument("--limit", type=float, default=900.0, metavar="SECONDS", help="after which a row is given up")
     parser.add_argument("--page", type=Path, help="write the tables there as Markdown too")
     parser.add_argument("--load", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -250,14 +278,17 @@ def main() -> None:
         parser.error(f"--steps: the first {WARM_UP} do not count; give more")
     count = os.cpu_count() or 1
     workers, threads, modes = (0, *powers_up_to(count)), powers_up_to(count), MODES
+    heads: tuple[str, ...] = ()
     if options.quick:
+        # The published heads have more than a hundred times the weights of this encoder.
+        heads = "--moco-dim", "32", "--moco-mlp-dim", "128"
         options.arch, options.data = "vit_digits", HERE / "lite_data" / "digits" / "train"
         workers, threads, modes = (0, count), (1, count), ("fp32", "half", "amp")
     pictures = sorted(path.resolve() for path in options.data.rglob("*") if path.suffix in (".jpg", ".jpeg", ".png"))
     if not pictures:
         parser.error(f"--data: {options.data} holds no pictures; python lite_data/prepare.py makes some")
-    study = Study(options.arch, options.batch, options.steps, pictures, workers, threads, modes)
-    page = Page()
+    study = Study(options.arch, options.batch, options.steps, pictures, workers, threads, modes, options.limit, heads)
+    page = Page(options.page)
     page.add("# Speed study", "")
     page.add(f"`{' '.join(['python benchmarks/speed_study.py', *sys.argv[1:]])}`", "")
     machine = f"{platform.machine()}, {count} cores, load before the first row {os.getloadavg()[0]:.1f}"
@@ -266,8 +297,6 @@ def main() -> None:
     study_cpu(study, page)
     study_starts(study, page)
     study_modes(study, page)
-    if options.page:
-        options.page.write_text("\n".join(page.lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
+import paddle
 from paddle import nn
 
 from .builder import ARCHITECTURES
@@ -19,23 +22,34 @@ from .classifier import (
     train_classifier,
     validate,
 )
-from .data import EvaluationLoader, Pictures, build_evaluation_loader
+from .data import EvaluationLoader, Pictures, PretrainingLoader, build_evaluation_loader
 from .datasets import add_data_options, open_pictures
+from .distributed import (
+    data_parallel,
+    gather_values,
+    on_rank_0,
+    process_group,
+    rank,
+    ranks_of_node,
+    require_equal,
+    world_size,
+)
 from .interruption import StopRequest
-from .labelled_data import build_training_loader, jittered
+from .labelled_data import build_augmentation, build_training_loader
 from .mixing import build_mixing
+from .model_average import ModelAverage
+from .normalization import synchronise_batch_norm
 from .optimizer import build_optimizer
 from .program import (
     add_common_options,
-    check_one_process,
     check_positive,
     encoder_options,
     list_bad_images,
     on_device,
     seed_everything,
-    set_device,
 )
 from .reporting import Reporter, StepRecord
+from .watch import Watch
 from .weights import load_classifier, load_encoder
 
 # What a run may change when it resumes: the rest decides its bits.
@@ -52,6 +66,7 @@ FREE_ON_RESUME = frozenset(
         "output",
         "tensorboard",
         "device",
+        "rank_timeout",
     }
 )
 
@@ -71,6 +86,13 @@ def add_options(parser: argparse.ArgumentParser, batch_size: int, epochs: int, l
     add("--resume", type=Path, metavar="FILE", help="checkpoint of this program to go on from, or to evaluate")
     add("-e", "--evaluate", action="store_true", help="judge the classifier of --resume and end")
     add("--seed", type=int, default=0, help="of initialisation, order and augmentation")
+    add(
+        "--rank-timeout",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="until a rank that stands still is given up",
+    )
     add("--output", type=Path, default=Path(), metavar="DIR", help="where the checkpoints go")
     add("--tensorboard", type=Path, metavar="DIR", help="write scalars for TensorBoard there")
 
@@ -79,63 +101,84 @@ def run(args: argparse.Namespace, frozen: bool) -> None:
     """Train or evaluate a classifier as the options say.
 
     After every epoch `checkpoint` is written, and `model_best` where the epoch's top-1 is the best so far; a signal
-    makes it write `interrupted`.
+    makes it write `interrupted`. Where a launcher started several processes they train together, and rank 0 writes.
 
     Raises:
         ValueError, OSError: an option, the data or a file is wrong; the message is one line.
         FloatingPointError: the loss is not finite.
         StoppedError: a signal came; the run can be resumed at the step that it had come to.
+        LostRankError: another rank is gone.
     """
     check_options(args)
-    device = set_device(args.device)
+    with process_group(args.device) as device, Watch(args.rank_timeout):
+        _run_on(device, args, frozen)
+
+
+def _run_on(device: str, args: argparse.Namespace, frozen: bool) -> None:
+    """Train or evaluate on this rank's device, with the other ranks where there are some."""
+    require_equal({"version": paddle.__version__, "Python": sys.version.split()[0], **settings_of(args)})
     seed_everything(args.seed)
     pictures = open_pictures(args.data, "train", args.dataset)
     validation = build_validation_loader(args, pictures.classes)
-    model = build_classifier(args.arch, len(pictures.classes), **encoder_options(args))
+    options = encoder_options(args) if frozen else {**encoder_options(args), "drop_path": args.drop_path}
+    model = build_classifier(args.arch, len(pictures.classes), **options)
     try:
         if args.evaluate:
-            load_classifier(model, args.resume)
-            print(describe(validate(on_device(model, device), validation)))
+            load_classifier(model, args.resume, args.use_ema)
+            accuracy = validate(on_device(model, device), validation)
+            if rank() == 0:
+                print(describe(accuracy))
             return
         if args.pretrained and not args.resume:
             load_encoder(model, args.pretrained, args.use_ema)
-        train_and_validate(args, on_device(model, device), pictures, validation, frozen)
+        model = on_device(model, device)
+        if world_size() > 1:
+            model = synchronise_batch_norm(model)
+        train_and_validate(args, model, pictures, validation, frozen)
     finally:
         list_bad_images(validation.bad_images)
+
+
+def settings_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that decide a run's bits."""
+    return {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
 
 
 def train_and_validate(
     args: argparse.Namespace, model: nn.Layer, pictures: Pictures, validation: EvaluationLoader, frozen: bool
 ) -> None:
     """Train to the last epoch, with validation and checkpoints after each."""
-    settings = {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
-    size = args.image_size or model.image_size
-    # What only fine-tuning does to its pictures.
-    augmentation = {} if frozen else {"recipe": jittered(args.color_jitter), "erase_probability": args.reprob}
-    loader = build_training_loader(
-        pictures, args.batch_size, size, args.seed, args.workers, args.on_bad_image, **augmentation
-    )
+    settings = settings_of(args)
+    loader = build_loader(args, pictures, args.image_size or model.image_size, frozen)
     mixing = None if frozen else build_mixing(args, len(pictures.classes))
     args = argparse.Namespace(**{**vars(args), "lr": args.lr * args.batch_size / 256})
     if frozen:
         freeze_encoder(model)
     parameters = [parameter for parameter in model.parameters() if not parameter.stop_gradient]
-    optimizer = build_optimizer(args.optimizer, parameters, args.lr, args.weight_decay, args.momentum)
+    decays_all = frozen or not args.filter_bias_and_bn
+    optimizer = build_optimizer(args.optimizer, parameters, args.lr, args.weight_decay, args.momentum, decays_all)
+    average = None if frozen or not args.model_ema else ModelAverage(model, args.model_ema_decay)
     values: dict[str, Any] = {"arch": args.arch, "classes": pictures.classes, "best_top1": -1.0}
-    start = load_checkpoint(args.resume, model, optimizer, settings, values) if args.resume else (0, 0)
+    start = load_checkpoint(args.resume, model, optimizer, settings, values, average) if args.resume else (0, 0)
     before = encoder_state(model) if frozen else {}
-    args.output.mkdir(parents=True, exist_ok=True)
+    on_rank_0(lambda: args.output.mkdir(parents=True, exist_ok=True))
 
     def save(name: str, epoch: int, iteration: int) -> Path:
         path = args.output / f"{name}{SUFFIX}"
-        save_checkpoint(path, model, optimizer, epoch, iteration, settings, values)
+        on_rank_0(lambda: save_checkpoint(path, model, optimizer, epoch, iteration, settings, values, average))
         return path
 
-    reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
+    reporter: Any = contextlib.nullcontext()
+    if rank() == 0:
+        reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
     stop = StopRequest()
 
     def on_step(record: StepRecord) -> None:
-        reporter(record)
+        if average is not None:
+            average(record)
+        if rank() == 0:
+            reporter(record)
+        stop.share(gather_values)
         stop.raise_after(lambda: save("interrupted", record.epoch, record.iteration + 1))
 
     def on_epoch(epoch: int) -> None:
@@ -144,29 +187,57 @@ def train_and_validate(
         accuracy = validate(model, validation)
         is_best = accuracy.top1 > values["best_top1"]
         values["best_top1"] = max(accuracy.top1, values["best_top1"])
-        print(f"[epoch {epoch - 1}] {describe(accuracy)}, best top-1: {values['best_top1']:.3f} %", flush=True)
-        scalars = {"val/top1": accuracy.top1, "val/top5": accuracy.top5, "val/loss": accuracy.loss}
-        reporter.scalars(epoch * len(loader), scalars)
+        if rank() == 0:
+            report(accuracy, values["best_top1"], epoch, reporter, len(loader))
         save("checkpoint", epoch, 0)
         if is_best:
             save("model_best", epoch, 0)
 
+    clip_grad = None if frozen else args.clip_grad
     try:
         with stop, reporter:
-            train_classifier(model, loader, optimizer, args, start, on_step, on_epoch, frozen, mixing)
+            parallel = data_parallel(model)
+            train_classifier(parallel, loader, optimizer, args, start, on_step, on_epoch, frozen, mixing, clip_grad)
     finally:
         list_bad_images(loader.bad_images)
+
+
+def build_loader(args: argparse.Namespace, pictures: Pictures, image_size: int, frozen: bool) -> PretrainingLoader:
+    """The loader of this rank's training pictures; fine-tuning alone augments them further and repeats them.
+
+    Raises:
+        ValueError: an option is out of its range.
+    """
+    further: dict[str, Any] = {}
+    if not frozen:
+        further = {"augmentation": build_augmentation(args), "repeats": args.repeats if args.repeated_aug else 1}
+    workers = args.workers // ranks_of_node()
+    return build_training_loader(
+        pictures, args.batch_size, image_size, args.seed, workers, args.on_bad_image, **further
+    )
+
+
+def report(accuracy: Accuracy, best_top1: float, epoch: int, reporter: Reporter, iterations: int) -> None:
+    """Print and write the accuracy after the `epoch`-th epoch, of so many iterations."""
+    print(f"[epoch {epoch - 1}] {describe(accuracy)}, best top-1: {best_top1:.3f} %", flush=True)
+    scalars = {"val/top1": accuracy.top1, "val/top5": accuracy.top5, "val/loss": accuracy.loss}
+    reporter.scalars(epoch * iterations, scalars)
 
 
 def build_validation_loader(args: argparse.Namespace, classes: list[str]) -> EvaluationLoader:
     """The loader of the validation pictures.
 
     Raises:
-        ValueError: they have other classes than the training pictures.
+        ValueError: they have other classes than the training pictures, or are fewer than the ranks.
     """
     size = args.image_size or default_image_size(args.arch)
     pictures = open_pictures(args.data, "val", args.dataset)
-    loader = build_evaluation_loader(pictures, args.batch_size, size, args.workers, on_bad_image=args.on_bad_image)
+    if len(pictures) < world_size():
+        raise ValueError(f"{pictures.root}: {len(pictures)} pictures are too few for {world_size()} processes")
+    batch_size, workers = -(-args.batch_size // world_size()), args.workers // ranks_of_node()
+    loader = build_evaluation_loader(
+        pictures, batch_size, size, workers, rank(), world_size(), on_bad_image=args.on_bad_image
+    )
     if pictures.classes != classes:
         raise ValueError(
             f"{pictures.root}: has other sub-folders than the training pictures; give both the same classes"
@@ -188,11 +259,12 @@ def check_options(args: argparse.Namespace) -> None:
     """Refuse what the parser alone lets through.
 
     Raises:
-        ValueError: an option has no sense, or several processes were started.
+        ValueError: an option has no sense.
     """
-    check_one_process()
     check_positive(args, "epochs", "batch_size", "print_freq", "image_size")
     if not 0 <= args.warmup_epochs < args.epochs:
         raise ValueError(f"--warmup-epochs: must be from 0 to below --epochs {args.epochs}, got {args.warmup_epochs}")
+    if getattr(args, "clip_grad", None) is not None and not args.clip_grad > 0:
+        raise ValueError(f"--clip-grad: must be more than 0, got {args.clip_grad}")
     if args.evaluate and not args.resume:
         raise ValueError("--evaluate: name the classifier's checkpoint with --resume")

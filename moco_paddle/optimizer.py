@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -57,9 +58,23 @@ class LARS(Optimizer):
 
 
 def build_optimizer(
-    name: str, parameters: Iterable[Tensor], learning_rate: float, weight_decay: float, momentum: float = 0.9
+    name: str,
+    parameters: Iterable[Tensor],
+    learning_rate: float,
+    weight_decay: float,
+    momentum: float = 0.9,
+    decays_all: bool = True,
 ) -> Optimizer:
-    """Build "lars", "adamw" (betas 0.9 and 0.999, eps 1e-8; decay reaches every parameter) or "sgd" with momentum.
+    """Build "lars", "adamw" (betas 0.9 and 0.999, eps 1e-8) or "sgd" with momentum.
+
+    Args:
+        name: of the optimizer.
+        parameters: what it moves.
+        learning_rate: until it is set to another.
+        weight_decay: as each optimizer has it.
+        momentum: of LARS and SGD.
+        decays_all: whether AdamW's and SGD's decay reaches every parameter; else only matrices and convolutions, and
+            not biases, norms and the class token, as with timm's optimizers.
 
     Raises:
         ValueError: where there is no such optimizer.
@@ -68,9 +83,15 @@ def build_optimizer(
     if name == "lars":
         return LARS(parameters, learning_rate, weight_decay=weight_decay, momentum=momentum)
     # diff: paddle's kernels keep rate, betas, eps, decay and momentum in float32, whatever the parameters' dtype.
+    groups: list[Any] = parameters
+    if not decays_all:
+        groups = [
+            {"params": [parameter for parameter in parameters if parameter.ndim in (2, 4)]},
+            {"params": [parameter for parameter in parameters if parameter.ndim not in (2, 4)], "weight_decay": 0.0},
+        ]
     if name == "adamw":
-        return paddle.optimizer.AdamW(learning_rate, parameters=parameters, weight_decay=weight_decay)
+        return paddle.optimizer.AdamW(learning_rate, parameters=groups, weight_decay=weight_decay)
     if name == "sgd":
         # diff: paddle's SGD has no momentum; its Momentum is torch's SGD with momentum and no dampening.
-        return paddle.optimizer.Momentum(learning_rate, momentum, parameters=parameters, weight_decay=weight_decay)
+        return paddle.optimizer.Momentum(learning_rate, momentum, parameters=groups, weight_decay=weight_decay)
     raise ValueError(f"no optimizer is called {name!r}; there are {', '.join(OPTIMIZERS)}")

@@ -82,13 +82,13 @@ def load_encoder(model: nn.Layer, path: str | Path, use_average: bool = False) -
     return values
 
 
-def load_classifier(model: nn.Layer, path: str | Path) -> dict[str, Any]:
+def load_classifier(model: nn.Layer, path: str | Path, use_average: bool = False) -> dict[str, Any]:
     """Put a trained classifier, encoder and head, into `model`; return the plain values beside the weights.
 
     Raises:
         WeightsError: the file cannot be read, or is not of this architecture and number of classes.
     """
-    weights, values = read_weights(path)
+    weights, values = read_weights(path, use_average)
     _load(model, weights, path, values)
     return values
 

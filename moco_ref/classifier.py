@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,6 +17,8 @@ from torch.optim import Optimizer
 from . import initialization
 from .builder import build_encoder
 from .data import PretrainingLoader
+from .distributed import gather_values, unwrapped
+from .drop_path import draw_paths
 from .evaluation import topk_accuracy
 from .mixing import Mixing
 from .reporting import StepRecord
@@ -84,23 +87,25 @@ def train_classifier(
     on_epoch: Callable[[int], None] | None = None,
     frozen: bool = True,
     mixing: Mixing | None = None,
+    clip_grad: float | None = None,
 ) -> None:
     """Train `model` to the end of epoch `args.epochs`.
 
     Args:
-        model: moves in place.
+        model: moves in place; perhaps as `data_parallel` wraps it.
         loader: gives (view, label, index); `set_epoch(epoch, start)` chooses where it begins.
         optimizer: moves in place; its learning rate is set before every step.
-        args: has `lr` (the peak), `epochs` and `warmup_epochs`.
+        args: has `lr` (the peak), `epochs` and `warmup_epochs`; where the encoder trains, `seed` for its drop paths.
         start: epoch and iteration to begin with.
         on_step: called with the record of every step.
         on_epoch: called with the number of finished epochs at the end of each.
         frozen: the encoder stays as it is: evaluation mode (batch statistics would move its buffers), and a rate that
             changes once an epoch, as the official linear classification has both.
         mixing: what is done to every batch; None for nothing.
+        clip_grad: as `train_step` has it.
 
     Raises:
-        FloatingPointError: the loss is not finite.
+        FloatingPointError: the loss is not finite, on whichever rank.
     """
     first_epoch, first_iteration = start
     for epoch in range(first_epoch, args.epochs):
@@ -113,7 +118,9 @@ def train_classifier(
             learning_rate = adjust_learning_rate(optimizer, place, args)
             if mixing is not None:
                 views, labels = mixing(views, labels, epoch, iteration)
-            loss = train_step(model, optimizer, views, labels)
+            if not frozen:
+                draw_paths(unwrapped(model), views.shape[0], args.seed, epoch, iteration)
+            loss = train_step(model, optimizer, views, labels, clip_grad)
             now = time.perf_counter()
             if on_step is not None:
                 costs = read_time - last_time, now - last_time
@@ -124,33 +131,45 @@ def train_classifier(
             on_epoch(epoch + 1)
 
 
-def train_step(model: nn.Module, optimizer: Optimizer, views: Tensor, labels: Tensor) -> float:
-    """Make one step; return the loss before it.
+def train_step(
+    model: nn.Module, optimizer: Optimizer, views: Tensor, labels: Tensor, clip_grad: float | None = None
+) -> float:
+    """Make one step; return the loss before it, the mean over the ranks.
+
+    Args:
+        model, optimizer: move in place.
+        views: `[N, 3, H, W]`.
+        labels: `[N]` or shares of classes `[N, C]`.
+        clip_grad: the norm over all gradients that a larger one is scaled to; None for any norm.
 
     Raises:
-        FloatingPointError: the loss is not finite.
+        FloatingPointError: the loss is not finite, on whichever rank.
     """
     parameter = next(iter(model.parameters()))
     loss = cross_entropy(model(views.to(parameter.device, parameter.dtype)), labels.to(parameter.device))
-    loss_value = loss.item()
+    losses = [value for (value,) in gather_values([loss.item()], loss)]
+    loss_value = sum(losses) / len(losses)
     if not math.isfinite(loss_value):
         raise FloatingPointError(f"the loss is {loss_value}; a lower --lr may help")
     optimizer.zero_grad()
     loss.backward()
+    if clip_grad is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip_grad)
     optimizer.step()
     return loss_value
 
 
 @torch.no_grad()
 def validate(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> Accuracy:
-    """Return what `model` reaches on all (images, labels) batches, in evaluation mode, where it stays.
+    """Return what `model` reaches on all (images, labels) batches of all ranks, in evaluation mode, where it stays.
 
     Raises:
         ValueError: the loader yields nothing.
     """
     logits, labels = compute_logits(model, loader)
-    top1, top5 = topk_accuracy(logits, labels, topk=(1, 5))
-    return Accuracy(top1, top5, float(cross_entropy(logits, labels)))
+    reached = *topk_accuracy(logits, labels, topk=(1, 5)), float(cross_entropy(logits, labels))
+    counts, *of_ranks = np.array(gather_values([labels.shape[0], *reached], logits)).T
+    return Accuracy(*(float(counts / counts.sum() @ values) for values in of_ranks))
 
 
 @torch.no_grad()

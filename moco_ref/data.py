@@ -234,7 +234,7 @@ class PretrainingLoader(_Loader):
         """
         length = len(self.dataset)
         for addresses, (view1, view2, shown) in zip(self.batch_sampler, self._loader, strict=True):
-            for (_, index), instead in zip(addresses, shown.tolist(), strict=True):
+            for (_, index, *_), instead in zip(addresses, shown.tolist(), strict=True):
                 # Where another picture than the one asked for came back, all from the one to the other are bad.
                 for offset in range((instead - index) % length if instead >= 0 else length):
                     self._meet_bad_image((index + offset) % length)

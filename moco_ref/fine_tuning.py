@@ -1,8 +1,9 @@
 """Fine-tuning encoder and classifier on a folder of pictures: `python -m moco_ref finetune DATA --pretrained FILE`.
 
-SGD or AdamW with linear warm-up and half a cosine per iteration; crops and flips and, where asked, colour jitter,
-random erasing, mixup, CutMix and label smoothing, under timm's names. RandAugment and drop path, which DeiT's programs
-have for the published accuracies, are not here: `export` hands on.
+SGD or AdamW with linear warm-up and half a cosine per iteration; crops and flips and, where asked, what DeiT's recipe
+(arXiv 2012.12877) adds, under timm's names: RandAugment, repeated augmentation, random erasing, mixup, CutMix, label
+smoothing, drop path, clipped gradients, an average of the weights. All draws are addressed. Several processes train as
+one would on the joined batch (`torchrun`, as `train`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import sys
 
 from .classification import add_options, run
+from .labelled_data import add_augmentation_options
 from .mixing import add_mixing_options
 from .program import execute
 
@@ -22,9 +24,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--optimizer", default="sgd", choices=("sgd", "adamw"))
     parser.add_argument("--warmup-epochs", type=int, default=5)
     parser.add_argument(
-        "--color-jitter", type=float, default=0.0, metavar="STRENGTH", help="of brightness, contrast and saturation"
+        "--filter-bias-and-bn", action="store_true", help="no decay of biases, norms and class token, as timm has it"
     )
-    parser.add_argument("--reprob", type=float, default=0.0, help="chance that noise erases a box of a picture")
+    parser.add_argument("--drop-path", type=float, default=0.0, metavar="RATE", help="of the last residual branch")
+    parser.add_argument("--clip-grad", type=float, metavar="NORM", help="scale larger gradients down to it")
+    parser.add_argument("--model-ema", action="store_true", help="keep an exponential moving average of the weights")
+    parser.add_argument("--model-ema-decay", type=float, default=0.9998, help="what its decay rises to")
+    add_augmentation_options(parser)
     add_mixing_options(parser)
     return parser
 

@@ -1,28 +1,36 @@
 """Pictures with labels for training a classifier: one view a picture, cropped and flipped.
 
 The pipeline is ImageNet's usual one, which the official linear classification has too: RandomResizedCrop and horizontal
-flip. Fine-tuning may add colour jitter and random erasing (Zhong et al., arXiv 1708.04896). The draws are addressed as
-those of pre-training are (`augmentation.py`).
+flip. Fine-tuning may add colour jitter or RandAugment (`rand_augment.py`), and random erasing (Zhong et al., arXiv
+1708.04896). The draws are addressed as those of pre-training are (`augmentation.py`), and by the repeat as well.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from .augmentation import ViewRecipe, addressed_uniforms, apply_view, between, crop_size, draw_view
+from .augmentation import ViewRecipe, addressed_uniforms, between, crop_size, draw_view, view_steps
 from .data import BadImageError, ImageFolder, Pictures, PretrainingDataset, PretrainingLoader
+from .distributed import rank, world_size
 from .pixels import compiled_kernels
-from .sampler import PretrainingBatchSampler
+from .rand_augment import RandAugment, parse_policy
+from .sampler import TrainingBatchSampler
 
 CROP_AND_FLIP = ViewRecipe(
     jitter_probability=0.0, grayscale_probability=0.0, blur_probability=0.0, solarize_probability=0.0
 )
-_VIEW, _ERASING, _NOISE = 1, 4, 5
-"""Places among the views, for three sets of draws; 2 is pre-training's second view, 3 mixing's."""
+_VIEW, _ERASING, _NOISE, _OPERATIONS = 1, 4, 5, 6
+"""Places among the views, for four sets of draws; 2 is pre-training's second view, 3 mixing's, 7 drop path's."""
+_REPEAT = 8
+"""What a repeat adds to a place."""
 ERASED_AREA = 0.02, 1 / 3
 ERASED_RATIO = 0.3, 1 / 0.3
 ERASE_TRIES = 10
@@ -61,17 +69,68 @@ def draw_erasing(height: int, width: int, probability: float, uniforms: np.ndarr
     return None
 
 
-def normal_noise(shape: tuple[int, ...], seed: int, epoch: int, index: int) -> np.ndarray:
-    """Standard normal float32 numbers that depend on their address alone (Box and Muller, 1958)."""
+def normal_noise(shape: tuple[int, ...], uniforms: np.ndarray) -> np.ndarray:
+    """Standard normal float32 numbers (Box and Muller, 1958) out of twice as many uniform ones."""
     count = math.prod(shape)
-    uniforms = addressed_uniforms(seed, epoch, index, _NOISE, 2 * count)
     # The generator gives 0 and never 1; a logarithm wants it the other way round.
     noise = np.sqrt(-2 * np.log(1 - uniforms[:count])) * np.cos(2 * np.pi * uniforms[count:])
     return noise.reshape(shape).astype(np.float32)
 
 
+@dataclass(frozen=True)
+class TrainingAugmentation:
+    """What is done to a picture.
+
+    Attributes:
+        recipe: crop, flip and colour jitter.
+        rand_augment: further operations, between flip and normalisation; None for none.
+        erase_probability: chance that noise takes the place of a box of the view.
+        is_bicubic: whether the crop is scaled by bicubic interpolation; else by bilinear.
+
+    Raises:
+        ValueError: `erase_probability` is no chance.
+    """
+
+    recipe: ViewRecipe = CROP_AND_FLIP
+    rand_augment: RandAugment | None = None
+    erase_probability: float = 0.0
+    is_bicubic: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.erase_probability <= 1:
+            raise ValueError(f"--reprob: must be from 0 to 1, got {self.erase_probability}")
+
+    def __call__(self, image: Image.Image, size: int, draw: Callable[..., np.ndarray]) -> np.ndarray:
+        """The view, (3, size, size) float32, of an RGB image; `draw(place, [count])` gives uniform numbers."""
+        draws = draw_view(*image.size, self.recipe, draw(_VIEW))
+        *steps, (_, to_array) = view_steps(draws, size)
+        if self.is_bicubic:
+            steps[0] = "crop", partial(crop_and_resize_bicubic, crop=draws.crop, image_size=size)
+        for _, step in steps:
+            image = step(image)
+        if self.rand_augment is not None:
+            image = self.rand_augment(Image.fromarray(np.asarray(image)), draw(_OPERATIONS, self.rand_augment.draws))
+        return self._erased(to_array(image), draw)
+
+    def _erased(self, view: np.ndarray, draw: Callable[..., np.ndarray]) -> np.ndarray:
+        uniforms = draw(_ERASING, 3 + 2 * ERASE_TRIES)
+        box = draw_erasing(*view.shape[1:], self.erase_probability, uniforms)
+        if box is not None:
+            top, left, height, width = box
+            shape = 3, height, width
+            view[:, top : top + height, left : left + width] = normal_noise(shape, draw(_NOISE, 2 * math.prod(shape)))
+        return view
+
+
+def crop_and_resize_bicubic(image: Image.Image, crop: tuple[int, int, int, int], image_size: int) -> Image.Image:
+    """Cut the box (top, left, height, width) out and scale it to a square, bicubic with antialiasing."""
+    top, left, height, width = crop
+    piece = image.crop((left, top, left + width, top + height))
+    return piece.resize((image_size, image_size), Image.Resampling.BICUBIC)
+
+
 class TrainingDataset(PretrainingDataset):
-    """One augmented view of each picture with its label; an item's address is (epoch, index).
+    """One augmented view of each picture with its label; an item's address is (epoch, index, repeat).
 
     A picture that does not decode is replaced by the next that does, with that one's label.
 
@@ -79,27 +138,24 @@ class TrainingDataset(PretrainingDataset):
         folder: the pictures.
         image_size: width and height of the views in pixels.
         seed: the first part of every address.
-        recipe: the pipeline.
-        erase_probability: chance that noise takes the place of a box of the view.
+        augmentation: what makes the view.
     """
 
     def __init__(
-        self,
-        folder: Pictures,
-        image_size: int,
-        seed: int,
-        recipe: ViewRecipe = CROP_AND_FLIP,
-        erase_probability: float = 0.0,
+        self, folder: Pictures, image_size: int, seed: int, augmentation: TrainingAugmentation | None = None
     ) -> None:
         super().__init__(folder, None)
         self.image_size = image_size
         self.seed = seed
-        self.recipe = recipe
-        self.erase_probability = erase_probability
+        self.augmentation = augmentation or TrainingAugmentation()
 
-    def __getitem__(self, address: tuple[int, int]) -> tuple[np.ndarray, int, int]:
+    def __getitem__(self, address: tuple[int, int, int]) -> tuple[np.ndarray, int, int]:
         """The view, (3, size, size) float32, the label, and the index of the picture shown, -1 where none decodes."""
-        epoch, index = address
+        epoch, index, repeat = address
+
+        def draw(place: int, *count: int) -> np.ndarray:
+            return addressed_uniforms(self.seed, epoch, index, place + _REPEAT * repeat, *count)
+
         for offset in range(len(self)):
             shown = (index + offset) % len(self)
             label = self.folder.samples[shown][1]
@@ -107,18 +163,33 @@ class TrainingDataset(PretrainingDataset):
                 image = self.folder.load(shown)
             except BadImageError:
                 continue
-            draws = draw_view(*image.size, self.recipe, addressed_uniforms(self.seed, epoch, index, _VIEW))
-            return self._erased(apply_view(image, draws, self.image_size), epoch, index), label, shown
+            return self.augmentation(image, self.image_size, draw), label, shown
         return np.zeros((3, self.image_size, self.image_size), dtype=np.float32), 0, -1
 
-    def _erased(self, view: np.ndarray, epoch: int, index: int) -> np.ndarray:
-        uniforms = addressed_uniforms(self.seed, epoch, index, _ERASING, 3 + 2 * ERASE_TRIES)
-        box = draw_erasing(*view.shape[1:], self.erase_probability, uniforms)
-        if box is not None:
-            top, left, height, width = box
-            noise = normal_noise((3, height, width), self.seed, epoch, index)
-            view[:, top : top + height, left : left + width] = noise
-        return view
+
+def add_augmentation_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options, under timm's names; by default there are crop and flip alone."""
+    add = parser.add_argument
+    add("--color-jitter", type=float, default=0.0, metavar="STRENGTH", help="of brightness, contrast and saturation")
+    add("--aa", metavar="POLICY", help="RandAugment in place of the jitter, such as rand-m9-mstd0.5-inc1")
+    add("--train-interpolation", default="bilinear", choices=("bilinear", "bicubic"), help="of crops and of --aa")
+    add("--reprob", type=float, default=0.0, help="chance that noise erases a box of a picture")
+    add("--repeated-aug", action="store_true", help="show --repeats copies of fewer pictures, each augmented anew")
+    add("--repeats", type=int, default=3, help="copies of a picture with --repeated-aug")
+
+
+def build_augmentation(args: argparse.Namespace) -> TrainingAugmentation:
+    """Return what the options ask for; as in timm, RandAugment takes the colour jitter's place.
+
+    Raises:
+        ValueError: an option is out of its range.
+    """
+    is_bicubic = args.train_interpolation == "bicubic"
+    interpolation = Image.Resampling.BICUBIC if is_bicubic else Image.Resampling.BILINEAR
+    recipe, rand_augment = jittered(args.color_jitter), None
+    if args.aa:
+        recipe, rand_augment = CROP_AND_FLIP, parse_policy(args.aa, interpolation)
+    return TrainingAugmentation(recipe, rand_augment, args.reprob, is_bicubic)
 
 
 def build_training_loader(
@@ -128,29 +199,28 @@ def build_training_loader(
     seed: int = 0,
     workers: int = 0,
     on_bad_image: str = "refuse",
-    recipe: ViewRecipe = CROP_AND_FLIP,
-    erase_probability: float = 0.0,
+    augmentation: TrainingAugmentation | None = None,
+    repeats: int = 1,
 ) -> PretrainingLoader:
-    """The loader of (view, label, index), in an order shuffled anew each epoch, the last batch perhaps smaller.
+    """The loader of this rank's (view, label, index), in an order shuffled anew each epoch.
 
     Args:
         pictures: the pictures, or the folder that holds one sub-folder of them a class.
-        batch_size: size of a batch.
+        batch_size: size of a batch over all ranks; the last one may be smaller.
         image_size: width and height of the views in pixels.
         seed: what order and draws depend on, besides the epoch.
         workers: processes that read and augment; 0 does it in this one.
         on_bad_image: "refuse" raises `BadImageError` at a picture that does not decode; "skip" takes the next one
             that does, and lists the bad one in `bad_images`.
-        recipe, erase_probability: as `TrainingDataset` has them.
+        augmentation: what makes a view; by default crop and flip.
+        repeats: how often a picture comes in a row, with other draws each time.
 
     Raises:
         DataFolderError, ValueError: the folder or an option is wrong.
     """
-    if not 0 <= erase_probability <= 1:
-        raise ValueError(f"--reprob: must be from 0 to 1, got {erase_probability}")
     folder = pictures if isinstance(pictures, Pictures) else ImageFolder(pictures)
-    dataset = TrainingDataset(folder, image_size, seed, recipe, erase_probability)
-    batch_sampler = PretrainingBatchSampler(len(dataset), batch_size, seed, keep_last=True)
-    if recipe.jitter_probability:
+    dataset = TrainingDataset(folder, image_size, seed, augmentation)
+    batch_sampler = TrainingBatchSampler(len(dataset), batch_size, seed, rank(), world_size(), repeats)
+    if dataset.augmentation.recipe.jitter_probability:
         compiled_kernels()  # here, so that workers inherit them
     return PretrainingLoader(dataset, batch_sampler, workers, on_bad_image)

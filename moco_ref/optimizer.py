@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,9 +62,23 @@ class LARS(Optimizer):
 
 
 def build_optimizer(
-    name: str, parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float, momentum: float = 0.9
+    name: str,
+    parameters: Iterable[nn.Parameter],
+    learning_rate: float,
+    weight_decay: float,
+    momentum: float = 0.9,
+    decays_all: bool = True,
 ) -> Optimizer:
-    """Build "lars", "adamw" (betas 0.9 and 0.999, eps 1e-8; decay reaches every parameter) or "sgd" with momentum.
+    """Build "lars", "adamw" (betas 0.9 and 0.999, eps 1e-8) or "sgd" with momentum.
+
+    Args:
+        name: of the optimizer.
+        parameters: what it moves.
+        learning_rate: until it is set to another.
+        weight_decay: as each optimizer has it.
+        momentum: of LARS and SGD.
+        decays_all: whether AdamW's and SGD's decay reaches every parameter; else only matrices and convolutions, and
+            not biases, norms and the class token, as with timm's optimizers.
 
     Raises:
         ValueError: where there is no such optimizer.
@@ -71,8 +86,14 @@ def build_optimizer(
     parameters = list(parameters)
     if name == "lars":
         return LARS(parameters, learning_rate, weight_decay=weight_decay, momentum=momentum)
+    groups: list[Any] = parameters
+    if not decays_all:
+        groups = [
+            {"params": [parameter for parameter in parameters if parameter.ndim in (2, 4)]},
+            {"params": [parameter for parameter in parameters if parameter.ndim not in (2, 4)], "weight_decay": 0.0},
+        ]
     if name == "adamw":
-        return torch.optim.AdamW(parameters, learning_rate, weight_decay=weight_decay)
+        return torch.optim.AdamW(groups, learning_rate, weight_decay=weight_decay)
     if name == "sgd":
-        return torch.optim.SGD(parameters, learning_rate, momentum=momentum, weight_decay=weight_decay)
+        return torch.optim.SGD(groups, learning_rate, momentum=momentum, weight_decay=weight_decay)
     raise ValueError(f"no optimizer is called {name!r}; there are {', '.join(OPTIMIZERS)}")

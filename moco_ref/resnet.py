@@ -12,6 +12,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from . import initialization
+from .drop_path import build_drop_path, drop_path_rates, dropped
 from .normalization import BatchNorm2d
 
 
@@ -28,6 +29,7 @@ class BasicBlock(nn.Module):
         groups: int,
         base_width: int,
         downsample: nn.Module | None,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         if groups != 1 or base_width != 64:
@@ -38,13 +40,14 @@ class BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.bn2 = BatchNorm2d(channels)
         self.downsample = downsample
+        self.drop_path = build_drop_path(drop_path)
         initialization.constant_(self.bn2.weight, 0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[N, input_channels, H, W]` to `[N, channels, H/stride, W/stride]`."""
         identity = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
-        x = self.bn2(self.conv2(x))
+        x = dropped(self.drop_path, self.bn2(self.conv2(x)))
         return self.relu(x + identity)
 
 
@@ -61,6 +64,7 @@ class Bottleneck(nn.Module):
         groups: int,
         base_width: int,
         downsample: nn.Module | None,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         width = channels * base_width // 64 * groups
@@ -73,6 +77,7 @@ class Bottleneck(nn.Module):
         self.bn3 = BatchNorm2d(output_channels)
         self.relu = nn.ReLU()
         self.downsample = downsample
+        self.drop_path = build_drop_path(drop_path)
         initialization.constant_(self.bn3.weight, 0)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -80,12 +85,15 @@ class Bottleneck(nn.Module):
         identity = x if self.downsample is None else self.downsample(x)
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.relu(self.bn2(self.conv2(x)))
-        x = self.bn3(self.conv3(x))
+        x = dropped(self.drop_path, self.bn3(self.conv3(x)))
         return self.relu(x + identity)
 
 
 class ResNet(nn.Module):
-    """Residual network; `fc` is a Linear classifier, or what MoCo puts in its place."""
+    """Residual network; `fc` is a Linear classifier, or what MoCo puts in its place.
+
+    `drop_path` is the chance that the last block's branch is left out in training; the first block's never is.
+    """
 
     head_name = "fc"
     default_temperature = 1.0
@@ -99,6 +107,7 @@ class ResNet(nn.Module):
         groups: int = 1,
         base_width: int = 64,
         num_classes: int = 1000,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         self.num_features = 512 * block.expansion
@@ -106,10 +115,12 @@ class ResNet(nn.Module):
         self.bn1 = BatchNorm2d(64)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        input_channels = 64
+        input_channels, rates = 64, drop_path_rates(drop_path, sum(depths))
         for index, depth in enumerate(depths):
             channels, stride = 64 * 2**index, 1 if index == 0 else 2
-            stage = _build_stage(block, input_channels, channels, depth, stride, groups, base_width)
+            before = sum(depths[:index])
+            stage_rates = rates[before : before + depth]
+            stage = _build_stage(block, input_channels, channels, stage_rates, stride, groups, base_width)
             setattr(self, f"layer{index + 1}", stage)
             input_channels = channels * block.expansion
         self.fc = nn.Linear(self.num_features, num_classes)
@@ -133,20 +144,20 @@ def _build_stage(
     block: type[BasicBlock | Bottleneck],
     input_channels: int,
     channels: int,
-    depth: int,
+    drop_paths: list[float],
     stride: int,
     groups: int,
     base_width: int,
 ) -> nn.Sequential:
-    """Build `depth` blocks; the first one has the stride and, where shapes change, a projection as its shortcut."""
+    """Build a block for each rate; the first has the stride and, where shapes change, a projection as its shortcut."""
     output_channels = channels * block.expansion
     downsample = None
     if stride != 1 or input_channels != output_channels:
         downsample = nn.Sequential(
             nn.Conv2d(input_channels, output_channels, 1, stride=stride, bias=False), BatchNorm2d(output_channels)
         )
-    blocks = [block(input_channels, channels, stride, groups, base_width, downsample)]
-    blocks += [block(output_channels, channels, 1, groups, base_width, None) for _ in range(depth - 1)]
+    blocks = [block(input_channels, channels, stride, groups, base_width, downsample, drop_paths[0])]
+    blocks += [block(output_channels, channels, 1, groups, base_width, None, rate) for rate in drop_paths[1:]]
     return nn.Sequential(*blocks)
 
 

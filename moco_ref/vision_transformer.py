@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from . import initialization
+from .drop_path import build_drop_path, drop_path_rates, dropped
 from .normalization import BatchNorm2d
 
 
@@ -116,21 +117,25 @@ class MultilayerPerceptron(nn.Module):
 class Block(nn.Module):
     """Pre-norm transformer block: attention and perceptron, each on top of a residual path."""
 
-    def __init__(self, dim: int, num_heads: int, mlp_ratio: int = 4) -> None:
+    def __init__(self, dim: int, num_heads: int, mlp_ratio: int = 4, drop_path: float = 0.0) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=1e-6)
         self.attn = Attention(dim, num_heads)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = MultilayerPerceptron(dim, mlp_ratio * dim)
+        self.drop_path1, self.drop_path2 = build_drop_path(drop_path), build_drop_path(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return tokens of the same shape, `[N, tokens, dim]`."""
-        x = x + self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        x = x + dropped(self.drop_path1, self.attn(self.norm1(x)))
+        return x + dropped(self.drop_path2, self.mlp(self.norm2(x)))
 
 
 class VisionTransformer(nn.Module):
-    """ViT encoder with a class token; `head` is a Linear classifier, or what MoCo puts in its place."""
+    """ViT encoder with a class token; `head` is a Linear classifier, or what MoCo puts in its place.
+
+    `drop_path` is the chance that the last block's branches are left out in training; the first block's never are.
+    """
 
     head_name = "head"
     default_temperature = 0.2
@@ -145,6 +150,7 @@ class VisionTransformer(nn.Module):
         stem: type[nn.Module] = PatchEmbedding,
         num_classes: int = 1000,
         stop_grad_conv1: bool = False,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         if image_size % patch_size != 0:
@@ -156,7 +162,8 @@ class VisionTransformer(nn.Module):
         initialization.normal_(self.cls_token, std=1e-6)
         self.pos_embed = nn.Parameter(sincos_position_embedding(side, side, dim), requires_grad=False)
         self.patch_embed = stem(patch_size, dim)
-        self.blocks = nn.Sequential(*[Block(dim, num_heads) for _ in range(depth)])
+        rates = drop_path_rates(drop_path, depth)
+        self.blocks = nn.Sequential(*[Block(dim, num_heads, drop_path=rate) for rate in rates])
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.head = nn.Linear(dim, num_classes)
         initialization.xavier_uniform_linear_(self.head)

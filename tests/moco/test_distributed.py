@@ -268,10 +268,17 @@ def test_training_goes_on_with_another_number_of_ranks(
     """One process throughout, and two that are followed by one: the same losses and weights, and one writer."""
     checkpoint, suffix = twin.module("checkpoint"), twin.module("checkpoint").SUFFIX
     monkeypatch.setattr(checkpoint, "check_settings", lambda *arguments: None)
-    program = str(Path(__file__).with_name("train_in_float64.py"))
+    program = str(Path(__file__).with_name("run_in_float64.py"))
 
     def train(count: int, name: str, *options: str | Path) -> tuple[list[str], dict[str, np.ndarray]]:
-        command = [*launcher(twin.package, count, tmp_path / name), program, twin.package, str(pictures), *OPTIONS]
+        command = [
+            *launcher(twin.package, count, tmp_path / name),
+            program,
+            twin.package,
+            "train",
+            str(pictures),
+            *OPTIONS,
+        ]
         command += ["--epochs", "2", "--output", str(tmp_path / name), *map(str, options)]
         finished = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment(), cwd=tmp_path)
         assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,15 @@ def test_loss_of_shares_is_torchs(twin) -> None:
         (["--smoothing", "1.5"], "--smoothing: must be from 0 to 1, got 1.5"),
         (["--reprob", "2"], "--reprob: must be from 0 to 1, got 2.0"),
         (["--color-jitter", "3"], "--color-jitter: must be from 0 to 1, got 3.0"),
+        (["--drop-path", "1"], "--drop-path: must be from 0 to below 1, got 1.0"),
+        (["--repeated-aug", "--repeats", "0"], "--repeats: must be 1 or more, got 0"),
+        (["--clip-grad", "0"], "--clip-grad: must be more than 0, got 0.0"),
+        (["--model-ema", "--model-ema-decay", "1"], "--model-ema-decay: must be between 0 and 1, got 1.0"),
+        (
+            ["--aa", "augmix-m3"],
+            "--aa: 'augmix-m3' is not supported; give rand, and after it any of -mM (magnitude, 0 to 10), -nN "
+            "(operations a picture, from 1), -mstdS (deviation of the magnitude) and -inc1, as in rand-m9-mstd0.5-inc1",
+        ),
     ],
 )
 def test_options_out_of_range_are_one_line(twin, noise: Path, tmp_path: Path, capsys, options, message: str) -> None:
@@ -114,7 +124,9 @@ def noise(tmp_path_factory) -> Path:
 
 
 def loaded(twin, root: Path, **options: Any) -> list[np.ndarray]:
-    loader = twin.module("labelled_data").build_training_loader(root, 4, 32, seed=3, **options)
+    labelled = twin.module("labelled_data")
+    augmentation = labelled.TrainingAugmentation(**options)
+    loader = labelled.build_training_loader(root, 4, 32, seed=3, augmentation=augmentation)
     loader.set_epoch(1)
     return [twin.array(views) for views, _, _ in loader]
 
@@ -169,32 +181,57 @@ def test_jitter_is_torchvisions_without_hue(twin, noise: Path) -> None:
     assert labelled.jittered(0.0) == labelled.CROP_AND_FLIP
 
 
+def test_repeats_have_draws_of_their_own(twin, noise: Path) -> None:
+    """A repeat is augmented anew and erased anew; the first has the draws that a picture without repeats has."""
+    labelled = twin.module("labelled_data")
+    policy = twin.module("rand_augment").parse_policy("rand-m9-mstd0.5-inc1")
+    augmentation = labelled.TrainingAugmentation(rand_augment=policy, erase_probability=0.5)
+    plain = labelled.build_training_loader(noise, 12, 32, seed=3, augmentation=augmentation)
+    repeated = labelled.build_training_loader(noise, 12, 32, seed=3, augmentation=augmentation, repeats=3)
+    (views, labels, shown), (copies, copied_labels, copied) = (
+        [twin.array(part) for part in next(iter(loader))] for loader in (plain, repeated)
+    )
+    assert copied.tolist() == np.repeat(shown[:4], 3).tolist()
+    assert copied_labels.tolist() == np.repeat(labels[:4], 3).tolist()
+    for place in range(4):
+        first, second, third = copies[3 * place : 3 * place + 3]
+        assert np.array_equal(first, views[place])
+        assert not np.array_equal(first, second)
+        assert not np.array_equal(second, third)
+
+
 def test_fine_tuning_with_all_of_it_resumes_to_the_bit(twin, noise: Path, tmp_path: Path) -> None:
     text = (
         "-a vit_digits -b 4 --warmup-epochs 1 --lr 0.05 --device cpu --workers 0 --epochs 2 --mixup 0.8 --cutmix 1 "
-        "--smoothing 0.1 --reprob 0.5 --color-jitter 0.4"
+        "--optimizer adamw --wd 0.1 --filter-bias-and-bn "
+        "--smoothing 0.1 --reprob 0.5 --aa rand-m9-mstd0.5-inc1 --drop-path 0.5 --repeated-aug --repeats 2 "
+        "--train-interpolation bicubic --clip-grad 1 --model-ema"
     )
     main, suffix = twin.module("__main__").main, twin.module("checkpoint").SUFFIX
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main(["finetune", str(noise), *text.split(), "--output", str(whole)]) == 0
     classifier = twin.module("classifier")
-    stop = KeyboardInterrupt
     train_step, calls = classifier.train_step, []
 
     def interrupted(*arguments: Any) -> float:
         calls.append(1)
+        loss = train_step(*arguments)
         if len(calls) == 5:
-            raise stop
-        return train_step(*arguments)
+            signal.raise_signal(signal.SIGINT)
+        return loss
 
     classifier.train_step = interrupted
     try:
-        assert main(["finetune", str(noise), *text.split(), "--output", str(parts)]) == 130
+        assert main(["finetune", str(noise), *text.split(), "--output", str(parts)]) == 128 + signal.SIGINT
     finally:
         classifier.train_step = train_step
-    resume = ["--resume", str(parts / f"checkpoint{suffix}")]
+    assert len(calls) == 5  # of three an epoch
+    resume = ["--resume", str(parts / f"interrupted{suffix}")]
     assert main(["finetune", str(noise), *text.split(), "--output", str(parts), *resume]) == 0
     read_weights = twin.module("weights").read_weights
-    one, other = (read_weights(folder / f"checkpoint{suffix}")[0] for folder in (whole, parts))
-    assert one.keys() == other.keys()
-    assert all(np.array_equal(np.asarray(one[key]), np.asarray(other[key])) for key in one)
+    for use_average in (False, True):
+        one, other = (read_weights(folder / f"checkpoint{suffix}", use_average)[0] for folder in (whole, parts))
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(np.asarray(one[key]), np.asarray(other[key])) for key in one)
+    judge = ["--evaluate", "--use-ema", "--resume", str(whole / f"checkpoint{suffix}")]
+    assert main(["finetune", str(noise), *text.split(), *judge]) == 0

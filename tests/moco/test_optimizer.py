@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 import numpy as np
 import pytest
+import timm.optim
 
 RATES = (0.0, 0.3, 0.1)
 
@@ -89,6 +92,33 @@ def test_parameters_without_gradient_stay(twin, name: str) -> None:
         twin.clear_gradients(optimizer)
     assert (twin.array(unused) == 1).all()
     assert (twin.array(used) != 1).all()
+
+
+@pytest.mark.parametrize("rule", [adamw, sgd])
+@pytest.mark.parametrize("arch", ["vit_digits", "resnet18"])
+def test_decay_can_leave_out_what_timm_leaves_out(twin, twins, arch: str, rule) -> None:
+    """Which parameters of a network: timm's own grouping; how they move: the rules with and without decay."""
+    reference = twins[0].module("builder").build_encoder(arch, 3)
+    groups = timm.optim.param_groups_weight_decay(reference, 0.1, no_weight_decay_list={"cls_token", "pos_embed"})
+    without = {id(parameter) for group in groups if not group["weight_decay"] for parameter in group["params"]}
+    names = {name for name, parameter in reference.named_parameters() if id(parameter) in without}
+    model = twin.module("builder").build_encoder(arch, 3)
+    twin.load(model, {name: np.full(array.shape, 0.7, "float32") for name, array in twin.state(model).items()})
+    parameters = {name: value for name, value in model.named_parameters() if twin.is_trainable(value)}
+    assert 0 < len(names & parameters.keys()) < len(parameters)
+    optimizer = twin.module("optimizer").build_optimizer(rule.__name__, parameters.values(), 1.0, 0.1, decays_all=False)
+    gradients = [0.3, -0.2, 0.4]
+    for rate, gradient in zip(RATES, gradients, strict=True):
+        sum((value * gradient).sum() for value in parameters.values()).backward()
+        twin.module("schedule").adjust_learning_rate(optimizer, 0, Namespace(lr=rate, warmup_epochs=0, epochs=1))
+        optimizer.step()
+        twin.clear_gradients(optimizer)
+    steps = [np.full((1,), gradient) for gradient in gradients]
+    decayed, other = (float(rule(np.full((1,), 0.7), steps, decay)[0]) for decay in (0.1, 0.0))
+    assert abs(decayed - other) > 1e-3
+    for name, value in parameters.items():
+        expected = other if name in names else decayed
+        np.testing.assert_allclose(twin.array(value), expected, rtol=1e-5, err_msg=name)
 
 
 def test_unknown_name(twin) -> None:

@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+import timm.data.distributed_sampler as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,80 @@ def test_evaluation_visits_every_sample_once_and_in_order(name, length, batch, w
         assert all(0 < size <= batch for size in of_rank[-1:])
 
 
+def training_epoch(sampler, length, batch, rank=0, world=1, repeats=1, epoch=0, start=0):
+    batches = sampler.TrainingBatchSampler(length, batch, 1, rank, world, repeats)
+    batches.set_epoch(epoch, start)
+    found = list(batches)
+    assert len(found) == len(batches) - start
+    assert all(one_epoch == epoch for addresses in found for one_epoch, _, _ in addresses)
+    return [[(index, repeat) for _, index, repeat in addresses] for addresses in found]
+
+
+@COMMON
+@given(length=st.integers(1, 200), batch=st.integers(1, 40), repeats=st.integers(1, 4), epoch=st.integers(0, 3))
+@pytest.mark.parametrize("name", TWINS)
+def test_training_shows_as_many_pictures_as_there_are(name, length, batch, repeats, epoch):
+    sampler = importlib.import_module(f"{name}.sampler")
+    found = training_epoch(sampler, length, batch, repeats=repeats, epoch=epoch)
+    assert [len(addresses) for addresses in found[:-1]] == [batch] * (len(found) - 1)
+    seen = list(itertools.chain(*found))
+    assert len(set(seen)) == len(seen) == length  # no copy twice
+    order = sampler.epoch_order(length, 1, epoch)
+    assert [index for index, _ in seen] == np.repeat(order, repeats)[:length].tolist()
+    assert [repeat for _, repeat in seen] == [place % repeats for place in range(length)]
+    assert (
+        training_epoch(sampler, length, batch, repeats=repeats, epoch=epoch, start=len(found) // 2)
+        == (found[len(found) // 2 :])
+    )
+
+
+@COMMON
+@given(length=st.integers(1, 200), share=st.integers(1, 6), world=st.integers(2, 5), repeats=st.integers(1, 4))
+@pytest.mark.parametrize("name", TWINS)
+def test_ranks_together_train_on_the_batches_of_one_process(name, length, share, world, repeats):
+    sampler = importlib.import_module(f"{name}.sampler")
+    batch, unit = 2 * share * world, 2 * world
+    if length < unit:
+        return
+    alone = training_epoch(sampler, length // unit * unit, batch, repeats=repeats)
+    # The order is the whole data set's: what cannot be shared is left out at its end.
+    order, cut = sampler.epoch_order(length, 1, 0), sampler.epoch_order(length // unit * unit, 1, 0)
+    translate = dict(zip(cut.tolist(), order.tolist(), strict=False))
+    pieces = [training_epoch(sampler, length, batch, rank, world, repeats) for rank in range(world)]
+    for whole, *parts in zip(alone, *pieces, strict=True):
+        whole = [(translate[index], repeat) for index, repeat in whole]
+        assert {len(part) for part in parts} == {len(whole) // world}
+        assert sorted(itertools.chain(*parts)) == sorted(whole)
+        for part in parts:  # a rank has with each picture the opposite one
+            places = [whole.index(address) for address in part]
+            assert [len(whole) - 1 - place for place in places] == places[::-1]
+
+
+def test_copies_lie_on_different_ranks(sampler):
+    pieces = [training_epoch(sampler, 96, 24, rank, 3, repeats=3) for rank in range(3)]
+    for parts in zip(*pieces, strict=True):
+        ranks_of = {}
+        for rank, part in enumerate(parts):
+            for index, _ in part:
+                ranks_of.setdefault(index, []).append(rank)
+        assert sorted(ranks_of.values()) == [[0, 1, 2]] * 8
+
+
+@pytest.mark.parametrize(("length", "world"), [(512, 1), (512, 2), (768, 4), (1024, 8)])
+def test_repeats_are_those_of_deits_sampler(sampler, length, world):
+    """Which pictures how often: the number of copies, the length of the epoch, and of each rank's."""
+    ours, theirs = [], []
+    for rank in range(world):
+        own = list(itertools.chain(*training_epoch(sampler, length, 64, rank, world, repeats=3)))
+        reference = oracle.RepeatAugSampler(range(length), num_replicas=world, rank=rank, num_repeats=3)
+        assert len(own) == len(list(reference)) == length // world
+        ours += [index for index, _ in own]
+        theirs += list(reference)
+    counts, expected = (sorted(np.unique(indices, return_counts=True)[1]) for indices in (ours, theirs))
+    assert counts == expected
+    assert set(counts[1:]) == {3}  # and the epoch's last picture as often as there was place
+
+
 def test_wrong_options_are_refused_in_one_line(sampler):
     with pytest.raises(
         ValueError, match=r"^batch_size: 6 over all ranks cannot be shared equally by 4; give a multiple$"
@@ -117,3 +192,9 @@ def test_wrong_options_are_refused_in_one_line(sampler):
         sampler.EvaluationBatchSampler(10, 0)
     with pytest.raises(ValueError, match=r"^rank: -1 is not one of the 1 of this run; give 0 to 0$"):
         sampler.EvaluationBatchSampler(10, 1, rank=-1)
+    with pytest.raises(ValueError, match=r"^batch_size: 6 is not shared by 2 ranks; give a multiple of 4$"):
+        sampler.TrainingBatchSampler(100, 6, rank=0, world_size=2)
+    with pytest.raises(ValueError, match=r"^3 samples are too few for 2 ranks; start fewer processes$"):
+        sampler.TrainingBatchSampler(3, 4, rank=0, world_size=2)
+    with pytest.raises(ValueError, match=r"^--repeats: must be 1 or more, got 0$"):
+        sampler.TrainingBatchSampler(3, 4, repeats=0)
