@@ -6,6 +6,7 @@ A reviewer's `twinalign verify` judges by this and runs nothing, so that this mo
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from twinalign.ranks.recordings import common_ranks, of_rank
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import Described, compare_arrays
+from twinalign.verdict.chunks import index_of as flat_index
 from twinalign.verdict.results import DIVERGED, TensorVerdict
 
 if TYPE_CHECKING:
@@ -171,9 +173,9 @@ def described_samples(metadata: Mapping[str, Any]) -> dict[str, Described]:
 
 
 def _describe(shape: tuple[int, ...]) -> Described:
-    size = int(np.prod(shape))
+    size = math.prod(shape)
 
     def index_of(position: int) -> tuple[int, ...]:
-        return tuple(int(i) for i in np.unravel_index(sample_positions(size)[position], shape))
+        return flat_index(int(sample_positions(size)[position]), shape)
 
     return Described(shape, index_of)

@@ -10,10 +10,12 @@ from typing import Any
 
 from twinalign.bundle.layout import shown
 from twinalign.verdict import Comparison
+from twinalign.verdict.results import TensorVerdict, plain
 
 _RELATIVE = 1e-4
 """Sums are taken in another order on another processor; nothing that is compared is less stable than this."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)\b", re.IGNORECASE)
+_PLAIN = (float, str, int, bool, type(None))
 _STAMP = re.compile(r"^\[(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d)\] root INFO: ", re.MULTILINE)
 
 
@@ -61,7 +63,7 @@ def check_stage(stage: str, claim: dict[str, Any], found: Comparison) -> list[Mi
         if other is None:
             mismatches.append(Mismatch(stage, tensor.name, "tensor", "absent", tensor.verdict))
             continue
-        mismatches += _check_tensor(stage, other, tensor.to_json())
+        mismatches += _check_tensor(stage, other, tensor)
     mismatches += [Mismatch(stage, name, "tensor", claimed[name]["verdict"], "absent") for name in claimed]
     return mismatches
 
@@ -73,13 +75,25 @@ def _first_odd(claim: dict[str, Any], found: dict[str, Any], field: str) -> tupl
     return one, other
 
 
-def _check_tensor(stage: str, claim: dict[str, Any], found: dict[str, Any]) -> Iterator[Mismatch]:
+def _check_tensor(stage: str, claim: dict[str, Any], found: TensorVerdict) -> Iterator[Mismatch]:
     """Fields that another version of twinalign adds or lacks are passed over; the schema has those that must be."""
-    for field in found:
-        if field not in claim or (claim[field] == found[field] and type(claim[field]) is type(found[field])):
+    for field, value in vars(found).items():
+        if field not in claim or _identical(claim[field], value):
             continue  # on the machine that packed the bundle nearly all are equal: no need to look closer
-        if not _same(claim[field], found[field], text=field == "reason", loose=field == "reason"):
-            yield Mismatch(stage, found["name"], field, claim[field], found[field])
+        as_json = plain(value)
+        if claim[field] == as_json and type(claim[field]) is type(as_json):
+            continue
+        if not _same(claim[field], as_json, text=field == "reason", loose=field == "reason"):
+            yield Mismatch(stage, found.name, field, claim[field], as_json)
+
+
+def _identical(claimed: Any, found: Any) -> bool:
+    """Whether a claim is for certain what is found, as JSON has it; False says nothing."""
+    kind = type(found)
+    if kind is tuple or kind is list:
+        return type(claimed) is list and len(claimed) == len(found) and all(map(_identical, claimed, found))
+    # Infinities are text in JSON, and a number too large to be one is read as one.
+    return type(claimed) is kind and kind in _PLAIN and claimed == found and not (kind is float and math.isinf(found))
 
 
 def _same(claimed: Any, found: Any, *, text: bool = False, loose: bool = False) -> bool:

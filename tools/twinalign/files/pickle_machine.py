@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from twinalign.files.array_runs import ArrayRuns
 from twinalign.files.errors import BrokenFileError, RefusedError
 
 
@@ -127,15 +128,21 @@ class PickleMachine:
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         start = self.position
+        runs = ArrayRuns(self._buffer, Symbol, Stateful)
+        buffer, size, actions = self._buffer, len(self._buffer), _ACTIONS
         try:
             while True:
-                if self.position >= len(self._buffer):
+                if self.position >= size:
                     self._take(1)  # says how short it is
-                opcode = self._buffer[self.position]
+                opcode = buffer[self.position]
+                if opcode == 0x68 and (run := runs.take(self.position, self._memo)) is not None:
+                    array, self.position = run
+                    self._stack.append(array)
+                    continue
                 self.position += 1
                 if opcode == 0x2E:  # STOP
                     return self._pop()
-                action = _ACTIONS.get(opcode)
+                action = actions.get(opcode)
                 if action is not None:
                     action(self)
                 else:
@@ -170,10 +177,14 @@ class PickleMachine:
         return value
 
     def _pop_to_mark(self) -> list[Any]:
-        items: list[Any] = []
-        while (value := self._stack.pop()) is not _MARK:
-            items.append(value)
-        items.reverse()
+        stack = self._stack
+        at = len(stack) - 1
+        while stack[at] is not _MARK:
+            at -= 1
+            if at < 0:
+                raise IndexError("no mark")
+        items = stack[at + 1 :]
+        del stack[at:]
         return items
 
     def _refuse(self, opcode: int) -> None:
