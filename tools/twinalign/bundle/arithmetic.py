@@ -8,6 +8,8 @@ most 95 of 100 elements equal (benchmarks/bit_equality.py). So these signs ask f
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -106,8 +108,13 @@ def _rounds_apart(recordings: StageRecordings) -> bool:
 
 def _computed(arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
     for name, array in arrays.items():
-        if array.dtype.kind == "f" and not _ELEMENTWISE.search(name) and not name.endswith(PROJECTIONS_SUFFIX):
+        if array.dtype.kind == "f" and not _is_elementwise(name) and not name.endswith(PROJECTIONS_SUFFIX):
             yield name
+
+
+@functools.lru_cache(maxsize=1 << 14)  # a stage has four recordings of the same names
+def _is_elementwise(name: str) -> bool:
+    return _ELEMENTWISE.search(name) is not None
 
 
 def _equality(recordings: StageRecordings, dtype: str) -> _Equality | None:
@@ -127,7 +134,17 @@ def _equality(recordings: StageRecordings, dtype: str) -> _Equality | None:
     return found
 
 
+def _differ_at_once(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether the first numbers of two arrays of one shape differ, as nearly all that are not equal do."""
+    if not one.size:
+        return False
+    first, second = one.item(0), other.item(0)
+    return bool(first != second and not (first != first and second != second))
+
+
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    if _differ_at_once(one, other):
+        return False
     if not np.array_equal(one.reshape(-1)[:_HEAD], other.reshape(-1)[:_HEAD], equal_nan=True):
         return False
     return np.array_equal(one, other, equal_nan=True)
@@ -135,6 +152,9 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _exact(array: np.ndarray) -> bool:
     """Whether all numbers are whole, or halves of them: counts and their shares carry no rounding."""
+    doubled = float(array.item(0)) * 2 if array.size else 0.0
+    if math.isfinite(doubled) and not doubled.is_integer():
+        return False
     with np.errstate(all="ignore"):
         for part in (array.reshape(-1)[:_HEAD], array):  # nearly all that is no count shows it at once
             doubled = part.astype(np.float64) * 2
@@ -185,7 +205,9 @@ def _cast_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
 
 def _cast_elements(low: np.ndarray, high: np.ndarray) -> int:
     """Elements that are no whole numbers, where all of `high` is `low` cast; 0 where not."""
-    if low.shape != high.shape or not np.array_equal(low.reshape(-1)[:_HEAD], high.reshape(-1)[:_HEAD], equal_nan=True):
+    if low.shape != high.shape or _differ_at_once(low, high):
+        return 0
+    if not np.array_equal(low.reshape(-1)[:_HEAD], high.reshape(-1)[:_HEAD], equal_nan=True):
         return 0
     if not np.array_equal(low, high, equal_nan=True):
         return 0

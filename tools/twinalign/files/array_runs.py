@@ -27,6 +27,7 @@ _HEAD = re.compile(
 _FRAME = rb"(?:\x95.{8})?"  # only a hint for buffered reading; Python puts one behind large bytes
 _TAIL = re.compile(_FRAME + rb"\x94" + _FRAME + rb"t\x94" + _FRAME + rb"b", re.DOTALL)
 _EACH_NUMBER = re.compile(rb"K(.)|M(..)|J(....)", re.DOTALL)
+_SHORT_TEXT, _MEMOIZE = 0x8C, 0x94
 _SIGNED = struct.Struct("<i")
 
 
@@ -44,36 +45,48 @@ class ArrayRuns:
         self._function, self._under_construction = function, under_construction
         self._shapes: dict[bytes, tuple[int, ...]] = {}
 
-    def take(self, position: int, memo: dict[int, Any]) -> tuple[Any, int] | None:
-        """The array whose run begins at `position`, and where the run ends; None where there is no such run.
+    def take(self, position: int, memo: dict[int, Any]) -> tuple[tuple[Any, ...], int] | None:
+        """What a run that begins at `position` leaves on the stack, and where it ends; None where there is no such run.
 
-        The memo is changed as the machine would change it, and only where an array is returned.
+        A run is an array, or the short name of one and the array. The memo is changed as the machine would change it,
+        and only where something is returned.
         """
-        head = _HEAD.match(self._buffer, position)
+        buffer, size = self._buffer, len(self._buffer)
+        start = position + 2 if buffer[position] == _SHORT_TEXT and position + 1 < size else 0
+        if start:
+            position = start + buffer[start - 1]
+            if position >= size or buffer[position] != _MEMOIZE:
+                return None
+            name_end, position = position, position + 1
+        head = _HEAD.match(buffer, position)
         if head is None:
             return None
-        function_at, kind_at, code_at, shape_code, dtype_at, *lengths = head.groups()
+        function_at, kind_at, code_at, shape_code, dtype_at, short, medium, large = head.groups()
         begin = head.end()
-        end = begin + int.from_bytes(lengths[0] or lengths[1] or lengths[2], "little")
-        tail = _TAIL.match(self._buffer, end) if end < len(self._buffer) else None
-        function = memo.get(function_at[0])
-        if tail is None or type(function) is not self._function:
+        end = begin + int.from_bytes(short or medium or large, "little")
+        tail = _TAIL.match(buffer, end) if end < size else None
+        places = function_at[0], kind_at[0], code_at[0], int.from_bytes(dtype_at[1:], "little")
+        if tail is None or max(places) >= len(memo):  # where the run itself may put something
             return None
         try:
+            name = (str(buffer[start:name_end], "utf-8", "surrogatepass"),) if start else ()
             first = (0,)
-            arguments = (memo[kind_at[0]], first, memo[code_at[0]])
+            function, kind, code, dtype = (memo[place] for place in places)
+            if type(function) is not self._function:
+                return None
+            arguments = (kind, first, code)
             found = function(*arguments)
-            data, shape = self._buffer[begin:end], self._shape(shape_code)
-            state = (1, shape, memo[int.from_bytes(dtype_at[1:], "little")], False, data)
             if not isinstance(found, self._under_construction):
                 return None
+            data, shape = buffer[begin:end], self._shape(shape_code)
+            state = (1, shape, dtype, False, data)
             found.set_state(state)
         except (RefusedError, BrokenFileError, LookupError, TypeError, ValueError, OverflowError):
             return None  # the machine comes to the same fault and says where
         # The empty tuple is not put into the memo.
-        for value in (first, arguments, found, *([shape] if shape else []), data, state):
+        for value in (*name, first, arguments, found, *([shape] if shape else []), data, state):
             memo[len(memo)] = value
-        return found, tail.end()
+        return (*name, found), tail.end()
 
     def _shape(self, code: bytes) -> tuple[int, ...]:
         found = self._shapes.get(code)

@@ -9,7 +9,6 @@ file's memory map, so a pickle of arrays is read without copying it.
 
 from __future__ import annotations
 
-import abc
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,16 +32,17 @@ class Symbol:
         return self.build(*arguments)
 
 
-class Stateful(abc.ABC):
+class Stateful:
     """An object under construction that takes a state from the opcode BUILD."""
 
-    @abc.abstractmethod
+    # No abstract base class: asking whether an object is of one takes longer than to make it, and files have thousands.
     def set_state(self, state: Any) -> None:
         """Take the state, checked."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def finished(self) -> Any:
         """What stands in its place once everything is read."""
+        raise NotImplementedError
 
 
 class StatefulDict(dict):
@@ -73,6 +73,7 @@ _COUNTED: dict[int, tuple[struct.Struct, str]] = {
     0x8A: (struct.Struct("<B"), "integer"),
     0x8B: (struct.Struct("<i"), "integer"),
 }
+_BEGIN_RUNS = (0x8C, 0x68)
 _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
 _FIXED_TUPLES = {ord(")"): 0, 0x85: 1, 0x86: 2, 0x87: 3}
 # What no file of arrays uses, the text opcodes of protocol 0 among it; each is refused by its name in pickletools.
@@ -135,9 +136,9 @@ class PickleMachine:
                 if self.position >= size:
                     self._take(1)  # says how short it is
                 opcode = buffer[self.position]
-                if opcode == 0x68 and (run := runs.take(self.position, self._memo)) is not None:
-                    array, self.position = run
-                    self._stack.append(array)
+                if opcode in _BEGIN_RUNS and (run := runs.take(self.position, self._memo)) is not None:
+                    values, self.position = run
+                    self._stack += values
                     continue
                 self.position += 1
                 if opcode == 0x2E:  # STOP

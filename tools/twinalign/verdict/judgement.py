@@ -238,23 +238,26 @@ class Judge:
             tensor.verdict, tensor.reason = results.ALIGNED, passing_reason(item)
 
     def _allow(self, tensor: TensorVerdict, noise: TensorNoise) -> bool:
+        group, worst = noise.ordinary, WORST_FACTOR / RMS_FACTOR
         for allowance in self._allowances:
-            group, worst = noise.ordinary, WORST_FACTOR / RMS_FACTOR
             rms = max(allowance.bound * group.truth.rms, allowance.of_rounding * group.reference.rms)
             greatest = max(allowance.bound * group.truth.greatest, allowance.of_rounding * group.reference.greatest)
             fits = group.high.rms <= rms and group.high.greatest <= worst * greatest
-            if allowance.covers(tensor.name) and fits:
+            if fits and allowance.covers(tensor.name):
                 tensor.allowed = allowance.id
                 return True
         return False
 
     def _allow_low(self, item: Pending) -> bool:
         """Whether a constant in the judged precision explains the distance; only where the float64 runs agree."""
+        if not item.has_arbiter:
+            return False
         truth, reproduced = item.noise.ordinary.truth, item.noise.ordinary.reproduced
-        for allowance in self._allowances if item.has_arbiter else ():
+        rms, of_truth = reproduced.rms, truth.rms
+        for allowance in self._allowances:
             bound = allowance.low_bound
-            fits = reproduced.rms <= bound * truth.rms and reproduced.greatest <= bound * truth.greatest
-            if allowance.covers(item.tensor.name) and fits:
+            fits = rms <= bound * of_truth and reproduced.greatest <= bound * truth.greatest
+            if fits and allowance.covers(item.tensor.name):
                 item.tensor.allowed = allowance.id
                 return True
         return False
@@ -334,13 +337,12 @@ def _judge_group(
     count = noise.count
     if count == 0:
         return _NOTHING
-    scale = noise.truth.rms
-    own = noise.reference.rms
+    scale, own, reproduced = noise.truth.rms, noise.reference.rms, noise.reproduced
     pooled = math.sqrt((count * own**2 + PRIOR_WEIGHT * (prior * scale) ** 2) / (count + PRIOR_WEIGHT))
     floor = max(own, pooled, item.low / 2 * scale, beside.rms if beside is not None else 0.0)
     # The greatest of n normal errors is expected at sqrt(2 ln 2n) standard deviations.
     floor_worst = max(noise.reference.greatest, floor * math.sqrt(2 * math.log(2 * count)), item.low / 2 * scale)
-    noise_rms, noise_worst = _over(noise.reproduced.rms, floor), _over(noise.reproduced.greatest, floor_worst)
+    noise_rms, noise_worst = _over(reproduced.rms, floor), _over(reproduced.greatest, floor_worst)
     arbiter = 0.0
     if item.has_arbiter:
         shrink = rms_factor if blown else ARBITER_MARGIN * item.high / item.low
