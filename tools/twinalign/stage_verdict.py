@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class StageRecordings:
     by_key: dict[tuple[str, str], Recording]
     repeat: Recording | None = None
     """The reference in float32 from values moved by one unit in the last place, where its float64 is not to be had."""
+    between: Callable[[], None] = lambda: None
+    """Called now and then on the way through the arrays: what was read of a mapped file can be given back."""
 
     @classmethod
     def load(cls, recorder: Recorder, stage: str) -> StageRecordings:
@@ -60,7 +62,7 @@ class StageRecordings:
     def of_rank(self, rank: int) -> StageRecordings:
         """What one of several ranks recorded."""
         found = {key: of_rank(recording, rank) for key, recording in self.by_key.items()}
-        return StageRecordings(found, of_rank(self.repeat, rank) if self.repeat else None)
+        return StageRecordings(found, of_rank(self.repeat, rank) if self.repeat else None, self.between)
 
     def arrays(self, side: str, dtype: str) -> dict[str, np.ndarray] | None:
         """Arrays of a side in a precision, None where it was not recorded."""
@@ -160,6 +162,7 @@ def _judge(
         allowances=allowances_for(stage, recordings.metadata("paddle"), description),
         known_rounding=known_rounding,
         described=described_samples(recordings.metadata("ref")),
+        between=recordings.between,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +63,7 @@ def compare_arrays(
     check_dtype: bool = True,
     everything: bool = True,
     search: bool = True,
+    between: Callable[[], None] = lambda: None,
 ) -> Comparison:
     """Judge a reproduction against its reference.
 
@@ -88,6 +89,7 @@ def compare_arrays(
         check_dtype: Whether different element types are a divergence.
         everything: False leaves out what a verdict does not need (relative errors, ULP, cosine).
         search: Whether diverged tensors are searched for permutation, transpose, factor, offset and shift.
+        between: Called now and then on the way through the arrays.
 
     `float32_epsilon` is always allowed, and said where it is used.
 
@@ -112,7 +114,7 @@ def compare_arrays(
         for arrays in (reference64, reproduced64, reference_repeat)
     ]
     judge = Judge(partners[0], partners[1], partners[2], resolve(allowances), known_rounding, repeats)
-    tensors, classic_known = _judge_all(reference, reproduced, described or {}, judge, options)
+    tensors, classic_known = _judge_all(reference, reproduced, described or {}, judge, options, between)
     judge.finish()
     accept_conventions(tensors, accept)
     judge.excuse_kinks()
@@ -136,6 +138,7 @@ def _judge_all(
     described: Mapping[str, Described],
     judge: Judge,
     options: _Options,
+    between: Callable[[], None],
 ) -> tuple[list[TensorVerdict], dict[str, ClassicDifference]]:
     """Every tensor of either side, and reprod_log's differences as far as they were found on the way."""
     tensors: list[TensorVerdict] = []
@@ -156,6 +159,7 @@ def _judge_all(
             if tensor.basis != "structure":
                 judged.append(Measured(tensor, found, first, second))
         judge.judge(judged, explicit=options.rtol is not None)
+        between()
     tensors += [lone(name, array, in_reference=False) for name, array in reproduced.items() if name not in reference]
     return tensors, classic
 
