@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twinalign.files import pickle_machine
-from twinalign.files.array_runs import ArrayRuns
+from twinalign.files.array_runs import _HEAD, ArrayRuns
 from twinalign.files.pickle_machine import PickleMachine
 from twinalign.files.pickled import settle
 from twinalign.files.symbols import NUMPY_SYMBOLS
@@ -106,8 +106,15 @@ def test_every_byte_of_a_run_changed_meets_the_machine(counted: Counted) -> None
 
 
 def test_a_memo_with_gaps_is_not_read_past_a_run(counted: Counted) -> None:
-    """Places that the run itself fills, named by it: only the machine knows what stands there by then."""
+    """A place that the run itself fills before it names it: only the machine knows what stands there by then."""
     start = SMALL.index(b"\x8c\x02a1")
+    head = _HEAD.match(SMALL, start + 5)
+    assert head is not None
+    at = head.start(5) + 1
+    dtype = SMALL[at : at + 1]
     for place in range(256):
-        content = SMALL[:start] + b"Nq" + bytes([place]) + b"0" + SMALL[start:]
-        assert read(content, True) == read(content, False)
+        there = bytes([place])
+        put = b"h" + dtype + b"q" + there + b"0"  # the dtype, once more, at any place of the memo
+        content = SMALL[:start] + put + SMALL[start:at] + there + SMALL[at + 1 :]
+        assert read(content, True) == read(content, False), place
+    assert counted.taken > 256
