@@ -1,26 +1,48 @@
-"""Two-view loading in one process: images per second of CPU time, ours against torchvision's own transforms.
+"""Two-view loading in one process: images per second of CPU time, both twins' against torchvision's own transforms.
 
     python benchmarks/loader_speed.py [--root lite_data/photos/train] [--seconds 10]
 
-Both sides read the same files and make two 224-pixel views of each; CPU time is taken, so that other work on the
-machine disturbs little. Prints one line a side, with the share of each operation in ours, and the ratio.
+All sides read the same files and make two 224-pixel views of each; CPU time is taken, so that other work on the
+machine disturbs little. Prints one line a side with its ratio to torchvision, the share of each operation in the
+reference twin's time, and what the compiled operations cost a process before its first view: the first process, which
+compiles them, and later ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import random
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torchvision.transforms as T
 from PIL import ImageFilter, ImageOps
 
-from moco_ref.augmentation import IMAGENET_MEAN, IMAGENET_STD, build_two_views
-from moco_ref.data import ImageFolder, PretrainingDataset, load_image
+from moco_ref import augmentation
+from moco_ref.augmentation import IMAGENET_MEAN, IMAGENET_STD
+from moco_ref.data import load_image
+
+TWINS = ("moco_ref", "moco_paddle")
+# The package without its framework, whose import is no part of the cost.
+START = """
+import sys, time, types
+import numpy, PIL.ImageEnhance
+package = sys.modules["moco_ref"] = types.ModuleType("moco_ref")
+package.__path__ = [sys.argv[1]]
+from moco_ref import pixels
+start = time.process_time()
+assert pixels.compiled_kernels() is not None
+print(time.process_time() - start)
+"""
 
 
 def torchvision_pipelines() -> list[T.Compose]:
@@ -57,10 +79,15 @@ def rate(make: Callable[[int], object], seconds: float) -> float:
     return count / (time.process_time() - start)
 
 
-def shares(dataset: PretrainingDataset) -> Counter:
-    """Milliseconds of CPU time an image, by operation, decoding included."""
-    from moco_ref import augmentation
+def two_views(package: str, root: Path) -> Any:
+    """A twin's dataset of both views."""
+    data = importlib.import_module(f"{package}.data")
+    views = importlib.import_module(f"{package}.augmentation").build_two_views()
+    return data.PretrainingDataset(data.ImageFolder(root), views)
 
+
+def shares(dataset: Any) -> Counter:
+    """Milliseconds of CPU time an image, by operation, decoding included."""
     spent: Counter = Counter()
     for index, (path, _) in enumerate(dataset.folder.samples * 4):
         last = time.process_time()
@@ -80,30 +107,46 @@ def shares(dataset: PretrainingDataset) -> Counter:
     return Counter({name: value / (4 * len(dataset.folder.samples)) for name, value in spent.items()})
 
 
+def starts() -> list[float]:
+    """Seconds of CPU time until the compiled operations are ready: of the first process ever, and of three later."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": cache}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = [sys.executable, "-c", START, str(Path(augmentation.__file__).parent)]
+        return [
+            float(subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout)
+            for _ in range(4)
+        ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path("lite_data/photos/train"))
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    dataset = PretrainingDataset(ImageFolder(options.root), build_two_views())
-    pipelines, samples = torchvision_pipelines(), dataset.folder.samples
+    datasets = {package: two_views(package, options.root) for package in TWINS}
+    pipelines, samples = torchvision_pipelines(), datasets["moco_ref"].folder.samples
 
     def theirs(index: int) -> list:
         image = load_image(samples[index % len(samples)][0])
         return [pipeline(image) for pipeline in pipelines]
 
-    rates = {"torchvision": [], "ours": []}
-    for _ in range(3):  # in turn, so that a change of the machine's pace meets both
-        rates["torchvision"].append(rate(theirs, options.seconds / 3))
-        rates["ours"].append(
-            rate(lambda index: dataset[index // len(samples), index % len(samples)], options.seconds / 3)
-        )
+    sides: dict[str, Callable[[int], object]] = {"torchvision": theirs}
+    for package, dataset in datasets.items():
+        sides[package] = lambda index, dataset=dataset: dataset[index // len(samples), index % len(samples)]
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(3):  # in turn, so that a change of the machine's pace meets all
+        for name, make in sides.items():
+            rates[name].append(rate(make, options.seconds / 3))
     best = {name: max(values) for name, values in rates.items()}
     for name, values in rates.items():
-        print(f"{name:12s} {best[name]:7.1f} images/s (runs: {', '.join(f'{value:.1f}' for value in values)})")
-    print(f"ratio        {best['ours'] / best['torchvision']:7.2f}")
-    print("ours, ms an image: " + ", ".join(f"{name} {value:.2f}" for name, value in shares(dataset).most_common()))
+        runs = ", ".join(f"{value:.1f}" for value in values)
+        print(f"{name:12s} {best[name]:7.1f} images/s, ratio {best[name] / best['torchvision']:.2f} (runs: {runs})")
+    spent = shares(datasets["moco_ref"]).most_common()
+    print("moco_ref, ms an image: " + ", ".join(f"{name} {value:.2f}" for name, value in spent))
+    first, *later = starts()
+    print(f"start of the compiled operations: {first:.1f} s, later {min(later):.1f} s")
 
 
 if __name__ == "__main__":

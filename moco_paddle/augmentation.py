@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import paddle.vision.transforms.functional as F
-from PIL import Image, ImageFilter, ImageOps
+from PIL import Image
+
+from .pixels import Pixels, operate
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-SOLARIZE_THRESHOLD = 128
+JITTER_PARTS = ("brightness", "contrast", "saturation", "hue")
 CROP_TRIES = 10
 """How often RandomResizedCrop draws a box before it falls back to the centre."""
 
@@ -215,41 +217,36 @@ def crop_and_resize(image: Image.Image, crop: tuple[int, int, int, int], image_s
     return F.resize(F.crop(image, *crop), [image_size, image_size])
 
 
-def adjust_colors(image: Image.Image, jitter: JitterDraws) -> Image.Image:
+def adjust_colors(image: Pixels, jitter: JitterDraws) -> Pixels:
     """Carry out a colour jitter in its drawn order; the hue shift is in whole steps of 1/255 (`int(255 * hue)`)."""
     for part in jitter.order:
-        if part == 0:
-            image = F.adjust_brightness(image, jitter.brightness)
-        elif part == 1:
-            image = F.adjust_contrast(image, jitter.contrast)
-        elif part == 2:
-            image = F.adjust_saturation(image, jitter.saturation)
-        else:
-            image = F.adjust_hue(image, jitter.hue)
+        name = JITTER_PARTS[part]
+        image = operate(name, image, getattr(jitter, name))
     return image
 
 
-def grayscale(image: Image.Image) -> Image.Image:
+def grayscale(image: Pixels) -> np.ndarray:
     """Three equal channels of the image's luma."""
-    return F.to_grayscale(image, num_output_channels=3)
+    return operate("grayscale", image)
 
 
-def blur(image: Image.Image, sigma: float) -> Image.Image:
+def blur(image: Pixels, sigma: float) -> np.ndarray:
     """Pillow's Gaussian blur, as in the official recipe: three box blurs, up to 4.6 grey levels off a true Gaussian."""
-    return image.filter(ImageFilter.GaussianBlur(sigma))
+    return operate("blur", image, sigma)
 
 
-def solarize(image: Image.Image) -> Image.Image:
-    """Invert all values from 128 on."""
-    return ImageOps.solarize(image, SOLARIZE_THRESHOLD)
+def solarize(image: Pixels) -> np.ndarray:
+    """Invert all values from 128 on: those that exceed their inverse."""
+    pixels = np.asarray(image)
+    return np.minimum(pixels, 255 - pixels)
 
 
-def flip(image: Image.Image) -> Image.Image:
+def flip(image: Pixels) -> np.ndarray:
     """Change left and right."""
-    return F.hflip(image)
+    return np.asarray(image)[:, ::-1]
 
 
-def normalize(image: Image.Image) -> np.ndarray:
+def normalize(image: Pixels) -> np.ndarray:
     """Pixels over 255, less ImageNet's mean, over its standard deviation, each step rounded to float32.
 
     Args:
@@ -288,7 +285,7 @@ def apply_view(
     image: Image.Image,
     draws: ViewDraws,
     image_size: int,
-    watch: Callable[[str, Image.Image], None] | None = None,
+    watch: Callable[[str, Pixels], None] | None = None,
 ) -> np.ndarray:
     """Make a view from an image and its choices.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from .augmentation import ViewRecipe, addressed_uniforms, apply_view, between, crop_size, draw_view
 from .data import BadImageError, ImageFolder, Pictures, PretrainingDataset, PretrainingLoader
+from .pixels import compiled_kernels
 from .sampler import PretrainingBatchSampler
 
 CROP_AND_FLIP = ViewRecipe(
@@ -150,4 +151,6 @@ def build_training_loader(
     folder = pictures if isinstance(pictures, Pictures) else ImageFolder(pictures)
     dataset = TrainingDataset(folder, image_size, seed, recipe, erase_probability)
     batch_sampler = PretrainingBatchSampler(len(dataset), batch_size, seed, keep_last=True)
+    if recipe.jitter_probability:
+        compiled_kernels()  # here, so that workers inherit them
     return PretrainingLoader(dataset, batch_sampler, workers, on_bad_image)

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
 from .interruption import ignore_interrupts
+from .pixels import compiled_kernels
 from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
@@ -293,6 +294,7 @@ def build_pretraining_loader(
     """
     dataset = PretrainingDataset(ImageFolder(root), build_two_views(image_size, crop_min, seed))
     batch_sampler = PretrainingBatchSampler(len(dataset), batch_size, seed, rank, world_size)
+    compiled_kernels()  # here, so that workers inherit them
     return PretrainingLoader(dataset, batch_sampler, workers, on_bad_image)
 
 

@@ -100,16 +100,25 @@ def test_the_command_writes_every_trial(twinalign: Command, tmp_path: Path) -> N
     assert written["summary"]["faults"] == 1
 
 
-# Every third fault; docs/selftest.md has them all, trainings included, located and explained.
+# Every third fault, taken in turn by two cases. docs/selftest.md has them all, trainings included, located, explained.
 _SAMPLE = [fault.id for fault in catalogue().values() if fault.kind != "train"][::3]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["pipeline.small_moco:SmallMoCoViT", "benchmarks/zoo_cases.py:MobileNetV3Small"])
-def test_faults_change_what_is_recorded_and_are_detected(case: str, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("case", "faults"),
+    [
+        ("pipeline.small_moco:SmallMoCoViT", _SAMPLE[::2]),
+        ("benchmarks/zoo_cases.py:MobileNetV3Small", _SAMPLE[1::2]),
+    ],
+    ids=["vit", "mobilenet"],
+)
+def test_faults_change_what_is_recorded_and_are_detected(
+    case: str, faults: list[str], tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(ROOT)
-    result = Selftest(settings(case, tmp_path), _SAMPLE, locate=False).run()
-    assert sum(trial.detected for trial in result.trials) >= 15
+    result = Selftest(settings(case, tmp_path), faults, locate=False).run()
+    assert sum(trial.detected for trial in result.trials) >= 8
     assert [trial.id for trial in result.trials if trial.changed and not trial.detected] == []
     assert [trial.id for trial in result.trials if trial.error] == []
     assert result.alarms == []

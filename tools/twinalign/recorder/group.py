@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from twinalign.errors import InputError, SideCrashError
-from twinalign.recorder.process import borrowed_package, how_it_ended, what_was_asked
+from twinalign.errors import SideCrashError
+from twinalign.recorder.process import borrowed_package, failure_of, how_it_ended, what_was_asked
 
 _PROGRAM = Path(__file__).with_name("rank.py")
 _POLL_SECONDS = 0.5
@@ -146,19 +146,7 @@ class RecorderGroup:
     def _fail(self, rank: int, where: str, event: Mapping[str, Any]) -> None:
         self.raised = True
         self.close()
-        if event["kind"] == "input":
-            raise InputError(event["message"])
-        message = f"{where} on rank {rank} of {self.ranks}: {event['message']}"
-        if event.get("traceback"):
-            with self.log.open("a", encoding="utf-8") as log:
-                log.write(event["traceback"])
-            message += (
-                f"\n{event['traceback'].rstrip()}" if self._debug else f" (traceback in {self.log}, or with --debug)"
-            )
-        failure = SideCrashError(message)
-        if event.get("frames") and not self._debug:
-            failure.add_note(event["frames"])
-        raise failure
+        raise failure_of(event, f"{where} on rank {rank} of {self.ranks}", self.log, self._debug)
 
     def _fail_by_death(self, rank: int, where: str) -> None:
         process = self._connections[rank].process

@@ -78,6 +78,21 @@ def what_was_asked(side: str, operation: str, values: Mapping[str, Any]) -> str:
     return f"the {side} side crashed while{detail}" + (f" in {values['dtype']}" if "dtype" in values else "")
 
 
+def failure_of(event: Mapping[str, Any], where: str, log: Path, debug: bool) -> InputError | SideCrashError:
+    """The error that a child's event `failed` stands for; the traceback goes into the log, or with `debug` is shown."""
+    if event["kind"] == "input":
+        return InputError(event["message"])
+    message = f"{where}: {event['message']}"
+    if event.get("traceback"):
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write(event["traceback"])
+        message += f"\n{event['traceback'].rstrip()}" if debug else f" (traceback in {log}, or with --debug)"
+    failure = SideCrashError(message)
+    if event.get("frames") and not debug:
+        failure.add_note(event["frames"])
+    return failure
+
+
 class RecorderProcess:
     """A child process that records one side.
 
@@ -158,10 +173,8 @@ class RecorderProcess:
                 self._points(self.side, event)
             elif kind == "done":
                 return event
-            elif event["kind"] == "input":
-                raise InputError(event["message"])
             else:
-                raise self._failure(operation, values, event)
+                raise failure_of(event, what_was_asked(self.side, operation, values), self.log, self._debug)
         raise self._death(operation, values)
 
     @property
@@ -184,19 +197,6 @@ class RecorderProcess:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _failure(self, operation: str, values: Mapping[str, Any], event: Mapping[str, Any]) -> SideCrashError:
-        message = f"{what_was_asked(self.side, operation, values)}: {event['message']}"
-        if event.get("traceback"):
-            with self.log.open("a", encoding="utf-8") as log:
-                log.write(event["traceback"])
-            message += (
-                f"\n{event['traceback'].rstrip()}" if self._debug else f" (traceback in {self.log}, or with --debug)"
-            )
-        failure = SideCrashError(message)
-        if event.get("frames") and not self._debug:
-            failure.add_note(event["frames"])
-        return failure
 
     def _death(self, operation: str, values: Mapping[str, Any]) -> SideCrashError:
         ending = how_it_ended(self._process, self.log)

@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twinalign.errors import InputError, SideCrashError
+from twinalign.jobs import SIDES
 from twinalign.ranks.locating import RankSearch
-from twinalign.recording import Recording
-from twinalign.runner import Job, Recorder, RunSettings
+from twinalign.runner import Recorder, RunSettings
 from twinalign.selftest.rank_faults import RankFault, rank_faults
-from twinalign.selftest.running import Selftest, SelftestResult, Trial, differ
+from twinalign.selftest.running import Recorded, Selftest, SelftestResult, Trial, differ, record
 from twinalign.stage_verdict import StageRecordings, compare_stage
 from twinalign.verdict.results import DIVERGED
 
 _STAGES = ("loss", "backward")
-Recorded = Mapping[tuple[str, str], Recording]
 
 
 def selftest_of(
@@ -79,7 +78,8 @@ class RankSelftest:
             result.left_out = [fault.id for fault in self._faults if fault not in faults]
             search = RankSearch(self._recorder, self._weights, self._progress)
             for stage in stages:
-                self._clean[stage] = {**self._record("ref", stage), **self._record("paddle", stage)}
+                sides = [record(self._recorder, self._weights, side, stage) for side in SIDES]
+                self._clean[stage] = {**sides[0], **sides[1]}
             result.alarms = [stage for stage in stages if self._diverges(stage, {})]
             if self._locate and (alarm := search.search()) is not None:
                 result.alarms.append(alarm.paddle_layer)
@@ -96,7 +96,7 @@ class RankSelftest:
         try:
             self._plant(fault.id, fault.stage)
             for stage in stages[: stages.index(fault.stage) + 1]:
-                recorded = self._record("paddle", stage, f"planted/{fault.id}")
+                recorded = record(self._recorder, self._weights, "paddle", stage, f"planted/{fault.id}")
                 trial.changed |= any(differ(self._clean[stage][key], port) for key, port in recorded.items())
                 if trial.flagged is None and self._diverges(stage, recorded):
                     trial.flagged = stage
@@ -119,16 +119,6 @@ class RankSelftest:
     def _plant(self, fault: str, stage: str) -> None:
         function = "twinalign.selftest.rank_faults:plant"
         self._recorder.group("paddle").request("call", function=function, fault=fault, stage=stage)
-
-    def _record(self, side: str, stage: str, folder: str = "") -> Recorded:
-        """Let the ranks of one side record a stage in its precisions."""
-        found = {}
-        for dtype in self._recorder.dtypes_of(stage):
-            path = self._recorder.recording_path(side, stage, dtype)
-            job = Job(side, stage, dtype, path.parent / folder / path.name)
-            self._recorder.make(job, self._weights)
-            found[side, dtype] = Recording.load(job.path)
-        return found
 
     def _diverges(self, stage: str, port: Recorded) -> bool:
         """Whether a stage diverges with these recordings of the port, or its own ones without a fault."""

@@ -22,6 +22,8 @@ from twinalign.stage_verdict import StageRecordings, compare_stage
 from twinalign.verdict.results import DIVERGED
 
 _MODEL_STAGES = ("forward", "loss", "backward")
+Recorded = Mapping[tuple[str, str], Recording]
+"""Recordings by side and precision."""
 
 
 @dataclasses.dataclass
@@ -206,21 +208,11 @@ class Selftest:
         offered = [stage for stage in _MODEL_STAGES if stage in self._recorder.description["stages"]]
         return [stage for stage in offered if _MODEL_STAGES.index(stage) <= _MODEL_STAGES.index(fault.stage)]
 
-    def _record(self, side: str, stage: str, folder: str = "") -> dict[tuple[str, str], Recording]:
-        """Let one side record a stage in its precisions."""
-        found = {}
-        for dtype in self._recorder.dtypes_of(stage):
-            path = self._recorder.recording_path(side, stage, dtype)
-            job = Job(side, stage, dtype, path.parent / folder / path.name)
-            self._recorder.make(job, self._weights)
-            found[side, dtype] = Recording.load(job.path)
-        return found
-
     def _look_at_clean(self, stages: Sequence[str]) -> list[str]:
         """Record both sides without a fault; returns what is objected to there."""
 
         def all_of(side: str) -> dict[tuple[str, str, str], Recording]:
-            recorded = {stage: self._record(side, stage) for stage in stages}
+            recorded = {stage: record(self._recorder, self._weights, side, stage) for stage in stages}
             return {(stage, *key): recording for stage in stages for key, recording in recorded[stage].items()}
 
         with concurrent.futures.ThreadPoolExecutor(len(SIDES)) as pool:
@@ -232,7 +224,7 @@ class Selftest:
             alarms += [fault.paddle_layer for fault in self._located(stages)]
         return alarms
 
-    def _diverges(self, stage: str, port: Mapping[tuple[str, str], Recording]) -> bool:
+    def _diverges(self, stage: str, port: Recorded) -> bool:
         """Whether a stage diverges with these recordings of the port, or its own ones without a fault."""
         clean = {(side, dtype): recording for (at, side, dtype), recording in self._clean.items() if at == stage}
         comparison = compare_stage(stage, StageRecordings({**clean, **port}), self._recorder.description)
@@ -264,7 +256,7 @@ class Selftest:
 
     def _detect(self, fault: PlantableFault, trial: Trial) -> None:
         for stage in self._stages_of(fault):
-            port = self._record("paddle", stage, folder=f"planted/{fault.id}")
+            port = record(self._recorder, self._weights, "paddle", stage, f"planted/{fault.id}")
             trial.changed |= any(differ(self._clean[stage, *key], recording) for key, recording in port.items())
             if self._diverges(stage, port):
                 trial.flagged = stage
@@ -297,6 +289,19 @@ def _matches(place: str, patterns: Sequence[str]) -> bool:
 def _takes_over(fault: PlantableFault, place: str, trial: Trial) -> bool:
     """Whether a place is the same layer of another network in the model, which averages the spoiled weights."""
     return fault.kind == "weights" and place.partition(".")[2] == trial.expected.partition(".")[2]
+
+
+def record(
+    recorder: Recorder, weights: Mapping[str, Mapping[str, Any]], side: str, stage: str, folder: str = ""
+) -> Recorded:
+    """Let one side record a stage in its precisions, in a folder beside the run's own recordings."""
+    found = {}
+    for dtype in recorder.dtypes_of(stage):
+        path = recorder.recording_path(side, stage, dtype)
+        job = Job(side, stage, dtype, path.parent / folder / path.name)
+        recorder.make(job, weights)
+        found[side, dtype] = Recording.load(job.path)
+    return found
 
 
 def differ(first: Recording, second: Recording) -> bool:
