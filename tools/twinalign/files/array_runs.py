@@ -71,10 +71,10 @@ class ArrayRuns:
         try:
             name = (str(buffer[start:name_end], "utf-8", "surrogatepass"),) if start else ()
             first = (0,)
-            function, kind, code, dtype = (memo[place] for place in places)
+            function, dtype = memo[places[0]], memo[places[3]]
             if type(function) is not self._function:
                 return None
-            arguments = (kind, first, code)
+            arguments = (memo[places[1]], first, memo[places[2]])
             found = function(*arguments)
             if not isinstance(found, self._under_construction):
                 return None

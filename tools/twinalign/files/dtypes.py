@@ -111,5 +111,6 @@ def array_over(buffer: memoryview, dtype: np.dtype, shape: tuple[int, ...], fort
     if count * dtype.itemsize != len(buffer):
         raise BrokenFileError(f"an array of shape {shape} and type {dtype} has {len(buffer)} bytes")
     array = np.ndarray(shape, dtype, buffer=buffer, order="F" if fortran else "C")
-    array.flags.writeable = False
+    if not buffer.readonly:
+        array.flags.writeable = False
     return array
