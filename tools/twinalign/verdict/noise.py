@@ -135,7 +135,14 @@ def gather_all(tensors: Sequence[Recordings]) -> list[TensorNoise]:
     with np.errstate(all="ignore"):
         for (size, _), places in alike.items():
             for some in rows_of(places, size):
-                for at, plain in zip(some, _Plain.of_rows([tensors[at] for at in some], size), strict=True):
+                r32, p32, r64, p64 = (
+                    None if side[0] is None else stacked([array for array in side if array is not None], size, name)
+                    for side, name in zip(zip(*(tensors[at] for at in some), strict=True), _SIDES, strict=True)
+                )
+                assert r32 is not None
+                assert p32 is not None
+                assert r64 is not None
+                for at, plain in zip(some, _Plain.of_rows(r32, p32, r64, p64), strict=True):
                     if plain.has_no_zero(plain.rounding.rms):
                         found[at] = TensorNoise(plain.noise, _NOTHING, _NOTHING, None, 0)
                     else:
@@ -154,7 +161,7 @@ def _gather_one(
     if inherited_zeros is not None:
         inherited_zeros = inherited_zeros.reshape(reference.shape).transpose(order).reshape(-1)
     slices = [*pieces(flat[0].size, _PIECE)]
-    plain = plain or [_Plain.of(_float64(flat, piece)) for piece in slices]
+    plain = plain or _plain_pieces(flat)
     typical = Distance()
     for item in plain:
         typical.merge(item.rounding)
@@ -175,6 +182,18 @@ def _gather_one(
     return found
 
 
+def _plain_pieces(flat: tuple[np.ndarray, ...]) -> list[_Plain]:
+    """Pieces of `_PIECE` elements, `CHUNK` elements at a time, and what is left."""
+    size, found = flat[0].size, []
+    whole = size - size % _PIECE
+    for piece in [*pieces(whole), slice(whole, size)]:
+        if piece.start < piece.stop:
+            length = min(_PIECE, piece.stop - piece.start)
+            r32, p32, r64, *rest = (array[piece].reshape(-1, length) for array in flat)
+            found += _Plain.of_rows(r32, p32, r64, rest[0] if rest else None)
+    return found
+
+
 def _float64(flat: tuple[np.ndarray, ...], piece: slice) -> Recordings:
     r32, p32, r64, *rest = (array[piece].astype(np.float64, copy=False) for array in flat)
     return r32, p32, r64, rest[0] if rest else None
@@ -192,24 +211,15 @@ class _Plain:
     finite: bool
 
     @classmethod
-    def of(cls, four: Recordings) -> _Plain:
-        """One piece of one tensor, in float64."""
-        return cls.of_rows([four], len(four[0]))[0]
-
-    @classmethod
-    def of_rows(cls, tensors: Sequence[Recordings], size: int) -> list[_Plain]:
-        """Pieces of several tensors, contiguous and all of `size` elements."""
-        r32, p32, r64, p64 = (
-            _rows(side, size, name) for side, name in zip(zip(*tensors, strict=True), _SIDES, strict=True)
-        )
-        assert r32 is not None
-        assert p32 is not None
-        assert r64 is not None
+    def of_rows(cls, r32: np.ndarray, p32: np.ndarray, r64: np.ndarray, p64: np.ndarray | None) -> list[_Plain]:
+        """Of each row of `[rows, elements]`, contiguous, at most `CHUNK` elements in all."""
+        r32, p32, r64 = (as_type(rows, _FLOAT64, f"float64 {at}") for at, rows in enumerate((r32, p32, r64)))
         columns = [_distances(r32, r64), _distances(p32, r64)]
         if p64 is not None:
+            p64 = as_type(p64, _FLOAT64, "float64 3")
             columns += [_distances(p32, p64), _distances(p64, r64)]
         else:
-            columns += [[Distance() for _ in tensors], [Distance() for _ in tensors]]
+            columns += [[Distance() for _ in r64], [Distance() for _ in r64]]
         columns.append(_distances(r64, None))
         magnitude = np.abs(r64, out=WORKSPACE.take("difference", _FLOAT64, r64.shape))
         leasts = np.minimum.reduce(magnitude, axis=1).tolist()
@@ -225,12 +235,6 @@ class _Plain:
 
     def has_no_zero(self, typical: float) -> bool:
         return self.finite and self.least > ZERO_SHARE * max(self.rounding.greatest, typical)
-
-
-def _rows(arrays: Sequence[np.ndarray | None], size: int, name: str) -> np.ndarray | None:
-    """Arrays as rows in float64; None where there are none."""
-    there = [array for array in arrays if array is not None]
-    return as_type(stacked(there, size, name), _FLOAT64, f"{name} in float64") if there else None
 
 
 def _distances(rows: np.ndarray, truth: np.ndarray | None) -> list[Distance]:
