@@ -124,7 +124,9 @@ def sample_positions(size: int) -> np.ndarray:
         positions = np.arange(size)
     else:
         spread = np.floor((np.arange(SAMPLE_SIZE - 2) * _GOLDEN_RATIO % 1.0) * size).astype(np.int64)
-        positions = np.unique(np.concatenate([[0], spread, [size - 1]]))
+        positions = np.sort(np.concatenate([[0], spread, [size - 1]]))
+        # As numpy.unique, which imports numpy's masked arrays to see that these are none.
+        positions = positions[np.concatenate([[True], positions[1:] != positions[:-1]])]
     positions.flags.writeable = False
     return positions
 

@@ -6,7 +6,8 @@ A reviewer's `twinalign verify` judges by this and runs nothing, so that this mo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from twinalign.ranks.recordings import common_ranks, of_rank
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import Described, compare_arrays
+from twinalign.verdict.chunks import index_of as flat_index
 from twinalign.verdict.results import DIVERGED, TensorVerdict
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class StageRecordings:
     by_key: dict[tuple[str, str], Recording]
     repeat: Recording | None = None
     """The reference in float32 from values moved by one unit in the last place, where its float64 is not to be had."""
+    between: Callable[[], None] = lambda: None
+    """Called now and then on the way through the arrays: what was read of a mapped file can be given back."""
 
     @classmethod
     def load(cls, recorder: Recorder, stage: str) -> StageRecordings:
@@ -58,7 +62,7 @@ class StageRecordings:
     def of_rank(self, rank: int) -> StageRecordings:
         """What one of several ranks recorded."""
         found = {key: of_rank(recording, rank) for key, recording in self.by_key.items()}
-        return StageRecordings(found, of_rank(self.repeat, rank) if self.repeat else None)
+        return StageRecordings(found, of_rank(self.repeat, rank) if self.repeat else None, self.between)
 
     def arrays(self, side: str, dtype: str) -> dict[str, np.ndarray] | None:
         """Arrays of a side in a precision, None where it was not recorded."""
@@ -158,6 +162,7 @@ def _judge(
         allowances=allowances_for(stage, recordings.metadata("paddle"), description),
         known_rounding=known_rounding,
         described=described_samples(recordings.metadata("ref")),
+        between=recordings.between,
     )
 
 
@@ -171,9 +176,9 @@ def described_samples(metadata: Mapping[str, Any]) -> dict[str, Described]:
 
 
 def _describe(shape: tuple[int, ...]) -> Described:
-    size = int(np.prod(shape))
+    size = math.prod(shape)
 
     def index_of(position: int) -> tuple[int, ...]:
-        return tuple(int(i) for i in np.unravel_index(sample_positions(size)[position], shape))
+        return flat_index(int(sample_positions(size)[position]), shape)
 
     return Described(shape, index_of)

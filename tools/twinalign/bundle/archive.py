@@ -32,6 +32,8 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 _LARGE_EXTRA = 28
 """Bytes that the sizes and the place of a member beyond 4 GiB take in the directory."""
 _BLOCK = 4 << 20
+_HASHED = 16 << 20
+"""Bytes that are hashed at once: after each, the thread that hashes waits for Python while another thread judges."""
 
 
 def write_archive(path: Path, members: Mapping[str, bytes | Path]) -> None:
@@ -109,8 +111,8 @@ class Archive:
     def digest(self, name: str) -> tuple[int, str]:
         """Size and SHA-256 of a member; raises InputError where its checksum in the archive is another."""
         content, checksum, digest = self.read(name), 0, hashlib.sha256()
-        for start in range(0, len(content), _BLOCK):
-            block = content[start : start + _BLOCK]
+        for start in range(0, len(content), _HASHED):
+            block = content[start : start + _HASHED]
             digest.update(block)
             checksum = crc32(block, checksum)
             self.forget_pages(self._entries[name][0] + start, len(block))

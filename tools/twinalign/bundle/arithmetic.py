@@ -8,8 +8,10 @@ most 95 of 100 elements equal (benchmarks/bit_equality.py). So these signs ask f
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,8 @@ CAST_FLOAT64 = "cast_float64"
 ROUNDED = 256
 """Elements that must carry rounding before their equality means anything: 0.95^256 is 2e-6."""
 _HEAD = 64
+_TOGETHER = 256
+"""Tensors whose pages stay in memory; of a mapped file a system reads far more than the number that is asked for."""
 _SECONDS_A_TENSOR = 3e-6
 """A framework takes longer than this to hand over even an empty tensor."""
 _BYTES_A_SECOND = 2e11
@@ -104,10 +108,17 @@ def _rounds_apart(recordings: StageRecordings) -> bool:
     return any(_ROUNDS_APART.search(name.rpartition(".")[2]) for name in names)
 
 
-def _computed(arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not _ELEMENTWISE.search(name) and not name.endswith(PROJECTIONS_SUFFIX):
+def _computed(arrays: Mapping[str, np.ndarray], between: Callable[[], None]) -> Iterator[str]:
+    for count, (name, array) in enumerate(arrays.items()):
+        if count % _TOGETHER == 0:
+            between()
+        if array.dtype.kind == "f" and not _is_elementwise(name) and not name.endswith(PROJECTIONS_SUFFIX):
             yield name
+
+
+@functools.lru_cache(maxsize=1 << 14)  # a stage has four recordings of the same names
+def _is_elementwise(name: str) -> bool:
+    return _ELEMENTWISE.search(name) is not None
 
 
 def _equality(recordings: StageRecordings, dtype: str) -> _Equality | None:
@@ -116,7 +127,7 @@ def _equality(recordings: StageRecordings, dtype: str) -> _Equality | None:
         return None
     low, high = (recordings.arrays("ref", precision) or {} for precision in ("float32", "float64"))
     found = _Equality()
-    for name in _computed(reference):
+    for name in _computed(reference, recordings.between):
         one, other = reference[name], reproduced.get(name)
         if other is None or one.shape != other.shape or one.dtype != other.dtype:
             continue
@@ -127,7 +138,17 @@ def _equality(recordings: StageRecordings, dtype: str) -> _Equality | None:
     return found
 
 
+def _differ_at_once(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether the first numbers of two arrays of one shape differ, as nearly all that are not equal do."""
+    if not one.size:
+        return False
+    first, second = one.item(0), other.item(0)
+    return bool(first != second and not (first != first and second != second))
+
+
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    if _differ_at_once(one, other):
+        return False
     if not np.array_equal(one.reshape(-1)[:_HEAD], other.reshape(-1)[:_HEAD], equal_nan=True):
         return False
     return np.array_equal(one, other, equal_nan=True)
@@ -135,6 +156,9 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _exact(array: np.ndarray) -> bool:
     """Whether all numbers are whole, or halves of them: counts and their shares carry no rounding."""
+    first = float(array.item(0)) * 2 if array.size else 0.0
+    if math.isfinite(first) and not first.is_integer():
+        return False
     with np.errstate(all="ignore"):
         for part in (array.reshape(-1)[:_HEAD], array):  # nearly all that is no count shows it at once
             doubled = part.astype(np.float64) * 2
@@ -161,7 +185,7 @@ def _cast_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
         if low is None or high is None:
             return
         casts[side], others[side] = {}, 0
-        for name in _computed(low):
+        for name in _computed(low, recordings.between):
             if name not in high or low[name].dtype != np.float32 or high[name].dtype != np.float64:
                 continue
             count = _cast_elements(low[name], high[name])
@@ -185,7 +209,9 @@ def _cast_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
 
 def _cast_elements(low: np.ndarray, high: np.ndarray) -> int:
     """Elements that are no whole numbers, where all of `high` is `low` cast; 0 where not."""
-    if low.shape != high.shape or not np.array_equal(low.reshape(-1)[:_HEAD], high.reshape(-1)[:_HEAD], equal_nan=True):
+    if low.shape != high.shape or _differ_at_once(low, high):
+        return 0
+    if not np.array_equal(low.reshape(-1)[:_HEAD], high.reshape(-1)[:_HEAD], equal_nan=True):
         return 0
     if not np.array_equal(low, high, equal_nan=True):
         return 0

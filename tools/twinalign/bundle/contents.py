@@ -95,8 +95,9 @@ class Contents:
             if len(arrays) > TENSOR_LIMIT:
                 raise InputError(f"{label}: {len(arrays)} tensors, more than the {TENSOR_LIMIT} that are read; refused")
             found[side, dtype] = Recording(arrays, self.metadata[side, stage, dtype])
+            self.archive.forget_pages()
         repeat = found.pop(("ref", REPEAT), None)
-        return StageRecordings(found, repeat)
+        return StageRecordings(found, repeat, self.archive.forget_pages)
 
     def text(self, name: str) -> str:
         """A member as text, whatever bytes it has."""

@@ -148,12 +148,16 @@ def _hash_signs(contents: Contents) -> Iterator[Sign]:
 
 def _layer_signs(contents: Contents) -> Iterator[Sign]:
     # The allowance for normalisations grows with their number, so that the number must not be free.
+    ledgers: dict[str, Any] = {}
     for key, metadata in contents.metadata.items():
         if not STAGE_BY_NAME[key[1]].needs_model:
             continue
         if not metadata["layer_classes"]:
             yield Sign(CONTRADICTION, _place(key), "its model has no layers")
-        entries = contents.json(ledger_member(contents.part_of(key[1]))).get("entries")
+        member = ledger_member(contents.part_of(key[1]))
+        if member not in ledgers:
+            ledgers[member] = contents.json(member).get("entries")
+        entries = ledgers[member]
         count = counted_normalisations(metadata)
         if isinstance(entries, list) and count > len(entries):
             text = f"{count} normalisation layers in a model of {len(entries)} converted weights"

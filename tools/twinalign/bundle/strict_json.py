@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from twinalign.bundle.layout import JSON_LIMIT, shown
 from twinalign.errors import InputError
 
 _VALUE_LIMIT = 4_000_000
+_CONSTANT = re.compile(r'"const": ("[^"]*"|\d+)')
 
 
 def parse_json(content: bytes | memoryview, label: str) -> dict[str, Any]:
@@ -63,6 +65,12 @@ def check_form(value: Any, schema_name: str, label: str) -> None:
     from fastjsonschema import JsonSchemaValueException
 
     try:
+        _wordless_validator(schema_name)(value)
+    except JsonSchemaValueException:
+        pass
+    else:
+        return
+    try:
         _validator(schema_name)(value)
     except JsonSchemaValueException as error:
         # The library words the fault; what it quotes of the value could be anything.
@@ -75,9 +83,20 @@ def check_form(value: Any, schema_name: str, label: str) -> None:
 
 @functools.cache
 def _validator(name: str) -> Callable[[Any], Any]:
+    """Passes what a schema describes, and names what else is wrong."""
     import fastjsonschema
 
     return fastjsonschema.compile(schema(name))
+
+
+@functools.cache
+def _wordless_validator(name: str) -> Callable[[Any], Any]:
+    """Passes what a schema describes, made in a quarter of the time; what it does not pass is for `_validator`."""
+    import fastjsonschema
+
+    # Without details fastjsonschema (2.22) cannot make a validator of `const`; `enum` of one value is no laxer.
+    text = _CONSTANT.sub(r'"enum": [\1]', _schema_text(name))
+    return fastjsonschema.compile(json.loads(text), detailed_exceptions=False)
 
 
 def _schema_text(name: str) -> str:

@@ -101,13 +101,16 @@ def array_over(buffer: memoryview, dtype: np.dtype, shape: tuple[int, ...], fort
     Raises:
         BrokenFileError: the number of bytes is not what shape and dtype need.
     """
-    if not all(isinstance(extent, int) and extent >= 0 for extent in shape) or len(shape) > 32:
-        raise BrokenFileError(f"an array has the impossible shape {shape}")
     count = 1
     for extent in shape:
+        if not isinstance(extent, int) or extent < 0:
+            raise BrokenFileError(f"an array has the impossible shape {shape}")
         count *= extent
+    if len(shape) > 32:
+        raise BrokenFileError(f"an array has the impossible shape {shape}")
     if count * dtype.itemsize != len(buffer):
         raise BrokenFileError(f"an array of shape {shape} and type {dtype} has {len(buffer)} bytes")
     array = np.ndarray(shape, dtype, buffer=buffer, order="F" if fortran else "C")
-    array.flags.writeable = False
+    if not buffer.readonly:
+        array.flags.writeable = False
     return array

@@ -9,11 +9,11 @@ file's memory map, so a pickle of arrays is read without copying it.
 
 from __future__ import annotations
 
-import abc
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from twinalign.files.array_runs import ArrayRuns
 from twinalign.files.errors import BrokenFileError, RefusedError
 
 
@@ -32,16 +32,17 @@ class Symbol:
         return self.build(*arguments)
 
 
-class Stateful(abc.ABC):
+class Stateful:
     """An object under construction that takes a state from the opcode BUILD."""
 
-    @abc.abstractmethod
+    # No abstract base class: asking whether an object is of one takes longer than to make it, and files have thousands.
     def set_state(self, state: Any) -> None:
         """Take the state, checked."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def finished(self) -> Any:
         """What stands in its place once everything is read."""
+        raise NotImplementedError
 
 
 class StatefulDict(dict):
@@ -72,6 +73,7 @@ _COUNTED: dict[int, tuple[struct.Struct, str]] = {
     0x8A: (struct.Struct("<B"), "integer"),
     0x8B: (struct.Struct("<i"), "integer"),
 }
+_BEGIN_RUNS = (0x8C, 0x68)
 _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
 _FIXED_TUPLES = {ord(")"): 0, 0x85: 1, 0x86: 2, 0x87: 3}
 # What no file of arrays uses, the text opcodes of protocol 0 among it; each is refused by its name in pickletools.
@@ -127,15 +129,21 @@ class PickleMachine:
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         start = self.position
+        runs = ArrayRuns(self._buffer, Symbol, Stateful)
+        buffer, size, actions = self._buffer, len(self._buffer), _ACTIONS
         try:
             while True:
-                if self.position >= len(self._buffer):
+                if self.position >= size:
                     self._take(1)  # says how short it is
-                opcode = self._buffer[self.position]
+                opcode = buffer[self.position]
+                if opcode in _BEGIN_RUNS and (run := runs.take(self.position, self._memo)) is not None:
+                    values, self.position = run
+                    self._stack += values
+                    continue
                 self.position += 1
                 if opcode == 0x2E:  # STOP
                     return self._pop()
-                action = _ACTIONS.get(opcode)
+                action = actions.get(opcode)
                 if action is not None:
                     action(self)
                 else:
@@ -170,10 +178,14 @@ class PickleMachine:
         return value
 
     def _pop_to_mark(self) -> list[Any]:
-        items: list[Any] = []
-        while (value := self._stack.pop()) is not _MARK:
-            items.append(value)
-        items.reverse()
+        stack = self._stack
+        at = len(stack) - 1
+        while stack[at] is not _MARK:
+            at -= 1
+            if at < 0:
+                raise IndexError("no mark")
+        items = stack[at + 1 :]
+        del stack[at:]
         return items
 
     def _refuse(self, opcode: int) -> None:

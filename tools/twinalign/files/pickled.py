@@ -46,7 +46,9 @@ def settle(value: Any, depth: int = 0, seen: dict[int, Any] | None = None) -> An
         return seen[id(value)]
     settled: Any = value
     if isinstance(value, Stateful):
-        settled = settle(value.finished(), depth + 1, seen)
+        settled = value.finished()
+        if not isinstance(settled, np.ndarray):
+            settled = settle(settled, depth + 1, seen)
     elif isinstance(value, dict):
         settled = {key: settle(item, depth + 1, seen) for key, item in value.items()}
     elif isinstance(value, list):

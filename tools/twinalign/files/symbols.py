@@ -26,9 +26,11 @@ from twinalign.files.pickle_machine import Stateful, StatefulDict, Symbol
 
 def as_buffer(data: Any) -> memoryview:
     """Bytes of an array's data, which Python 2 wrote as text."""
+    if isinstance(data, memoryview):
+        return data
     if isinstance(data, str):
         data = data.encode("latin-1")
-    if not isinstance(data, bytes | bytearray | memoryview):
+    if not isinstance(data, bytes | bytearray):
         raise BrokenFileError(f"an array's data is a {type(data).__name__}")
     return memoryview(data)
 

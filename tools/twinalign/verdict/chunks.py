@@ -6,9 +6,14 @@ to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 CHUNK = 32768
 """Elements of a piece: a few float32 buffers of this length stay in a level 2 cache."""
@@ -31,12 +36,13 @@ def in_memory_order(*arrays: np.ndarray) -> tuple[tuple[np.ndarray, ...], tuple[
     return tuple(np.ravel(view) if not view.flags.c_contiguous else view.reshape(-1) for view in views), order
 
 
-def index_of(position: int, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """Index in an array of `shape` of a position in its flat view by `in_memory_order`."""
-    permuted = np.unravel_index(position, tuple(shape[axis] for axis in order)) if shape else ()
+def index_of(position: int, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """Index in an array of `shape` of a position in its flat view by `in_memory_order`; C's order by default."""
+    if order is None:
+        order = tuple(range(len(shape)))
     index = [0] * len(shape)
-    for axis, place in zip(order, permuted, strict=True):
-        index[axis] = int(place)
+    for axis in reversed(order):  # numpy.unravel_index takes longer than a pass over a small array
+        position, index[axis] = divmod(position, shape[axis])
     return tuple(index)
 
 
@@ -61,3 +67,81 @@ def sum_pairwise(size: int, leaf: Callable[[int, int], np.floating], chunk: int 
         return visit(start, half) + visit(start + half, count - half)
 
     return visit(0, size)
+
+
+def rows_of(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Runs of items that have `size` elements each, at most `CHUNK` elements in all, but at least one item."""
+    count = max(1, CHUNK // size)
+    for start in range(0, len(items), count):
+        yield items[start : start + count]
+
+
+class _Workspace(threading.local):
+    """Buffers of a thread, by name: memory fresh from the system takes longer to get than to compute in."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, np.ndarray] = {}
+
+    def take(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        """An array of at most `CHUNK` elements whose content is arbitrary; good until the name is taken again."""
+        buffer = self._buffers.get(name)
+        if buffer is None:
+            buffer = self._buffers[name] = np.empty(CHUNK * 8, np.uint8)
+        return buffer[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
+WORKSPACE = _Workspace()
+
+
+def stacked(arrays: Sequence[np.ndarray], size: int, name: str) -> np.ndarray:
+    """C-contiguous arrays of one size and dtype as rows of one, `[rows, size]`, in the workspace where it is a copy."""
+    if len(arrays) == 1:
+        return arrays[0].reshape(1, size)
+    found = WORKSPACE.take(name, arrays[0].dtype, (len(arrays), size))
+    np.concatenate(arrays, axis=None, out=found.reshape(-1))
+    return found
+
+
+def as_type(array: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
+    """The array in another type, in the workspace where it is a copy."""
+    if array.dtype == dtype:
+        return array
+    found = WORKSPACE.take(name, dtype, array.shape)
+    np.copyto(found, array, casting="unsafe")
+    return found
+
+
+_SAFE_SQUARES = (1e-26, 1e36)
+"""Sums of squares in float32 outside of this may have underflown or overflown and are taken again in float64."""
+_UNSHARED = 8192
+"""OpenBLAS shares longer float64 products among threads, which on busy processors takes milliseconds."""
+
+
+def dots_of_rows(first: np.ndarray, second: np.ndarray) -> list[float]:
+    """Inner product of each pair of rows, to the bit of `numpy.dot` for runs of 8192; infinite where not finite.
+
+    Args:
+        first: `[rows, elements]`, float32 or float64.
+        second: Likewise.
+    """
+    if first.dtype == np.float32:
+        found = np.matmul(first[:, None, :], second[:, :, None]).reshape(-1).tolist()
+        for row, value in enumerate(found):
+            if not _SAFE_SQUARES[0] < abs(value) < _SAFE_SQUARES[1]:
+                found[row] = dots_of_rows(first[None, row].astype(np.float64), second[None, row].astype(np.float64))[0]
+        return found
+    total = np.zeros(len(first))
+    for at in range(0, first.shape[1], _UNSHARED):
+        one, other = first[:, at : at + _UNSHARED], second[:, at : at + _UNSHARED]
+        # A stack of products of a row and a column: each is one call of the dot product that `numpy.dot` makes.
+        total += np.matmul(one[:, None, :], other[:, :, None]).reshape(-1)
+    return [value if math.isfinite(value) else math.inf for value in total.tolist()]
+
+
+def sums_of_rows(integers: np.ndarray) -> list[float]:
+    """Sum of each row of integers in float64, `[rows, elements]`, as `numpy.sum` adds up its buffers of 8192."""
+    total = np.zeros(len(integers))
+    numbers = as_type(integers, np.dtype(np.float64), "sums")
+    for at in range(0, integers.shape[1], _UNSHARED):
+        total += np.add.reduce(numbers[:, at : at + _UNSHARED], axis=1)
+    return total.tolist()

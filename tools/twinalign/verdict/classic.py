@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.chunks import CHUNK, in_memory_order, pieces, sum_pairwise
+from twinalign.verdict.chunks import CHUNK, WORKSPACE, in_memory_order, pieces, sum_pairwise
 from twinalign.verdict.results import plain
 
 THRESHOLD = 1e-6
@@ -115,6 +115,24 @@ def classic_difference(first: np.ndarray, second: np.ndarray) -> ClassicDifferen
             return _in_buffers(first, second)
         difference = np.abs(first - second)
         return ClassicDifference(difference.mean(), difference.max(), difference.min())
+
+
+def classic_differences(first: np.ndarray, second: np.ndarray) -> list[ClassicDifference | None]:
+    """`classic_difference` of each pair of rows, `[rows, elements]`, where both are float32 or both float64; else None.
+
+    Errors of floating point must be ignored by the caller.
+    """
+    if first.dtype != second.dtype or first.dtype not in (np.float32, np.float64):
+        return [None] * len(first)
+    difference = WORKSPACE.take("difference", first.dtype, first.shape)
+    np.abs(np.subtract(first, second, out=difference), out=difference)
+    sums = np.add.reduce(difference, axis=1)
+    extremes = np.maximum.reduce(difference, axis=1), np.minimum.reduce(difference, axis=1)
+    count = first.shape[1]
+    return [
+        ClassicDifference(mean_of(total, count), greatest, least)
+        for total, greatest, least in zip(sums, *extremes, strict=True)
+    ]
 
 
 def _in_pieces(first: np.ndarray, second: np.ndarray) -> ClassicDifference:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +15,9 @@ from twinalign.verdict.allowances import Allowance, resolve
 from twinalign.verdict.classic import THRESHOLD, ClassicDifference, judge_classic
 from twinalign.verdict.conventions import accept_conventions
 from twinalign.verdict.findings import describe_difference
-from twinalign.verdict.judgement import Judge
+from twinalign.verdict.judgement import Judge, Measured
 from twinalign.verdict.results import Comparison, Described, TensorVerdict, whole
-from twinalign.verdict.statistics import Statistics, measure, value_at
+from twinalign.verdict.statistics import Statistics, measure_all, value_at
 from twinalign.verdict.structure import common_type, lone, native, require_something, select_names, structural_reason
 
 _TOLERANCES = {
@@ -28,6 +30,8 @@ _TOLERANCES = {
     "complex128": (1e-7, 1e-7),
 }
 _EIGHT_BIT = (2**-3, 1e-5)
+_TOGETHER = 1 << 18
+"""Elements of tensors that are judged in one go."""
 
 
 @dataclasses.dataclass
@@ -59,6 +63,7 @@ def compare_arrays(
     check_dtype: bool = True,
     everything: bool = True,
     search: bool = True,
+    between: Callable[[], None] = lambda: None,
 ) -> Comparison:
     """Judge a reproduction against its reference.
 
@@ -84,6 +89,7 @@ def compare_arrays(
         check_dtype: Whether different element types are a divergence.
         everything: False leaves out what a verdict does not need (relative errors, ULP, cosine).
         search: Whether diverged tensors are searched for permutation, transpose, factor, offset and shift.
+        between: Called now and then on the way through the arrays.
 
     `float32_epsilon` is always allowed, and said where it is used.
 
@@ -108,17 +114,8 @@ def compare_arrays(
         for arrays in (reference64, reproduced64, reference_repeat)
     ]
     judge = Judge(partners[0], partners[1], partners[2], resolve(allowances), known_rounding, repeats)
-    tensors, classic_known = [], {}
-    for name, array in reference.items():
-        if name not in reproduced:
-            tensors.append(lone(name, array, in_reference=True))
-            continue
-        verdict, classic = _compare_one(name, array, reproduced[name], (described or {}).get(name), judge, options)
-        tensors.append(verdict)
-        if classic is not None:
-            classic_known[name] = classic
-    tensors += [lone(name, array, in_reference=False) for name, array in reproduced.items() if name not in reference]
-    judge.finish(tensors, reference, reproduced)
+    tensors, classic_known = _judge_all(reference, reproduced, described or {}, judge, options, between)
+    judge.finish()
     accept_conventions(tensors, accept)
     judge.excuse_kinks()
     for tensor in tensors:
@@ -127,43 +124,103 @@ def compare_arrays(
     return Comparison(whole(tensors), tensors, classic_result, judge.notes(tensors))
 
 
-def _compare_one(
-    name: str,
-    reference: np.ndarray,
-    reproduced: np.ndarray,
-    described: Described | None,
+class _Candidate(NamedTuple):
+    """A tensor of the reference; `pair` where there is something to measure."""
+
+    tensor: TensorVerdict
+    pair: tuple[np.ndarray, np.ndarray] | None = None
+    described: Described | None = None
+
+
+def _judge_all(
+    reference: Mapping[str, np.ndarray],
+    reproduced: Mapping[str, np.ndarray],
+    described: Mapping[str, Described],
     judge: Judge,
     options: _Options,
-) -> tuple[TensorVerdict, ClassicDifference | None]:
+    between: Callable[[], None],
+) -> tuple[list[TensorVerdict], dict[str, ClassicDifference]]:
+    """Every tensor of either side, and reprod_log's differences as far as they were found on the way."""
+    tensors: list[TensorVerdict] = []
+    classic: dict[str, ClassicDifference] = {}
+    for names in _together(reference):
+        every = [_candidate(n, reference[n], reproduced.get(n), described.get(n), options) for n in names]
+        tensors += [candidate.tensor for candidate in every]
+        pairs = [(one.tensor, *one.pair, one.described) for one in every if one.pair is not None]
+        statistics = measure_all(
+            [(first, second, tensor.rtol or 0.0, tensor.atol or 0.0) for tensor, first, second, _ in pairs],
+            everything=options.everything,
+        )
+        judged = []
+        for (tensor, first, second, sample), found in zip(pairs, statistics, strict=True):
+            _fill(tensor, found, first, second, sample, options.everything)
+            if found.classic is not None:
+                classic[tensor.name] = found.classic
+            if tensor.basis != "structure":
+                judged.append(Measured(tensor, found, first, second))
+        judge.judge(judged, explicit=options.rtol is not None)
+        between()
+    tensors += [lone(name, array, in_reference=False) for name, array in reproduced.items() if name not in reference]
+    return tensors, classic
+
+
+def _together(reference: Mapping[str, np.ndarray]) -> Iterator[list[str]]:
+    """Names in their order, as many at a time as have `_TOGETHER` elements: what one needs, the next finds in cache."""
+    names: list[str] = []
+    elements = 0
+    for name, array in reference.items():
+        names.append(name)
+        elements += array.size + 1
+        if elements >= _TOGETHER:
+            yield names
+            names, elements = [], 0
+    yield names
+
+
+def _candidate(
+    name: str,
+    reference: np.ndarray,
+    reproduced: np.ndarray | None,
+    described: Described | None,
+    options: _Options,
+) -> _Candidate:
+    if reproduced is None:
+        return _Candidate(lone(name, reference, in_reference=True))
     tensor = TensorVerdict(name, results.ALIGNED, "", shape=described.shape if described else reference.shape)
-    tensor.dtype, tensor.reproduced_dtype = str(reference.dtype), str(reproduced.dtype)
+    tensor.dtype, tensor.reproduced_dtype = _text_of(reference.dtype), _text_of(reproduced.dtype)
     tensor.reproduced_shape = described.shape if described else reproduced.shape
     tensor.size = reference.size
     reason = structural_reason(reference, reproduced, described, options.check_dtype)
     if reason is not None:
         tensor.verdict, tensor.reason, tensor.basis = results.DIVERGED, reason, "structure"
     if reference.shape != reproduced.shape:
-        return tensor, None
+        return _Candidate(tensor)
     if reference.dtype != reproduced.dtype:
         common = common_type(reference, reproduced)
         if common is None:
             if reason is None:
                 text = f"no type holds the numbers of {reference.dtype} and {reproduced.dtype}"
                 tensor.verdict, tensor.reason, tensor.basis = results.DIVERGED, text, "structure"
-            return tensor, None
+            return _Candidate(tensor)
         reference, reproduced = reference.astype(common), reproduced.astype(common)
     tensor.rtol, tensor.atol = _tolerances(reference.dtype, options)
-    found = measure(reference, reproduced, tensor.rtol, tensor.atol, everything=options.everything)
-    _fill(tensor, found, reference, reproduced, described, options.everything)
-    if reason is None:
-        judge.judge(tensor, found, reference, reproduced, explicit=options.rtol is not None)
-    return tensor, found.classic
+    return _Candidate(tensor, (reference, reproduced), described)
+
+
+@functools.cache  # numpy takes longer over a dtype's name than over a small array
+def _text_of(dtype: np.dtype) -> str:
+    return str(dtype)
+
+
+@functools.cache
+def _tolerances_of(dtype: np.dtype) -> tuple[float, float]:
+    return _TOLERANCES.get(dtype.name, _EIGHT_BIT if dtype.name.startswith("float8") else (0.0, 0.0))
 
 
 def _tolerances(dtype: np.dtype, options: _Options) -> tuple[float, float]:
     if options.rtol is not None and options.atol is not None:
         return options.rtol, options.atol
-    return _TOLERANCES.get(dtype.name, _EIGHT_BIT if dtype.name.startswith("float8") else (0.0, 0.0))
+    return _tolerances_of(dtype)
 
 
 def _fill(

@@ -6,13 +6,16 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance
+from twinalign.verdict.inherited import InheritedZeros
 from twinalign.verdict.kinks import Pending, excuse_kinks
-from twinalign.verdict.noise import Distance, Noise, TensorNoise, gather
+from twinalign.verdict.noise import Distance, Noise, Recordings, TensorNoise, gather, gather_all
+from twinalign.verdict.reasons import float64_reason, over_reason, passing_reason
 from twinalign.verdict.results import TensorVerdict
 from twinalign.verdict.statistics import Statistics, measure
 
@@ -27,9 +30,6 @@ ARBITER_MARGIN = 1024.0
 PRIOR_WEIGHT = 16.0
 """Elements' worth of weight that the recording's typical relative rounding has against a tensor's own."""
 
-_CONSTANT = 1e-7
-"""A difference as small as this may be a float32 constant's, which an allowance can name."""
-
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -40,8 +40,7 @@ def epsilon_of(dtype: np.dtype) -> float:
     return _EPSILON.get(name, 2.0**-3 if name.startswith("float8") else 2.0**-52)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Ratios:
+class _Ratios(NamedTuple):
     """Distances over what is allowed: at most 1 passes."""
 
     rms: float
@@ -50,13 +49,38 @@ class _Ratios:
     noise_rms: float
     noise_worst: float
 
-    @property
-    def passes(self) -> bool:
-        return max(self.rms, self.worst, self.arbiter) <= 1.0
+
+_NOTHING = _Ratios(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class Measured(NamedTuple):
+    """A tensor to be judged."""
+
+    tensor: TensorVerdict
+    """Filled with the statistics; receives verdict, reason and basis."""
+    found: Statistics
+    """Of `reference` and `reproduced`."""
+    reference: np.ndarray
+    """In the judged precision."""
+    reproduced: np.ndarray
+    """Likewise, of the same shape and dtype."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Unpended:
+    """A tensor whose floor is to be measured."""
+
+    tensor: TensorVerdict
+    recordings: Recordings
+    basis: str
+    low: float
+    high: float
+    rounding: Distance | None = None
+    """The reference's, where its repeat measures it."""
 
 
 class Judge:
-    """Decides tensor after tensor; call `finish` after the last."""
+    """Decides on tensors, some at a time in the order of the recording; call `finish` after the last."""
 
     def __init__(
         self,
@@ -73,24 +97,25 @@ class Judge:
         self._allowances = allowances
         self._pending: list[Pending] = []
 
-    def judge(
-        self,
-        tensor: TensorVerdict,
-        found: Statistics,
-        reference: np.ndarray,
-        reproduced: np.ndarray,
-        *,
-        explicit: bool,
-    ) -> None:
-        """Decide what can be decided from this tensor alone, and keep the rest for `finish`.
+    def judge(self, tensors: Sequence[Measured], *, explicit: bool) -> None:
+        """Decide what can be decided from each tensor alone, and keep the rest for `finish`.
 
         Args:
-            tensor: Filled with the statistics; receives verdict, reason and basis.
-            found: Statistics of `reference` and `reproduced`.
-            reference: In the judged precision.
-            reproduced: Likewise, of the same shape and dtype.
+            tensors: The next tensors of the recording.
             explicit: Whether the caller's own tolerances decide.
         """
+        waiting = [item for measured in tensors if (item := self._judge(measured, explicit)) is not None]
+        for item, noise in zip(waiting, gather_all([item.recordings for item in waiting]), strict=True):
+            if item.rounding is not None:
+                noise.ordinary.reference = item.rounding
+            else:
+                self._add_repeats(item.tensor.name, noise, item.recordings)
+            arrays = tuple(array for array in item.recordings if array is not None)
+            self._pending.append(Pending(item.tensor, noise, arrays, len(arrays) == 4, item.basis, item.low, item.high))
+
+    def _judge(self, measured: Measured, explicit: bool) -> _Unpended | None:
+        """Decide, or return what is to be measured for a decision."""
+        tensor, found, reference, reproduced = measured
         if reference.size == 0:
             _set(tensor, results.ALIGNED, "structure", "empty on both sides")
         elif found.nonfinite_differ:
@@ -103,11 +128,15 @@ class Judge:
             _by_tolerance(tensor, "the given tolerances", "given tolerances")
         elif reference.dtype.kind in "iub":
             self._exactly(tensor, found, "values" if reference.dtype.kind == "b" else "integers")
-        elif not self._by_partners(tensor, reference, reproduced):
-            if found.max_abs == 0:
-                _set(tensor, results.ALIGNED, "exact", "identical")
-            else:
-                _by_tolerance(tensor, f"the tolerances of {reference.dtype}")
+        elif tensor.name in self._reference64 and measures_rounding(self._reference64[tensor.name], reference):
+            return self._by_float64(tensor, reference, reproduced)
+        elif (item := self._by_repeat(tensor, reference, reproduced)) is not None:
+            return item
+        elif found.max_abs == 0:
+            _set(tensor, results.ALIGNED, "exact", "identical")
+        else:
+            _by_tolerance(tensor, f"the tolerances of {reference.dtype}")
+        return None
 
     def _exactly(self, tensor: TensorVerdict, found: Statistics, what: str) -> None:
         if found.max_abs == 0:
@@ -117,63 +146,48 @@ class Judge:
             reason += f", by up to {found.max_abs:g}" if what == "integers" else ""
             _set(tensor, results.DIVERGED, "exact", reason)
 
-    def _by_partners(self, tensor: TensorVerdict, reference: np.ndarray, reproduced: np.ndarray) -> bool:
-        high = self._reference64.get(tensor.name)
-        if high is None or not measures_rounding(high, reference):
-            repeat = self._repeat.get(tensor.name)
-            if repeat is None or repeat.shape != reference.shape or repeat.dtype != reference.dtype:
-                return False
-            distance = measure(reference, repeat, 0.0, 0.0, everything=False)
-            if distance.max_abs == 0 or distance.nonfinite_differ:
-                return False  # an identical repeat measures nothing
-            noise = gather(reference, reproduced, reference, None)
-            noise.ordinary.reference = Distance(distance.sum_squares, distance.max_abs, distance.finite)
-            arrays: tuple[np.ndarray, ...] = (reference, reproduced, reference)
-            low = epsilon_of(reference.dtype)
-            self._pending.append(Pending(tensor, noise, arrays, False, "repeat", low, low))
-            return True
-        other = self._reproduced64.get(tensor.name)
+    def _by_repeat(self, tensor: TensorVerdict, reference: np.ndarray, reproduced: np.ndarray) -> _Unpended | None:
+        repeat = self._repeat.get(tensor.name)
+        if repeat is None or repeat.shape != reference.shape or repeat.dtype != reference.dtype:
+            return None
+        distance = measure(reference, repeat, 0.0, 0.0, everything=False)
+        if distance.max_abs == 0 or distance.nonfinite_differ:
+            return None  # an identical repeat measures nothing
+        rounding = Distance(distance.sum_squares, distance.max_abs, distance.finite)
+        low = epsilon_of(reference.dtype)
+        return _Unpended(tensor, (reference, reproduced, reference, None), "repeat", low, low, rounding)
+
+    def _by_float64(self, tensor: TensorVerdict, reference: np.ndarray, reproduced: np.ndarray) -> _Unpended | None:
+        high, other = self._reference64[tensor.name], self._reproduced64.get(tensor.name)
         if other is not None and not is_finer(other, reference):
             other = None
         if other is not None and other.shape != high.shape:
             text = f"the float64 runs have shapes {list(high.shape)} and {list(other.shape)}"
             _set(tensor, results.DIVERGED, "structure", text)
-            return True
+            return None
         if reference.dtype.kind == "c":
             reference, reproduced, high = (_real_view(array) for array in (reference, reproduced, high))
             other = None if other is None else _real_view(other)
         low = max(epsilon_of(reference.dtype), _EPSILON["float32"])
-        noise = gather(reference, reproduced, high, other)
-        self._add_repeats(tensor.name, noise, reference, high)
-        arrays = (reference, reproduced, high) if other is None else (reference, reproduced, high, other)
         basis = "noise floor" if other is None else "float64"
-        self._pending.append(Pending(tensor, noise, arrays, other is not None, basis, low, epsilon_of(high.dtype)))
-        return True
+        return _Unpended(tensor, (reference, reproduced, high, other), basis, low, epsilon_of(high.dtype))
 
-    def _add_repeats(self, name: str, noise: TensorNoise, reference: np.ndarray, high: np.ndarray) -> None:
+    def _add_repeats(self, name: str, noise: TensorNoise, recordings: Recordings) -> None:
         """Measure the floor of few numbers by what repeats of the reference are off by, beside its own run."""
-        if noise.ordinary.count != high.size or high.dtype.kind != "f":
+        reference, _, high, _ = recordings
+        if name not in self._repeats or noise.ordinary.count != high.size or high.dtype.kind != "f":
             return  # zeros, or values that are not finite, are judged otherwise
-        for values in self._repeats.get(name, ()):
+        for values in self._repeats[name]:
             # One that gives the same number says nothing new.
             if len(values) == high.size and not np.array_equal(values, reference.ravel()):
                 noise.ordinary.reference.add(np.asarray(values, np.float64) - high.ravel())
 
-    def finish(
-        self,
-        tensors: Sequence[TensorVerdict],
-        reference: Mapping[str, np.ndarray],
-        reproduced: Mapping[str, np.ndarray],
-    ) -> None:
+    def finish(self) -> None:
         """Decide every tensor whose floor was measured."""
         prior = self._typical_rounding()
-        masks = {
-            item.tensor.name: item.noise.zero_mask
-            for item in self._pending
-            if item.noise.zero_mask is not None and "grad" in item.tensor.name.lower()
-        }
+        zeros = InheritedZeros(self._pending)
         for item in self._pending:
-            inherited = _inherited(item, masks)
+            inherited = zeros.of(item)
             if inherited is not None:
                 high = item.arrays[3] if item.has_arbiter else None
                 reference32, reproduced32, reference64 = item.arrays[:3]
@@ -201,7 +215,8 @@ class Judge:
         blown = _judge_group(item, noise.blown, 0.0, ZERO_FACTOR, ZERO_FACTOR, blown=True)
         tensor.structural_zeros = noise.zero.count + noise.blown.count
         tensor.floor_rms, tensor.floor_max = noise.ordinary.reference.rms, noise.ordinary.reference.greatest
-        shown = max((ordinary, zero, blown), key=lambda ratios: max(ratios.rms, ratios.worst))
+        groups = (ordinary, zero, blown)
+        shown = max(groups, key=lambda ratios: max(ratios.rms, ratios.worst))
         tensor.noise_ratio, tensor.noise_ratio_worst = shown.noise_rms, shown.noise_worst
         if item.has_arbiter:
             truth, high = noise.ordinary.truth.rms, noise.ordinary.high
@@ -213,31 +228,36 @@ class Judge:
             tensor.verdict = results.DIVERGED
             tensor.reason = f"{noise.nonfinite_differ} elements are NaN or infinite in one float64 run only"
         elif item.has_arbiter and (tensor.fp64_ratio or 0.0) > 1.0 and not self._allow(tensor, noise):
-            tensor.verdict, tensor.reason = results.DIVERGED, _float64_reason(tensor)
-        elif max(r for g in (ordinary, zero, blown) for r in (g.rms, g.worst)) > 1.0 and not self._allow_low(item):
+            tensor.verdict, tensor.reason = results.DIVERGED, float64_reason(tensor)
+        elif max(shown.rms, shown.worst) > 1.0 and not self._allow_low(item):
             item.over_floor = True
-            _over_the_floor(item)
+            too_few = (tensor.size or 0) < PRIOR_WEIGHT and not item.has_arbiter
+            tensor.verdict = results.INCONCLUSIVE if too_few else results.DIVERGED
+            tensor.reason = over_reason(item, too_few)
         else:
-            tensor.verdict, tensor.reason = results.ALIGNED, _passing_reason(item)
+            tensor.verdict, tensor.reason = results.ALIGNED, passing_reason(item)
 
     def _allow(self, tensor: TensorVerdict, noise: TensorNoise) -> bool:
+        group, worst = noise.ordinary, WORST_FACTOR / RMS_FACTOR
         for allowance in self._allowances:
-            group, worst = noise.ordinary, WORST_FACTOR / RMS_FACTOR
             rms = max(allowance.bound * group.truth.rms, allowance.of_rounding * group.reference.rms)
             greatest = max(allowance.bound * group.truth.greatest, allowance.of_rounding * group.reference.greatest)
             fits = group.high.rms <= rms and group.high.greatest <= worst * greatest
-            if allowance.covers(tensor.name) and fits:
+            if fits and allowance.covers(tensor.name):
                 tensor.allowed = allowance.id
                 return True
         return False
 
     def _allow_low(self, item: Pending) -> bool:
         """Whether a constant in the judged precision explains the distance; only where the float64 runs agree."""
+        if not item.has_arbiter:
+            return False
         truth, reproduced = item.noise.ordinary.truth, item.noise.ordinary.reproduced
-        for allowance in self._allowances if item.has_arbiter else ():
+        rms, of_truth = reproduced.rms, truth.rms
+        for allowance in self._allowances:
             bound = allowance.low_bound
-            fits = reproduced.rms <= bound * truth.rms and reproduced.greatest <= bound * truth.greatest
-            if allowance.covers(item.tensor.name) and fits:
+            fits = rms <= bound * of_truth and reproduced.greatest <= bound * truth.greatest
+            if fits and allowance.covers(item.tensor.name):
                 item.tensor.allowed = allowance.id
                 return True
         return False
@@ -277,7 +297,12 @@ def is_finer(high: np.ndarray, low: np.ndarray) -> bool:
     """Whether `high` is of a finer floating type, or of the finest, which float64 projections have on both sides."""
     if high.dtype.kind not in "fc" or low.dtype.kind in "iub" or (high.dtype.kind == "c") != (low.dtype.kind == "c"):
         return False
-    return epsilon_of(high.dtype) < epsilon_of(low.dtype) or high.dtype.name in ("float64", "complex128")
+    return epsilon_of(high.dtype) < epsilon_of(low.dtype) or _is_finest(high.dtype)
+
+
+@functools.cache
+def _is_finest(dtype: np.dtype) -> bool:
+    return dtype.name in ("float64", "complex128")
 
 
 def _real_view(array: np.ndarray) -> np.ndarray:
@@ -311,14 +336,13 @@ def _judge_group(
     """Ratios of one group of elements; see docs/verdict.md, "The noise floor"."""
     count = noise.count
     if count == 0:
-        return _Ratios(0.0, 0.0, 0.0, 0.0, 0.0)
-    scale = noise.truth.rms
-    own = noise.reference.rms
+        return _NOTHING
+    scale, own, reproduced = noise.truth.rms, noise.reference.rms, noise.reproduced
     pooled = math.sqrt((count * own**2 + PRIOR_WEIGHT * (prior * scale) ** 2) / (count + PRIOR_WEIGHT))
     floor = max(own, pooled, item.low / 2 * scale, beside.rms if beside is not None else 0.0)
     # The greatest of n normal errors is expected at sqrt(2 ln 2n) standard deviations.
     floor_worst = max(noise.reference.greatest, floor * math.sqrt(2 * math.log(2 * count)), item.low / 2 * scale)
-    noise_rms, noise_worst = _over(noise.reproduced.rms, floor), _over(noise.reproduced.greatest, floor_worst)
+    noise_rms, noise_worst = _over(reproduced.rms, floor), _over(reproduced.greatest, floor_worst)
     arbiter = 0.0
     if item.has_arbiter:
         shrink = rms_factor if blown else ARBITER_MARGIN * item.high / item.low
@@ -332,59 +356,3 @@ def _over(value: float, allowed: float) -> float:
     if value == 0:
         return 0.0
     return value / allowed if allowed else math.inf
-
-
-def _inherited(item: Pending, masks: Mapping[str, np.ndarray | None]) -> np.ndarray | None:
-    """Mask of the gradient that drives this tensor, where an optimizer may have blown up its zeros.
-
-    Names correspond when they are equal after at most two leading parts (`step0.gradient.x`, `step3.parameter.x`).
-    """
-    parts = item.tensor.name.split(".")
-    for name, mask in masks.items():
-        if name == item.tensor.name or mask is None or mask.size != item.arrays[0].size:
-            continue
-        others = name.split(".")
-        for drop in (1, 2):
-            if len(parts) > drop and parts[drop:] == others[drop:] and len(others) > drop:
-                return mask
-    return None
-
-
-def _float64_reason(tensor: TensorVerdict) -> str:
-    share = f"{tensor.fp64_rel:.2g} relative" if tensor.fp64_rel is not None else f"{tensor.fp64_max_abs:.2g}"
-    reason = (
-        f"the float64 runs differ by {share}, {tensor.fp64_ratio:.2g} times what rounding explains: "
-        "the two compute different things"
-    )
-    if tensor.fp64_rel is not None and tensor.fp64_rel <= _CONSTANT:
-        reason += " (as small as a constant kept in float32; if that is the cause, allow it by name)"
-    return reason
-
-
-def _over_the_floor(item: Pending) -> None:
-    tensor = item.tensor
-    few = (tensor.size or 0) < PRIOR_WEIGHT and not item.has_arbiter
-    tensor.verdict = results.INCONCLUSIVE if few else results.DIVERGED
-    worst = f"{tensor.noise_ratio:.3g} times (worst element {tensor.noise_ratio_worst:.3g} times)"
-    tensor.reason = f"{worst} as far from the truth as the reference's own rounding"
-    if item.has_arbiter:
-        tensor.reason += "; the float64 runs agree, so it is the lower precision that is computed worse"
-    elif few:
-        tensor.reason += f"; {tensor.size} elements are too few to tell: record the reproduction in float64 as well"
-
-
-def _passing_reason(item: Pending) -> str:
-    tensor = item.tensor
-    parts = []
-    in_float64 = tensor.allowed and (tensor.fp64_ratio or 0.0) > 1.0
-    if in_float64:
-        parts.append(f"the float64 runs differ by {tensor.fp64_rel:.2g} relative, allowed as {tensor.allowed}")
-    elif item.has_arbiter:
-        parts.append(f"the float64 runs agree ({tensor.fp64_rel or 0.0:.2g} relative)")
-    floor = "reference's own rounding" if item.basis != "repeat" else "reference's change in its repeat"
-    if tensor.noise_ratio:
-        known = f", allowed as {tensor.allowed}" if tensor.allowed and not in_float64 else ""
-        parts.append(f"the error is {tensor.noise_ratio:.2g} times the {floor}{known}")
-    if tensor.structural_zeros:
-        parts.append(f"{tensor.structural_zeros} elements are zero in exact arithmetic")
-    return "; ".join(parts) or "identical"

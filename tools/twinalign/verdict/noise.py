@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from twinalign.verdict.chunks import CHUNK, in_memory_order, pieces
+from twinalign.verdict.chunks import CHUNK, WORKSPACE, as_type, dots_of_rows, in_memory_order, pieces, rows_of, stacked
 
 ZERO_SHARE = 2.0**-16
 """An element is zero in exact arithmetic where float64 leaves less than this share of the float32 rounding error: its
 own or the tensor's, since an element's own rounding can be zero by luck."""
 _PIECE = CHUNK // 4
+_FLOAT64 = np.dtype(np.float64)
+_SIDES = ("r32", "p32", "r64", "p64")
 _maximum, _minimum = np.maximum.reduce, np.minimum.reduce  # the arrays' methods are half as fast on a small array
 
 
@@ -92,7 +95,14 @@ class TensorNoise:
     nonfinite_differ: int
 
 
-@np.errstate(all="ignore")
+Recordings = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
+"""Of one tensor, all of one shape: the reference and the reproduction in the precision that is judged, the reference's
+float64 run, and the reproduction's, if there is one."""
+
+_NOTHING = Noise()
+"""Of groups that nearly no tensor has; never added to."""
+
+
 def gather(
     reference: np.ndarray,
     reproduced: np.ndarray,
@@ -109,13 +119,49 @@ def gather(
         reproduced64: The reproduction's float64 run, if there is one.
         inherited_zeros: Flat mask of elements whose gradient is zero in exact arithmetic.
     """
-    given = [reference, reproduced, reference64, *([] if reproduced64 is None else [reproduced64])]
+    with np.errstate(all="ignore"):
+        return _gather_one((reference, reproduced, reference64, reproduced64), inherited_zeros)
+
+
+def gather_all(tensors: Sequence[Recordings]) -> list[TensorNoise]:
+    """`gather` of each tensor, to the same bit; small tensors of one size together, which is faster."""
+    found: dict[int, TensorNoise] = {}
+    alike: dict[tuple[int, tuple[np.dtype | None, ...]], list[int]] = {}
+    for at, recordings in enumerate(tensors):
+        size = recordings[0].size
+        if 0 < size <= _PIECE and all(array is None or array.flags.c_contiguous for array in recordings):
+            dtypes = tuple(None if array is None else array.dtype for array in recordings)
+            alike.setdefault((size, dtypes), []).append(at)
+    with np.errstate(all="ignore"):
+        for (size, _), places in alike.items():
+            for some in rows_of(places, size):
+                r32, p32, r64, p64 = (
+                    None if side[0] is None else stacked([array for array in side if array is not None], size, name)
+                    for side, name in zip(zip(*(tensors[at] for at in some), strict=True), _SIDES, strict=True)
+                )
+                assert r32 is not None
+                assert p32 is not None
+                assert r64 is not None
+                for at, plain in zip(some, _Plain.of_rows(r32, p32, r64, p64), strict=True):
+                    if plain.has_no_zero(plain.rounding.rms):
+                        found[at] = TensorNoise(plain.noise, _NOTHING, _NOTHING, None, 0)
+                    else:
+                        found[at] = _gather_one(tensors[at], None, [plain])
+        return [found[at] if at in found else _gather_one(tensors[at], None) for at in range(len(tensors))]
+
+
+def _gather_one(
+    recordings: Recordings, inherited_zeros: np.ndarray | None, plain: list[_Plain] | None = None
+) -> TensorNoise:
+    """Noise of one tensor; `plain` where its pieces are measured already."""
+    reference = recordings[0]
+    given = [array for array in recordings if array is not None]
     flat, order = in_memory_order(*given)
     found = TensorNoise(Noise(), Noise(), Noise(), None, 0)
     if inherited_zeros is not None:
         inherited_zeros = inherited_zeros.reshape(reference.shape).transpose(order).reshape(-1)
     slices = [*pieces(flat[0].size, _PIECE)]
-    plain = [_Plain.of(_float64(flat, piece)) for piece in slices]
+    plain = plain or _plain_pieces(flat)
     typical = Distance()
     for item in plain:
         typical.merge(item.rounding)
@@ -136,10 +182,19 @@ def gather(
     return found
 
 
-_Four = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
+def _plain_pieces(flat: tuple[np.ndarray, ...]) -> list[_Plain]:
+    """Pieces of `_PIECE` elements, `CHUNK` elements at a time, and what is left."""
+    size, found = flat[0].size, []
+    whole = size - size % _PIECE
+    for piece in [*pieces(whole), slice(whole, size)]:
+        if piece.start < piece.stop:
+            length = min(_PIECE, piece.stop - piece.start)
+            r32, p32, r64, *rest = (array[piece].reshape(-1, length) for array in flat)
+            found += _Plain.of_rows(r32, p32, r64, rest[0] if rest else None)
+    return found
 
 
-def _float64(flat: tuple[np.ndarray, ...], piece: slice) -> _Four:
+def _float64(flat: tuple[np.ndarray, ...], piece: slice) -> Recordings:
     r32, p32, r64, *rest = (array[piece].astype(np.float64, copy=False) for array in flat)
     return r32, p32, r64, rest[0] if rest else None
 
@@ -156,23 +211,46 @@ class _Plain:
     finite: bool
 
     @classmethod
-    def of(cls, four: _Four) -> _Plain:
-        noise = Noise()
-        noise.add(*four)
-        groups = (noise.reference, noise.reproduced, noise.own, noise.high, noise.truth)
-        finite = all(math.isfinite(distance.squares) for distance in groups)
-        rounding = noise.reference
-        if not finite:
-            rounding = Distance()
-            difference = four[0] - four[2]
-            rounding.add(difference[np.isfinite(difference)])
-        return cls(noise, float(_minimum(np.abs(four[2]))), rounding, finite)
+    def of_rows(cls, r32: np.ndarray, p32: np.ndarray, r64: np.ndarray, p64: np.ndarray | None) -> list[_Plain]:
+        """Of each row of `[rows, elements]`, contiguous, at most `CHUNK` elements in all."""
+        r32, p32, r64 = (as_type(rows, _FLOAT64, f"float64 {at}") for at, rows in enumerate((r32, p32, r64)))
+        columns = [_distances(r32, r64), _distances(p32, r64)]
+        if p64 is not None:
+            p64 = as_type(p64, _FLOAT64, "float64 3")
+            columns += [_distances(p32, p64), _distances(p64, r64)]
+        else:
+            columns += [[Distance() for _ in r64], [Distance() for _ in r64]]
+        columns.append(_distances(r64, None))
+        magnitude = np.abs(r64, out=WORKSPACE.take("difference", _FLOAT64, r64.shape))
+        leasts = np.minimum.reduce(magnitude, axis=1).tolist()
+        found = []
+        for row, (own, reproduced, port, high, truth, least) in enumerate(zip(*columns, leasts, strict=True)):
+            total = own.squares + reproduced.squares + port.squares + high.squares + truth.squares
+            of_finite, finite = own, math.isfinite(total)
+            if not finite:
+                of_finite, rounding = Distance(), r32[row] - r64[row]
+                of_finite.add(rounding[np.isfinite(rounding)])
+            found.append(cls(Noise(own, reproduced, port, high, truth), least, of_finite, finite))
+        return found
 
     def has_no_zero(self, typical: float) -> bool:
         return self.finite and self.least > ZERO_SHARE * max(self.rounding.greatest, typical)
 
 
-def _add_by_groups(found: TensorNoise, four: _Four, inherited: np.ndarray | None, typical: float) -> np.ndarray:
+def _distances(rows: np.ndarray, truth: np.ndarray | None) -> list[Distance]:
+    """Of each row of `[rows, elements]`, float64, from the truth, or from zero."""
+    difference = rows
+    if truth is not None:
+        difference = np.subtract(rows, truth, out=WORKSPACE.take("difference", _FLOAT64, rows.shape))
+    greatest = np.maximum(np.maximum.reduce(difference, axis=1), -np.minimum.reduce(difference, axis=1)) + 0.0
+    count = difference.shape[1]
+    return [
+        Distance(squares, most, count)
+        for squares, most in zip(dots_of_rows(difference, difference), greatest.tolist(), strict=True)
+    ]
+
+
+def _add_by_groups(found: TensorNoise, four: Recordings, inherited: np.ndarray | None, typical: float) -> np.ndarray:
     """Add a piece element by element to the group that each is in; returns the mask of those that are zero."""
     r32, p32, r64, p64 = four
     finite = np.isfinite(r32) & np.isfinite(p32) & np.isfinite(r64)
