@@ -17,7 +17,8 @@ from . import distributed
 
 LOST_RANK = 3
 """Exit code of a rank that ends because of another."""
-
+_LONGEST_LOOK = 10.0
+"""Seconds in which the store answers, unless its node is gone."""
 
 _OF_EXCHANGES = re.compile(
     r"gloo|nccl|process ?group|tcp_?store|connection (closed|reset|refused)|broken pipe|timed out", re.IGNORECASE
@@ -56,6 +57,9 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         self._over.set()
+        if self._thread is not None:
+            # A thread that the interpreter's end finds inside the store's code would abort the process.
+            self._thread.join(_LONGEST_LOOK)
         if self._thread is not None and _broke_off(error):
             raise LostRankError(f"{self._who_is_gone(error)}; --resume goes on from the last checkpoint") from error
 
@@ -77,6 +81,8 @@ class Watch:
                 told = entered
                 counts = [store.add(f"watch/{rank}", 0) for rank in range(world)]
             except RuntimeError:
+                if self._over.is_set():
+                    return
                 self._give_up("the launcher's store does not answer: its node is gone")
             now = time.monotonic()
             since = [at if count == before else now for at, count, before in zip(since, counts, seen, strict=True)]

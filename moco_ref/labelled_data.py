@@ -103,14 +103,16 @@ class TrainingAugmentation:
     def __call__(self, image: Image.Image, size: int, draw: Callable[..., np.ndarray]) -> np.ndarray:
         """The view, (3, size, size) float32, of an RGB image; `draw(place, [count])` gives uniform numbers."""
         draws = draw_view(*image.size, self.recipe, draw(_VIEW))
-        *steps, (_, to_array) = view_steps(draws, size)
+        (_, cut_out), *steps, (_, to_array) = view_steps(draws, size)
         if self.is_bicubic:
-            steps[0] = "crop", partial(crop_and_resize_bicubic, crop=draws.crop, image_size=size)
+            cut_out = partial(crop_and_resize_bicubic, crop=draws.crop, image_size=size)
+        # RandAugment's operations are Pillow's; on arrays all others are compiled.
+        view = cut_out(image) if self.rand_augment else np.asarray(cut_out(image))
         for _, step in steps:
-            image = step(image)
-        if self.rand_augment is not None:
-            image = self.rand_augment(Image.fromarray(np.asarray(image)), draw(_OPERATIONS, self.rand_augment.draws))
-        return self._erased(to_array(image), draw)
+            view = step(view)
+        if self.rand_augment:
+            view = self.rand_augment(view, draw(_OPERATIONS, self.rand_augment.draws))
+        return self._erased(to_array(view), draw)
 
     def _erased(self, view: np.ndarray, draw: Callable[..., np.ndarray]) -> np.ndarray:
         uniforms = draw(_ERASING, 3 + 2 * ERASE_TRIES)

@@ -275,10 +275,10 @@ def test_loader_compiles_before_its_workers_start(package, tmp_path):
     (tmp_path / "class").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "class" / "a.png")
     own.compiled_kernels.cache_clear()
-    labelled.build_training_loader(tmp_path, 1, 8, recipe=labelled.jittered(0.0))
-    assert own.compiled_kernels.cache_info().currsize == 0
-    labelled.build_training_loader(tmp_path, 1, 8, recipe=labelled.jittered(0.4))
-    assert own.compiled_kernels.cache_info().currsize == 1
+    for strength, compiled in ((0.0, 0), (0.4, 1)):
+        augmentation = labelled.TrainingAugmentation(labelled.jittered(strength))
+        labelled.build_training_loader(tmp_path, 1, 8, augmentation=augmentation)
+        assert own.compiled_kernels.cache_info().currsize == compiled
     own.compiled_kernels.cache_clear()
     data.build_pretraining_loader(tmp_path, 1, 8)
     assert own.compiled_kernels.cache_info().currsize == 1

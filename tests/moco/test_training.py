@@ -179,7 +179,7 @@ def test_a_missing_folder_gets_one_line(twin, tmp_path: Path, capsys) -> None:
 def test_several_processes_are_refused_by_what_is_for_one(twin, folder: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE" if twin.is_torch else "PADDLE_TRAINERS_NUM", "2")
     options = ["--arch", "vit_digits", "--pretrained", "x", "--device", "cpu"]
-    assert twin.module("linear_classification").main([str(folder), *options]) == 2
+    assert twin.module("neighbours").main([str(folder), *options]) == 2
     assert capsys.readouterr().err.startswith("error: several processes were started, this program is for one;")
 
 
