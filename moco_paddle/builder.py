@@ -122,7 +122,7 @@ class MoCo(nn.Layer):
         for (name, q), k in zip(self.base_encoder.named_parameters(), self.momentum_encoder.parameters(), strict=True):
             # diff: paddle lists the running statistics of its batch norms among the parameters.
             if not name.endswith(("._mean", "._variance")):
-                k.set_value(k * m + q * (1 - m))
+                k.scale_(m).add_(q * (1 - m))
 
     def contrastive_loss(self, q: Tensor, k: Tensor) -> Tensor:
         """Return the InfoNCE loss, times 2T, of queries and keys `[N, dim]`; the keys of all ranks are candidates."""

@@ -20,6 +20,7 @@ from .distributed import gather_values, unwrapped
 from .drop_path import draw_paths
 from .evaluation import topk_accuracy
 from .mixing import Mixing
+from .optimizer import clip_gradients
 from .reporting import StepRecord
 from .schedule import adjust_learning_rate
 
@@ -163,7 +164,8 @@ def train_step(
     optimizer.clear_grad(set_to_zero=False)
     loss.backward()
     if clip_grad is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), clip_grad)
+        # diff: paddle's clip_grad_norm_ takes the norms that `euclidean_norm` does without.
+        clip_gradients(model.parameters(), clip_grad)
     optimizer.step()
     return loss_value
 

@@ -6,10 +6,27 @@ from collections.abc import Iterable
 from typing import Any
 
 import paddle
-from paddle import Tensor
+from paddle import Tensor, _C_ops
 from paddle.optimizer import Optimizer
 
 OPTIMIZERS = ("lars", "adamw", "sgd")
+
+
+def euclidean_norm(tensor: Tensor) -> Tensor:
+    """Return the root of the sum of squares of all elements, a scalar."""
+    # diff: on a CPU paddle.linalg.norm adds one square after the other: 0.5 % too small in float32 for 8 million
+    # elements, and 30 times as slow as the operator of paddle's own gradient clipping (benchmarks/norms.py).
+    return _C_ops.squared_l2_norm(tensor).sqrt().reshape([])
+
+
+@paddle.no_grad()
+def clip_gradients(parameters: Iterable[Tensor], largest: float) -> None:
+    """Scale all gradients together where their norm exceeds `largest`, by torch's rule: largest / (norm + 1e-6)."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = euclidean_norm(paddle.stack([euclidean_norm(gradient) for gradient in gradients]))
+    factor = (largest / (norm + 1e-6)).clip(max=1.0)
+    for gradient in gradients:
+        gradient.multiply_(factor)
 
 
 class LARS(Optimizer):
@@ -43,18 +60,19 @@ class LARS(Optimizer):
     @paddle.no_grad()
     def _append_optimize_op(self, block: object, param_and_grad: tuple[Tensor, Tensor]) -> None:
         parameter, gradient = param_and_grad
+        # In place wherever that rounds alike: fresh memory for a large tensor costs more than the arithmetic on it.
         if parameter.ndim > 1:
-            gradient = gradient + self._lars_weight_decay * parameter
-            weight_norm, gradient_norm = paddle.linalg.norm(parameter), paddle.linalg.norm(gradient)
+            gradient = (parameter * self._lars_weight_decay).add_(gradient)
+            weight_norm, gradient_norm = euclidean_norm(parameter), euclidean_norm(gradient)
             trust_ratio = self._trust_coefficient * weight_norm / gradient_norm
             # A weight or a gradient of zero says nothing about the step: it is left as it is.
             trust_ratio = paddle.where(
                 (weight_norm > 0) & (gradient_norm > 0), trust_ratio, paddle.ones_like(trust_ratio)
             )
-            gradient = gradient * trust_ratio
+            gradient.multiply_(trust_ratio)
         momentum_buffer = self._get_accumulator("mu", parameter)
-        momentum_buffer.set_value(momentum_buffer * self._lars_momentum + gradient)
-        parameter.set_value(parameter - self.get_lr() * momentum_buffer)
+        momentum_buffer.scale_(self._lars_momentum).add_(gradient)
+        parameter.subtract_(momentum_buffer * self.get_lr())
 
 
 def build_optimizer(

@@ -31,6 +31,7 @@ from paddle.nn import functional as F
 from paddle.optimizer import Optimizer
 
 from .normalization import BatchNorm1D, BatchNorm2D
+from .optimizer import euclidean_norm
 
 MODES = ("fp32", "half", "o1", "o2", "o3", "amp", "bf16")
 _AUTOCAST = ("o1", "amp", "bf16")
@@ -133,7 +134,7 @@ class Precision:
     def _first_gradient_not_finite(self) -> str | None:
         gradients = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
         # diff: paddle's ReLU and max pooling make numbers of NaN on a CPU, and the loss stays finite; gradients do not.
-        norms = paddle.stack([paddle.linalg.norm(gradient) for gradient in gradients.values()])
+        norms = paddle.stack([euclidean_norm(gradient) for gradient in gradients.values()])
         # One number is waited for in a step, all of them only where something is wrong.
         if math.isfinite(float(norms.sum())):
             return None
