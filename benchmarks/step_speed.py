@@ -6,7 +6,8 @@ Bare is what a step cannot do without: both views through the base encoder and t
 through the momentum encoder without. The step adds the loss, the momentum encoder's move, the finiteness check and the
 optimizer (AdamW for a ViT, LARS for a ResNet). Each side runs in a process of its own; both kinds take turns, so that a
 change of the machine's pace meets both, and medians are given, as seconds and as seconds of CPU time. `encoder` is one
-forward and backward of the base encoder alone at twice the batch, for comparing the frameworks.
+forward and backward of the base encoder alone at twice the batch, for comparing the frameworks. `library`, beside the
+torch twin, is the same step put together from timm's and torchvision's modules, as the official release is.
 """
 
 from __future__ import annotations
@@ -82,6 +83,11 @@ def measure(side: str, arch: str, batch: int, steps: int, threads: int) -> dict[
         training.train_step(model, optimizer, *views, 1.5, arguments)
 
     kinds: dict[str, Callable[[], Any]] = {"bare": bare, "step": step, "encoder": encoder}
+    if side == "torch":
+        from library_step import LibraryStep
+
+        peer = LibraryStep(arch)
+        kinds["library"] = lambda: peer(*views)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for turn in range(steps + 1):
         for name, work in kinds.items():
@@ -117,6 +123,9 @@ def main() -> None:
             texts = [f"{kind} {wall:.2f} ({cpu:.2f})" for kind, (wall, cpu) in found.items()]
             ratio = found["step"][1] / found["bare"][1]
             print(f"{arch:16} {side:7} {'  '.join(texts)}  step/bare {ratio:.3f} (limit {LIMIT})", flush=True)
+            if "library" in found:
+                ratios = [found["step"][place] / found["library"][place] for place in (0, 1)]
+                print(f"{arch:16} {side:7} step/library {ratios[0]:.3f} ({ratios[1]:.3f}; limit 1)", flush=True)
         ratios = [encoder["paddle"][place] / encoder["torch"][place] for place in (0, 1)]
         print(f"{arch:16} paddle/torch, encoder: {ratios[0]:.2f} ({ratios[1]:.2f})", flush=True)
 

@@ -47,18 +47,18 @@ class LARS(Optimizer):
     def _update(self, parameter: Tensor, group: dict) -> None:
         gradient = parameter.grad
         if parameter.ndim > 1:
-            gradient = gradient + group["weight_decay"] * parameter
+            gradient = gradient.add(parameter, alpha=group["weight_decay"])
             weight_norm, gradient_norm = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(gradient)
             trust_ratio = group["trust_coefficient"] * weight_norm / gradient_norm
             # A weight or a gradient of zero says nothing about the step: it is left as it is.
             trust_ratio = torch.where((weight_norm > 0) & (gradient_norm > 0), trust_ratio, 1.0)
-            gradient = gradient * trust_ratio
+            gradient.mul_(trust_ratio)
         state = self.state[parameter]
         if "mu" not in state:
             state["mu"] = torch.zeros_like(parameter)
         momentum_buffer = state["mu"]
         momentum_buffer.mul_(group["momentum"]).add_(gradient)
-        parameter.sub_(group["lr"] * momentum_buffer)
+        parameter.add_(momentum_buffer, alpha=-group["lr"])
 
 
 def build_optimizer(

@@ -200,9 +200,8 @@ def image_functions(survey: Survey, name: str) -> list[tuple[Any, str]]:
     from PIL import Image, ImageOps
 
     pillow = {"gaussian_blur": (Image.Image, "filter"), "solarize": (ImageOps, "solarize")}
-    functional = survey.paddle.vision.transforms.functional
-    found = [pillow[name]] if name in pillow else [(functional, name)]
-    return [(owner, attribute) for owner, attribute in found if hasattr(owner, attribute)]
+    owner, attribute = pillow.get(name, (survey.paddle.vision.transforms.functional, name))
+    return [(owner, attribute)] if hasattr(owner, attribute) else []
 
 
 def own_modules(case: Case) -> list[Any]:
