@@ -236,3 +236,72 @@ class Float32Inside(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((8, 16), dtype="float32")}
+
+
+class AdamFromZero(Case):
+    """Biases and offsets that begin at zero are, after two steps, nothing but what Adam has made of them."""
+
+    name = "adam_from_zero"
+    stages = ("backward",)
+    steps = 4
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 4))
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        return nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 4))
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((8, 16), dtype="float32")}
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return (outputs * outputs).mean()
+
+    def optimizer(self, parameters: list[Any], framework: str) -> Any:
+        if framework == "torch":
+            import torch
+
+            return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01)
+        import paddle
+
+        return paddle.optimizer.AdamW(1e-3, parameters=parameters, weight_decay=0.01)
+
+
+class DensePrediction(AdamFromZero):
+    """A class a pixel: sums over 32 768 positions in the loss and in the gradients of biases and scales."""
+
+    name = "dense_prediction"
+    stages = ("loss", "backward")
+    steps = 1
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(4, 8), nn.SiLU(), nn.Conv2d(8, 3, 1))
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        return nn.Sequential(nn.Conv2D(3, 8, 3, padding=1), nn.GroupNorm(4, 8), nn.Silu(), nn.Conv2D(8, 3, 1))
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {
+            "x": rng.standard_normal((2, 3, 128, 128), dtype="float32"),
+            "y": rng.integers(0, 3, (2, 128, 128)),
+        }
+
+    def forward(self, model: Any, inputs: Any, framework: str) -> Any:
+        return model(inputs["x"])
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        if framework == "torch":
+            import torch
+
+            return torch.nn.functional.cross_entropy(outputs, inputs["y"])
+        import paddle
+
+        return paddle.nn.functional.cross_entropy(outputs, inputs["y"], axis=1)

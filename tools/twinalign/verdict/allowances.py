@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import math
 from collections.abc import Iterable
 
 from twinalign.errors import InputError
+from twinalign.verdict.noise import Distance, Noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +30,36 @@ class Allowance:
     """A float64 difference of this share of the reference's own float32 rounding is allowed as well. A constant inside
     the network is amplified on its way as rounding is, and by how much only the rounding of that very tensor tells."""
 
+    low_of_movement: float = 0.0
+    """In the judged precision, the share of a parameter's way since the first step, `stepN.parameter.NAME`."""
+    low_of_rounding: float = 0.0
+    """In the judged precision, a tensor of at most one dimension may be off by so many times the reference's own
+    rounding: its elements are sums over all that a batch has for a channel, or over the batch."""
+
     def covers(self, name: str) -> bool:
         """Whether the allowance is meant for a tensor of this name."""
         return fnmatch.fnmatchcase(name, self.pattern)
 
+    def low_fits(self, reproduced: Distance, group: Noise, moved: Distance, dimensions: int) -> bool:
+        """Whether it explains how far the reproduction is from the float64 truth in the judged precision.
+
+        Args:
+            reproduced: That distance.
+            group: The elements that are judged.
+            moved: How far an optimizer has moved the tensor.
+            dimensions: Of the tensor.
+        """
+        sums = self.low_of_rounding if dimensions <= 1 else 0.0
+        measures = ((self.low_bound, group.truth), (self.low_of_movement, moved), (sums, group.reference))
+        return any(
+            reproduced.rms <= share * measure.rms and reproduced.greatest <= share * measure.greatest
+            for share, measure in measures
+        )
+
+
+LONG_SUM = 1 << 20
+"""Terms of one sum in a training step: sixteen pictures of 256 by 256 positions. Added one after the other, n like
+terms leave the roundings of n partial sums, sqrt(n / 3) of the last one's; added pairwise, about one."""
 
 KNOWN_ALLOWANCES = {
     allowance.id: allowance
@@ -63,6 +91,22 @@ KNOWN_ALLOWANCES = {
             "paddle's Adam subtracts beta2 from 1 in float32",
             pattern="*moment2*",
             low_bound=2.0**-24 / 1e-3,
+        ),
+        # The powers of beta2 that 1 is reduced by are taken by one multiplication in float32 a step, each off by up to
+        # 2^-25: of 1 - beta2^t, about t * 0.001, the sum of t such errors is 2^-25 / 0.001, and the step has its root.
+        Allowance(
+            "paddle_adam_bias_correction",
+            0.0,
+            "paddle's Adam takes the powers of beta2 in float32",
+            pattern="*.parameter.*",
+            low_of_movement=2.0**-26 / 1e-3,
+        ),
+        Allowance(
+            "paddle_long_sums",
+            0.0,
+            "paddle's CPU kernels add what belongs to one channel, or to the batch, one after the other",
+            pattern="*[!)]",  # what ends so are projections of a sample, one-dimensional whatever they stand for
+            low_of_rounding=math.sqrt(LONG_SUM / 3),
         ),
         Allowance(
             "paddle_hard_activation",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ ARBITER_MARGIN = 1024.0
 PRIOR_WEIGHT = 16.0
 """Elements' worth of weight that the recording's typical relative rounding has against a tensor's own."""
 
+_STEP = re.compile(r"step(?P<step>\d{1,6})(?P<rest>\.parameter\..+)")
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -252,15 +254,29 @@ class Judge:
         """Whether a constant in the judged precision explains the distance; only where the float64 runs agree."""
         if not item.has_arbiter:
             return False
-        truth, reproduced = item.noise.ordinary.truth, item.noise.ordinary.reproduced
-        rms, of_truth = reproduced.rms, truth.rms
-        for allowance in self._allowances:
-            bound = allowance.low_bound
-            fits = rms <= bound * of_truth and reproduced.greatest <= bound * truth.greatest
+        group = item.noise.ordinary
+        moved = self._movement(item.tensor.name)
+        for allowance in sorted(self._allowances, key=lambda allowance: allowance.low_of_rounding):  # the widest last
+            fits = allowance.low_fits(group.reproduced, group, moved, len(item.tensor.shape or ()))
             if fits and allowance.covers(item.tensor.name):
                 item.tensor.allowed = allowance.id
                 return True
         return False
+
+    def _movement(self, name: str) -> Distance:
+        """How far the optimizer has moved a parameter since the first step, along its way, by the float64 run."""
+        moved = Distance()
+        if (match := _STEP.match(name)) is None:
+            return moved
+        ways = []
+        for step in range(1, int(match["step"]) + 1):
+            before, behind = (self._reference64.get(f"step{at}{match['rest']}") for at in (step - 1, step))
+            if before is None or behind is None or before.shape != behind.shape:
+                return moved
+            ways.append(np.abs(behind.astype(np.float64) - before).ravel())
+        if ways:
+            moved.add(np.sum(ways, axis=0))
+        return moved
 
     def notes(self, tensors: Sequence[TensorVerdict]) -> list[str]:
         """What a reader must know about how the tensors were judged."""
