@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import paddle
 
-from twinalign.backends.paddle_backend import assign, named_parameters
+from twinalign.backends.paddle_backend import assign
+from twinalign.backends.paddle_state import named_parameters
 from twinalign.patching import family, replaced
 
 
