@@ -11,6 +11,7 @@ import pytest
 import twinalign as api
 from tests.conftest import ROOT
 from twinalign.backends import paddle_backend as backend
+from twinalign.recording import Recording
 
 
 class Buffered(paddle.nn.Layer):
@@ -70,3 +71,12 @@ def test_swapped_gates_are_located_and_proven(tmp_path: Path, monkeypatch: pytes
     assert fault.explanation is not None
     assert fault.explanation.id == "gate_order"
     assert fault.explanation.text.endswith("forget, input, cell, output")
+
+
+def test_a_training_records_each_weight_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    result = api.run("tests.recurrent_cases:RecurrentTraining", out=tmp_path, stages=["train"])
+    assert result.stages["train"].verdict == "aligned"
+    curves = Recording.load(tmp_path / "train_paddle.npy").arrays
+    assert "curve.weight_norm.lstm.weight_hh_l1_reverse" in curves
+    assert not any("buffer_norm" in name for name in curves)
