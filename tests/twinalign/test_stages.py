@@ -14,7 +14,7 @@ from twinalign.errors import InputError
 from twinalign.recording import Recording
 from twinalign.stages.calling import call_model, named_values
 from twinalign.stages.context import StageContext, scalar_loss
-from twinalign.stages.naming import CanonicalName
+from twinalign.stages.naming import CanonicalNames
 
 
 @dataclasses.dataclass
@@ -66,27 +66,24 @@ def test_a_loss_dictionary_needs_a_loss() -> None:
         scalar_loss({"part": 1})
 
 
-def context(canonical: dict[str, CanonicalName]) -> StageContext:
-    return StageContext(
-        Case(), "paddle", None, "float32", "cpu", lambda: None, canonical, lambda text: None, Recording()
-    )  # type: ignore[arg-type]
+def context(names: CanonicalNames) -> StageContext:
+    return StageContext(Case(), "paddle", None, "float32", "cpu", lambda: None, names, lambda text: None, Recording())  # type: ignore[arg-type]
 
 
 def test_state_of_the_port_is_recorded_under_the_references_names_and_layout() -> None:
-    recorded = context(
-        {"fc.weight": CanonicalName("head.weight", transposed=True), "bn._mean": CanonicalName("bn.running_mean")}
-    )
+    recorded = context(CanonicalNames({"fc.weight": [["head.weight", True]], "bn._mean": [["bn.running_mean", False]]}))
     weight = np.arange(6.0).reshape(2, 3)
-    for key, array in {"fc.weight": weight, "bn._mean": np.zeros(2), "own.scratch": np.ones(1)}.items():
-        recorded.add_state("parameter.", key, array)
+    arrays = {"fc.weight": weight, "bn._mean": np.zeros(2), "own.scratch": np.ones(1)}
+    recorded.add_state(("parameter.", key, array) for key, array in arrays.items())
     assert list(recorded.recording.arrays) == ["parameter.head.weight", "parameter.bn.running_mean"]
     np.testing.assert_array_equal(recorded.recording.arrays["parameter.head.weight"], weight.T)
 
 
 def test_the_count_of_batches_has_no_partner() -> None:
-    recorded = context({})
-    recorded.add_state("buffer.", "bn.num_batches_tracked", np.array(3))
-    recorded.add_state("buffer.", "bn.running_mean", np.zeros(2))
+    recorded = context(CanonicalNames())
+    recorded.add_state(
+        [("buffer.", "bn.num_batches_tracked", np.array(3)), ("buffer.", "bn.running_mean", np.zeros(2))]
+    )
     assert list(recorded.recording.arrays) == ["buffer.bn.running_mean"]
 
 

@@ -16,6 +16,7 @@ from twinalign.convert.worker import load_rules
 from twinalign.errors import InputError
 from twinalign.jobs import WeightFiles
 from twinalign.recording import hash_arrays, save_npz, write_json
+from twinalign.stages.naming import names_of_moves
 
 
 def convert_weights(
@@ -55,10 +56,6 @@ def convert_weights(
         conversion = convert_between(arrays, {"torch": layout, "paddle": own_layout}, models)
         save_npz(port.arrays, conversion.arrays)
         write_json(ledger, conversion.ledger.to_json())
-        canonical = {
-            entry.target: [entry.source[0], "transposed" in entry.actions]
-            for entry in conversion.ledger.entries
-            if entry.target is not None and len(entry.source) == 1
-        }
+        canonical = names_of_moves(conversion.moves)
         given["paddle"] = {"path": str(port.arrays), "sha256": sha256, "canonical": canonical}
     return given

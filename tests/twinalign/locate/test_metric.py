@@ -36,7 +36,7 @@ def locate(processes: Any, folder: Path, name: str, fault: str) -> list[Fault]:
             arrays["0.weight"] = arrays["0.weight"].T
         np.savez(folder / f"{side}.npz", **arrays)
         given[side] = {"path": str(folder / f"{side}.npz")}
-    given["paddle"]["canonical"] = {name: [name, name == "0.weight"] for name in (*state, "1.bias")}
+    given["paddle"]["canonical"] = {name: [[name, name == "0.weight"]] for name in (*state, "1.bias")}
     context = ComponentContext(folder, ("forward", "metric"), {"metric": given})
     return locate_metric(processes(f"{CASE}:{name}", {"fault": fault}), context)
 

@@ -34,7 +34,7 @@ def context(folder: Path) -> ComponentContext:
     np.savez(folder / "gradients.npz", **{n: 0.3 * rng.standard_normal(shape) ** 3 for n, shape in SHAPES.items()})
     given = {
         "ref": {"path": str(folder / "ref.npz")},
-        "paddle": {"path": str(folder / "paddle.npz"), "canonical": {n: [n, n in TRANSPOSED] for n in SHAPES}},
+        "paddle": {"path": str(folder / "paddle.npz"), "canonical": {n: [[n, n in TRANSPOSED]] for n in SHAPES}},
     }
     return ComponentContext(folder, ("forward", "backward"), {"backward": given}, folder / "gradients.npz")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import os
 import warnings
@@ -16,10 +15,19 @@ with warnings.catch_warnings():
     # paddle 3.3 warns at import that ccache is missing; nobody compiles custom operators here.
     warnings.simplefilter("ignore")
     import paddle
-    from paddle.nn.utils import spectral_norm_hook, weight_norm_hook
 
-from twinalign.convert import layout
-from twinalign.convert.probe import probe_matrices
+from twinalign.backends.paddle_state import (  # noqa: F401  the part of this module that lies in a file of its own
+    describe_state,
+    load_state_arrays,
+    named_parameters,
+    own_buffers,
+    own_state,
+    prepare_model,
+    state_arrays,
+    state_items,
+    tied_keys,
+    to_array,
+)
 
 FRAMEWORK = "paddle"
 MODEL_CLASS = "paddle.nn.Layer"
@@ -83,24 +91,6 @@ def default_dtype(dtype: str) -> Iterator[None]:
         paddle.set_default_dtype(before)
 
 
-def prepare_model(model: paddle.nn.Layer, dtype: str, device: str) -> paddle.nn.Layer:
-    """Move the floating-point state to `dtype`, in place; integer and boolean buffers keep theirs."""
-    kept = {
-        name: (buffer.dtype, buffer.clone())
-        for name, buffer in model.named_buffers()
-        if buffer is not None and not buffer.is_floating_point()
-    }
-    model.to(dtype=dtype)
-    # Layer.to casts integer and boolean buffers as well.
-    for path, (_, value) in kept.items():
-        parent, _, name = path.rpartition(".")
-        owner = model
-        for step in filter(None, parent.split(".")):
-            owner = getattr(owner, step)
-        owner._buffers[name] = value
-    return model
-
-
 def set_training(model: paddle.nn.Layer, training: bool) -> None:
     """Put the model into training or evaluation mode."""
     model.train() if training else model.eval()
@@ -123,14 +113,6 @@ def is_model(value: Any) -> bool:
 def is_tensor(value: Any) -> bool:
     """Whether `value` is a paddle tensor."""
     return isinstance(value, paddle.Tensor)
-
-
-def to_array(tensor: paddle.Tensor) -> np.ndarray:
-    """A copy of the tensor as a numpy array (bfloat16 as float32, which holds it exactly)."""
-    tensor = tensor.detach()
-    if tensor.dtype == paddle.bfloat16:
-        tensor = tensor.astype("float32")
-    return np.asarray(tensor.numpy())  # paddle makes a copy of its own
 
 
 def values_of(tensor: paddle.Tensor) -> np.ndarray:
@@ -173,17 +155,6 @@ def named_layers(model: paddle.nn.Layer) -> list[tuple[str, paddle.nn.Layer]]:
     return list(model.named_sublayers(include_self=True))
 
 
-def own_state(layer: paddle.nn.Layer) -> dict[str, paddle.Tensor]:
-    """Parameters and buffers that the layer itself holds, by name."""
-    held = {**layer._parameters, **layer._buffers}
-    return {name: tensor for name, tensor in held.items() if tensor is not None}
-
-
-def own_buffers(layer: paddle.nn.Layer) -> dict[str, paddle.Tensor]:
-    """Buffers that the layer itself holds, by name."""
-    return {name: tensor for name, tensor in layer._buffers.items() if tensor is not None}
-
-
 def assign(tensor: paddle.Tensor, array: np.ndarray) -> None:
     """Set the values of a parameter or buffer in place, keeping its dtype."""
     with paddle.no_grad():
@@ -211,53 +182,6 @@ def gradients(
         ends[output.name] = [output, ends[output.name][1] + seed if output.name in ends else seed]
     tensors, gradients = ([end[at] for end in ends.values()] for at in (0, 1))
     return list(paddle.grad(tensors, inputs, gradients, allow_unused=True))
-
-
-def tied_keys(model: paddle.nn.Layer) -> set[str]:
-    """Keys of the state dict that are one more name of a tensor that an earlier key has."""
-    first: dict[int, str] = {}
-    return {name for name, tensor in model.state_dict().items() if first.setdefault(id(tensor), name) != name}
-
-
-def state_items(model: paddle.nn.Layer) -> Iterator[tuple[str, np.ndarray]]:
-    """Keys of the state dict with numpy copies, one at a time, in its order."""
-    for name, tensor in model.state_dict().items():
-        yield name, to_array(tensor)
-
-
-def state_arrays(model: paddle.nn.Layer) -> dict[str, np.ndarray]:
-    """The state dict as numpy copies, in its order."""
-    return dict(state_items(model))
-
-
-def load_state_arrays(model: paddle.nn.Layer, arrays: Mapping[str, np.ndarray]) -> None:
-    """Load every key strictly, keeping the model's dtypes; raises RuntimeError on a missing, extra or misshapen key.
-
-    `Layer.set_state_dict` is lenient (it warns and keeps the random initialisation), hence the checks here.
-    """
-    state = model.state_dict()
-    wrong = [f"missing key {name!r}" for name in state if name not in arrays]
-    wrong += [f"unexpected key {name!r}" for name in arrays if name not in state]
-    wrong += [
-        f"size mismatch for {name!r}: {list(arrays[name].shape)} given, the model has {list(tensor.shape)}"
-        for name, tensor in state.items()
-        if name in arrays and list(arrays[name].shape) != list(tensor.shape)
-    ]
-    if wrong:
-        raise RuntimeError(f"the state does not fit {type(model).__name__}: " + "; ".join(wrong))
-    for name, tensor in state.items():
-        dtype = str(tensor.dtype).removeprefix("paddle.")
-        cast = dtype == "bfloat16"  # numpy has no such type
-        values = paddle.to_tensor(arrays[name]).astype(dtype) if cast else arrays[name].astype(dtype, copy=False)
-        tensor.set_value(values)
-
-
-def named_parameters(model: paddle.nn.Layer) -> dict[str, paddle.Tensor]:
-    """Parameters by state-dict name in registration order, the frozen ones too.
-
-    paddle keeps the running statistics of a batch norm among the parameters; torch calls them buffers, and so do we.
-    """
-    return {name: p for name, p in model.named_parameters() if name.rsplit(".", 1)[-1] not in ("_mean", "_variance")}
 
 
 def trainable(parameter: paddle.Tensor) -> bool:
@@ -321,42 +245,6 @@ def optimizer_step(optimizer: Any) -> None:
 def peak_device_memory() -> int:
     """Bytes of GPU memory at the peak, 0 on a CPU."""
     return paddle.device.cuda.max_memory_allocated() if paddle.is_compiled_with_cuda() else 0
-
-
-def describe_state(model: paddle.nn.Layer) -> list[dict[str, Any]]:
-    """Every state-dict key and every non-persistable buffer as the JSON form of `twinalign.convert.StateEntry`."""
-    attributes = layout.LayerAttributes("_sub_layers", "_non_persistable_buffer_names_set", "paddle.")
-    entries = layout.walk_state(
-        model,
-        model.state_dict(),
-        attributes,
-        _layer_facts,
-        lambda t: isinstance(t, paddle.base.framework.EagerParamBase),
-    )
-    return [entry.to_json() for entry in entries]
-
-
-def _layer_facts(layer: paddle.nn.Layer) -> dict[str, Any]:
-    """What a layer's arrays do not tell: axes of weight and spectral norm, matrix layout."""
-    facts: dict[str, dict[str, Any]] = {"weight_norm": {}, "spectral_norm": {}, "weight_layout": {}}
-    for hook in layer._forward_pre_hooks.values():
-        if isinstance(hook, weight_norm_hook.WeightNorm):
-            facts["weight_norm"][hook.name] = hook.dim
-        elif isinstance(hook, spectral_norm_hook.SpectralNorm):
-            facts["spectral_norm"][hook.name] = hook.dim
-    facts["weight_layout"] = probe_matrices(layer, layer._sub_layers, _run_copy)
-    return {name: value for name, value in facts.items() if value}
-
-
-def _run_copy(layer: paddle.nn.Layer, parameters: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Output of a copy of the layer in evaluation mode with these parameters, in float64."""
-    twin = copy.deepcopy(layer)
-    twin.to(dtype="float64")
-    twin.eval()
-    with paddle.no_grad():
-        for name, value in parameters.items():
-            getattr(twin, name).set_value(value)
-        return to_array(twin(paddle.to_tensor(x)))
 
 
 def try_path(device: str, dtype: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import paddle
 
-from twinalign.backends.paddle_backend import assign, named_parameters
+from twinalign.backends.paddle_backend import assign
+from twinalign.backends.paddle_state import named_parameters, tied_keys
 from twinalign.patching import family, replaced
 
 
@@ -64,8 +65,8 @@ def distance(pairs: Sequence[tuple[Any, Any]]) -> float:
 
 def floating_buffers(model: paddle.nn.Layer) -> dict[str, Any]:
     """Buffers that hold floating-point numbers, by name; the running statistics are among paddle's parameters."""
-    own = named_parameters(model)
-    return {n: t for n, t in model.state_dict().items() if n not in own and t.is_floating_point()}
+    known = {*named_parameters(model), *tied_keys(model)}  # an RNN's weights have a second key each
+    return {n: t for n, t in model.state_dict().items() if n not in known and t.is_floating_point()}
 
 
 def gradient(parameter: Any) -> Any:

@@ -25,6 +25,8 @@ class Conversion:
     ledger: Ledger
     unproven: list[str]
     """Target keys of square matrices whose layout is a convention; `twinalign convert --verify` proves them."""
+    moves: list[Move]
+    """How each of the arrays was made."""
 
 
 def convert_state(
@@ -56,7 +58,7 @@ def convert_state(
     )
     check_renaming(renaming)
     plan = make_plan(*sides, cast=cast, allow_missing=allow_missing, allow_unexpected=allow_unexpected)
-    return Conversion(dict(execute(plan, arrays)), Ledger(plan.entries), plan.unproven)
+    return Conversion(dict(execute(plan, arrays)), Ledger(plan.entries), plan.unproven, plan.moves)
 
 
 def check_renaming(renaming: Renaming) -> None:

@@ -127,7 +127,8 @@ def convert_between(
             for process in processes.values():
                 process.result()
             plan = planning.plan(processes)
-    return conversion.Conversion(dict(conversion.execute(plan, arrays)), Ledger(plan.entries), plan.unproven)
+    made = dict(conversion.execute(plan, arrays))
+    return conversion.Conversion(made, Ledger(plan.entries), plan.unproven, plan.moves)
 
 
 def _check_answers(plan: Plan, options: Options) -> None:

@@ -18,7 +18,7 @@ from twinalign.explain.component import Replaced, explain, is_refuted, remainder
 from twinalign.explain.registry import Hypothesis, Variant
 from twinalign.locate.components import root_mean_square
 from twinalign.locate.faults import Explanation
-from twinalign.locate.optimizer_steps import STAGE, gradient_of_step, quantities, reference_names, start
+from twinalign.locate.optimizer_steps import STAGE, gradient_of_step, quantities, start
 from twinalign.recording import Recording, sample_positions
 
 # Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
@@ -105,7 +105,6 @@ class OptimizerSubject:
         self.facts, self.rates, self.steps = facts, rates, len(rates)
         self.case = worker.fresh_case(STAGE)
         _, self.parameters, _ = start(worker, self.case, weights)
-        self.names_of = {name.name: key for key, name in reference_names(self.parameters, weights).items()}
         self.change: StepChange = StepChange()
         self.impatient = False
         self.whole_reference, self.whole_port = (quantities(recording) for recording in recordings)
@@ -114,7 +113,7 @@ class OptimizerSubject:
         self._starts: dict[str, np.ndarray] = {}
         self.names: list[str] = []
         trainable = {key for key, parameter in self.parameters.items() if self.backend.trainable(parameter)}
-        self._look_at([name for name, key in self.names_of.items() if key in trainable])
+        self._look_at([name for name in self.parameters if name in trainable])
         self.wrong = list(dict.fromkeys(name.split(".", 2)[2] for name in wrong_names(self)))
         self.judged = self.names
         self._look_at(self._chosen())
@@ -132,7 +131,7 @@ class OptimizerSubject:
         """Of each step, each parameter's group settings as the schedule leaves them."""
         case = self.worker.fresh_case(STAGE)
         optimizer = self.make_optimizer()
-        name_of = {id(self.parameters[key]): name for name, key in self.names_of.items()}
+        name_of = {id(parameter): name for name, parameter in self.parameters.items()}
         found = []
         for step in range(self.steps):
             case.schedule(optimizer, step, "torch")
@@ -149,7 +148,7 @@ class OptimizerSubject:
     @functools.cached_property
     def group_members(self) -> dict[str, tuple[str, ...]]:
         """Names of the parameters in the group of each parameter, as the case makes the groups."""
-        name_of = {id(self.parameters[key]): name for name, key in self.names_of.items()}
+        name_of = {id(parameter): name for name, parameter in self.parameters.items()}
         found = {}
         for group in self.make_optimizer().param_groups:
             members = tuple(name_of[id(p)] for p in group["params"] if id(p) in name_of)
@@ -163,7 +162,7 @@ class OptimizerSubject:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of a parameter."""
-        return tuple(self.parameters[self.names_of[name]].shape)
+        return tuple(self.parameters[name].shape)
 
     def dimensions(self, name: str) -> int:
         """Number of axes of a parameter."""
@@ -185,7 +184,7 @@ class OptimizerSubject:
     def run(self) -> dict[str, np.ndarray]:
         """Take the steps on the parameters that are looked at."""
         with self.backend.no_grad():
-            tensors = {name: self.parameters[self.names_of[name]] for name in self.names}
+            tensors = {name: self.parameters[name] for name in self.names}
             for name, tensor in tensors.items():
                 self.backend.assign(tensor, self._start(name))
             optimizer = self.change.make(self) if self.change.make else self.make_optimizer()
@@ -242,10 +241,9 @@ class OptimizerSubject:
         for name, tensor in tensors.items():
             update = tensor.detach() - before[name] if name in before else tensor.detach() * 0.0
             found[f"{step}.update.{name}"] = self._sample(update)
-        owners = {self.names_of[name]: name for name in tensors}
-        only = _Parameters([(key, self.parameters[key]) for key in owners])
-        for quantity, key, array in self.backend.optimizer_items(only, optimizer):
-            found[f"{step}.{quantity}.{owners[key]}"] = _sample_of(array)
+        only = _Parameters([(name, self.parameters[name]) for name in tensors])
+        for quantity, name, array in self.backend.optimizer_items(only, optimizer):
+            found[f"{step}.{quantity}.{name}"] = _sample_of(array)
         for moment in moments:
             for quantity, tensor in moment.observed.items():
                 found[f"{step}.{quantity}.{moment.name}"] = self._sample(tensor)
@@ -301,7 +299,7 @@ class OptimizerSubject:
         return [name for name in self.judged if name in chosen]
 
     def _size(self, name: str) -> int:
-        return int(self.parameters[self.names_of[name]].numel())
+        return int(self.parameters[name].numel())
 
     def _start(self, name: str) -> np.ndarray:
         if name not in self._starts:

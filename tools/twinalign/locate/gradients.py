@@ -13,6 +13,7 @@ from twinalign.locate.port import Projected, Unit
 from twinalign.locate.running import CaseRun
 from twinalign.locate.store import TensorStore
 from twinalign.recording import save_npz
+from twinalign.stages.naming import CanonicalName
 
 
 class ForcedBackward:
@@ -34,6 +35,11 @@ class ForcedBackward:
         self._settled: set[str] = set()
         self._contributors: dict[str, list[Unit]] = {}
         self._parameters = self.backend.named_parameters(run.model)
+        self._own_names: dict[str, list[str]] = {}
+        """The reference's name of a parameter → what it is made of here."""
+        for name in self._parameters:
+            for part in self._parts(name):
+                self._own_names.setdefault(part.name, []).append(name)
         self._subtrees: dict[str, dict[str, Any]] = {}
 
     def __call__(self, units: Sequence[Unit]) -> None:
@@ -52,9 +58,9 @@ class ForcedBackward:
         of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))
         # Wrong values have wrong gradients: nothing more is to be learnt from those of a unit that differs already.
         if not unit.differences and calls[unit.path] == 1:
-            for name in self._own_parameters(unit, of_parameters):
-                if self._judge_parameter(unit, name, of_parameters.get(name)):
-                    self._settled.add(name)
+            for theirs in self._own_parameters(unit, of_parameters):
+                if self._judge_parameter(unit, theirs, of_parameters):
+                    self._settled.update(self._own_names[theirs])
         self._gather(unit, of_parameters, last=not unit.children and calls[unit.path] == 1)
         if unit.differences or (calls[unit.path] > 1 and self._holds_parameters(unit)):
             self._write(unit)
@@ -74,35 +80,42 @@ class ForcedBackward:
             unit.judge(name, port, theirs, self.seeds[place][1])
 
     def _own_parameters(self, unit: Unit, found: Mapping[str, Any]) -> list[str]:
-        """Parameters whose gradient this unit answers for: those it has used, and those that nothing else could use."""
-        inside = f"{unit.path}." if unit.path else ""
+        """Parameters, by the reference's names, whose gradient this unit answers for: those it has used, and those that
+        nothing else could use."""
+        inside = f"{unit.path}." if unit.layer is not None and unit.path else ""
+        below = {name for name in self._parameters if name.startswith(inside)}
         own = [
             name
             for name in self._parameters
-            if unit.layer is not None
-            and name.startswith(inside)
-            and (not unit.children or "." not in name.removeprefix(inside))
+            if unit.layer is not None and name in below and (not unit.children or "." not in name.removeprefix(inside))
         ]
-        return list(dict.fromkeys([*(name for name, gradient in found.items() if gradient is not None), *own]))
+        used = [name for name, gradient in found.items() if gradient is not None]
+        names = dict.fromkeys(part.name for name in [*used, *own] for part in self._parts(name))
+        # One that has parts in other units is judged when all are there, in `_judge_sums`.
+        return [name for name in names if below.issuperset(self._own_names[name])]
 
-    def _judge_parameter(self, unit: Unit, name: str, gradient: Any) -> bool:
-        """Judge the gradient of a parameter as the unit's; returns whether it is right."""
-        theirs_name, transposed = self._reference_name(name)
-        theirs = self.parameter_gradients.get(theirs_name)
-        if gradient is None and theirs is None:
-            return True
-        if gradient is None:
-            assert theirs is not None
+    def _judge_parameter(self, unit: Unit, name: str, found: Mapping[str, Any]) -> bool:
+        """Judge the gradient of a parameter of the reference, from those found here; returns whether it is right."""
+        theirs = self.parameter_gradients.get(name)
+        port = self._gradient_of(name, found)
+        if port is None:
+            if theirs is None:
+                return True
             port = np.zeros(theirs.shape)
-        else:
-            port = self._values(gradient)
-            port = port.T if transposed else port
         theirs = theirs or Projected(list(port.shape), 0.0, [0.0])
-        return unit.judge_projections(self._label(unit, theirs_name), port, theirs).relative <= unit.bound
+        return unit.judge_projections(self._label(unit, name), port, theirs).relative <= unit.bound
 
-    def _reference_name(self, name: str) -> tuple[str, bool]:
-        canonical = self.run.canonical.get(name)
-        return (canonical.name, canonical.transposed) if canonical is not None else (name, False)
+    def _gradient_of(self, name: str, found: Mapping[str, Any]) -> np.ndarray | None:
+        """The gradient of a parameter of the reference, in its layout; None where no part of it has one."""
+        own = [key for key in self._own_names[name] if found.get(key) is not None]
+        if own == self._own_names[name] == [name] and not self.run.canonical.parts(name):
+            return self._values(found[name])  # the reference has no such parameter
+        items = ((name, key, self._values(found[key])) for key in own)
+        return next((array for _, theirs, array in self.run.canonical.to_reference(items) if theirs == name), None)
+
+    def _parts(self, name: str) -> tuple[CanonicalName, ...]:
+        """What a parameter is on the reference side; one that it does not have keeps its name."""
+        return self.run.canonical.parts(name) or (CanonicalName(name),)
 
     @staticmethod
     def _label(unit: Unit, name: str) -> str:
@@ -182,16 +195,16 @@ class ForcedBackward:
 
     def _judge_sums(self, units: Sequence[Unit]) -> None:
         """Judge the sum of a parameter's gradients over all uses; what one unit lacked may lie in another."""
-        for name in self._parameters:
-            contributors = self._contributors.get(name, [])
-            if name in self._settled and len(contributors) == 1:
+        for name, own in self._own_names.items():
+            contributors = list({id(unit): unit for key in own for unit in self._contributors.get(key, [])}.values())
+            if self._settled.issuperset(own) and len(contributors) == 1:
                 continue
-            owner = max(contributors or self._around(name, units), key=lambda unit: len(unit.path), default=None)
+            owner = max(contributors or self._around(own[0], units), key=lambda unit: len(unit.path), default=None)
             if owner is None or any(k for unit in contributors for k in unit.differences if "gradient.p" not in k):
                 continue
             for unit in {id(u): u for u in (owner, *contributors)}.values():
-                unit.differences.pop(self._label(unit, self._reference_name(name)[0]), None)
-            self._judge_parameter(owner, name, self._gathered.get(name))
+                unit.differences.pop(self._label(unit, name), None)
+            self._judge_parameter(owner, name, self._gathered)
 
     def _around(self, name: str, units: Sequence[Unit]) -> list[Unit]:
         return [

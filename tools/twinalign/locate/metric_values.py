@@ -11,11 +11,12 @@ import numpy as np
 
 from twinalign.case import Case
 from twinalign.locate.nesting import put_together, take_apart
-from twinalign.locate.optimizer_steps import gradient_of_step, reference_names
+from twinalign.locate.optimizer_steps import gradient_of_step
 from twinalign.recording import save_npz
 from twinalign.stages.calling import call_model, named_values
 from twinalign.stages.context import StageContext
 from twinalign.stages.metric import collate
+from twinalign.stages.naming import CanonicalNames
 
 STAGE = "metric"
 PART = "@"
@@ -88,10 +89,12 @@ def varied_model(worker: Any, case: Case, weights: Mapping[str, Any], number: in
     model = worker.build_model(case, STAGE, "float64", weights)
     backend.set_training(model, False)
     parameters = backend.named_parameters(model)
-    for key, name in reference_names(parameters, weights).items():
-        array = backend.to_array(parameters[key])
-        array = gradient_of_step(array.T if name.transposed else array, number + 1)
-        backend.assign(parameters[key], array.T if name.transposed else array)
+    names = CanonicalNames.of(weights)
+    items = (("", key, backend.to_array(parameter)) for key, parameter in parameters.items())
+    varied = {name: gradient_of_step(array, number + 1) for _, name, array in names.to_reference(items)}
+    for key, parameter in parameters.items():
+        if (array := names.from_reference(key, varied)) is not None:
+            backend.assign(parameter, array)
     return model
 
 
@@ -122,7 +125,7 @@ def outputs_and_labels(worker: Any, case: Case, model: Any) -> tuple[Any, np.nda
         dtype="float64",
         device=worker.device,
         build_model=lambda: model,
-        canonical={},
+        canonical=CanonicalNames(),
         progress=lambda text: None,
     )
     images, labels = collate(context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twinalign.stages.naming import CanonicalName
+from twinalign.stages.naming import CanonicalNames
 
 
 class PathNames:
@@ -13,11 +13,12 @@ class PathNames:
     What the conversion of the weights has found out goes first, then the case's `rename`, then equal names.
     """
 
-    def __init__(self, rename: Mapping[str, str], canonical: Mapping[str, CanonicalName]) -> None:
+    def __init__(self, rename: Mapping[str, str], canonical: CanonicalNames) -> None:
         """Take the case's rename rules (reference → port) and the conversion's names of every key of the port."""
         self._known: dict[str, str] = {}
-        for key, name in canonical.items():
-            self._learn(key.rpartition(".")[0], name.name.rpartition(".")[0])
+        for key, part in canonical.pairs():
+            if part.rows is None and part.place is None:  # a layer that holds a part of a tensor is no layer's partner
+                self._learn(key.rpartition(".")[0], part.name.rpartition(".")[0])
         self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
 
     def _learn(self, port: str, reference: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from twinalign.case import Case
 from twinalign.recording import Recording, sample_positions
-from twinalign.stages.naming import CanonicalName
+from twinalign.stages.naming import CanonicalNames
 
 STAGE = "backward"
 MOST_STEPS = 6
@@ -51,11 +51,11 @@ def record_steps(
         np.load(initial, allow_pickle=False) as begin,
     ):
         model, parameters, optimizer = start(worker, case, weights)
-        names = reference_names(parameters, weights)
-        for key, name in names.items():
-            array = begin[name.name]
-            backend.assign(parameters[key], array.T if name.transposed else array)
-            recording.add(f"start.{name.name}", _sampled(backend.to_array(parameters[key]), name.transposed))
+        names = CanonicalNames.of(weights)
+        known = [key for key in parameters if names.parts(key)]
+        for key in known:
+            backend.assign(parameters[key], names.from_reference(key, begin))
+        _record(recording, names, (("start", key, backend.to_array(parameters[key])) for key in known))
         for step in range(number_of_steps(case) if rates is None else len(rates)):
             try:
                 case.schedule(optimizer, step, worker.framework)
@@ -66,22 +66,30 @@ def record_steps(
             if rates is not None and backend.learning_rate(optimizer) != rates[step]:
                 backend.set_learning_rate(optimizer, rates[step])
             used.append(backend.learning_rate(optimizer))
-            for key, name in names.items():
-                if name.name in given and backend.trainable(parameters[key]):
-                    array = gradient_of_step(given[name.name], step)
-                    backend.set_gradient(parameters[key], array.T if name.transposed else array)
+            for key in known:
+                found = {p.name: gradient_of_step(given[p.name], step) for p in names.parts(key) if p.name in given}
+                array = names.from_reference(key, found)
+                if array is not None and backend.trainable(parameters[key]):
+                    backend.set_gradient(parameters[key], array)
             backend.optimizer_step(optimizer)
             backend.clear_gradients(model)
-            for quantity, key, array in _state(backend, model, parameters, optimizer):
-                if key in names:
-                    recording.add(f"{step}.{quantity}.{names[key].name}", _sampled(array, names[key].transposed))
+            state = _state(backend, model, parameters, optimizer)
+            _record(recording, names, ((f"{step}.{quantity}", key, array) for quantity, key, array in state))
     recording.save(Path(path))
     return {
         "rates": used,
         "facts": backend.optimizer_facts(optimizer),
-        "parameters": [name.name for key, name in names.items() if backend.trainable(parameters[key])],
-        "unnamed": [key for key in parameters if key not in names],
+        "parameters": list(
+            dict.fromkeys(p.name for key in known if backend.trainable(parameters[key]) for p in names.parts(key))
+        ),
+        "unnamed": [key for key in parameters if key not in known],
     }
+
+
+def _record(recording: Recording, names: CanonicalNames, items: Iterable[tuple[str, str, np.ndarray]]) -> None:
+    """The elements that stand for each tensor, in the reference's layout."""
+    for label, name, array in names.to_reference(items):
+        recording.add(f"{label}.{name}", np.asarray(array.reshape(-1)[sample_positions(array.size)], np.float64))
 
 
 def record_schedule(worker: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,14 +145,6 @@ def start(worker: Any, case: Case, weights: Mapping[str, Any]) -> tuple[Any, dic
     return model, parameters, case.optimizer([p for p in parameters.values() if backend.trainable(p)], worker.framework)
 
 
-def reference_names(parameters: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, CanonicalName]:
-    """Own key → the reference's name, of those parameters that are one tensor on both sides."""
-    canonical = weights.get("canonical")
-    if canonical is None:
-        return {key: CanonicalName(key) for key in parameters}
-    return {key: CanonicalName(*canonical[key]) for key in parameters if key in canonical}
-
-
 def gradient_of_step(gradient: np.ndarray, step: int) -> np.ndarray:
     """The gradient itself in the first step, and in later ones the gradient with every element scaled by 0 to 1.5.
 
@@ -167,12 +167,6 @@ def _state(
     for key, parameter in parameters.items():
         yield "parameter", key, backend.to_array(parameter)
     yield from backend.optimizer_items(model, optimizer)
-
-
-def _sampled(array: np.ndarray, transposed: bool = False) -> np.ndarray:
-    """The elements that stand for a tensor, in the reference's layout."""
-    array = array.T if transposed else array
-    return np.asarray(array.reshape(-1)[sample_positions(array.size)], dtype=np.float64)
 
 
 def quantities(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

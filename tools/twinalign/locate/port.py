@@ -24,6 +24,7 @@ from twinalign.locate.tracing import OwnCode, Step
 from twinalign.locate.wrapping import wrapped
 from twinalign.recording import random_projections
 from twinalign.stages.context import scalar_loss
+from twinalign.stages.naming import CanonicalName
 
 SHARED = 1e-12
 """Up to this relative difference the port's own tensor is handed on in place of the reference's: it saves the memory
@@ -225,7 +226,10 @@ class ForcedForward:
     def _force_outputs(self, unit: Unit, returned: Sequence[Any]) -> None:
         if len(returned) != len(unit.call.outputs):
             unit.notes.append(f"returns {len(returned)} tensors, its partner {len(unit.call.outputs)}")
-            unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
+            # What the code around a layer does not use may be there or not, as the weights that torch's attention
+            # returns. What it needs and lacks shows in what it makes of the others.
+            if unit.parent is None or unit.parent.layer is None:
+                unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
         for number, tensor in enumerate(returned):
             unit.outputs.append(tensor)
             if number >= len(unit.call.outputs):
@@ -251,7 +255,7 @@ class ForcedForward:
     def _force_state(self, unit: Unit, state: Mapping[str, int], when: str) -> None:
         """Judge parameters and buffers that the pass has moved, and give them the reference's values."""
         own = self.backend.own_state(unit.layer)
-        names = {self._reference_name(unit.path, name): name for name in own}
+        names = {self._whole_part(unit.path, name).name: name for name in own}
         owner = unit if when == "after" else self._outermost(unit)
         for theirs, number in state.items():
             full = f"{unit.call.path}.{theirs}".lstrip(".")
@@ -259,23 +263,23 @@ class ForcedForward:
             if name is None:
                 continue
             reference = self.state_store.read(number)
-            canonical = self.run.canonical.get(f"{unit.path}.{name}".lstrip("."))
+            part = self._whole_part(unit.path, name)
             port = self.backend.to_array(own[name])
-            transposed = canonical is not None and canonical.transposed
             label = f"buffer.{theirs}" if owner is unit else f"state.{full}"
-            found = owner.judge(label, port.T if transposed else port, reference)
+            found = owner.judge(label, part.to_reference(port), reference)
             if found.relative > SHARED:
-                self.backend.assign(own[name], reference.T if transposed else reference)
+                self.backend.assign(own[name], part.from_reference(reference))
 
     def _outermost(self, unit: Unit) -> Unit:
         while unit.parent is not None:
             unit = unit.parent
         return unit
 
-    def _reference_name(self, path: str, name: str) -> str:
+    def _whole_part(self, path: str, name: str) -> CanonicalName:
+        """What a tensor of a layer is on the reference side; what has no one partner there keeps its name."""
         key = f"{path}.{name}".lstrip(".")
-        canonical = self.run.canonical.get(key)
-        return canonical.name if canonical is not None else key
+        parts = [part for part in self.run.canonical.parts(key) if part.rows is None and part.place is None]
+        return parts[0] if parts else CanonicalName(key)
 
     def _after(self, unit: Unit, forward: Callable[..., Any], forced: tuple) -> None:
         """Judge the buffers that the call has moved, and the same call in evaluation mode."""

@@ -13,7 +13,7 @@ import numpy as np
 from twinalign.case import Case
 from twinalign.locate.nesting import take_apart
 from twinalign.stages.context import scalar_loss, step_inputs
-from twinalign.stages.naming import CanonicalName
+from twinalign.stages.naming import CanonicalNames
 
 _CHECKED = 256
 """Elements of a parameter that tell whether it has moved; an update moves them all."""
@@ -29,8 +29,8 @@ class CaseRun:
     device: str
     dtype: str
     model: Any
-    canonical: Mapping[str, CanonicalName]
-    """State key of this side → the reference's name and layout; empty on the reference side."""
+    canonical: CanonicalNames
+    """What the tensors of this side are on the reference side."""
     weights: Mapping[str, Any]
     """What the recorder is given of this side's weights."""
 
@@ -42,8 +42,8 @@ class CaseRun:
         with worker.backend.default_dtype(dtype):
             model = worker.build_model(case, stage, dtype, weights)
         worker.backend.set_training(model, case.train_mode)
-        canonical = {key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()}
-        return cls(case, worker.backend, worker.framework, worker.device, dtype, model, canonical, weights)
+        names = CanonicalNames.of(weights)
+        return cls(case, worker.backend, worker.framework, worker.device, dtype, model, names, weights)
 
     def reset(self, worker: Any) -> None:
         """Give the model its initial weights again."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.recording import save_npz
-from twinalign.stages.naming import CanonicalName, canonical_name
+from twinalign.stages.naming import CanonicalNames
 from twinalign.stages.watching import BUFFER_NORM, TrainingPlan, run_training
 from twinalign.verdict import KNOWN_ALLOWANCES
 
@@ -133,7 +133,6 @@ def train(
     steps = min(STEPS, case.float64_train_steps)
     if steps == 0:
         return {}
-    canonical = {key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()}
     backend.set_seed(case.seed)
     with backend.default_dtype("float64"):
         model = worker.build_model(case, STAGE, "float64", weights)
@@ -147,7 +146,7 @@ def train(
                 worker.framework,
                 backend,
                 model,
-                lambda key: canonical_name(key, canonical),
+                CanonicalNames.of(weights),
                 steps,
                 plan,
                 on_step,

@@ -75,7 +75,7 @@ def swap_parts(
         progress: told what is being done.
 
     Raises:
-        InputError: the model's tensors have no counterparts one by one, or the training never calls the model.
+        InputError: the port has a tensor that the reference has none for, or the training never calls the model.
     """
     paths = {side: folder / f"curves_{side}.npz" for side in processes}
     kept = folder / "kept.npz"

@@ -13,7 +13,7 @@ import numpy as np
 from twinalign.recorder.rank_files import rank_path
 from twinalign.recording import save_npz
 from twinalign.stages.context import StageContext, rank_inputs, step_inputs
-from twinalign.stages.naming import CanonicalName
+from twinalign.stages.naming import CanonicalNames
 
 PARTS = ("inputs", "weights", "forward", "loss", "gradient")
 """In the order in which a step goes through them: a fault shows in its own part and in those after it."""
@@ -71,11 +71,8 @@ def keep_weights(worker: Any, stage: str, weights: Mapping[str, Any], path: str)
     with worker.backend.default_dtype(_DTYPE):
         model = context.build_model()
         context.step_of(model)
-    found = {}
-    for key, array in worker.backend.state_items(model):
-        canonical = context.canonical_of(key)
-        if canonical is not None:
-            found[canonical.name] = array.T if canonical.transposed else array
+    state = (("", key, array) for key, array in worker.backend.state_items(model))
+    found = {name: array for _, name, array in context.canonical.to_reference(state)}
     save_npz(rank_path(Path(path), worker.rank), found)
     return {}
 
@@ -91,7 +88,7 @@ def _context(worker: Any, stage: str, weights: Mapping[str, Any]) -> StageContex
         dtype=_DTYPE,
         device=worker.device,
         build_model=lambda: worker.build_model(case, stage, _DTYPE, weights),
-        canonical={key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()},
+        canonical=CanonicalNames.of(weights),
         progress=lambda text: None,
         rank=worker.rank,
         ranks=worker.ranks,
@@ -109,14 +106,12 @@ def _first_step(context: StageContext, stage: str) -> None:
     run = context.step_of(model)
     for name, array in rank_inputs(case, step_inputs(case), context.rank, context.ranks).items():
         context.recording.add(f"inputs.{name}", array)
-    for key, array in backend.state_items(model):
-        context.add_state("weights.", key, array)
+    context.add_state(("weights.", key, array) for key, array in backend.state_items(model))
     values = run(context.inputs())
     backend.backward(values.loss)
     context.add("forward", values.outputs)
     context.add("loss", values.losses)
-    for key, array in backend.gradient_items(model):
-        context.add_state("gradient.", key, array)
+    context.add_state(("gradient.", key, array) for key, array in backend.gradient_items(model))
 
 
 def _variants(worker: Any, case: Any, hypothesis: str, given: str) -> list[Any]:

@@ -36,7 +36,7 @@ from twinalign.stages import STAGE_BY_NAME
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext, step_inputs
 from twinalign.stages.moving import moved_arrays
-from twinalign.stages.naming import CanonicalName
+from twinalign.stages.naming import CanonicalNames
 from twinalign.stages.watching import TrainingPlan
 
 
@@ -177,7 +177,7 @@ class Worker:
             dtype=dtype,
             device=self.device,
             build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved),
-            canonical={key: CanonicalName(*value) for key, value in weights.get("canonical", {}).items()},
+            canonical=CanonicalNames.of(weights),
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
             moved=moved,
             rounded_to=rounded_to or "",

@@ -28,8 +28,7 @@ def record_backward(context: StageContext) -> None:
         context.recording.add(prefix + "learning_rate", np.asarray(backend.learning_rate(optimizer)))
         for name, value in scheduled.items():
             context.recording.add(prefix + name, np.asarray(value))
-        for key, array in backend.gradient_items(model):
-            context.add_state(prefix + "gradient.", key, array)
+        context.add_state((prefix + "gradient.", key, array) for key, array in backend.gradient_items(model))
         backend.optimizer_step(optimizer)
         backend.clear_gradients(model)
         _record_state(context, model, parameters, optimizer, prefix)
@@ -38,9 +37,12 @@ def record_backward(context: StageContext) -> None:
 
 def _record_state(context: StageContext, model: object, parameters: Mapping, optimizer: object, prefix: str) -> None:
     tied = context.backend.tied_keys(model)  # recorded once: the other side may have no such second name
-    for key, array in context.backend.state_items(model):
-        if key in tied and key not in parameters:
-            continue
-        context.add_state(prefix + ("parameter." if key in parameters else "buffer."), key, array)
-    for quantity, key, array in context.backend.optimizer_items(model, optimizer):
-        context.add_state(f"{prefix}{quantity}.", key, array)
+    context.add_state(
+        (prefix + ("parameter." if key in parameters else "buffer."), key, array)
+        for key, array in context.backend.state_items(model)
+        if key not in tied or key in parameters
+    )
+    context.add_state(
+        (f"{prefix}{quantity}.", key, array)
+        for quantity, key, array in context.backend.optimizer_items(model, optimizer)
+    )

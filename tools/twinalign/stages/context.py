@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from twinalign.recording import Recording, hash_arrays
 from twinalign.stages.calling import named_values
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.moving import moved_arrays
-from twinalign.stages.naming import CanonicalName, canonical_name
+from twinalign.stages.naming import CanonicalNames
 from twinalign.stages.watching import TrainingPlan
 
 
@@ -81,8 +81,8 @@ class StageContext:
     device: str
     build_model: Callable[[], Any]
     """Returns the model with its initial weights, in `dtype` on `device`."""
-    canonical: Mapping[str, CanonicalName]
-    """State key of this side -> the reference's name; empty on the reference side."""
+    canonical: CanonicalNames
+    """What the tensors of this side are on the reference side."""
     progress: Callable[[str], None]
     moved: bool = False
     """Whether inputs are moved by one unit in the last place, to see what rounding does."""
@@ -145,15 +145,14 @@ class StageContext:
         for name, leaf in named_values(value, self.backend.is_tensor, prefix):
             self.recording.add(name, self.as_array(leaf))
 
-    def add_state(self, prefix: str, key: str, array: np.ndarray) -> None:
-        """Record the array of a parameter or buffer by sample, under the reference's name and layout."""
-        canonical = self.canonical_of(key)
-        if canonical is not None:
-            self.recording.add_sampled(prefix + canonical.name, array.T if canonical.transposed else array)
+    def add_state(self, items: Iterable[tuple[str, str, np.ndarray]]) -> None:
+        """Record arrays of parameters and buffers by sample, under the reference's names and in its layout.
 
-    def canonical_of(self, key: str) -> CanonicalName | None:
-        """The reference's name for a key of this side; None for a key that the other framework does not have."""
-        return canonical_name(key, self.canonical)
+        Args:
+            items: prefix, key of this side, array.
+        """
+        for prefix, name, array in self.canonical.to_reference(items):
+            self.recording.add_sampled(prefix + name, array)
 
     def as_array(self, leaf: Any) -> np.ndarray:
         """A tensor, array or number as an array."""

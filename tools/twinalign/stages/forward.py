@@ -19,9 +19,8 @@ def record_forward(context: StageContext) -> None:
     with backend.no_grad():
         outputs = context.case.observe(model, inputs, context.framework)
     context.add("output" if backend.is_tensor(outputs) else "", outputs)
-    for key, array in (_buffers(context, model) if buffers else {}).items():
-        if (array != buffers[key]).any():
-            context.add_state("buffer.", key, array)
+    after = _buffers(context, model) if buffers else {}
+    context.add_state(("buffer.", key, array) for key, array in after.items() if (array != buffers[key]).any())
     if not context.recording.arrays:
         raise ValueError(f"{context.case.name}: the model returned nothing to record")
 

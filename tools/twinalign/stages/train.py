@@ -66,16 +66,14 @@ def _train(
         context.points(prefix, step, {name: value for name, value in values.items() if math.isfinite(value)})
 
     found = run_training(
-        context.case, context.framework, context.backend, model, context.canonical_of, steps, plan, on_step, place
+        context.case, context.framework, context.backend, model, context.canonical, steps, plan, on_step, place
     )
     for name, points in found.points.items():
         context.recording.add(prefix + CURVE_PREFIX + name, points)
-    for key, array in context.backend.state_items(model):
-        canonical = context.canonical_of(key)
-        if canonical is None or canonical.name.endswith(RUNNING_VARIANCE):
-            continue
-        if array.dtype.kind == "f" and array.size:
-            context.recording.add(prefix + WEIGHTS_PREFIX + canonical.name, weight_statistics(array))
+    state = (("", key, array) for key, array in context.backend.state_items(model))
+    for _, name, array in context.canonical.to_reference(state):
+        if not name.endswith(RUNNING_VARIANCE) and array.dtype.kind == "f" and array.size:
+            context.recording.add(prefix + WEIGHTS_PREFIX + name, weight_statistics(array))
     for name, value in (found.outcomes if steps is None else {}).items():
         context.recording.add(prefix + OUTCOME_PREFIX + name, np.asarray(value, dtype=np.float64).reshape(2))
     context.recording.metadata[prefix + "step_seconds"] = [round(seconds, 5) for seconds in found.seconds]

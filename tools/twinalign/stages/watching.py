@@ -24,7 +24,7 @@ from twinalign.errors import InputError
 from twinalign.patching import replaced
 from twinalign.recording import save_npz
 from twinalign.stages.checkpoints import CheckpointPlace, TrainingRecord
-from twinalign.stages.naming import CanonicalName
+from twinalign.stages.naming import CanonicalNames
 
 WEIGHT_NORM = "weight_norm."
 BUFFER_NORM = "buffer_norm."
@@ -80,7 +80,7 @@ def run_training(
     framework: str,
     backend: ModuleType,
     model: Any,
-    name_of: Callable[[str], CanonicalName | None],
+    names: CanonicalNames,
     steps: int | None = None,
     plan: TrainingPlan | None = None,
     on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
@@ -94,7 +94,7 @@ def run_training(
         framework: `"torch"` or `"paddle"`.
         backend: of that framework.
         model: with its weights; moves in place.
-        name_of: key of the state dict → how the reference calls and lays it out, None where it has no such.
+        names: how the reference calls and lays out the tensors of this side.
         steps: as of `Case.train`.
         plan: what is other than the case has it.
         on_step: called once a step is over, with its number, from 1, and the value of each curve that has one a step.
@@ -105,7 +105,7 @@ def run_training(
     Raises:
         InputError: what a plan swaps in does not fit.
     """
-    watch = _Watch(framework, backend, model, name_of, plan or TrainingPlan(), on_step, TrainingRecord(place))
+    watch = _Watch(framework, backend, model, names, plan or TrainingPlan(), on_step, TrainingRecord(place))
     with watch.watching(), around(model):
         outcomes = case.train(framework, model, watch.record, steps)
     watch.finish()
@@ -120,7 +120,7 @@ class _Watch:
         framework: str,
         backend: ModuleType,
         model: Any,
-        name_of: Callable[[str], CanonicalName | None],
+        names: CanonicalNames,
         plan: TrainingPlan,
         on_step: Callable[[int, Mapping[str, float]], None],
         record: TrainingRecord,
@@ -129,7 +129,7 @@ class _Watch:
         self.record.beside(lambda: {**self.seen, _SECONDS: self.seconds}, self._resume)
         self.seen: dict[str, list[float]] = {}
         self.seconds: list[float] = []
-        self._backend, self._model, self._name_of, self._plan, self._on_step = backend, model, name_of, plan, on_step
+        self._backend, self._model, self._names, self._plan, self._on_step = backend, model, names, plan, on_step
         self._training = importlib.import_module(f"twinalign.backends.{framework}_training")
         self._kept: dict[str, np.ndarray] = {}
         self._calls = self._depth = self._steps = 0
@@ -248,20 +248,24 @@ class _Watch:
         self._steps += 1
         if self._steps == self._plan.switch_at:
             self._switch(optimizer)
-        for prefix, tensors in (
-            (WEIGHT_NORM, self._trained),
-            (BUFFER_NORM, self._training.floating_buffers(self._model)),
-        ):
-            for key, norm in zip(tensors, self._training.norms(list(tensors.values())), strict=True):
-                name = self._name_of(key)
-                if name is not None and not name.name.endswith(RUNNING_VARIANCE):
-                    self._see(prefix + name.name, norm)
+        self._see_norms(WEIGHT_NORM, self._trained)
+        self._see_norms(BUFFER_NORM, self._training.floating_buffers(self._model))
         if self._pairs:
             self._see(EMA_DISTANCE, self._training.distance(self._pairs))
         now = time.perf_counter()
         self.seconds.append(now - self._last)
         self._last = now
         self._unreported = True
+
+    def _see_norms(self, prefix: str, tensors: Mapping[str, Any]) -> None:
+        """Of the tensors as the reference has them: several here may be parts of one there, or the other way round."""
+        shares = [(part.name, part.share(tensor)) for key, tensor in tensors.items() for part in self._names.parts(key)]
+        found: dict[str, list[float]] = {}
+        for (name, _), norm in zip(shares, self._training.norms([share for _, share in shares]), strict=True):
+            found.setdefault(name, []).append(norm)
+        for name, of_parts in found.items():
+            if not name.endswith(RUNNING_VARIANCE):
+                self._see(prefix + name, math.hypot(*of_parts))
 
     def _report(self) -> None:
         """Tell the values of the last step, once the loop has had the time to record its own."""
@@ -276,34 +280,32 @@ class _Watch:
         self.seen.setdefault(name, []).append(value)
 
     def _state(self) -> Iterator[tuple[str, np.ndarray]]:
-        for key, array in self._backend.state_items(self._model):
-            if (name := self._name_of(key)) is not None:
-                yield name.name, array.T if name.transposed else array
+        items = (("", key, array) for key, array in self._backend.state_items(self._model))
+        for _, name, array in self._names.to_reference(items):
+            yield name, array
 
     def _load(self, given: Mapping[str, np.ndarray], at: str) -> None:
         """Take the state of a place, if the other side has kept one there."""
         prefix = f"{_STATE}{at}."
-        if not any(name.startswith(prefix) for name in given):
+        kept = {name.removeprefix(prefix): array for name, array in given.items() if name.startswith(prefix)}
+        if not kept:
             return
         arrays = self._backend.state_arrays(self._model)
         for key in arrays:
-            name = self._name_of(key)
-            if name is None:
+            if not self._names.parts(key):
                 continue
-            if prefix + name.name not in given:
-                raise InputError(
-                    f"{key}: the other side has no single tensor of its own for it, so it cannot be swapped"
-                )
-            array = given[prefix + name.name]
-            arrays[key] = np.ascontiguousarray(array.T) if name.transposed else array
+            array = self._names.from_reference(key, kept)
+            if array is None:
+                raise InputError(f"{key}: the other side has no tensor for it, so it cannot be swapped")
+            arrays[key] = array
         self._backend.load_state_arrays(self._model, arrays)
 
     def _switch(self, optimizer: Any) -> None:
         if self._plan.carry_out:
             found = {f"{_STATE}{_SWITCH}.{name}": array for name, array in self._state()}
-            for quantity, key, array in self._backend.optimizer_items(self._model, optimizer):
-                if (name := self._name_of(key)) is not None:
-                    found[f"{_OPTIMIZER}{quantity}.{name.name}"] = array.T if name.transposed else array
+            items = self._backend.optimizer_items(self._model, optimizer)
+            for quantity, name, array in self._names.to_reference(items):
+                found[f"{_OPTIMIZER}{quantity}.{name}"] = array
             save_npz(Path(self._plan.carry_out), found)
         elif given := self._given["carry_in"]:
             self._load(given, _SWITCH)
@@ -312,13 +314,13 @@ class _Watch:
     def _take_averages(self, optimizer: Any, given: Mapping[str, np.ndarray]) -> None:
         """Step counts and powers of the betas are right by themselves: the optimizer has made as many steps."""
         items = {}
-        for key in self._backend.named_parameters(self._model):
-            if (name := self._name_of(key)) is None:
-                continue
-            for quantity in ("moment1", "moment2", "velocity"):
-                array = given.get(f"{_OPTIMIZER}{quantity}.{name.name}")
+        for quantity in ("moment1", "moment2", "velocity"):
+            prefix = f"{_OPTIMIZER}{quantity}."
+            averages = {name.removeprefix(prefix): a for name, a in given.items() if name.startswith(prefix)}
+            for key in self._backend.named_parameters(self._model):
+                array = self._names.from_reference(key, averages)
                 if array is not None:
-                    items[quantity, key] = np.ascontiguousarray(array.T) if name.transposed else array
+                    items[quantity, key] = array
         missing = self._training.load_optimizer_items(self._model, optimizer, items)
         if missing:
             raise InputError(f"--switch-at: the other side's optimizer has no {missing[0]}; the optimizers differ")
