@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
-from .interruption import ignore_interrupts
+from .interruption import set_up_worker
 from .pixels import compiled_kernels
 from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
 
@@ -203,7 +203,7 @@ class _Loader:
             dataset,
             batch_sampler=batch_sampler,
             num_workers=workers,
-            worker_init_fn=ignore_interrupts,
+            worker_init_fn=set_up_worker,
             pin_memory=torch.cuda.is_available(),
         )
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
@@ -67,9 +70,21 @@ class StopRequest:
             raise StoppedError(f"{self.signal.name}: stopped; go on with --resume {path}", 128 + self.signal)
 
 
-def ignore_interrupts(worker: int) -> None:
-    """Set up a worker process of a loader: Ctrl-C reaches it too, and must not take the next batch away.
+def set_up_worker(worker: int) -> None:
+    """Set up a worker process of a loader, so that it neither ends before its parent nor outlives it.
 
-    SIGTERM has the framework's own handler in a worker: it is how a loader ends it.
+    Ctrl-C reaches the workers too, and must not take the next batch away. SIGTERM has the framework's own handler in a
+    worker: it is how a loader ends it. A parent that is killed can end nobody.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # paddle's own watch over the parent is never asked: its worker waits for the next batch without a limit.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process as soon as its parent is another one than it was: the parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)

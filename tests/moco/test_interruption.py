@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,15 @@ def folder(tmp_path_factory) -> Path:
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(generator.randint(0, 256, (32, 32, 3), dtype="uint8")).save(path)
     return root
+
+
+def started(twin, *arguments: str) -> subprocess.Popen:
+    """A program in a process group of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), str(ROOT)])}
+    return subprocess.Popen(
+        [sys.executable, "-m", twin.package, *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
+    )  # fmt: skip
 
 
 def run(twin, module: str, *arguments: Any) -> int:
@@ -126,11 +137,7 @@ def test_control_c_on_the_whole_process_group_loses_no_batch(twin, folder: Path,
     """A terminal sends SIGINT to the workers too."""
     suffix = twin.module("checkpoint").SUFFIX
     options = [*OPTION_TEXT.replace("--epochs 3", "--epochs 60").split(), "--workers", "2", "--output", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), str(ROOT)])}
-    process = subprocess.Popen(
-        [sys.executable, "-m", twin.package, "train", str(folder), *options],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
-    )  # fmt: skip
+    process = started(twin, "train", str(folder), *options)
     try:
         assert process.stdout.readline().startswith("[epoch 0, iter 0]")
         assert process.stdout.readline().startswith("[epoch 0, iter 1]")
@@ -141,6 +148,42 @@ def test_control_c_on_the_whole_process_group_loses_no_batch(twin, folder: Path,
     assert process.returncode == 130, errors
     assert f"SIGINT: stopped; go on with --resume {tmp_path / f'interrupted{suffix}'}" in errors.splitlines()
     assert (tmp_path / f"interrupted{suffix}").is_file()
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process has started and that are alive."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == process and state not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
+def is_alive(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks processes up in /proc")
+def test_workers_end_with_a_parent_that_is_killed(twin, folder: Path, tmp_path: Path) -> None:
+    options = [*OPTION_TEXT.replace("--epochs 3", "--epochs 500").split(), "--workers", "2", "--output", str(tmp_path)]
+    process = started(twin, "train", str(folder), *options)
+    try:
+        assert any(line.startswith("[epoch 1, iter 0]") for line in process.stdout)
+        workers = children(process.pid)
+        assert len(workers) >= 2
+    finally:
+        process.kill()
+        process.communicate()
+    end = time.monotonic() + 15
+    while (left := [worker for worker in workers if is_alive(worker)]) and time.monotonic() < end:
+        time.sleep(0.1)
+    for worker in left:
+        os.kill(worker, signal.SIGKILL)
+    assert left == []
 
 
 def test_a_second_signal_ends_at_once(twin) -> None:
