@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.queues
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -81,6 +83,9 @@ def set_up_worker(worker: int) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
+    # A second signal ends the parent while it may be taking a batch; that is no news of the worker's.
+    sys.excepthook = _tell
+    setattr(multiprocessing.queues.Queue, "_on_queue_feeder_error", staticmethod(_tell_of_queue))  # noqa: B010
 
 
 def _end_with(parent: int) -> None:
@@ -88,3 +93,13 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
+
+
+def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error of one of the worker's threads, unless it is that nobody listens any more."""
+    if not isinstance(error, (ConnectionError, EOFError)):
+        sys.__excepthook__(kind, error, trace)
+
+
+def _tell_of_queue(error: Exception, item: Any) -> None:
+    _tell(type(error), error, error.__traceback__)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import multiprocessing
+import multiprocessing.queues
 import os
 import signal
 import subprocess
@@ -177,13 +180,34 @@ def test_workers_end_with_a_parent_that_is_killed(twin, folder: Path, tmp_path: 
         assert len(workers) >= 2
     finally:
         process.kill()
-        process.communicate()
+        process.wait()  # not communicate(): workers that are left have the other ends of the pipes
+        process.stdout.close()
+        process.stderr.close()
     end = time.monotonic() + 15
     while (left := [worker for worker in workers if is_alive(worker)]) and time.monotonic() < end:
         time.sleep(0.1)
     for worker in left:
         os.kill(worker, signal.SIGKILL)
     assert left == []
+
+
+def as_worker(package: str, path: Path) -> None:
+    """What becomes of errors in a worker's threads, standard error being a file."""
+    sys.stderr = open(path, "w", buffering=1)  # noqa: SIM115
+    importlib.import_module(f"{package}.interruption").set_up_worker(0)
+    tell_of_queue: Any = multiprocessing.queues.Queue._on_queue_feeder_error
+    for error in (BrokenPipeError("pipe"), EOFError("end"), ValueError("worth telling")):
+        sys.excepthook(type(error), error, None)
+        tell_of_queue(error, None)
+
+
+def test_a_worker_is_silent_about_a_parent_that_is_gone(twin, tmp_path: Path) -> None:
+    path = tmp_path / "errors"
+    worker = multiprocessing.get_context("fork").Process(target=as_worker, args=(twin.package, path))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert path.read_text() == "ValueError: worth telling\n" * 2
 
 
 def test_a_second_signal_ends_at_once(twin) -> None:
