@@ -12,7 +12,7 @@ import paddle
 from paddle import nn
 
 from .builder import ARCHITECTURES
-from .distributed import is_launched
+from .distributed import is_launched, number_of_gpus, require_gpu
 from .interruption import StoppedError
 from .watch import LOST_RANK, LostRankError
 
@@ -30,11 +30,17 @@ def add_common_options(parser: argparse.ArgumentParser, batch_size: int) -> None
 
 def default_device() -> str:
     """Return "gpu" where there is one, else "cpu"."""
-    return "gpu" if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0 else "cpu"
+    return "gpu" if number_of_gpus() else "cpu"
 
 
 def set_device(name: str) -> str:
-    """Make the device "cpu" or "gpu" the current one, on which models and tensors are built; return its name."""
+    """Make the device "cpu" or "gpu" the current one, on which models and tensors are built; return its name.
+
+    Raises:
+        ValueError: there is no GPU.
+    """
+    if name == "gpu":
+        require_gpu()
     paddle.set_device(name)
     return name
 

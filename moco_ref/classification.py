@@ -59,6 +59,7 @@ FREE_ON_RESUME = frozenset(
         "dataset",
         "recipe",
         "workers",
+        "on_bad_image",
         "print_freq",
         "resume",
         "evaluate",

@@ -56,7 +56,7 @@ def load_image(path: Path) -> Image.Image:
     except DECODER_ERRORS as error:
         reason = " ".join(str(error).replace(str(path), "it").split())
         raise BadImageError(
-            f"{path}: cannot be read as an image ({reason}); mend or remove it, or use on_bad_image='skip'"
+            f"{path}: cannot be read as an image ({reason}); mend or remove it, or leave such out: --on-bad-image skip"
         ) from error
 
 

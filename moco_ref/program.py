@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .builder import ARCHITECTURES
-from .distributed import is_launched
+from .distributed import is_launched, number_of_gpus, require_gpu
 from .interruption import StoppedError
 from .watch import LOST_RANK, LostRankError
 
@@ -30,11 +30,17 @@ def add_common_options(parser: argparse.ArgumentParser, batch_size: int) -> None
 
 def default_device() -> str:
     """Return "gpu" where there is one, else "cpu"."""
-    return "gpu" if torch.cuda.is_available() else "cpu"
+    return "gpu" if number_of_gpus() else "cpu"
 
 
 def set_device(name: str) -> str:
-    """Return torch's name of the device "cpu" or "gpu", on which the models are to be built."""
+    """Return torch's name of the device "cpu" or "gpu", on which the models are to be built.
+
+    Raises:
+        ValueError: there is no GPU.
+    """
+    if name == "gpu":
+        require_gpu()
     return "cuda" if name == "gpu" else "cpu"
 
 

@@ -203,6 +203,7 @@ FREE_ON_RESUME = frozenset(
         "data",
         "recipe",
         "workers",
+        "on_bad_image",
         "print_freq",
         "start_epoch",
         "resume",
