@@ -21,7 +21,7 @@ from paddle import Tensor
 from paddle.optimizer import Optimizer
 
 from .builder import MoCo, build_moco
-from .checkpoint import SUFFIX, load_checkpoint, save_checkpoint
+from .checkpoint import SUFFIX, load_checkpoint, make_output_folder, save_checkpoint
 from .data import PretrainingLoader, build_pretraining_loader, split_folder
 from .distributed import (
     data_parallel,
@@ -255,7 +255,7 @@ def _run_on(device: str, args: argparse.Namespace) -> None:
         values: dict[str, Any] = {}
         start = load_checkpoint(args.resume, model, optimizer, settings, values, average)
         precision.load(values.get("loss_scaler", {}))
-    on_rank_0(lambda: args.output.mkdir(parents=True, exist_ok=True))
+    on_rank_0(lambda: make_output_folder(args.output))
 
     def save(name: str, epoch: int, iteration: int) -> Path:
         path = args.output / f"{name}{SUFFIX}"

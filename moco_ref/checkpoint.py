@@ -20,6 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .model_average import ModelAverage
+from .weights import UnreadableError, read_file
 
 SUFFIX = ".pth.tar"
 
@@ -55,8 +56,7 @@ def save_checkpoint(
     }
     if average is not None:
         checkpoint["model_ema"] = average.state
-    with written_beside(path) as temporary:
-        torch.save(checkpoint, temporary)
+    write_file(checkpoint, path)
 
 
 def load_checkpoint(
@@ -75,13 +75,15 @@ def load_checkpoint(
         CheckpointError: the file is missing, damaged or no such checkpoint, or it was written under other settings.
     """
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = read_file(path)
         place = checkpoint["epoch"], checkpoint["iteration"]
         saved_settings, parameters = checkpoint["settings"], checkpoint["state_dict"]
         optimizer_state = checkpoint["optimizer"]
         saved_values = checkpoint.get("values", {})
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; give a checkpoint of this program to --resume") from None
+    except UnreadableError as error:
+        raise CheckpointError(f"{path}: {error}") from error
     except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"{path}: no checkpoint of this program ({type(error).__name__}); give another"
@@ -114,11 +116,49 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
             )
 
 
+def make_output_folder(folder: Path) -> None:
+    """Make the folder of a run's checkpoints, where there is none, and make sure before the run that it takes files.
+
+    Raises:
+        OSError: it does not; the message is one line.
+    """
+    probe = folder / f".probe.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"{folder}: cannot be written to ({error.strerror}); give another --output") from error
+
+
+def write_file(content: Any, path: str | Path) -> None:
+    """Write torch's own file, whole or not at all.
+
+    Raises:
+        OSError: there is no room, or the folder cannot be written to; the message is one line.
+    """
+    with written_beside(path) as temporary, open(temporary, "wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            # torch has an error of its own for what the file could not take.
+            reason = error.__context__ if isinstance(error.__context__, OSError) else "no room, or no access"
+            raise OSError(f"{path}: cannot be written ({reason})") from error
+
+
 @contextmanager
 def written_beside(path: str | Path) -> Iterator[Path]:
-    """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error."""
+    """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error.
+
+    Raises:
+        OSError: the folder is missing or cannot be written to; the message is one line.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        temporary.touch()
+    except OSError as error:
+        raise OSError(f"{path.parent}: cannot be written to ({error.strerror}); make it, or name another") from error
     try:
         yield temporary
         with open(temporary, "rb+") as file:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .builder import ARCHITECTURES
-from .checkpoint import SUFFIX, load_checkpoint, save_checkpoint
+from .checkpoint import SUFFIX, load_checkpoint, make_output_folder, save_checkpoint
 from .classifier import (
     Accuracy,
     build_classifier,
@@ -162,7 +162,7 @@ def train_and_validate(
     values: dict[str, Any] = {"arch": args.arch, "classes": pictures.classes, "best_top1": -1.0}
     start = load_checkpoint(args.resume, model, optimizer, settings, values, average) if args.resume else (0, 0)
     before = encoder_state(model) if frozen else {}
-    on_rank_0(lambda: args.output.mkdir(parents=True, exist_ok=True))
+    on_rank_0(lambda: make_output_folder(args.output))
 
     def save(name: str, epoch: int, iteration: int) -> Path:
         path = args.output / f"{name}{SUFFIX}"

@@ -238,6 +238,18 @@ def test_an_average_is_exported_in_place_of_the_weights(twin, tmp_path: Path) ->
     assert all((array == 0.25).all() for array in safetensors.numpy.load_file(target).values())
 
 
+def test_a_prediction_takes_the_average(twin, pictures: Path, tmp_path: Path) -> None:
+    pretrained = save_moco(twin, tmp_path, average=True)
+    options = [pictures / "val", "--checkpoint", pretrained, "--device", "cpu", "--features", tmp_path / "features.npy"]
+    found = []
+    for more in ([], ["--use-ema"]):
+        assert run(twin, "predict", *options, *more) == 0
+        found.append(np.load(tmp_path / "features.npy"))
+    # Where all weights are equal, so are the features of a picture.
+    assert np.ptp(found[0], axis=1).min() > 0.1
+    assert np.ptp(found[1], axis=1).max() < 1e-4
+
+
 def test_torchs_forms_load_where_deit_and_timm_load_them(twins, tmp_path: Path) -> None:
     pretrained = save_moco(twins[0], tmp_path)
     for form in ("deit", "timm"):
