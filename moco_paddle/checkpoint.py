@@ -134,7 +134,13 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
     """
     if not saved:
         return
-    for name in sorted(saved.keys() | current.keys()):
+    # Checkpoints of earlier versions do not name their program.
+    programs = [settings.get("program") for settings in (saved, current)]
+    if None not in programs and programs[0] != programs[1]:
+        raise CheckpointError(
+            f"{path}: was written by {programs[0]}, this is {programs[1]}; give a checkpoint of {programs[1]}"
+        )
+    for name in sorted((saved.keys() | current.keys()) - {"program"}):
         if saved.get(name) != current.get(name):
             raise CheckpointError(
                 f"{path}: was written with {name} = {saved.get(name)!r}, this run has {current.get(name)!r}; "

@@ -1,7 +1,8 @@
 """Checkpoints of a training run: model, optimizer, place in the run, and the options that must not change.
 
 The file is torch's own, `{"epoch", "iteration", "settings", "values", "state_dict", "optimizer"}` and, where an
-average is kept, `"model_ema"`: tensors and plain values only, and it is read without free unpickling. The draws of the
+average is kept, `"model_ema"`: tensors and plain values only, and it is read without free unpickling. The official
+program's file, without iteration and settings and with `module.` before every key, is read as well. The draws of the
 data depend on their address alone (`augmentation.py`) and the models have no randomness, so that no generator's state
 is needed to go on bit by bit.
 """
@@ -16,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .model_average import ModelAverage
-from .weights import UnreadableError, read_file
+from .weights import WRAPPER, UnreadableError, read_file, without_prefix
 
 SUFFIX = ".pth.tar"
 
@@ -76,9 +77,10 @@ def load_checkpoint(
     """
     try:
         checkpoint = read_file(path)
-        place = checkpoint["epoch"], checkpoint["iteration"]
-        saved_settings, parameters = checkpoint["settings"], checkpoint["state_dict"]
-        optimizer_state = checkpoint["optimizer"]
+        # The official program writes at the end of an epoch alone, records no settings, and wraps the model.
+        place = checkpoint["epoch"], checkpoint.get("iteration", 0)
+        saved_settings = checkpoint.get("settings", {})
+        parameters, optimizer_state = without_prefix(checkpoint["state_dict"], WRAPPER), checkpoint["optimizer"]
         saved_values = checkpoint.get("values", {})
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; give a checkpoint of this program to --resume") from None
@@ -89,7 +91,12 @@ def load_checkpoint(
             f"{path}: no checkpoint of this program ({type(error).__name__}); give another"
         ) from error
     check_settings(path, saved_settings, settings)
-    model.load_state_dict(parameters)
+    try:
+        model.load_state_dict(parameters)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: holds another model's weights; resume with the options of its run") from error
+    if not _belongs_to(optimizer_state, optimizer):
+        raise CheckpointError(f"{path}: holds another optimizer's state; resume with the options of its run")
     optimizer.load_state_dict(optimizer_state)
     if average is not None:
         if "model_ema" not in checkpoint:
@@ -100,6 +107,23 @@ def load_checkpoint(
     return place
 
 
+def _belongs_to(state: dict[str, Any], optimizer: Optimizer) -> bool:
+    """Whether an optimizer's saved state is of such an optimizer over such parameters."""
+    for group, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
+        if any((name in group) != (name in saved) for name in ("betas", "nesterov", "trust_coefficient")):
+            return False
+    counts = [[len(group["params"]) for group in groups] for groups in (optimizer.param_groups, state["param_groups"])]
+    if counts[0] != counts[1]:
+        return False
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return all(
+        value.shape == parameters[number].shape
+        for number, slots in state["state"].items()
+        for value in slots.values()
+        if isinstance(value, Tensor) and value.ndim > 0
+    )
+
+
 def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
     """Refuse to go on under other options; a checkpoint that records none (the official program's) is taken as it is.
 
@@ -108,7 +132,13 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
     """
     if not saved:
         return
-    for name in sorted(saved.keys() | current.keys()):
+    # Checkpoints of earlier versions do not name their program.
+    programs = [settings.get("program") for settings in (saved, current)]
+    if None not in programs and programs[0] != programs[1]:
+        raise CheckpointError(
+            f"{path}: was written by {programs[0]}, this is {programs[1]}; give a checkpoint of {programs[1]}"
+        )
+    for name in sorted((saved.keys() | current.keys()) - {"program"}):
         if saved.get(name) != current.get(name):
             raise CheckpointError(
                 f"{path}: was written with {name} = {saved.get(name)!r}, this run has {current.get(name)!r}; "

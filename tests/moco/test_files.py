@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,50 @@ def test_a_full_disk_is_one_line(twin, tmp_path: Path, monkeypatch) -> None:
         save(twin, path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
+
+
+def official_form(path: Path, arch: str = "vit_digits", optimizer: str = "adamw") -> tuple[Any, Any]:
+    """Write what the official pre-training writes after its first epoch; return model and optimizer."""
+    model = importlib.import_module("moco_ref.builder").build_moco(arch, 8, 16)
+    moving = importlib.import_module("moco_ref.optimizer").build_optimizer(optimizer, model.parameters(), 0.1, 0.1)
+    model(torch.randn(4, 3, 32, 32), torch.randn(4, 3, 32, 32), 0.9).backward()
+    moving.step()
+    file = {
+        "epoch": 1,
+        "arch": arch,
+        "state_dict": {f"module.{key}": value for key, value in model.state_dict().items()},
+        "optimizer": moving.state_dict(),
+        "scaler": {"scale": 65536.0, "growth_factor": 2.0, "_growth_tracker": 3},
+    }
+    torch.save(file, path)
+    return model, moving
+
+
+@pytest.mark.parametrize("name", ["adamw", "lars"])
+def test_a_checkpoint_of_the_official_form_is_gone_on_from(name: str, data: Path, tmp_path: Path, capsys) -> None:
+    from moco_ref.builder import build_moco
+    from moco_ref.checkpoint import load_checkpoint
+    from moco_ref.optimizer import build_optimizer
+
+    path = tmp_path / "official.pth.tar"
+    model, moving = official_form(path, optimizer=name)
+    other = build_moco("vit_digits", 8, 16)
+    optimizer = build_optimizer(name, other.parameters(), 0.1, 0.1)
+    assert load_checkpoint(path, other, optimizer, {"seed": 0}, {}) == (1, 0)
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in other.state_dict().items())
+    saved, loaded = moving.state_dict()["state"], optimizer.state_dict()["state"]
+    assert saved.keys() == loaded.keys()
+    assert len(saved) > 20
+    assert all(torch.equal(saved[n][slot], loaded[n][slot]) for n in saved for slot in saved[n])
+
+
+def test_an_official_checkpoint_that_does_not_fit_is_refused(twins, data: Path, tmp_path: Path, capsys) -> None:
+    path, torchs = tmp_path / "official.pth.tar", twins[0]
+    options = train_options("--resume", path, "--output", tmp_path)
+    official_form(path)
+    assert run(torchs, "train", data, *options) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("[epoch 1, iter 0]")
+    wide = refusal(torchs, capsys, "train", data, *options, "--moco-mlp-dim", 32)
+    assert wide == f"{path}: holds another model's weights; resume with the options of its run"
+    other = refusal(torchs, capsys, "train", data, *options, "--optimizer", "sgd")
+    assert other == f"{path}: holds another optimizer's state; resume with the options of its run"

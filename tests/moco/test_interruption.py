@@ -92,7 +92,7 @@ def test_training_stopped_anywhere_goes_on_bit_by_bit(twin, folder: Path, tmp_pa
     suffix = twin.module("checkpoint").SUFFIX
     options = [folder, *OPTION_TEXT.split(), "--workers", 0]
     assert run(twin, "training", *options, "--output", tmp_path / "whole") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()[1:]  # after the options
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     for place, number, code in (((0, 1), signal.SIGINT, 130), ((1, 2), signal.SIGTERM, 143)):
         output = tmp_path / number.name
@@ -103,10 +103,10 @@ def test_training_stopped_anywhere_goes_on_bit_by_bit(twin, folder: Path, tmp_pa
         stopped = output / f"interrupted{suffix}"
         assert captured.err == f"{number.name}: stopped; go on with --resume {stopped}\n"
         steps = 3 * place[0] + place[1] + 1
-        assert len(captured.out.splitlines()) == steps
+        assert len(captured.out.splitlines()) == 1 + steps
         # Other options that change no bit may change.
         assert run(twin, "training", *options, "--output", output, "--resume", stopped, "--keep", 1) == 0
-        first = [line.partition(", avg_reader")[0] for line in capsys.readouterr().out.splitlines()]
+        first = [line.partition(", avg_reader")[0] for line in capsys.readouterr().out.splitlines()[1:]]
         assert first == [line.partition(", avg_reader")[0] for line in lines[steps:]]
         assert_same_bits(twin, tmp_path / "whole" / f"checkpoint_0003{suffix}", output / f"checkpoint_0003{suffix}")
         assert not (output / f"checkpoint_0002{suffix}").exists()
@@ -131,7 +131,7 @@ def test_a_linear_classification_stopped_goes_on_bit_by_bit(
     capsys.readouterr()
     assert run(twin, "linear_classification", *options, *resume) == 0
     # The last batch, of two pictures, was still to come in epoch 1.
-    assert capsys.readouterr().out.startswith("[epoch 1, iter 3]")
+    assert capsys.readouterr().out.splitlines()[1].startswith("[epoch 1, iter 3]")
     assert_same_bits(twin, *(tmp_path / name / f"checkpoint{suffix}" for name in ("whole", "parts")))
 
 
@@ -142,6 +142,7 @@ def test_control_c_on_the_whole_process_group_loses_no_batch(twin, folder: Path,
     options = [*OPTION_TEXT.replace("--epochs 3", "--epochs 60").split(), "--workers", "2", "--output", str(tmp_path)]
     process = started(twin, "train", str(folder), *options)
     try:
+        assert process.stdout.readline().startswith("options: program=train ")
         assert process.stdout.readline().startswith("[epoch 0, iter 0]")
         assert process.stdout.readline().startswith("[epoch 0, iter 1]")
         os.killpg(process.pid, signal.SIGINT)

@@ -93,3 +93,85 @@ def test_bad_pictures_may_be_left_out_on_resume(twin, data: Path, tmp_path: Path
     assert message.endswith("); mend or remove it, or leave such out: --on-bad-image skip")
     assert run(twin, "train", root, *options, *resume, "--on-bad-image", "skip") == 0
     assert "on_bad_image" in twin.module("classification").FREE_ON_RESUME
+
+
+FINITE, SHARE = "0 or more and finite", "from 0 to 1"
+IMPOSSIBLE = [
+    ("train lincls finetune", "--lr", "nan", FINITE),
+    ("train lincls finetune", "--lr", "-1.0", FINITE),
+    ("train lincls finetune", "--weight-decay", "-0.1", FINITE),
+    ("train lincls finetune", "--weight-decay", "inf", FINITE),
+    ("train lincls finetune", "--momentum", "1.0", "from 0 to below 1"),
+    ("train", "--moco-m", "1.5", SHARE),
+    ("train", "--moco-t", "0.0", "more than 0 and finite"),
+    ("train lincls finetune knn", "--workers", "-1", "0 or more"),
+    ("train lincls finetune knn", "--seed", "-1", "from 0 to below 2**63"),
+    ("train lincls finetune knn", "--seed", str(2**63), "from 0 to below 2**63"),
+    ("train lincls finetune", "--rank-timeout", "0.0", "more than 0"),
+    ("train finetune", "--model-ema-decay", "1.5", SHARE),
+    ("train", "--crop-min", "0.0", "more than 0 and at most 1"),
+    ("knn", "--temperature", "0.0", "more than 0 and finite"),
+]
+
+
+@pytest.mark.parametrize(("programs", "option", "value", "words"), IMPOSSIBLE)
+def test_impossible_values_are_refused(
+    twin, programs: str, option: str, value: str, words: str, data: Path, capsys
+) -> None:
+    more = {"train": TRAIN, "lincls": f"{TINY} --pretrained x", "finetune": f"{TINY} --warmup-epochs 0", "knn": ""}
+    for program in programs.split():
+        message = refusal(twin, capsys, program, data, *more[program].split(), f"{option}={value}")
+        assert message == f"{option}: must be {words}, got {value}"
+
+
+def test_possible_values_at_the_ends_of_their_ranges_are_not(twin) -> None:
+    text = "--lr 0 --wd 0 --momentum 0 --moco-m 1 --workers 0 --model-ema-decay 1 --crop-min 1"
+    args = twin.module("training").build_parser().parse_args(["DATA", *text.split(), "--seed", str(2**63 - 1)])
+    twin.module("training").check_options(args)
+
+
+def test_repeats_without_repeated_augmentation_are_refused(twin, data: Path, capsys) -> None:
+    options = [*TINY.split(), "--warmup-epochs", 0, "--repeats", 7]
+    assert refusal(twin, capsys, "finetune", data, *options) == (
+        "--repeats: counts the copies that --repeated-aug shows; give --repeated-aug too, or leave it out"
+    )
+
+
+def test_another_programs_checkpoint_is_refused_by_the_programs_name(twin, data: Path, tmp_path: Path, capsys) -> None:
+    suffix = twin.module("checkpoint").SUFFIX
+    common = ["--device", "cpu", "--output", tmp_path]
+    assert run(twin, "train", data, *TRAIN.split(), *common) == 0
+    assert run(twin, "finetune", data, *TINY.split(), "--warmup-epochs", 0, *common) == 0
+    pretraining, classifier = tmp_path / f"checkpoint_0001{suffix}", tmp_path / f"checkpoint{suffix}"
+    capsys.readouterr()
+    for program, options, path, writer in (
+        ("lincls", TINY, pretraining, "train"),
+        ("lincls", TINY, classifier, "finetune"),
+        ("finetune", f"{TINY} --warmup-epochs 0", pretraining, "train"),
+        ("train", TRAIN, classifier, "finetune"),
+    ):
+        assert refusal(twin, capsys, program, data, *options.split(), *common, "--resume", path) == (
+            f"{path}: was written by {writer}, this is {program}; give a checkpoint of {program}"
+        )
+
+
+def test_a_checkpoint_that_names_no_program_is_taken(twin, tmp_path: Path) -> None:
+    check = twin.module("checkpoint").check_settings
+    check(tmp_path, {"seed": 3}, {"seed": 3, "program": "train"})
+    with pytest.raises(ValueError, match=r"was written with seed = 3, this run has 4; resume with the same options$"):
+        check(tmp_path, {"seed": 3}, {"seed": 4, "program": "train"})
+
+
+def test_a_run_begins_with_what_decides_it(twin, data: Path, tmp_path: Path, capsys) -> None:
+    common = [*TINY.split(), "--device", "cpu", "--output", tmp_path]
+    dims = "--moco-dim 8 --moco-mlp-dim 16 --warmup-epochs 0".split()  # noqa: SIM905
+    assert run(twin, "train", data, "--recipe", "vit-s-300ep", *common, *dims) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("options: ")] == lines[:1]
+    for part in ("program=train", "arch=vit_digits", "optimizer=adamw", "lr=0.00015", "weight_decay=0.1", "moco_t=0.2"):
+        assert part in lines[0].split()
+    pretrained = tmp_path / f"checkpoint_0001{twin.module('checkpoint').SUFFIX}"
+    assert run(twin, "lincls", data, "--recipe", "vit-s-linear", *common, "--pretrained", pretrained) == 0
+    first = capsys.readouterr().out.splitlines()[0].split()
+    assert first[:2] == ["options:", "program=lincls"]
+    assert {"lr=3.0", "epochs=1", "batch_size=2"} <= set(first)
