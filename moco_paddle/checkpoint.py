@@ -140,7 +140,8 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
         raise CheckpointError(
             f"{path}: was written by {programs[0]}, this is {programs[1]}; give a checkpoint of {programs[1]}"
         )
-    for name in sorted((saved.keys() | current.keys()) - {"program"}):
+    # They record an option as well that may change by now.
+    for name in sorted((saved.keys() | current.keys()) - {"program", "on_bad_image"}):
         if saved.get(name) != current.get(name):
             raise CheckpointError(
                 f"{path}: was written with {name} = {saved.get(name)!r}, this run has {current.get(name)!r}; "

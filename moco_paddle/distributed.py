@@ -99,7 +99,8 @@ def process_group(device: str) -> Iterator[str]:
     """
     place = "cpu"
     if device == "gpu":
-        # diff: paddle's launcher names a GPU for each process where torchrun counts them.
+        # diff: paddle's launcher names a GPU for each process where torchrun counts them; built for CPUs it has
+        # none to name.
         require_gpu()
         local_rank = dist.ParallelEnv().device_id
         require_gpu(local_rank)

@@ -69,8 +69,8 @@ def ranks_of_node() -> int:
 
 
 def number_of_gpus() -> int:
-    """Return how many GPUs torch sees, 0 where it is built without support of them."""
-    return torch.cuda.device_count()
+    """Return how many GPUs torch sees, 0 where it is built without support of them or their driver is too old."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def require_gpu(place: int = 0) -> None:
