@@ -24,6 +24,7 @@ from paddle import nn
 from paddle.optimizer import Optimizer
 
 from .model_average import ModelAverage
+from .weights import UnreadableError, read_file
 
 SUFFIX = ".npz"
 
@@ -82,13 +83,13 @@ def load_checkpoint(
         CheckpointError: the file is missing, damaged or no such checkpoint, or it was written under other settings.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        progress = json.loads(str(arrays.pop("run")))
+        arrays, progress = read_file(path, "state_dict/", "optimizer/", "model_ema/")
         place = progress["epoch"], progress["iteration"]
         saved_settings, saved_values = progress["settings"], progress.get("values", {})
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; give a checkpoint of this program to --resume") from None
+    except UnreadableError as error:
+        raise CheckpointError(f"{path}: {error}") from error
     except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile) as error:
         raise CheckpointError(
             f"{path}: no checkpoint of this program ({type(error).__name__}); give another"
@@ -133,7 +134,14 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
     """
     if not saved:
         return
-    for name in sorted(saved.keys() | current.keys()):
+    # Checkpoints of earlier versions do not name their program.
+    programs = [settings.get("program") for settings in (saved, current)]
+    if None not in programs and programs[0] != programs[1]:
+        raise CheckpointError(
+            f"{path}: was written by {programs[0]}, this is {programs[1]}; give a checkpoint of {programs[1]}"
+        )
+    # They record an option as well that may change by now.
+    for name in sorted((saved.keys() | current.keys()) - {"program", "on_bad_image"}):
         if saved.get(name) != current.get(name):
             raise CheckpointError(
                 f"{path}: was written with {name} = {saved.get(name)!r}, this run has {current.get(name)!r}; "
@@ -141,11 +149,34 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
             )
 
 
+def make_output_folder(folder: Path) -> None:
+    """Make the folder of a run's checkpoints, where there is none, and make sure before the run that it takes files.
+
+    Raises:
+        OSError: it does not; the message is one line.
+    """
+    probe = folder / f".probe.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"{folder}: cannot be written to ({error.strerror}); give another --output") from error
+
+
 @contextmanager
 def written_beside(path: str | Path) -> Iterator[Path]:
-    """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error."""
+    """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error.
+
+    Raises:
+        OSError: the folder is missing or cannot be written to; the message is one line.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        temporary.touch()
+    except OSError as error:
+        raise OSError(f"{path.parent}: cannot be written to ({error.strerror}); make it, or name another") from error
     try:
         yield temporary
         with open(temporary, "rb+") as file:

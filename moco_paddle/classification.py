@@ -12,7 +12,7 @@ import paddle
 from paddle import nn
 
 from .builder import ARCHITECTURES
-from .checkpoint import SUFFIX, load_checkpoint, save_checkpoint
+from .checkpoint import SUFFIX, load_checkpoint, make_output_folder, save_checkpoint
 from .classifier import (
     Accuracy,
     build_classifier,
@@ -35,7 +35,7 @@ from .distributed import (
     world_size,
 )
 from .interruption import StopRequest
-from .labelled_data import build_augmentation, build_training_loader
+from .labelled_data import REPEATS, build_augmentation, build_training_loader
 from .mixing import build_mixing
 from .model_average import ModelAverage
 from .normalization import synchronise_batch_norm
@@ -43,9 +43,11 @@ from .optimizer import build_optimizer
 from .program import (
     add_common_options,
     check_positive,
+    check_ranges,
     encoder_options,
     list_bad_images,
     on_device,
+    print_options,
     seed_everything,
 )
 from .reporting import Reporter, StepRecord
@@ -59,6 +61,7 @@ FREE_ON_RESUME = frozenset(
         "dataset",
         "recipe",
         "workers",
+        "on_bad_image",
         "print_freq",
         "resume",
         "evaluate",
@@ -116,7 +119,7 @@ def run(args: argparse.Namespace, frozen: bool) -> None:
 
 def _run_on(device: str, args: argparse.Namespace, frozen: bool) -> None:
     """Train or evaluate on this rank's device, with the other ranks where there are some."""
-    require_equal({"version": paddle.__version__, "Python": sys.version.split()[0], **settings_of(args)})
+    require_equal({"version": paddle.__version__, "Python": sys.version.split()[0], **settings_of(args, frozen)})
     seed_everything(args.seed)
     pictures = open_pictures(args.data, "train", args.dataset)
     validation = build_validation_loader(args, pictures.classes)
@@ -139,16 +142,17 @@ def _run_on(device: str, args: argparse.Namespace, frozen: bool) -> None:
         list_bad_images(validation.bad_images)
 
 
-def settings_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that decide a run's bits."""
-    return {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
+def settings_of(args: argparse.Namespace, frozen: bool) -> dict[str, Any]:
+    """Return the program and the options that decide a run's bits."""
+    options = {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
+    return {"program": "lincls" if frozen else "finetune", **options}
 
 
 def train_and_validate(
     args: argparse.Namespace, model: nn.Layer, pictures: Pictures, validation: EvaluationLoader, frozen: bool
 ) -> None:
     """Train to the last epoch, with validation and checkpoints after each."""
-    settings = settings_of(args)
+    settings = settings_of(args, frozen)
     loader = build_loader(args, pictures, args.image_size or model.image_size, frozen)
     mixing = None if frozen else build_mixing(args, len(pictures.classes))
     args = argparse.Namespace(**{**vars(args), "lr": args.lr * args.batch_size / 256})
@@ -161,7 +165,7 @@ def train_and_validate(
     values: dict[str, Any] = {"arch": args.arch, "classes": pictures.classes, "best_top1": -1.0}
     start = load_checkpoint(args.resume, model, optimizer, settings, values, average) if args.resume else (0, 0)
     before = encoder_state(model) if frozen else {}
-    on_rank_0(lambda: args.output.mkdir(parents=True, exist_ok=True))
+    on_rank_0(lambda: make_output_folder(args.output))
 
     def save(name: str, epoch: int, iteration: int) -> Path:
         path = args.output / f"{name}{SUFFIX}"
@@ -170,6 +174,7 @@ def train_and_validate(
 
     reporter: Any = contextlib.nullcontext()
     if rank() == 0:
+        print_options(settings)
         reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
     stop = StopRequest()
 
@@ -262,9 +267,14 @@ def check_options(args: argparse.Namespace) -> None:
         ValueError: an option has no sense.
     """
     check_positive(args, "epochs", "batch_size", "print_freq", "image_size")
+    check_ranges(args)
     if not 0 <= args.warmup_epochs < args.epochs:
         raise ValueError(f"--warmup-epochs: must be from 0 to below --epochs {args.epochs}, got {args.warmup_epochs}")
     if getattr(args, "clip_grad", None) is not None and not args.clip_grad > 0:
         raise ValueError(f"--clip-grad: must be more than 0, got {args.clip_grad}")
+    if getattr(args, "repeats", REPEATS) != REPEATS and not args.repeated_aug:
+        raise ValueError(
+            "--repeats: counts the copies that --repeated-aug shows; give --repeated-aug too, or leave it out"
+        )
     if args.evaluate and not args.resume:
         raise ValueError("--evaluate: name the classifier's checkpoint with --resume")

@@ -20,7 +20,7 @@ from paddle.io.dataloader.dataloader_iter import _DataLoaderIterMultiProcess
 from PIL import Image
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
-from .interruption import ignore_interrupts
+from .interruption import set_up_worker
 from .pixels import compiled_kernels
 from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
 
@@ -58,7 +58,7 @@ def load_image(path: Path) -> Image.Image:
     except DECODER_ERRORS as error:
         reason = " ".join(str(error).replace(str(path), "it").split())
         raise BadImageError(
-            f"{path}: cannot be read as an image ({reason}); mend or remove it, or use on_bad_image='skip'"
+            f"{path}: cannot be read as an image ({reason}); mend or remove it, or leave such out: --on-bad-image skip"
         ) from error
 
 
@@ -232,7 +232,7 @@ class _Loader:
             dataset,
             batch_sampler=batch_sampler,
             num_workers=workers,
-            worker_init_fn=ignore_interrupts,
+            worker_init_fn=set_up_worker,
             # diff: batches come on the current device; there is no pin_memory to ask for.
             # diff: a worker that puts tensors into shared memory takes a lock of paddle's, which a thread of the parent
             # (an epoch before that is being cleared away) may have held when the worker was forked: it waits for ever.

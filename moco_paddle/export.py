@@ -1,7 +1,8 @@
 """The encoder in the form that timm's programs load: `python -m moco_paddle export CHECKPOINT OUTPUT`.
 
 A pre-training checkpoint gives its base encoder without the projector, a trained classifier goes whole. Names and
-layouts are torch's from either twin, so that both write the same arrays.
+layouts are torch's from either twin, so that both write the same arrays, but for torch's `num_batches_tracked` of batch
+norms, which paddle does not count.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paddle import nn
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from .builder import ARCHITECTURES, build_encoder
+from .builder import ARCHITECTURES
 from .checkpoint import written_beside
 from .program import execute
-from .weights import encoder_weights, number_of_classes, read_weights
+from .weights import encoder_weights, number_of_classes, read_weights, to_torch
 
 # diff: only torch writes torch's own files, which DeiT's programs want; timm's take a bare .safetensors as well.
 SUFFIX = ".safetensors"
-TORCH_NAMES = {"_mean": "running_mean", "_variance": "running_var"}
+
+TIMM_HEADS = {"vit_small": ("vit_small_patch16_224", 12)}
+"""Where timm's model of the same name has other heads, that name and the heads here: the same weights fit both."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,22 +54,19 @@ def run(args: argparse.Namespace) -> None:
     if not exported:
         raise ValueError(f"{args.checkpoint}: holds no encoder to export")
     with written_beside(args.output) as temporary:
-        save_file(exported, temporary)
+        temporary.write_bytes(save(exported))
     print(f"{args.output}: {len(exported)} arrays of {arch}")
+    if arch in TIMM_HEADS:
+        name, heads = TIMM_HEADS[arch]
+        call = f'timm.create_model("{name}", num_heads={heads}, num_classes={number_of_classes(exported) or 0})'
+        print(f"timm's {name} has another number of heads, into which these weights load as well; build it as {call}")
 
 
 def exported_weights(weights: dict[str, Any], arch: str) -> dict[str, np.ndarray]:
     """Return the encoder's entries by torch's names and in torch's layouts, a classifier's head among them."""
     if number_of_classes(weights) is None:
         weights = encoder_weights(weights, ARCHITECTURES[arch].func.head_name)
-    # diff: a Linear weight is [in, out] here and [out, in] there; batch norms have other names for their statistics.
-    linear = {f"{n}.weight" for n, layer in build_encoder(arch).named_sublayers() if isinstance(layer, nn.Linear)}
-    exported = {}
-    for key, value in weights.items():
-        prefix, _, name = key.rpartition(".")
-        target = f"{prefix}.{TORCH_NAMES.get(name, name)}" if prefix else name
-        exported[target] = np.ascontiguousarray(value.T if key in linear else value)
-    return exported
+    return to_torch(weights)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -31,6 +31,8 @@ _VIEW, _ERASING, _NOISE, _OPERATIONS = 1, 4, 5, 6
 """Places among the views, for four sets of draws; 2 is pre-training's second view, 3 mixing's, 7 drop path's."""
 _REPEAT = 8
 """What a repeat adds to a place."""
+REPEATS = 3
+"""How often --repeated-aug shows a picture by default."""
 ERASED_AREA = 0.02, 1 / 3
 ERASED_RATIO = 0.3, 1 / 0.3
 ERASE_TRIES = 10
@@ -177,7 +179,7 @@ def add_augmentation_options(parser: argparse.ArgumentParser) -> None:
     add("--train-interpolation", default="bilinear", choices=("bilinear", "bicubic"), help="of crops and of --aa")
     add("--reprob", type=float, default=0.0, help="chance that noise erases a box of a picture")
     add("--repeated-aug", action="store_true", help="show --repeats copies of fewer pictures, each augmented anew")
-    add("--repeats", type=int, default=3, help="copies of a picture with --repeated-aug")
+    add("--repeats", type=int, default=REPEATS, help="copies of a picture with --repeated-aug")
 
 
 def build_augmentation(args: argparse.Namespace) -> TrainingAugmentation:

@@ -14,6 +14,7 @@ from .program import (
     add_common_options,
     check_one_process,
     check_positive,
+    check_ranges,
     encoder_options,
     execute,
     list_bad_images,
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> None:
     """
     check_one_process()
     check_positive(args, "batch_size", "image_size", "neighbours")
+    check_ranges(args)
     device = set_device(args.device)
     seed_everything(args.seed)
     model = build_encoder(args.arch, num_classes=1, **encoder_options(args))

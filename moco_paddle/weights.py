@@ -1,7 +1,7 @@
 """Weights out of files, into encoders and classifiers, strictly: every key is accounted for or the file is refused.
 
-Read are checkpoints of this package, with or without a `module.` before every key. What torch's programs wrote, the
-official ones among them, `twinalign convert` turns into one.
+Read are checkpoints of this package, with or without a `module.` before every key, and the `.safetensors` that `export`
+writes. What torch's programs wrote otherwise, the official ones among them, `twinalign convert` turns into one.
 """
 
 from __future__ import annotations
@@ -13,35 +13,74 @@ from typing import Any
 
 import numpy as np
 from paddle import nn
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 WRAPPER = "module."
 """What DistributedDataParallel puts before every key."""
 ENCODER = "base_encoder."
-READ_ERRORS = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile)
+TORCH_NAMES = {"_mean": "running_mean", "_variance": "running_var"}
+"""What torch calls the statistics of batch norms."""
+READ_ERRORS = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, SafetensorError)
+
+
+class UnreadableError(ValueError):
+    """A file of which this package can say why it does not read it; the message goes after the file's name."""
 
 
 class WeightsError(ValueError):
     """A file that cannot be read or holds another model's weights; the message is one line that names the remedy."""
 
 
+def read_file(path: str | Path, *prefixes: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays of an `.npz` whose names have one of the prefixes, and the plain values beside them.
+
+    Raises:
+        UnreadableError: a part of it has not the checksum that was written with it, or it is torch's own file.
+        READ_ERRORS: it is no `.npz`.
+    """
+    # diff: numpy's own format, as in checkpoint.py; numpy looks at the checksums.
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if any(name.endswith("data.pkl") for name in file.files):
+                raise UnreadableError(f"is torch's own file, which is converted before it is read: {conversion(path)}")
+            run = json.loads(str(file["run"])) if "run" in file.files else {}
+            return {name: file[name] for name in file.files if name.startswith(prefixes)}, run
+    except zipfile.BadZipFile as error:
+        if "CRC" not in str(error):
+            raise
+        raise UnreadableError(f"is damaged ({error}); give another copy") from error
+
+
+def conversion(path: str | Path) -> str:
+    """Return the command that makes an `.npz` of torch's own file."""
+    target = Path(path).with_name(Path(path).name.split(".")[0] + ".npz")
+    model = 'builder:build_moco(arch="ARCH")'
+    return f"twinalign convert {path} {target} --ref 'moco_ref.{model}' --paddle 'moco_paddle.{model}'"
+
+
 def read_weights(path: str | Path, use_average: bool = False) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the weights of a file by key, without a wrapper's prefix, and the plain values beside them.
 
     Args:
-        path: `.npz` as this package and `twinalign convert` write it.
+        path: `.npz` as this package and `twinalign convert` write it, or `.safetensors` by torch's names as `export`
+            writes it.
         use_average: take the moving average that `--model-ema` kept in place of the weights.
 
     Raises:
         WeightsError: the file is missing, damaged, holds no weights or no average.
     """
     try:
-        # diff: numpy's own format, as in checkpoint.py; a file of torch's is converted before it is read.
-        with np.load(path, allow_pickle=False) as file:
-            run = json.loads(str(file["run"])) if "run" in file.files else {}
-            entry = "model_ema/" if use_average else "state_dict/"
-            weights = {name.removeprefix(entry): file[name] for name in file.files if name.startswith(entry)}
+        entry = "model_ema/" if use_average else "state_dict/"
+        if Path(path).suffix == ".safetensors":
+            weights, run = {} if use_average else from_torch(load_file(path)), {}
+        else:
+            arrays, run = read_file(path, entry)
+            weights = {name.removeprefix(entry): value for name, value in arrays.items()}
     except FileNotFoundError:
         raise WeightsError(f"{path}: no such file") from None
+    except UnreadableError as error:
+        raise WeightsError(f"{path}: {error}") from error
     except (*READ_ERRORS, AttributeError) as error:
         raise WeightsError(
             f"{path}: cannot be read as weights ({type(error).__name__}); give an .npz, `twinalign convert` makes one"
@@ -53,6 +92,30 @@ def read_weights(path: str | Path, use_average: bool = False) -> tuple[dict[str,
     values = {**run.get("settings", {}), **run.get("values", {})}
     values |= {key: run[key] for key in ("arch", "epoch") if key in run}
     return without_prefix(weights, WRAPPER), values
+
+
+# diff: torch's twin has these names and layouts itself.
+def to_torch(weights: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return the weights by torch's names and in torch's layouts."""
+    return {_renamed(key, TORCH_NAMES): _turned(value) for key, value in weights.items()}
+
+
+def from_torch(weights: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return weights that are in torch's names and layouts by paddle's, without what paddle does not count."""
+    names = {theirs: own for own, theirs in TORCH_NAMES.items()}
+    kept = {key: value for key, value in weights.items() if key.rpartition(".")[2] != "num_batches_tracked"}
+    return {_renamed(key, names): _turned(value) for key, value in kept.items()}
+
+
+def _renamed(key: str, names: dict[str, str]) -> str:
+    prefix, dot, name = key.rpartition(".")
+    return f"{prefix}{dot}{names.get(name, name)}"
+
+
+def _turned(value: Any) -> np.ndarray:
+    """A Linear weight is [in, out] here and [out, in] there; no architecture has another matrix."""
+    array = np.asarray(value)
+    return np.ascontiguousarray(array.T if array.ndim == 2 else array)
 
 
 def without_prefix(weights: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Checkpoints of a training run: model, optimizer, place in the run, and the options that must not change.
 
 The file is torch's own, `{"epoch", "iteration", "settings", "values", "state_dict", "optimizer"}` and, where an
-average is kept, `"model_ema"`: tensors and plain values only, and it is read without free unpickling. The draws of the
+average is kept, `"model_ema"`: tensors and plain values only, and it is read without free unpickling. The official
+program's file, without iteration and settings and with `module.` before every key, is read as well. The draws of the
 data depend on their address alone (`augmentation.py`) and the models have no randomness, so that no generator's state
 is needed to go on bit by bit.
 """
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .model_average import ModelAverage
+from .weights import WRAPPER, UnreadableError, read_file, without_prefix
 
 SUFFIX = ".pth.tar"
 
@@ -55,8 +57,7 @@ def save_checkpoint(
     }
     if average is not None:
         checkpoint["model_ema"] = average.state
-    with written_beside(path) as temporary:
-        torch.save(checkpoint, temporary)
+    write_file(checkpoint, path)
 
 
 def load_checkpoint(
@@ -75,19 +76,27 @@ def load_checkpoint(
         CheckpointError: the file is missing, damaged or no such checkpoint, or it was written under other settings.
     """
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        place = checkpoint["epoch"], checkpoint["iteration"]
-        saved_settings, parameters = checkpoint["settings"], checkpoint["state_dict"]
-        optimizer_state = checkpoint["optimizer"]
+        checkpoint = read_file(path)
+        # The official program writes at the end of an epoch alone, records no settings, and wraps the model.
+        place = checkpoint["epoch"], checkpoint.get("iteration", 0)
+        saved_settings = checkpoint.get("settings", {})
+        parameters, optimizer_state = without_prefix(checkpoint["state_dict"], WRAPPER), checkpoint["optimizer"]
         saved_values = checkpoint.get("values", {})
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; give a checkpoint of this program to --resume") from None
+    except UnreadableError as error:
+        raise CheckpointError(f"{path}: {error}") from error
     except (RuntimeError, OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"{path}: no checkpoint of this program ({type(error).__name__}); give another"
         ) from error
     check_settings(path, saved_settings, settings)
-    model.load_state_dict(parameters)
+    try:
+        model.load_state_dict(parameters)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: holds another model's weights; resume with the options of its run") from error
+    if not _belongs_to(optimizer_state, optimizer):
+        raise CheckpointError(f"{path}: holds another optimizer's state; resume with the options of its run")
     optimizer.load_state_dict(optimizer_state)
     if average is not None:
         if "model_ema" not in checkpoint:
@@ -98,6 +107,23 @@ def load_checkpoint(
     return place
 
 
+def _belongs_to(state: dict[str, Any], optimizer: Optimizer) -> bool:
+    """Whether an optimizer's saved state is of such an optimizer over such parameters."""
+    for group, saved in zip(optimizer.param_groups, state["param_groups"], strict=False):
+        if any((name in group) != (name in saved) for name in ("betas", "nesterov", "trust_coefficient")):
+            return False
+    counts = [[len(group["params"]) for group in groups] for groups in (optimizer.param_groups, state["param_groups"])]
+    if counts[0] != counts[1]:
+        return False
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return all(
+        value.shape == parameters[number].shape
+        for number, slots in state["state"].items()
+        for value in slots.values()
+        if isinstance(value, Tensor) and value.ndim > 0
+    )
+
+
 def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
     """Refuse to go on under other options; a checkpoint that records none (the official program's) is taken as it is.
 
@@ -106,7 +132,14 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
     """
     if not saved:
         return
-    for name in sorted(saved.keys() | current.keys()):
+    # Checkpoints of earlier versions do not name their program.
+    programs = [settings.get("program") for settings in (saved, current)]
+    if None not in programs and programs[0] != programs[1]:
+        raise CheckpointError(
+            f"{path}: was written by {programs[0]}, this is {programs[1]}; give a checkpoint of {programs[1]}"
+        )
+    # They record an option as well that may change by now.
+    for name in sorted((saved.keys() | current.keys()) - {"program", "on_bad_image"}):
         if saved.get(name) != current.get(name):
             raise CheckpointError(
                 f"{path}: was written with {name} = {saved.get(name)!r}, this run has {current.get(name)!r}; "
@@ -114,11 +147,49 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
             )
 
 
+def make_output_folder(folder: Path) -> None:
+    """Make the folder of a run's checkpoints, where there is none, and make sure before the run that it takes files.
+
+    Raises:
+        OSError: it does not; the message is one line.
+    """
+    probe = folder / f".probe.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"{folder}: cannot be written to ({error.strerror}); give another --output") from error
+
+
+def write_file(content: Any, path: str | Path) -> None:
+    """Write torch's own file, whole or not at all.
+
+    Raises:
+        OSError: there is no room, or the folder cannot be written to; the message is one line.
+    """
+    with written_beside(path) as temporary, open(temporary, "wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            # torch has an error of its own for what the file could not take.
+            reason = error.__context__ if isinstance(error.__context__, OSError) else "no room, or no access"
+            raise OSError(f"{path}: cannot be written ({reason})") from error
+
+
 @contextmanager
 def written_beside(path: str | Path) -> Iterator[Path]:
-    """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error."""
+    """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error.
+
+    Raises:
+        OSError: the folder is missing or cannot be written to; the message is one line.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        temporary.touch()
+    except OSError as error:
+        raise OSError(f"{path.parent}: cannot be written to ({error.strerror}); make it, or name another") from error
     try:
         yield temporary
         with open(temporary, "rb+") as file:

@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from .augmentation import EvaluationTransform, TwoViews, build_two_views, evaluation_transform
-from .interruption import ignore_interrupts
+from .interruption import set_up_worker
 from .pixels import compiled_kernels
 from .sampler import EvaluationBatchSampler, PretrainingBatchSampler
 
@@ -56,7 +56,7 @@ def load_image(path: Path) -> Image.Image:
     except DECODER_ERRORS as error:
         reason = " ".join(str(error).replace(str(path), "it").split())
         raise BadImageError(
-            f"{path}: cannot be read as an image ({reason}); mend or remove it, or use on_bad_image='skip'"
+            f"{path}: cannot be read as an image ({reason}); mend or remove it, or leave such out: --on-bad-image skip"
         ) from error
 
 
@@ -203,7 +203,7 @@ class _Loader:
             dataset,
             batch_sampler=batch_sampler,
             num_workers=workers,
-            worker_init_fn=ignore_interrupts,
+            worker_init_fn=set_up_worker,
             pin_memory=torch.cuda.is_available(),
         )
 

@@ -68,6 +68,26 @@ def ranks_of_node() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
+def number_of_gpus() -> int:
+    """Return how many GPUs torch sees, 0 where it is built without support of them or their driver is too old."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def require_gpu(place: int = 0) -> None:
+    """Refuse a GPU that is not there.
+
+    Raises:
+        ValueError: there are none, or not as many that there is one for the process at this place of its node.
+    """
+    if number_of_gpus() == 0:
+        raise ValueError("--device gpu: torch sees no GPU here; give --device cpu, or mend its installation")
+    if place >= number_of_gpus():
+        raise ValueError(
+            f"--device gpu: process {place} of this node has no GPU, {number_of_gpus()} are visible; "
+            "start as many processes as there are GPUs"
+        )
+
+
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
     """Join the processes of the launcher, if there was one, and yield this rank's device.
@@ -77,16 +97,12 @@ def process_group(device: str) -> Iterator[str]:
             allocate on another; `CUDA_VISIBLE_DEVICES` chooses among which.
 
     Raises:
-        ValueError: there are fewer GPUs than processes on this node.
+        ValueError: there is no GPU, or there are fewer than processes on this node.
     """
     place = "cpu"
     if device == "gpu":
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        if local_rank >= torch.cuda.device_count():
-            raise ValueError(
-                f"--device gpu: process {local_rank} of this node has no GPU, {torch.cuda.device_count()} are visible; "
-                "start as many processes as there are GPUs"
-            )
+        require_gpu(local_rank)
         place = f"cuda:{local_rank}"
         torch.cuda.set_device(place)
     if not is_launched():

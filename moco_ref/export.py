@@ -1,7 +1,8 @@
 """The encoder in the form that DeiT's and timm's programs load: `python -m moco_ref export CHECKPOINT OUTPUT`.
 
 A pre-training checkpoint gives its base encoder without the projector, a trained classifier goes whole. Names and
-layouts are torch's from either twin, so that both write the same arrays.
+layouts are torch's from either twin, so that both write the same arrays, but for torch's `num_batches_tracked` of batch
+norms, which paddle does not count.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from .builder import ARCHITECTURES
-from .checkpoint import written_beside
+from .checkpoint import write_file, written_beside
 from .program import execute
 from .weights import encoder_weights, number_of_classes, read_weights
 
 FORMS = ("deit", "timm")
+
+TIMM_HEADS = {"vit_small": ("vit_small_patch16_224", 12)}
+"""Where timm's model of the same name has other heads, that name and the heads here: the same weights fit both."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -50,12 +53,16 @@ def run(args: argparse.Namespace) -> None:
     exported = exported_weights(weights, arch)
     if not exported:
         raise ValueError(f"{args.checkpoint}: holds no encoder to export")
-    with written_beside(args.output) as temporary:
-        if args.output.suffix == ".safetensors":
-            save_file(exported, temporary)
-        else:
-            torch.save({"model": exported} if args.form == "deit" else exported, temporary)
+    if args.output.suffix == ".safetensors":
+        with written_beside(args.output) as temporary:
+            temporary.write_bytes(save(exported))
+    else:
+        write_file({"model": exported} if args.form == "deit" else exported, args.output)
     print(f"{args.output}: {len(exported)} arrays of {arch}")
+    if arch in TIMM_HEADS:
+        name, heads = TIMM_HEADS[arch]
+        call = f'timm.create_model("{name}", num_heads={heads}, num_classes={number_of_classes(exported) or 0})'
+        print(f"timm's {name} has another number of heads, into which these weights load as well; build it as {call}")
 
 
 def exported_weights(weights: dict[str, Any], arch: str) -> dict[str, Tensor]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.queues
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
@@ -67,9 +72,34 @@ class StopRequest:
             raise StoppedError(f"{self.signal.name}: stopped; go on with --resume {path}", 128 + self.signal)
 
 
-def ignore_interrupts(worker: int) -> None:
-    """Set up a worker process of a loader: Ctrl-C reaches it too, and must not take the next batch away.
+def set_up_worker(worker: int) -> None:
+    """Set up a worker process of a loader, so that it neither ends before its parent nor outlives it.
 
-    SIGTERM has the framework's own handler in a worker: it is how a loader ends it.
+    Ctrl-C reaches the workers too, and must not take the next batch away. SIGTERM has the framework's own handler in a
+    worker: it is how a loader ends it. A parent that is killed can end nobody.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # paddle's own watch over the parent is never asked: its worker waits for the next batch without a limit.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
+    # A second signal ends the parent while it may be taking a batch; that is no news of the worker's.
+    sys.excepthook = _tell
+    setattr(multiprocessing.queues.Queue, "_on_queue_feeder_error", staticmethod(_tell_of_queue))  # noqa: B010
+
+
+def _end_with(parent: int) -> None:
+    """End this process as soon as its parent is another one than it was: the parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error of one of the worker's threads, unless it is that nobody listens any more."""
+    if not isinstance(error, (ConnectionError, EOFError)):
+        sys.__excepthook__(kind, error, trace)
+
+
+def _tell_of_queue(error: Exception, item: Any) -> None:
+    _tell(type(error), error, error.__traceback__)

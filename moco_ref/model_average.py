@@ -22,8 +22,6 @@ class ModelAverage:
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        if not 0 < decay < 1:
-            raise ValueError(f"--model-ema-decay: must be between 0 and 1, got {decay}")
         self.decay = decay
         self.updates = 0
         self._model = model

@@ -27,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("pictures", type=Path, nargs="+", metavar="PICTURE", help="files, or folders with pictures at any depth")
     add("--checkpoint", type=Path, required=True, metavar="FILE", help="a trained classifier, or a pre-trained model")
+    add("--use-ema", action="store_true", help="take the average that --model-ema kept out of it")
     add("-a", "--arch", choices=list(ARCHITECTURES), metavar="ARCH", help="where the checkpoint does not name it")
     add("--classes", type=Path, metavar="FILE", help="names of the classes, a line each, where the checkpoint has none")
     add("--topk", type=int, default=5, help="how many classes are shown")
@@ -75,7 +76,7 @@ def load_model(args: argparse.Namespace) -> tuple[nn.Module, list[str]]:
     Raises:
         ValueError: nothing names the architecture, or the names are not as many as the classes.
     """
-    weights, values = read_weights(args.checkpoint)
+    weights, values = read_weights(args.checkpoint, args.use_ema)
     args.arch = args.arch or values.get("arch")
     if args.arch not in ARCHITECTURES:
         raise ValueError(f"{args.checkpoint}: does not name its architecture; give --arch")
@@ -83,9 +84,9 @@ def load_model(args: argparse.Namespace) -> tuple[nn.Module, list[str]]:
     count = number_of_classes(weights)
     model = build_encoder(args.arch, count or 1, **encoder_options(args))
     if count is None:
-        load_encoder(model, args.checkpoint)
+        load_encoder(model, args.checkpoint, args.use_ema)
         return model, []
-    load_classifier(model, args.checkpoint)
+    load_classifier(model, args.checkpoint, args.use_ema)
     names = values.get("classes", [str(number) for number in range(count)])
     if args.classes:
         names = args.classes.read_text(encoding="utf-8").splitlines()

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from .builder import ARCHITECTURES
-from .distributed import is_launched
+from .distributed import is_launched, number_of_gpus, require_gpu
 from .interruption import StoppedError
 from .watch import LOST_RANK, LostRankError
+
+RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "lr": (lambda value: 0 <= value < math.inf, "0 or more and finite"),
+    "weight_decay": (lambda value: 0 <= value < math.inf, "0 or more and finite"),
+    "momentum": (lambda value: 0 <= value < 1, "from 0 to below 1"),
+    "moco_m": (lambda value: 0 <= value <= 1, "from 0 to 1"),
+    "moco_t": (lambda value: 0 < value < math.inf, "more than 0 and finite"),
+    "workers": (lambda value: value >= 0, "0 or more"),
+    "seed": (lambda value: 0 <= value < 2**63, "from 0 to below 2**63"),
+    "rank_timeout": (lambda value: value > 0, "more than 0"),
+    "model_ema_decay": (lambda value: 0 <= value <= 1, "from 0 to 1"),
+    "crop_min": (lambda value: 0 < value <= 1, "more than 0 and at most 1"),
+    "temperature": (lambda value: 0 < value < math.inf, "more than 0 and finite"),
+}
+"""What the values of options have to be, for the test and in words."""
 
 
 def add_common_options(parser: argparse.ArgumentParser, batch_size: int) -> None:
@@ -30,11 +47,17 @@ def add_common_options(parser: argparse.ArgumentParser, batch_size: int) -> None
 
 def default_device() -> str:
     """Return "gpu" where there is one, else "cpu"."""
-    return "gpu" if torch.cuda.is_available() else "cpu"
+    return "gpu" if number_of_gpus() else "cpu"
 
 
 def set_device(name: str) -> str:
-    """Return torch's name of the device "cpu" or "gpu", on which the models are to be built."""
+    """Return torch's name of the device "cpu" or "gpu", on which the models are to be built.
+
+    Raises:
+        ValueError: there is no GPU.
+    """
+    if name == "gpu":
+        require_gpu()
     return "cuda" if name == "gpu" else "cpu"
 
 
@@ -62,6 +85,23 @@ def check_positive(args: argparse.Namespace, *names: str) -> None:
     for name in names:
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ValueError(f"--{name.replace('_', '-')}: must be 1 or more, got {getattr(args, name)}")
+
+
+def check_ranges(args: argparse.Namespace) -> None:
+    """Refuse values that no run can have, of those options of `RANGES` that the program has.
+
+    Raises:
+        ValueError: an option has one; None is let through.
+    """
+    for name, (is_possible, words) in RANGES.items():
+        value = getattr(args, name, None)
+        if value is not None and not is_possible(value):
+            raise ValueError(f"--{name.replace('_', '-')}: must be {words}, got {value}")
+
+
+def print_options(settings: dict[str, Any]) -> None:
+    """Print what decides a run, recipe and defaults among it, as one line."""
+    print("options:", *(f"{name}={value}" for name, value in settings.items() if value is not None), flush=True)
 
 
 def check_one_process() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .builder import MoCo, build_moco
-from .checkpoint import SUFFIX, load_checkpoint, save_checkpoint
+from .checkpoint import SUFFIX, load_checkpoint, make_output_folder, save_checkpoint
 from .data import PretrainingLoader, build_pretraining_loader, split_folder
 from .distributed import (
     data_parallel,
@@ -43,10 +43,12 @@ from .precision import MODES, Precision, first_layer_not_finite
 from .program import (
     add_common_options,
     check_positive,
+    check_ranges,
     encoder_options,
     execute,
     list_bad_images,
     on_device,
+    print_options,
     seed_everything,
 )
 from .recipes import PRETRAINING, parse_with_recipe
@@ -203,6 +205,7 @@ FREE_ON_RESUME = frozenset(
         "data",
         "recipe",
         "workers",
+        "on_bad_image",
         "print_freq",
         "start_epoch",
         "resume",
@@ -231,7 +234,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _run_on(device: str, args: argparse.Namespace) -> None:
     """Train on this rank's device, with the other ranks where there are some; rank 0 alone writes."""
-    settings = {name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}
+    settings = {"program": "train", **{name: value for name, value in vars(args).items() if name not in FREE_ON_RESUME}}
     require_equal({"version": torch.__version__, "Python": sys.version.split()[0], **settings})
     seed_everything(args.seed)
     model = build_moco(
@@ -252,7 +255,7 @@ def _run_on(device: str, args: argparse.Namespace) -> None:
         values: dict[str, Any] = {}
         start = load_checkpoint(args.resume, model, optimizer, settings, values, average)
         precision.load(values.get("loss_scaler", {}))
-    on_rank_0(lambda: args.output.mkdir(parents=True, exist_ok=True))
+    on_rank_0(lambda: make_output_folder(args.output))
 
     def save(name: str, epoch: int, iteration: int) -> Path:
         path = args.output / f"{name}{SUFFIX}"
@@ -262,6 +265,7 @@ def _run_on(device: str, args: argparse.Namespace) -> None:
 
     reporter: Any = contextlib.nullcontext()
     if rank() == 0:
+        print_options(settings)
         reporter = Reporter(len(loader), args.epochs, args.batch_size, args.print_freq, start, args.tensorboard)
     stop = StopRequest()
 
@@ -318,6 +322,7 @@ def check_options(args: argparse.Namespace) -> None:
         ValueError: an option has no sense.
     """
     check_positive(args, "epochs", "batch_size", "print_freq", "moco_dim", "moco_mlp_dim", "image_size", "keep")
+    check_ranges(args)
     if not 0 <= args.warmup_epochs < args.epochs:
         raise ValueError(f"--warmup-epochs: must be from 0 to below --epochs {args.epochs}, got {args.warmup_epochs}")
     if not 0 <= args.start_epoch < args.epochs:

@@ -7,6 +7,8 @@ the forms that `export` writes, and `.safetensors`.
 from __future__ import annotations
 
 import pickle
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,40 @@ READ_ERRORS = (
 )
 
 
+class UnreadableError(ValueError):
+    """A file of which this package can say why it does not read it; the message goes after the file's name."""
+
+
 class WeightsError(ValueError):
     """A file that cannot be read or holds another model's weights; the message is one line that names the remedy."""
+
+
+def read_file(path: str | Path) -> Any:
+    """Return what torch's own file holds, read without free unpickling.
+
+    torch does not look at the checksums of its files' parts, and would load a flipped bit.
+
+    Raises:
+        UnreadableError: a part of it has not the checksum that was written with it.
+        READ_ERRORS: it is none of torch's files.
+    """
+    with open(path, "rb") as file:
+        if zipfile.is_zipfile(file):
+            _check_parts(file)
+        file.seek(0)
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _check_parts(file: Any) -> None:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            # torch can be told to compute no checksums, and then writes zeros.
+            has_checksums = any(part.CRC for part in archive.infolist())
+            damaged = archive.testzip() if has_checksums else None
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise UnreadableError(f"is damaged ({error}); give another copy") from error
+    if damaged is not None:
+        raise UnreadableError(f"is damaged (the checksum of its part {damaged} is wrong); give another copy")
 
 
 def read_weights(path: str | Path, use_average: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -45,11 +79,11 @@ def read_weights(path: str | Path, use_average: bool = False) -> tuple[dict[str,
         WeightsError: the file is missing, damaged, holds no weights or no average.
     """
     try:
-        if Path(path).suffix == ".safetensors":
-            return load_file(path), {}
-        file = torch.load(path, map_location="cpu", weights_only=True)
+        file = load_file(path) if Path(path).suffix == ".safetensors" else read_file(path)
     except FileNotFoundError:
         raise WeightsError(f"{path}: no such file") from None
+    except UnreadableError as error:
+        raise WeightsError(f"{path}: {error}") from error
     except READ_ERRORS as error:
         raise WeightsError(f"{path}: cannot be read as weights ({type(error).__name__}); give another") from error
     if not isinstance(file, dict):

@@ -183,7 +183,7 @@ def test_a_bad_picture_is_refused_by_name_in_one_line(data, damaged, build, work
         list(loader)
     message = str(caught.value)
     assert any(message.startswith(f"{path}: cannot be read as an image (") for path in bad)
-    assert message.endswith("); mend or remove it, or use on_bad_image='skip'")
+    assert message.endswith("); mend or remove it, or leave such out: --on-bad-image skip")
     assert "\n" not in message
 
 

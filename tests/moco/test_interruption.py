@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import multiprocessing
+import multiprocessing.queues
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,15 @@ def folder(tmp_path_factory) -> Path:
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(generator.randint(0, 256, (32, 32, 3), dtype="uint8")).save(path)
     return root
+
+
+def started(twin, *arguments: str) -> subprocess.Popen:
+    """A program in a process group of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), str(ROOT)])}
+    return subprocess.Popen(
+        [sys.executable, "-m", twin.package, *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
+    )  # fmt: skip
 
 
 def run(twin, module: str, *arguments: Any) -> int:
@@ -78,7 +92,7 @@ def test_training_stopped_anywhere_goes_on_bit_by_bit(twin, folder: Path, tmp_pa
     suffix = twin.module("checkpoint").SUFFIX
     options = [folder, *OPTION_TEXT.split(), "--workers", 0]
     assert run(twin, "training", *options, "--output", tmp_path / "whole") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()[1:]  # after the options
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     for place, number, code in (((0, 1), signal.SIGINT, 130), ((1, 2), signal.SIGTERM, 143)):
         output = tmp_path / number.name
@@ -89,10 +103,10 @@ def test_training_stopped_anywhere_goes_on_bit_by_bit(twin, folder: Path, tmp_pa
         stopped = output / f"interrupted{suffix}"
         assert captured.err == f"{number.name}: stopped; go on with --resume {stopped}\n"
         steps = 3 * place[0] + place[1] + 1
-        assert len(captured.out.splitlines()) == steps
+        assert len(captured.out.splitlines()) == 1 + steps
         # Other options that change no bit may change.
         assert run(twin, "training", *options, "--output", output, "--resume", stopped, "--keep", 1) == 0
-        first = [line.partition(", avg_reader")[0] for line in capsys.readouterr().out.splitlines()]
+        first = [line.partition(", avg_reader")[0] for line in capsys.readouterr().out.splitlines()[1:]]
         assert first == [line.partition(", avg_reader")[0] for line in lines[steps:]]
         assert_same_bits(twin, tmp_path / "whole" / f"checkpoint_0003{suffix}", output / f"checkpoint_0003{suffix}")
         assert not (output / f"checkpoint_0002{suffix}").exists()
@@ -117,7 +131,7 @@ def test_a_linear_classification_stopped_goes_on_bit_by_bit(
     capsys.readouterr()
     assert run(twin, "linear_classification", *options, *resume) == 0
     # The last batch, of two pictures, was still to come in epoch 1.
-    assert capsys.readouterr().out.startswith("[epoch 1, iter 3]")
+    assert capsys.readouterr().out.splitlines()[1].startswith("[epoch 1, iter 3]")
     assert_same_bits(twin, *(tmp_path / name / f"checkpoint{suffix}" for name in ("whole", "parts")))
 
 
@@ -126,12 +140,9 @@ def test_control_c_on_the_whole_process_group_loses_no_batch(twin, folder: Path,
     """A terminal sends SIGINT to the workers too."""
     suffix = twin.module("checkpoint").SUFFIX
     options = [*OPTION_TEXT.replace("--epochs 3", "--epochs 60").split(), "--workers", "2", "--output", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), str(ROOT)])}
-    process = subprocess.Popen(
-        [sys.executable, "-m", twin.package, "train", str(folder), *options],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
-    )  # fmt: skip
+    process = started(twin, "train", str(folder), *options)
     try:
+        assert process.stdout.readline().startswith("options: program=train ")
         assert process.stdout.readline().startswith("[epoch 0, iter 0]")
         assert process.stdout.readline().startswith("[epoch 0, iter 1]")
         os.killpg(process.pid, signal.SIGINT)
@@ -141,6 +152,63 @@ def test_control_c_on_the_whole_process_group_loses_no_batch(twin, folder: Path,
     assert process.returncode == 130, errors
     assert f"SIGINT: stopped; go on with --resume {tmp_path / f'interrupted{suffix}'}" in errors.splitlines()
     assert (tmp_path / f"interrupted{suffix}").is_file()
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process has started and that are alive."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == process and state not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
+def is_alive(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks processes up in /proc")
+def test_workers_end_with_a_parent_that_is_killed(twin, folder: Path, tmp_path: Path) -> None:
+    options = [*OPTION_TEXT.replace("--epochs 3", "--epochs 500").split(), "--workers", "2", "--output", str(tmp_path)]
+    process = started(twin, "train", str(folder), *options)
+    try:
+        assert any(line.startswith("[epoch 1, iter 0]") for line in process.stdout)
+        workers = children(process.pid)
+        assert len(workers) >= 2
+    finally:
+        process.kill()
+        process.wait()  # not communicate(): workers that are left have the other ends of the pipes
+        process.stdout.close()
+        process.stderr.close()
+    end = time.monotonic() + 15
+    while (left := [worker for worker in workers if is_alive(worker)]) and time.monotonic() < end:
+        time.sleep(0.1)
+    for worker in left:
+        os.kill(worker, signal.SIGKILL)
+    assert left == []
+
+
+def as_worker(package: str, path: Path) -> None:
+    """What becomes of errors in a worker's threads, standard error being a file."""
+    sys.stderr = open(path, "w", buffering=1)  # noqa: SIM115
+    importlib.import_module(f"{package}.interruption").set_up_worker(0)
+    tell_of_queue: Any = multiprocessing.queues.Queue._on_queue_feeder_error
+    for error in (BrokenPipeError("pipe"), EOFError("end"), ValueError("worth telling")):
+        sys.excepthook(type(error), error, None)
+        tell_of_queue(error, None)
+
+
+def test_a_worker_is_silent_about_a_parent_that_is_gone(twin, tmp_path: Path) -> None:
+    path = tmp_path / "errors"
+    worker = multiprocessing.get_context("fork").Process(target=as_worker, args=(twin.package, path))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert path.read_text() == "ValueError: worth telling\n" * 2
 
 
 def test_a_second_signal_ends_at_once(twin) -> None:

@@ -97,7 +97,7 @@ def test_loss_of_shares_is_torchs(twin) -> None:
         (["--drop-path", "1"], "--drop-path: must be from 0 to below 1, got 1.0"),
         (["--repeated-aug", "--repeats", "0"], "--repeats: must be 1 or more, got 0"),
         (["--clip-grad", "0"], "--clip-grad: must be more than 0, got 0.0"),
-        (["--model-ema", "--model-ema-decay", "1"], "--model-ema-decay: must be between 0 and 1, got 1.0"),
+        (["--model-ema", "--model-ema-decay", "1.5"], "--model-ema-decay: must be from 0 to 1, got 1.5"),
         (
             ["--aa", "augmix-m3"],
             "--aa: 'augmix-m3' is not supported; give rand, and after it any of -mM (magnitude, 0 to 10), -nN "

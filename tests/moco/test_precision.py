@@ -203,7 +203,9 @@ def test_the_program_says_that_it_emulates_and_keeps_the_scale(twin, tmp_path: P
     options = [str(tmp_path / "pictures"), *text.split(), "--precision", "o2", "--output", str(tmp_path)]
     assert twin.module("training").main(options) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("--precision o2: emulated, float32 values rounded to float16\n[epoch 0, ")
+    assert captured.out.startswith(
+        "--precision o2: emulated, float32 values rounded to float16\noptions: program=train "
+    )
     # As with the real one, the scale starts too high and comes down.
     steps = captured.err.splitlines()
     assert re.fullmatch(

@@ -57,7 +57,8 @@ def test_program_logs_saves_and_resumes(twin, folder: Path, tmp_path: Path, caps
     suffix = twin.module("checkpoint").SUFFIX
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert run(twin, folder, *OPTIONS, "--output", whole) == 0
-    lines = capsys.readouterr().out.splitlines()
+    options, *lines = capsys.readouterr().out.splitlines()
+    assert options.startswith("options: program=train arch=vit_digits batch_size=8 ")
     found = [LINE.fullmatch(line) for line in lines]
     assert all(found), lines
     assert [match.groups()[:3] for match in found] == [
@@ -143,7 +144,7 @@ def test_twins_train_alike(twins, folder: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(twin, folder: Path, tmp_path: Path, capsys) -> None:
-    assert run(twin, folder, *OPTIONS, "--output", tmp_path, "--moco-t", "nan") == 1
+    assert run(twin, folder, *OPTIONS, "--output", tmp_path, "--moco-t", "1e-40") == 1
     assert capsys.readouterr().err == (
         "error: the loss is nan at epoch 0.0000; a lower --lr may help, or another --precision\n"
     )

@@ -1,0 +1,267 @@
+"""Checkpoints and exports as files: damaged, of the other framework, of the official release, in wrong folders."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import timm
+import torch
+from PIL import Image
+
+UNWRITABLE = Path("/sys/kernel")
+"""A folder that takes no files, of the administrator neither."""
+
+
+def save(twin, path: Path, arch: str = "vit_digits", settings: dict[str, Any] | None = None) -> Any:
+    """Write a pre-training checkpoint; return its model."""
+    twin.seed(5)
+    model = twin.module("builder").build_moco(arch, 8, 16)
+    optimizer = twin.module("optimizer").build_optimizer("adamw", model.parameters(), 0.1, 0.0)
+    twin.module("checkpoint").save_checkpoint(path, model, optimizer, 1, 0, {"arch": arch, **(settings or {})})
+    return model
+
+
+@pytest.fixture
+def checkpoint(twin, tmp_path: Path) -> Path:
+    path = tmp_path / f"saved{twin.module('checkpoint').SUFFIX}"
+    save(twin, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """train/ and val/ with two classes of two pictures."""
+    root = tmp_path_factory.mktemp("pictures")
+    for place, name in enumerate(f"{split}/{cls}/{n}.png" for split in ("train", "val") for cls in "ab" for n in "01"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.RandomState(place).randint(0, 256, (32, 32, 3), dtype="uint8")).save(path)
+    return root
+
+
+def run(twin, *arguments: Any) -> int:
+    return twin.module("__main__").main([str(argument) for argument in arguments])
+
+
+def refusal(twin, capsys, *arguments: Any) -> str:
+    """The one line of a program that ends with exit code 2."""
+    assert run(twin, *arguments) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    return errors.removeprefix("error: ").removesuffix("\n")
+
+
+def train_options(*more: Any) -> list[Any]:
+    text = "-a vit_digits -b 2 --epochs 2 --workers 0 --optimizer adamw --warmup-epochs 0 --device cpu --moco-dim 8"
+    return [*text.split(), "--moco-mlp-dim", 16, *more]
+
+
+def flip_a_bit(path: Path, content: bytes) -> None:
+    """Change one bit of what the file has of `content`."""
+    data = bytearray(path.read_bytes())
+    place = data.find(content)
+    assert place > 0
+    data[place + len(content) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_is_damage(twin, data: Path, checkpoint: Path, capsys) -> None:
+    weights = twin.module("weights").read_weights(checkpoint)[0]
+    flip_a_bit(checkpoint, np.asarray(weights["base_encoder.blocks.0.mlp.fc1.weight"]).tobytes())
+    knn = refusal(twin, capsys, "knn", data, "-a", "vit_digits", "--workers", 0, "--pretrained", checkpoint)
+    resumed = refusal(twin, capsys, "train", data, *train_options("--resume", checkpoint))
+    part = "(the checksum of its part " if twin.is_torch else "(Bad CRC-32 for file 'state_dict/base_encoder."
+    for message in (knn, resumed):
+        assert message.startswith(f"{checkpoint}: is damaged (")
+        assert message.endswith("); give another copy")
+        assert part in message
+
+
+def test_torchs_files_without_checksums_are_read(tmp_path: Path) -> None:
+    from moco_ref.weights import read_weights
+
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"weight": torch.ones(3)}, tmp_path / "plain.pth")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert read_weights(tmp_path / "plain.pth")[0]["weight"].tolist() == [1, 1, 1]
+
+
+def test_torchs_checkpoint_is_named_with_the_conversion(twins, data: Path, tmp_path: Path, capsys) -> None:
+    path, paddle = tmp_path / "saved.pth.tar", twins[1]
+    save(twins[0], path)
+    model = 'builder:build_moco(arch="ARCH")'
+    expected = (
+        f"{path}: is torch's own file, which is converted before it is read: twinalign convert {path} "
+        f"{tmp_path / 'saved.npz'} --ref 'moco_ref.{model}' --paddle 'moco_paddle.{model}'"
+    )
+    assert refusal(paddle, capsys, "knn", data, "-a", "vit_digits", "--workers", 0, "--pretrained", path) == expected
+    assert refusal(paddle, capsys, "train", data, *train_options("--resume", path)) == expected
+
+
+@pytest.mark.parametrize("arch", ["vit_digits", "resnet18"])
+def test_either_twin_reads_what_either_exports(twins, arch: str, tmp_path: Path) -> None:
+    for writer in twins:
+        checkpoint, exported = tmp_path / f"saved{writer.module('checkpoint').SUFFIX}", tmp_path / "encoder.safetensors"
+        expected = writer.state(save(writer, checkpoint, arch))
+        assert run(writer, "export", checkpoint, exported) == 0
+        # torch's batch norms count batches, and its strict reader wants the count.
+        readers = twins if writer.is_torch or arch.startswith("vit") else twins[1:]
+        for reader in readers:
+            model = reader.module("builder").build_encoder(arch, 3)
+            reader.module("weights").load_encoder(model, exported)
+            found = reader.state(model)
+            compared = [key for key in found if not key.startswith(("head.", "fc."))]
+            assert len(compared) > 20
+            assert [key for key in compared if not np.array_equal(found[key], expected[f"base_encoder.{key}"])] == []
+            with pytest.raises(ValueError, match=r"encoder.safetensors: holds no average; leave --use-ema out"):
+                reader.module("weights").load_encoder(model, exported, True)
+
+
+def test_only_linear_weights_are_matrices(twins) -> None:
+    """What the paddle twin turns by its number of axes."""
+    paddle = twins[1]
+    for arch in paddle.module("builder").ARCHITECTURES:
+        if "152" in arch or "101" in arch or "base" in arch:
+            continue  # deeper, not other
+        model = paddle.module("builder").build_encoder(arch)
+        assert {key for key, value in model.state_dict().items() if value.ndim == 2} == paddle.transposed(model)
+
+
+def test_the_printed_call_of_timm_gives_our_features(twin, tmp_path: Path, capsys) -> None:
+    checkpoint, exported = tmp_path / f"saved{twin.module('checkpoint').SUFFIX}", tmp_path / "encoder.safetensors"
+    save(twin, checkpoint, "vit_small")
+    assert run(twin, "export", checkpoint, exported) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    start, _, call = line.partition("build it as ")
+    assert start == "timm's vit_small_patch16_224 has another number of heads, into which these weights load as well; "
+    assert call == 'timm.create_model("vit_small_patch16_224", num_heads=12, num_classes=0)'
+    arrays = safetensors.numpy.load_file(exported)
+    state = {key: torch.from_numpy(array) for key, array in arrays.items()}
+    images = np.random.RandomState(0).randn(2, 3, 224, 224).astype("float32")
+    model = twin.module("builder").build_encoder("vit_small")
+    twin.module("weights").load_encoder(model, exported)
+    model.eval()
+    with twin.without_gradients():
+        expected = twin.array(model.forward_features(twin.tensor(images)))
+    differences = []
+    for theirs in (eval(call), timm.create_model("vit_small_patch16_224", num_classes=0)):
+        theirs.load_state_dict(state, strict=True)
+        with torch.no_grad():
+            differences.append(np.abs(theirs.eval()(torch.from_numpy(images)).numpy() - expected).max())
+    assert differences[0] < 1e-5
+    assert differences[1] > 0.01
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_an_export_into_a_missing_folder_is_one_line(
+    twin, suffix: str, checkpoint: Path, tmp_path: Path, capsys
+) -> None:
+    if suffix == ".pth" and not twin.is_torch:
+        pytest.skip("torch's own form")
+    folder = tmp_path / "missing"
+    assert refusal(twin, capsys, "export", checkpoint, folder / f"encoder{suffix}") == (
+        f"{folder}: cannot be written to (No such file or directory); make it, or name another"
+    )
+
+
+def test_an_output_that_takes_no_files_is_found_before_the_first_step(twin, data: Path, capsys) -> None:
+    folder = UNWRITABLE
+    if not folder.is_dir():
+        pytest.skip("there is no folder that takes no files")
+    text = "-a vit_digits -b 2 --epochs 1 --workers 0 --device cpu --warmup-epochs 0"
+    for program, options in (("train", train_options()), ("finetune", text.split())):
+        assert run(twin, program, data, *options, "--output", folder) == 2
+        captured = capsys.readouterr()
+        assert "[epoch" not in captured.out
+        assert captured.err.startswith(f"error: {folder}: cannot be written to (")
+        assert captured.err.endswith("); give another --output\n")
+
+
+def test_a_full_disk_is_one_line(twin, tmp_path: Path, monkeypatch) -> None:
+    """Writing fails in the middle of the file; what was there stays."""
+    path = tmp_path / "saved"
+    save(twin, path)
+    before = path.read_bytes()
+    module = twin.module("checkpoint")
+
+    class Full:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *error: Any) -> None:
+            self.file.close()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def write(self, data: Any) -> int:
+            if self.file.tell() > 10000:
+                raise OSError(28, "No space left on device")
+            return self.file.write(data)
+
+    def limited(path: Path, mode: str) -> Any:
+        return (Full if mode == "wb" else lambda file: file)(open(path, mode))
+
+    monkeypatch.setattr(module, "open", limited, raising=False)
+    with pytest.raises(OSError, match=r"No space left on device|cannot be written"):
+        save(twin, path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
+
+
+def official_form(path: Path, arch: str = "vit_digits", optimizer: str = "adamw") -> tuple[Any, Any]:
+    """Write what the official pre-training writes after its first epoch; return model and optimizer."""
+    model = importlib.import_module("moco_ref.builder").build_moco(arch, 8, 16)
+    moving = importlib.import_module("moco_ref.optimizer").build_optimizer(optimizer, model.parameters(), 0.1, 0.1)
+    model(torch.randn(4, 3, 32, 32), torch.randn(4, 3, 32, 32), 0.9).backward()
+    moving.step()
+    file = {
+        "epoch": 1,
+        "arch": arch,
+        "state_dict": {f"module.{key}": value for key, value in model.state_dict().items()},
+        "optimizer": moving.state_dict(),
+        "scaler": {"scale": 65536.0, "growth_factor": 2.0, "_growth_tracker": 3},
+    }
+    torch.save(file, path)
+    return model, moving
+
+
+@pytest.mark.parametrize("name", ["adamw", "lars"])
+def test_a_checkpoint_of_the_official_form_is_gone_on_from(name: str, data: Path, tmp_path: Path, capsys) -> None:
+    from moco_ref.builder import build_moco
+    from moco_ref.checkpoint import load_checkpoint
+    from moco_ref.optimizer import build_optimizer
+
+    path = tmp_path / "official.pth.tar"
+    model, moving = official_form(path, optimizer=name)
+    other = build_moco("vit_digits", 8, 16)
+    optimizer = build_optimizer(name, other.parameters(), 0.1, 0.1)
+    assert load_checkpoint(path, other, optimizer, {"seed": 0}, {}) == (1, 0)
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in other.state_dict().items())
+    saved, loaded = moving.state_dict()["state"], optimizer.state_dict()["state"]
+    assert saved.keys() == loaded.keys()
+    assert len(saved) > 20
+    assert all(torch.equal(saved[n][slot], loaded[n][slot]) for n in saved for slot in saved[n])
+
+
+def test_an_official_checkpoint_that_does_not_fit_is_refused(twins, data: Path, tmp_path: Path, capsys) -> None:
+    path, torchs = tmp_path / "official.pth.tar", twins[0]
+    options = train_options("--resume", path, "--output", tmp_path)
+    official_form(path)
+    assert run(torchs, "train", data, *options) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("[epoch 1, iter 0]")
+    wide = refusal(torchs, capsys, "train", data, *options, "--moco-mlp-dim", 32)
+    assert wide == f"{path}: holds another model's weights; resume with the options of its run"
+    other = refusal(torchs, capsys, "train", data, *options, "--optimizer", "sgd")
+    assert other == f"{path}: holds another optimizer's state; resume with the options of its run"

@@ -1,0 +1,177 @@
+"""What a user gets wrong ends in one line that names option or file, and in exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+TINY = "-a vit_digits -b 2 --epochs 1 --workers 0"
+TRAIN = f"{TINY} --optimizer adamw --warmup-epochs 0 --moco-dim 8 --moco-mlp-dim 16"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """train/ and val/ with two classes of two pictures."""
+    root = tmp_path_factory.mktemp("pictures")
+    for place, name in enumerate(f"{split}/{cls}/{n}.png" for split in ("train", "val") for cls in "ab" for n in "01"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.RandomState(place).randint(0, 256, (32, 32, 3), dtype="uint8")).save(path)
+    return root
+
+
+@pytest.fixture
+def checkpoint(twin, tmp_path: Path) -> Path:
+    return save(twin, tmp_path / f"pretrained{twin.module('checkpoint').SUFFIX}")
+
+
+def save(twin, path: Path, settings: dict[str, Any] | None = None) -> Path:
+    """A pre-training checkpoint."""
+    model = twin.module("builder").build_moco("vit_digits", 8, 16)
+    optimizer = twin.module("optimizer").build_optimizer("adamw", model.parameters(), 0.1, 0.0)
+    twin.module("checkpoint").save_checkpoint(path, model, optimizer, 1, 0, settings or {"arch": "vit_digits"})
+    return path
+
+
+def run(twin, *arguments: Any) -> int:
+    return twin.module("__main__").main([str(argument) for argument in arguments])
+
+
+def refusal(twin, capsys, *arguments: Any) -> str:
+    """The one line of a program that ends with exit code 2."""
+    assert run(twin, *arguments) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    return errors.removeprefix("error: ").removesuffix("\n")
+
+
+@pytest.mark.parametrize("command", ["train", "lincls", "finetune", "knn", "predict"])
+def test_a_gpu_that_is_not_there_is_refused(
+    twin, command: str, data: Path, checkpoint: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(twin.module("distributed"), "number_of_gpus", lambda: 0)
+    options = {
+        "train": TRAIN,
+        "lincls": f"{TINY} --pretrained {checkpoint}",
+        "finetune": f"{TINY} --warmup-epochs 0",
+        "knn": "-a vit_digits --workers 0",
+        "predict": f"--checkpoint {checkpoint}",
+    }[command]
+    library = "torch" if twin.is_torch else "paddle"
+    assert refusal(twin, capsys, command, data, *options.split(), "--device", "gpu") == (
+        f"--device gpu: {library} sees no GPU here; give --device cpu, or mend its installation"
+    )
+
+
+def test_more_processes_than_gpus_are_refused(twin, monkeypatch) -> None:
+    distributed = twin.module("distributed")
+    monkeypatch.setattr(distributed, "number_of_gpus", lambda: 2)
+    distributed.require_gpu(1)
+    message = (
+        r"^--device gpu: process 2 of this node has no GPU, 2 are visible; start as many processes as there are GPUs$"
+    )
+    with pytest.raises(ValueError, match=message):
+        distributed.require_gpu(2)
+
+
+def test_bad_pictures_may_be_left_out_on_resume(twin, data: Path, tmp_path: Path, capsys) -> None:
+    root = tmp_path / "pictures"
+    for path in data.glob("train/*/*.png"):
+        (root / path.parent.name).mkdir(parents=True, exist_ok=True)
+        (root / path.parent.name / path.name).write_bytes(path.read_bytes())
+    options = [*TRAIN.replace("--epochs 1", "--epochs 2").split(), "--device", "cpu", "--output", tmp_path]
+    resume = ["--resume", tmp_path / f"checkpoint_0001{twin.module('checkpoint').SUFFIX}"]
+    assert run(twin, "train", root, *options) == 0
+    (root / "a" / "0.png").write_bytes(b"no picture")
+    message = refusal(twin, capsys, "train", root, *options, *resume)
+    assert message.startswith(f"{root / 'a' / '0.png'}: cannot be read as an image (")
+    assert message.endswith("); mend or remove it, or leave such out: --on-bad-image skip")
+    assert run(twin, "train", root, *options, *resume, "--on-bad-image", "skip") == 0
+    assert "on_bad_image" in twin.module("classification").FREE_ON_RESUME
+
+
+FINITE, SHARE = "0 or more and finite", "from 0 to 1"
+IMPOSSIBLE = [
+    ("train lincls finetune", "--lr", "nan", FINITE),
+    ("train lincls finetune", "--lr", "-1.0", FINITE),
+    ("train lincls finetune", "--weight-decay", "-0.1", FINITE),
+    ("train lincls finetune", "--weight-decay", "inf", FINITE),
+    ("train lincls finetune", "--momentum", "1.0", "from 0 to below 1"),
+    ("train", "--moco-m", "1.5", SHARE),
+    ("train", "--moco-t", "0.0", "more than 0 and finite"),
+    ("train lincls finetune knn", "--workers", "-1", "0 or more"),
+    ("train lincls finetune knn", "--seed", "-1", "from 0 to below 2**63"),
+    ("train lincls finetune knn", "--seed", str(2**63), "from 0 to below 2**63"),
+    ("train lincls finetune", "--rank-timeout", "0.0", "more than 0"),
+    ("train finetune", "--model-ema-decay", "1.5", SHARE),
+    ("train", "--crop-min", "0.0", "more than 0 and at most 1"),
+    ("knn", "--temperature", "0.0", "more than 0 and finite"),
+]
+
+
+@pytest.mark.parametrize(("programs", "option", "value", "words"), IMPOSSIBLE)
+def test_impossible_values_are_refused(
+    twin, programs: str, option: str, value: str, words: str, data: Path, capsys
+) -> None:
+    more = {"train": TRAIN, "lincls": f"{TINY} --pretrained x", "finetune": f"{TINY} --warmup-epochs 0", "knn": ""}
+    for program in programs.split():
+        message = refusal(twin, capsys, program, data, *more[program].split(), f"{option}={value}")
+        assert message == f"{option}: must be {words}, got {value}"
+
+
+def test_possible_values_at_the_ends_of_their_ranges_are_not(twin) -> None:
+    text = "--lr 0 --wd 0 --momentum 0 --moco-m 1 --workers 0 --model-ema-decay 1 --crop-min 1"
+    args = twin.module("training").build_parser().parse_args(["DATA", *text.split(), "--seed", str(2**63 - 1)])
+    twin.module("training").check_options(args)
+
+
+def test_repeats_without_repeated_augmentation_are_refused(twin, data: Path, capsys) -> None:
+    options = [*TINY.split(), "--warmup-epochs", 0, "--repeats", 7]
+    assert refusal(twin, capsys, "finetune", data, *options) == (
+        "--repeats: counts the copies that --repeated-aug shows; give --repeated-aug too, or leave it out"
+    )
+
+
+def test_another_programs_checkpoint_is_refused_by_the_programs_name(twin, data: Path, tmp_path: Path, capsys) -> None:
+    suffix = twin.module("checkpoint").SUFFIX
+    common = ["--device", "cpu", "--output", tmp_path]
+    assert run(twin, "train", data, *TRAIN.split(), *common) == 0
+    assert run(twin, "finetune", data, *TINY.split(), "--warmup-epochs", 0, *common) == 0
+    pretraining, classifier = tmp_path / f"checkpoint_0001{suffix}", tmp_path / f"checkpoint{suffix}"
+    capsys.readouterr()
+    for program, options, path, writer in (
+        ("lincls", TINY, pretraining, "train"),
+        ("lincls", TINY, classifier, "finetune"),
+        ("finetune", f"{TINY} --warmup-epochs 0", pretraining, "train"),
+        ("train", TRAIN, classifier, "finetune"),
+    ):
+        assert refusal(twin, capsys, program, data, *options.split(), *common, "--resume", path) == (
+            f"{path}: was written by {writer}, this is {program}; give a checkpoint of {program}"
+        )
+
+
+def test_checkpoints_of_earlier_versions_are_taken(twin, tmp_path: Path) -> None:
+    check = twin.module("checkpoint").check_settings
+    check(tmp_path, {"seed": 3, "on_bad_image": "refuse"}, {"seed": 3, "program": "train"})
+    with pytest.raises(ValueError, match=r"was written with seed = 3, this run has 4; resume with the same options$"):
+        check(tmp_path, {"seed": 3}, {"seed": 4, "program": "train"})
+
+
+def test_a_run_begins_with_what_decides_it(twin, data: Path, tmp_path: Path, capsys) -> None:
+    common = [*TINY.split(), "--device", "cpu", "--output", tmp_path]
+    dims = "--moco-dim 8 --moco-mlp-dim 16 --warmup-epochs 0".split()  # noqa: SIM905
+    assert run(twin, "train", data, "--recipe", "vit-s-300ep", *common, *dims) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("options: ")] == lines[:1]
+    for part in ("program=train", "arch=vit_digits", "optimizer=adamw", "lr=0.00015", "weight_decay=0.1", "moco_t=0.2"):
+        assert part in lines[0].split()
+    pretrained = tmp_path / f"checkpoint_0001{twin.module('checkpoint').SUFFIX}"
+    assert run(twin, "lincls", data, "--recipe", "vit-s-linear", *common, "--pretrained", pretrained) == 0
+    first = capsys.readouterr().out.splitlines()[0].split()
+    assert first[:2] == ["options:", "program=lincls"]
+    assert {"lr=3.0", "epochs=1", "batch_size=2"} <= set(first)
