@@ -184,6 +184,18 @@ def test_a_report_in_a_folder_that_is_not_there(twinalign: Twinalign, tmp_path: 
     assert not (tmp_path / "result").exists()
 
 
+def test_a_head_for_another_number_of_classes(twinalign: Twinalign, tmp_path: Path) -> None:
+    case = write_case(tmp_path)
+    before, after = case.read_text().split("def reproduced")
+    case.write_text(f"{before}def reproduced{after.replace('nn.Linear(3, 3)', 'nn.Linear(3, 4)')}")
+    finished = twinalign("run", case)
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        "twinalign: the two models are different networks: `0` has weight 3×3 against 4×3, bias 3 against 4 in the "
+        "paddle model. Make the port's layers those of the reference"
+    )
+
+
 def test_an_error_in_inputs_names_inputs(twinalign: Twinalign, tmp_path: Path) -> None:
     case = write_case(tmp_path)
     case.write_text(

@@ -298,6 +298,7 @@ class Recorder:
                 self.out / "weights" / f"{part}_ledger.json",
                 files,
                 Options(
+                    remedy="Make the port's layers those of the reference",
                     factories={side: self._factory(side, stage) for side in SIDES},
                     pythons=self.settings.pythons,
                     rename=self.description["rename"].get(part, {}),
