@@ -122,6 +122,7 @@ class Locator:
             explain=explain,
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
             searched=tuple(wanted),
+            allowances=tuple(description.get("allowances", ())),
         )
         for stage in [stage for stage in wanted if stage in _COMPONENTS]:
             module, function = _COMPONENTS[stage]
