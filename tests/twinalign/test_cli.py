@@ -135,6 +135,77 @@ def test_stage_that_the_case_lacks(twinalign: Twinalign, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize("option", ["--seeds 3", "--switch-at 5", "--swap data", "--tensorboard"])
+def test_experiments_on_a_training_that_the_case_lacks(twinalign: Twinalign, tmp_path: Path, option: str) -> None:
+    case = write_case(tmp_path)
+    for _ in range(2):  # the second run knows the case from the first
+        finished = twinalign("run", case, *option.split())
+        assert finished.returncode == 2
+        assert last_line(finished) == (
+            f"twinalign: {option.split()[0]}: case tiny does not define train; it has forward "
+            "(see the methods of twinalign.Case)"
+        )
+
+
+@pytest.mark.parametrize("command", ["run", "record", "locate"])
+def test_no_stage_at_all(twinalign: Twinalign, tmp_path: Path, command: str) -> None:
+    side = ("--side", "ref", "--out", tmp_path) if command == "record" else ()
+    finished = twinalign(command, write_case(tmp_path), *side, "--stages", " ,")
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        "twinalign: --stages ' ,': names no stage; leave it out for all, or give some of forward, data, metric, loss, "
+        "backward, train"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            "run --device tpu",
+            "Invalid value for '--device': 'tpu' is not one of 'cpu', 'gpu'; see twinalign run --help",
+        ),
+        ("run --nope", "No such option '--nope'; see twinalign run --help"),
+        ("align", "No such command 'align'; see twinalign --help"),
+    ],
+)
+def test_wrong_usage_is_one_line(twinalign: Twinalign, arguments: str, line: str) -> None:
+    finished = twinalign(*arguments.split())
+    assert finished.returncode == 2
+    assert finished.stderr.strip().splitlines() == [f"twinalign: {line}"]
+
+
+@pytest.mark.parametrize("option", ["--md", "--junit"])
+def test_a_report_in_a_folder_that_is_not_there(twinalign: Twinalign, tmp_path: Path, option: str) -> None:
+    finished = twinalign("run", write_case(tmp_path), option, "no/x")
+    assert finished.returncode == 2
+    assert last_line(finished) == f"twinalign: {option} no/x: no such folder no; make it first"
+    assert not (tmp_path / "no").exists()
+    assert not (tmp_path / "result").exists()
+
+
+def test_a_head_for_another_number_of_classes(twinalign: Twinalign, tmp_path: Path) -> None:
+    case = write_case(tmp_path)
+    before, after = case.read_text().split("def reproduced")
+    case.write_text(f"{before}def reproduced{after.replace('nn.Linear(3, 3)', 'nn.Linear(3, 4)')}")
+    finished = twinalign("run", case)
+    assert finished.returncode == 2
+    assert last_line(finished) == (
+        "twinalign: the two models are different networks: `0` has weight 3×3 against 4×3, bias 3 against 4 in the "
+        "paddle model. Make the port's layers those of the reference"
+    )
+
+
+def test_an_error_in_inputs_names_inputs(twinalign: Twinalign, tmp_path: Path) -> None:
+    case = write_case(tmp_path)
+    case.write_text(
+        re.sub(r"(def inputs\(self, rng\):\n\s+)", r"\1raise KeyError('depth')\n        ", case.read_text())
+    )
+    finished = twinalign("run", case)
+    assert finished.returncode == 4
+    assert "twinalign: the ref side crashed while calling inputs() of forward: KeyError: 'depth'" in last_line(finished)
+
+
 def test_a_case_that_lies_here_is_not_passed_over_in_silence(twinalign: Twinalign, tmp_path: Path) -> None:
     write_case(tmp_path)
     finished = twinalign("run", "--stages", "lose", cwd=tmp_path)

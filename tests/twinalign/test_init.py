@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from twinalign.errors import InputError
-from twinalign.scaffold import Factory, InputArray, input_names, models_in, parse_factory, parse_input
+from twinalign.scaffold import Factory, InputArray, input_names, models_in, parse_factory, parse_input, require_defined
 
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -144,3 +144,23 @@ def test_layers_of_a_model_and_models_that_need_arguments_are_not_proposed(tmp_p
     assert models_in(tmp_path, "torch") == ["mine:Net"]
     assert models_in(tmp_path, "paddle") == ["port:Net"]
     assert input_names(Factory("mine", "Net"), tmp_path) == ["tokens", "mask"]
+
+
+def test_a_model_that_the_source_does_not_define(twinalign: Twinalign, tmp_path: Path) -> None:
+    write_networks(tmp_path)
+    for option, module in (("--ref", "mine"), ("--paddle", "port")):
+        given = {"--ref": "mine:Net", "--paddle": "port:Net", option: f"{module}:Nett"}
+        options = [part for pair in given.items() for part in pair]
+        finished = twinalign("init", *options, "--input", "tokens:2,5:int64:20", stdin=subprocess.DEVNULL)
+        assert last_line(finished) == f"twinalign: {option} {module}:Nett: {module}.py defines no Nett; it has Net"
+        assert not (tmp_path / "case.py").exists()
+
+
+def test_what_a_module_imports_or_makes_counts_as_defined(tmp_path: Path) -> None:
+    (tmp_path / "some.py").write_text("from elsewhere import a as b\nif True:\n    c = 1\n")
+    for name in ("b", "c"):
+        require_defined("--ref", Factory("some", name), tmp_path)
+    with pytest.raises(InputError, match=r"^--ref some:a: .*some\.py defines no a$"):
+        require_defined("--ref", Factory("some", "a"), tmp_path)
+    (tmp_path / "all.py").write_text("from elsewhere import *\n")
+    require_defined("--ref", Factory("all", "a"), tmp_path)

@@ -124,3 +124,27 @@ def test_a_port_that_rounds_its_own_way_is_judged_by_what_its_float64_run_proves
     # Nothing has been amplified before the first step, and a late jump is over what was measured.
     assert tipped(first=1e-4).verdict == "diverged"
     assert tipped(late=0.1).verdict == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("relative", "allowances", "verdict"),
+    [
+        (1e-8, ("paddle_label_smoothing",), "aligned"),
+        (1e-8, ("paddle_label_smoothing=curve.loss",), "aligned"),
+        (1e-8, (), "diverged"),
+        (1e-8, ("paddle_label_smoothing=curve.rate",), "diverged"),
+        (1e-6, ("paddle_label_smoothing",), "diverged"),
+    ],
+)
+def test_a_curve_may_differ_by_what_the_case_allows(relative: float, allowances: tuple[str, ...], verdict: str) -> None:
+    loss = np.linspace(4, 3, 10)
+    arrays = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-6)}
+    exact = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-13)}
+    port = {"curve.loss": loss * (1 + relative)}
+    found = compare_training(arrays, {"curve.loss": loss}, exact, port, allowances=allowances)
+    assert found.verdict == verdict
+    (curve,) = (tensor for tensor in found.tensors if tensor.name.endswith("(float64)"))
+    assert curve.allowed == ("paddle_label_smoothing" if verdict == "aligned" else None)
+    assert curve.reason.endswith("allowed: paddle's label smoothing keeps its epsilon in float32") == bool(
+        curve.allowed
+    )

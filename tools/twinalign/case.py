@@ -55,7 +55,7 @@ class Case:
     """Ids of known framework conventions that are shown as accepted and do not decide."""
     allowances: Sequence[str] = ()
     """Ids, or `ID=PATTERN`, of float64 differences that constants stored in float32 explain, beyond those known of the
-    port's layers and optimizers (`label_smoothing`, say, leaves no layer to see it by)."""
+    port's layers and optimizers (`paddle_label_smoothing`, say, leaves no layer to see it by)."""
     code_packages: tuple[str, ...] = ()
     """Top-level packages, beyond the case's own file, whose change makes a recording stale."""
     float64_train_steps: int = 0

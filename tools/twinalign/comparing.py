@@ -39,7 +39,8 @@ def compare_recordings(
     stage, accepted, allowed = _as_run_judges(*paths)
     if stage == "train" and rtol is None and atol is None:
         partners = tuple(None if path is None else Path(path) for path in (reference64, reproduced64))
-        comparison = _compare_training(paths, partners, only, skip)  # type: ignore[arg-type]
+        named = (*allowed, *allowances)
+        comparison = _compare_training(paths, partners, only, skip, named)  # type: ignore[arg-type]
     else:
         comparison = compare_files(
             *paths,
@@ -87,7 +88,11 @@ def _as_run_judges(reference: Path, reproduced: Path) -> tuple[str | None, list[
 
 
 def _compare_training(
-    sides: tuple[Path, Path], partners: tuple[Path | None, Path | None], only: tuple[str, ...], skip: tuple[str, ...]
+    sides: tuple[Path, Path],
+    partners: tuple[Path | None, Path | None],
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    allowances: Iterable[Allowance | str],
 ) -> Comparison:
     """Recordings of the train stage: curves are judged as trajectories, outcomes by their standard error."""
     from twinalign.files import read_arrays
@@ -109,7 +114,7 @@ def _compare_training(
     ]
     require_something(kept[0] or {}, kept[1] or {}, (*only, *skip))
     try:
-        comparison = compare_training(kept[0] or {}, kept[1] or {}, kept[2], kept[3])
+        comparison = compare_training(kept[0] or {}, kept[1] or {}, kept[2], kept[3], allowances=allowances)
     except (IndexError, TypeError, ValueError) as error:
         raise InputError(f"{sides[0]} and {sides[1]}: no curves and outcomes of the train stage ({error})") from error
     comparison.notes[:0] = notes

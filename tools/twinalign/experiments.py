@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinalign.errors import InputError
-from twinalign.jobs import SIDES, Job, RunSettings
+from twinalign.jobs import SIDES, Job, RunSettings, experiments
 from twinalign.locate.training_swaps import swap_parts
 from twinalign.recording import Recording, read_metadata
 from twinalign.runner import Recorder
@@ -30,19 +30,18 @@ Progress = Callable[[str, str], None]
 
 def check_experiments(settings: RunSettings) -> None:
     """Refuse experiments that cannot be made; raises InputError."""
-    asked = {"--seeds": settings.seeds > 1, "--switch-at": settings.switch_at > 0, "--swap": bool(settings.swaps)}
     if settings.seeds < 1:
         raise InputError(f"--seeds {settings.seeds}: give the number of trainings a side, 1 or more")
     if not settings.margin > 0:
         raise InputError(f"--margin {settings.margin:g}: must be above 0, in points")
     if settings.switch_at < 0:
         raise InputError(f"--switch-at {settings.switch_at}: give the number of steps before the switch, 1 or more")
-    for option, wanted in asked.items():
-        if wanted and settings.ranks > 1:
+    for option in experiments(settings):
+        if settings.ranks > 1:
             raise InputError(f"{option}: trains as one process; leave --ranks {settings.ranks} out")
-        if wanted and settings.stages and TRAIN not in settings.stages:
+        if settings.stages and TRAIN not in settings.stages:
             raise InputError(f"{option}: belongs to the train stage; add it to --stages")
-        if wanted and settings.precision not in ("both", "float32"):
+        if settings.precision not in ("both", "float32"):
             raise InputError(f"{option}: trains in float32; leave --precision {settings.precision} out")
 
 

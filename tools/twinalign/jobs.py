@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from twinalign.errors import InputError
 from twinalign.halves import HALVES
 from twinalign.ranks.recordings import is_ranked
 from twinalign.stages import STAGE_BY_NAME
@@ -53,6 +54,24 @@ class RunSettings:
     """Whether the curves of trainings are written as TensorBoard logs while they train."""
     plan: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of a `TrainingPlan` for the train stage."""
+
+
+def experiments(settings: RunSettings) -> list[str]:
+    """The options that ask for more of the train stage than one training a side."""
+    asked = {"--seeds": settings.seeds > 1, "--switch-at": settings.switch_at > 0, "--swap": bool(settings.swaps)}
+    return [option for option, wanted in asked.items() if wanted]
+
+
+def chosen_stages(settings: RunSettings, description: Mapping[str, Any]) -> list[str]:
+    """The stages of a case that a run is to take; raises InputError on what the case does not define."""
+    offered, name = description["stages"], description.get("name", "")
+    refused = [f"--stages {stage}: case {name} does not define it" for stage in settings.stages if stage not in offered]
+    if offered and "train" not in offered:
+        wanted = [*experiments(settings), *(["--tensorboard"] if settings.tensorboard else [])]
+        refused += [f"{option}: case {name} does not define train" for option in wanted]
+    if refused:
+        raise InputError(f"{refused[0]}; it has {', '.join(offered)} (see the methods of twinalign.Case)")
+    return [stage for stage in offered if not settings.stages or stage in settings.stages]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ from twinalign.jobs import SIDES as SIDES
 from twinalign.jobs import Job as Job
 from twinalign.jobs import RunSettings as RunSettings
 from twinalign.jobs import WeightFiles as WeightFiles
-from twinalign.jobs import recorded_identity, recorded_precisions
+from twinalign.jobs import chosen_stages, recorded_identity, recorded_precisions
 from twinalign.machine import available_memory, processors, require_writable
 from twinalign.ranks.recordings import is_ranked, join_ranks
 from twinalign.recorder.group import RecorderGroup
@@ -177,14 +177,7 @@ class Recorder:
         return Recording.load(job.path).arrays if is_fresh(read_metadata(job.path), self._identity_of(job)) else {}
 
     def _stages(self) -> list[str]:
-        offered = self.description["stages"]
-        missing = [stage for stage in self.settings.stages if stage not in offered]
-        if missing:
-            raise InputError(
-                f"--stages {missing[0]}: case {self.description['name']} does not define it; "
-                f"it has {', '.join(offered)} (see the methods of twinalign.Case)"
-            )
-        return [stage for stage in offered if not self.settings.stages or stage in self.settings.stages]
+        return chosen_stages(self.settings, self.description)
 
     def dtypes_of(self, stage: str) -> list[str]:
         """The precisions in which a stage is recorded."""
@@ -305,6 +298,7 @@ class Recorder:
                 self.out / "weights" / f"{part}_ledger.json",
                 files,
                 Options(
+                    remedy="Make the port's layers those of the reference",
                     factories={side: self._factory(side, stage) for side in SIDES},
                     pythons=self.settings.pythons,
                     rename=self.description["rename"].get(part, {}),

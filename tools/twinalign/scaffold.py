@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import difflib
 import importlib.util
 import keyword
 import os
@@ -255,6 +256,33 @@ def missing_module(factory: Factory, folder: Path) -> str | None:
     if any((place / top).is_dir() or (place / f"{top}.py").is_file() for place in (folder, Path(os.getcwd()))):
         return None
     return None if importlib.util.find_spec(top) else top
+
+
+def require_defined(option: str, factory: Factory, folder: Path) -> None:
+    """Raise InputError where the factory's source lies in `folder` and binds no such name."""
+    path = folder.joinpath(*factory.module.split(".")).with_suffix(".py")
+    tree = _parsed(path) if path.is_file() else None
+    name = factory.name.partition(".")[0]
+    bound = _bound_names(tree) if tree is not None else set()
+    if tree is None or name in bound or bound & {"*", "__getattr__"}:
+        return
+    own = [node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    close = difflib.get_close_matches(name, own, 3) or own[:5]
+    has = f"; it has {', '.join(close)}" if close else ""
+    raise InputError(f"{option} {factory.module}:{factory.name}: {path} defines no {name}{has}")
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    """Every name that a module's code may bind, `*` where it imports all of another module's."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
 
 
 def _parsed(path: Path) -> ast.Module | None:

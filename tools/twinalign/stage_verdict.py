@@ -124,7 +124,8 @@ def _compare(
     assert reproduced is not None
     if stage == "train":
         high, other = (recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES)
-        return compare_training(reference, reproduced, high, other, dtype)
+        named = allowances_for(stage, recordings.metadata("paddle"), description)
+        return compare_training(reference, reproduced, high, other, dtype, named)
     comparison = _judge(stage, recordings, description, dtype != "float64", known_rounding)
     casts = recordings.repeat and recordings.casts_to_float32
     if comparison.verdict == DIVERGED and casts:

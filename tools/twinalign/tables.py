@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +12,7 @@ from rich.text import Text
 from twinalign import terminal
 from twinalign.locate.tables import print_located
 from twinalign.report.language import language
-from twinalign.report.summary import not_checked
+from twinalign.report.summary import accepted, not_checked, unlocated
 from twinalign.training_tables import print_training
 from twinalign.verdict.render import sorted_by_weight
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
@@ -27,7 +27,7 @@ _SHOWN = 5
 
 def print_run(result: RunResult, out: Path | None = None, console: Console | None = None) -> None:
     """Print the stages, the worst tensors of those that are not aligned, and the verdict."""
-    console = console or terminal.output()
+    console, say = console or terminal.output(), language("en")
     table = Table(box=None, pad_edge=False)
     table.add_column("stage")
     table.add_column("verdict")
@@ -44,13 +44,18 @@ def print_run(result: RunResult, out: Path | None = None, console: Console | Non
             print_training(comparison.training, console)
     if result.located is not None:
         console.print("\nWhat is at fault:", style="bold")
-        print_located(result.located, console)
+        print_located(result.located, console, unlocated(_outline(result), say))
+    left_out = accepted([vars(tensor) for comparison in result.stages.values() for tensor in comparison.tensors], say)
     console.print(
         Text.assemble(
-            f"\n{result.case}: ", (result.verdict, f"bold {_COLOURS[result.verdict]}"), f" in {result.seconds:.0f} s"
-        )
+            f"\n{result.case}: ",
+            (result.verdict, f"bold {_COLOURS[result.verdict]}"),
+            f" ({left_out})" if left_out else "",
+            f" in {result.seconds:.0f} s",
+        ),
+        soft_wrap=True,
     )
-    if missing := not_checked({"not_checked": result.not_checked}, language("en")):
+    if missing := not_checked({"not_checked": result.not_checked}, say):
         console.print(Text(missing, style="dim"), soft_wrap=True)
     if out is not None:
         console.print(
@@ -58,12 +63,26 @@ def print_run(result: RunResult, out: Path | None = None, console: Console | Non
         )
 
 
+def _outline(result: RunResult) -> dict[str, Any]:
+    """As much of `summary.json` as tells where a divergence starts that nothing was located for."""
+    located = result.located
+    return {
+        "stages": {
+            stage: {"verdict": comparison.verdict, "tensors": [vars(tensor) for tensor in comparison.tensors]}
+            for stage, comparison in result.stages.items()
+        },
+        "located": {"faults": [vars(fault) for fault in located.faults]} if located is not None else None,
+    }
+
+
 def _cells(comparison: Comparison) -> list[Text]:
-    float64 = [tensor.fp64_rel for tensor in comparison.tensors if tensor.fp64_rel is not None]
-    noise = [tensor.noise_ratio for tensor in comparison.tensors if tensor.noise_ratio is not None]
-    identical = all(tensor.max_abs == 0 for tensor in comparison.tensors)
+    tensors = [tensor for tensor in comparison.tensors if tensor.accepted is None]
+    left_out = accepted([vars(tensor) for tensor in comparison.tensors], language("en"))
+    float64 = [tensor.fp64_rel for tensor in tensors if tensor.fp64_rel is not None]
+    noise = [tensor.noise_ratio for tensor in tensors if tensor.noise_ratio is not None]
+    identical = all(tensor.max_abs == 0 for tensor in tensors)
     return [
-        Text(comparison.verdict, style=_COLOURS[comparison.verdict]),
+        Text.assemble((comparison.verdict, _COLOURS[comparison.verdict]), f" ({left_out})" if left_out else ""),
         Text(str(len(comparison.tensors))),
         Text(f"{max(float64):.1e}" if float64 else ("bit-equal" if identical else "–")),
         Text(f"{max(noise):.2g}" if noise else "–"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from twinalign.stages.train import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
 from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.verdict import KNOWN_ALLOWANCES, classic_verdict, judge_trajectory
+from twinalign.verdict.allowances import ALWAYS, Allowance, resolve
 from twinalign.verdict.equivalence import Equivalence, judge_equivalence
 from twinalign.verdict.horizon import Horizon, horizon
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
@@ -40,6 +42,7 @@ def compare_training(
     reference64: Arrays | None,
     reproduced64: Arrays | None,
     precision: str = "float32",
+    allowances: Iterable[Allowance | str] = (),
 ) -> Comparison:
     """Judge the recordings of the train stage.
 
@@ -50,12 +53,14 @@ def compare_training(
         reference64: The reference's first steps in float64, with a repeat.
         reproduced64: The port's.
         precision: Of the first two.
+        allowances: What float32 constants leave of the curves in float64, by what the case names.
 
     Returns:
         The comparison, with horizons, kinds of weights, equivalence of several seeds' outcomes and the training that
         changed framework in `training`. The last decides with the others.
     """
     notes: list[str] = []
+    allowed = [allowance for allowance in resolve(allowances) if allowance.id not in ALWAYS]
     outcomes = judge_seeds(reference, reproduced)
     low, high = (reference, reproduced), (reference64, reproduced64)
     reference, reproduced = without_experiments(reference), without_experiments(reproduced)
@@ -65,7 +70,7 @@ def compare_training(
         _doubt_norms_alone(tensors)
     else:
         reference64, reproduced64 = without_experiments(reference64), without_experiments(reproduced64)
-        of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)")
+        of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)", allowances=allowed)
         agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
         times = _own_rounding(reference, reproduced, reproduced64, precision) if agree else 0.0
         if times > FLOOR_FACTOR:
@@ -78,7 +83,7 @@ def compare_training(
         facts = {name: [*facts[name], *more[name]] for name in facts}
     training: dict[str, Any] = {**facts, "outcomes": [outcome.to_json() for outcome in outcomes]}
     tensors = [as_tensor_of(outcomes, tensor) for tensor in tensors]
-    switched = judge_switched(low, high, precision, times)
+    switched = judge_switched(low, high, precision, times, allowed)
     decide = [*tensors, *(switched.tensors if switched is not None else ())]
     if switched is not None:
         training["switched"] = switched.to_json()
@@ -124,7 +129,12 @@ def _own_rounding(reference: Arrays, reproduced: Arrays, reproduced64: Arrays, p
 
 
 def _judge(
-    reference: Arrays, reproduced: Arrays, precision: str, suffix: str, own_times: float = 0.0
+    reference: Arrays,
+    reproduced: Arrays,
+    precision: str,
+    suffix: str,
+    own_times: float = 0.0,
+    allowances: Sequence[Allowance] = (),
 ) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
     tensors, horizons = [], []
     for name, array in reference.items():
@@ -134,17 +144,20 @@ def _judge(
             tensors.append(lone(name + suffix, array, in_reference=True))
         elif name.startswith(CURVE_PREFIX):
             repeat = reference.get(REPEAT_PREFIX + name)
-            rounding = _rounding(name, precision)
-            judged = judge_trajectory(
+            judge = functools.partial(
+                judge_trajectory,
                 array,
                 reproduced[name],
                 reference_repeat=repeat,
                 own_times=own_times,
-                rounding=rounding,
                 name=name + suffix,
             )
+            judged, allowed = _judge_allowed(judge, name, _rounding(name, precision), allowances)
             found = horizon(name.removeprefix(CURVE_PREFIX), precision, array, reproduced[name], repeat)
             tensors.append(_as_tensor(judged, array, reproduced[name], repeat, suffix, found))
+            if allowed is not None:
+                tensors[-1].allowed = allowed.id
+                tensors[-1].reason += f"; allowed: {allowed.text}"
             horizons.append(found)
         else:
             tensors.append(_judge_outcome(name, reference, reproduced[name]))
@@ -158,6 +171,18 @@ def _judge(
         "first_to_part": _first_to_part(tensors, reference, precision) if suffix or precision == "float64" else [],
     }
     return tensors, facts
+
+
+def _judge_allowed(
+    judge: Callable[..., TrajectoryVerdict], name: str, rounding: float, allowances: Sequence[Allowance]
+) -> tuple[TrajectoryVerdict, Allowance | None]:
+    """The verdict of a curve, and the tightest allowance under which it does not diverge where it needs one."""
+    judged = judge(rounding=rounding)
+    for allowance in allowances if judged.verdict == DIVERGED else ():
+        again = judge(rounding=max(rounding, allowance.bound / FLOOR_FACTOR))
+        if allowance.covers(name) and again.verdict != DIVERGED:
+            return again, allowance
+    return judged, None
 
 
 def _rounding(name: str, precision: str) -> float:
@@ -280,7 +305,11 @@ class Switched:
 
 
 def judge_switched(
-    low: tuple[Arrays, Arrays], high: tuple[Arrays | None, Arrays | None], precision: str, own_times: float
+    low: tuple[Arrays, Arrays],
+    high: tuple[Arrays | None, Arrays | None],
+    precision: str,
+    own_times: float,
+    allowances: Sequence[Allowance] = (),
 ) -> Switched | None:
     """Judge the training that changed framework on the way, where a side has recorded the end of one.
 
@@ -289,13 +318,15 @@ def judge_switched(
         high: likewise in float64.
         precision: of the first two.
         own_times: as `judge_trajectory` takes it.
+        allowances: as `compare_training` takes them; for float64.
     """
     found = None
     for (stayed, port), dtype, times, suffix in ((low, precision, own_times, ""), (high, "float64", 0.0, " (float64)")):
         for start, arrays in (("paddle", stayed), ("ref", port)):
             if stayed is None or arrays is None or SWITCHED_STEP not in arrays:
                 continue
-            tensors, _ = _judge(without_experiments(stayed), switched_of(arrays), dtype, suffix, times)
+            allowed = allowances if dtype == "float64" else ()
+            tensors, _ = _judge(without_experiments(stayed), switched_of(arrays), dtype, suffix, times, allowed)
             found = found or Switched(int(arrays[SWITCHED_STEP]), start, [])
             found.tensors.extend(tensors)
     return found

@@ -146,8 +146,18 @@ def test_wrong_model(checkpoint, in_process):
 
 def test_models_that_do_not_fit_each_other(checkpoint, in_process):
     options = Options(factories=in_process("torch_mlp", "paddle_mlp(width=6)"))
+    assert message(checkpoint, options) == (
+        "the two models are different networks: `0` has weight 4×3 against 6×3, bias 4 against 6 in the paddle model; "
+        "`1` has weight 4 against 6, running_var 4 against 6, running_mean 4 against 6, bias 4 against 6 in the paddle "
+        "model; `2` has weight 4×4 against 6×6, bias 4 against 6 in the paddle model. Allow by name what may lack a "
+        "partner (--allow-missing, --allow-unexpected)"
+    )
+
+
+def test_a_layer_that_one_model_lacks(checkpoint, in_process):
+    options = Options(factories=in_process("torch_mlp", "PaddleFused"))
     assert message(checkpoint, options).startswith(
-        "the two models are different networks: only the reference model has 0 (linear: bias 4, weight 4×3)"
+        "the two models are different networks: only the reference model has "
     )
 
 

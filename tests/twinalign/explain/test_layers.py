@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from tests.twinalign.explain.units import Unit, unit, values_of
 from tests.twinalign.explain.units import case as fault
 from twinalign.backends.torch_scene import ModuleScene
 from twinalign.explain.layers import explain
-from twinalign.explain.proof import Target
+from twinalign.explain.proof import CONSTANTS, Target
+from twinalign.locate.faults import Explanation
 
 RNG = np.random.default_rng(5)
 TOKENS = RNG.standard_normal((4, 6, 8))
@@ -95,13 +98,17 @@ def test_two_causes_in_one_unit_are_both_found() -> None:
 
 
 def test_the_place_is_named_where_there_are_several() -> None:
+    line = sys._getframe().f_lineno + 1
     right = unit(lambda s, x: F.gelu(F.gelu(x) + 1))
     scene, _ = values_of(
         fault("gelu_form", right, lambda _: unit(lambda s, x: F.gelu(F.gelu(x) + 1, approximate="tanh"))(), TOKENS)
     )
     found = explain(scene)
     assert found is not None
-    assert found.text.endswith("the tanh approximation in place of the exact one, call 2 of 2 of gelu")
+    assert found.text.endswith(
+        "the tanh approximation in place of the exact one, at gelu number 2 of 2 in the reference, line "
+        f"{line} of test_layers.py: right = unit(lambda s, x: F.gelu(F.gelu(x) + 1))"
+    )
 
 
 def test_evidence_says_how_far_it_was_and_is() -> None:
@@ -225,3 +232,73 @@ def test_gradients_that_cancel_are_rounding() -> None:
     one = {"gradient.input.0": np.ones(3), "gradient.parameter.bias": np.full(3, 1e-17)}
     other = {**one, "gradient.parameter.bias": np.full(3, -4e-17)}
     assert Target(one, other).wrong() == []
+
+
+def test_the_operation_that_is_another_is_named() -> None:
+    scene, _ = values_of(
+        fault(
+            "operation_swapped",
+            unit(lambda s, x, y: torch.sin(x * y)),
+            lambda _: unit(lambda s, x, y: torch.sin(x / y))(),
+            TOKENS,
+            TOKENS + 3,
+        )
+    )
+    found = explain(scene)
+    assert found is not None
+    assert found.text == "another arithmetic operation is used: `/` in place of `*`"
+
+
+def dice(number: float, below: float = 1.0) -> Any:
+    """A Dice loss with the smoothing `number` above the line, `below` below it; and the loss by itself."""
+
+    def loss(p: Any, t: Any, background: Any) -> Any:
+        p = p.softmax(1)
+        found = 1 - ((2 * (p * t).sum((1, 2)) + number) / ((p + t).sum((1, 2)) + below)).mean()
+        return found + background, found, background
+
+    return loss
+
+
+def smoothed(right: Any, wrong: Any, of_constants: float = 0.0) -> Explanation | None:
+    """What is found where the port's other part of the loss is off by so much relative."""
+    rng = np.random.default_rng(3)
+    probabilities = (rng.random((2, 16, 16)) < 0.3).astype(np.float64)
+    inputs = [rng.standard_normal((2, 16, 16)), probabilities, np.array(0.9)]
+    scene = ModuleScene(right, inputs, {})
+    inputs_of_port = [*inputs[:2], inputs[2] * (1 + of_constants)]
+    scene.port = dict(ModuleScene(wrong, inputs_of_port, {}).reference)
+    return explain(scene)
+
+
+@pytest.mark.parametrize("of_constants", [0.0, 1.2e-8], ids=["exact", "float32"])
+@pytest.mark.parametrize("value", [1e-5, 0.01])
+def test_another_smoothing_is_told_by_its_value(value: float, of_constants: float) -> None:
+    found = smoothed(dice(1.0), dice(float(np.float32(value))), of_constants)
+    assert found is not None
+    assert found.id == "added_constant"
+    line = dice.__code__.co_firstlineno + 5
+    assert found.text == (
+        f"a constant that is added or subtracted has another value: {value:.6g} in place of 1, at `+` number 1 of 3 in "
+        f"the reference, line {line} of test_layers.py: "
+        "found = 1 - ((2 * (p * t).sum((1, 2)) + number) / ((p + t).sum((1, 2)) + below)).mean()"
+    )
+
+
+def test_a_smoothing_may_be_another_in_all_its_places() -> None:
+    found = smoothed(dice(1.0), dice(0.25, 0.25))
+    assert found is not None
+    assert found.text.startswith("a constant that is added or subtracted has another value: 0.25 in place of 1, at")
+
+
+def test_a_number_that_nobody_writes_is_no_cause() -> None:
+    assert smoothed(dice(1.0), dice(0.7391823)) is None
+
+
+def test_only_hypotheses_about_constants_are_excused_by_float32() -> None:
+    given = target([1.0, 2.0], [1.0, 2.001])
+    close = {"output.0": np.array([1.0, 2.0 + 1e-7])}
+    assert not given.prove(close).confirmed
+    excused = given.prove(close, CONSTANTS)
+    assert excused.confirmed
+    assert not excused.exact

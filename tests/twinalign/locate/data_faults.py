@@ -158,6 +158,7 @@ SAMPLES: dict[str, Callable[[Samples], Samples]] = {
     "scale_255 sample": images(lambda image: image * 255),
     "flip_extra sample": images(lambda image: image[..., ::-1].copy()),
     "normalize_missing sample": images(lambda image: image * STD + MEAN),
+    "channels_linear sample": images(lambda image: image * np.float32(0.25 / 0.226)),
 }
 
 

@@ -87,6 +87,30 @@ def test_wrong_samples_are_told_from_wrong_pixels(found: Any, fault: str) -> Non
     assert fault_found.evidence["kind"] == kind
 
 
+@pytest.mark.parametrize(
+    ("fault", "known", "text"),
+    [
+        ("channels_linear sample", "hook", "a number (port = 1.10619 x reference)"),
+        (
+            "normalization_constants odd",
+            "nothing",
+            "a number (channel 0: port = 1.09048 x reference +0.261905; channel 1: port = 1.06667 x reference "
+            "+0.12381; channel 2: port = 1.07143 x reference -0.114286)",
+        ),
+        (
+            "normalization_constants odd",
+            "hook",
+            "(mean 0.43, 0.43, 0.43 and deviation 0.21, 0.21, 0.21 "
+            "for mean 0.485, 0.456, 0.406 and deviation 0.229, 0.224, 0.225)",
+        ),
+    ],
+)
+def test_constants_that_nobody_knows_are_not_named(found: Any, fault: str, known: str, text: str) -> None:
+    (fault_found,) = found(fault, known=known)
+    assert fault_found.explanation is not None
+    assert fault_found.explanation.text.endswith(text)
+
+
 @pytest.mark.parametrize("fault", ["order_shifted", "order_swapped", "drop_last"])
 def test_the_order_is_seen_within_batches(found: Any, fault: str) -> None:
     (fault_found,) = found(fault, batch="2", data_samples="3")

@@ -94,7 +94,7 @@ def test_a_convention_that_the_case_accepts_does_not_decide(located: Callable[[s
     assert found.verdict == "diverged"
     # What the reader needs to keep it is said with it.
     assert {fault.evidence["convention"] for fault in found.faults} == {"bn_running_var_biased"}
-    assert 'the case has: accept = ("bn_running_var_biased",)' in fault_text(1, found.faults[0]).plain
+    assert 'the case has: accept = ("bn_running_var_biased",)' in fault_text("1.", found.faults[0]).plain
     accepted = located("Accepting")
     assert places(accepted) == BATCH_NORM
     assert {fault.evidence["accepted"] for fault in accepted.faults} == {"bn_running_var_biased"}

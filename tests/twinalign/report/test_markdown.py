@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tests.twinalign.report.runs import rich_summary, scalar, stage, summary, tensor
+from typing import Any
+
+import pytest
+
+from tests.twinalign.report.runs import located, rich_summary, scalar, stage, summary, tensor
+from twinalign.report.language import language
 from twinalign.report.markdown import markdown
+from twinalign.report.summary import unlocated
 
 
 def test_table_for_a_pull_request() -> None:
@@ -58,3 +64,60 @@ def test_what_was_not_checked_is_said_in_the_language() -> None:
     )
     assert "未检查" in markdown(found, "zh")
     assert "Not checked" not in markdown({**found, "not_checked": []})
+
+
+def accepted_stage() -> dict[str, Any]:
+    mean, variance = (
+        tensor(f"buffer.{name}", "diverged", max_abs=3e-5, mean_abs=2e-5, fp64_rel=3.18e-5, noise_ratio=590.0)
+        for name in ("running_mean", "running_var")
+    )
+    return stage([tensor("logits"), {**mean, "accepted": "bn_momentum"}, {**variance, "accepted": "bn_momentum"}])
+
+
+def test_what_is_accepted_is_said_and_left_out_of_the_figures() -> None:
+    lines = markdown(summary({"forward": accepted_stage()})).splitlines()
+    assert lines[0] == "**made_up**: The port is aligned with its reference in forward. (2 accepted: bn_momentum)"
+    assert lines[4] == "| forward | 3 | 2.34e-07 | 1e-13 | 0.333 | failed | aligned (2 accepted: bn_momentum) |"
+
+
+def test_accepted_findings_come_last_and_are_marked() -> None:
+    found = located()
+    found["faults"][0]["evidence"]["accepted"] = "bn_momentum"
+    lines = markdown(summary({"forward": stage([tensor("a", "diverged")], "diverged")}, "diverged", located=found))
+    listed = [line for line in lines.splitlines() if line.startswith("- ")]
+    assert listed[0].startswith("- **dataset.train**")
+    assert listed[1].endswith("(accepted by the case as bn_momentum)")
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "meaning"),
+    [
+        (
+            "step1.parameter.fc.weight",
+            "backward",
+            "Layers are judged with the initial weights: what starts at a later step lies in the optimizer or in what "
+            "the step changes.",
+        ),
+        (
+            "step0.gradient.fc.weight",
+            "backward",
+            "Every layer and part is right by itself, on what the reference's was given: the difference lies in what "
+            "none of them shows.",
+        ),
+        (
+            "curve.loss",
+            "train",
+            "Layers are judged with the initial weights: what starts later in a training lies in its loop, the "
+            "optimizer or what the steps change.",
+        ),
+    ],
+)
+def test_where_it_starts_is_said_where_nothing_was_located(name: str, of: str, meaning: str) -> None:
+    nothing = {"case": "made_up", "verdict": "aligned", "faults": [], "layers": {}}
+    stages = {"forward": stage([tensor("a")]), of: stage([tensor("right"), tensor(name, "diverged")], "diverged")}
+    found = summary(stages, "diverged", located=nothing)
+    expected = f"Nothing was located. Stage {of} diverges, first in {name}. {meaning}"
+    assert expected in markdown(found)
+    assert unlocated(found, language("en")) == expected
+    assert unlocated({**found, "located": located()}, language("en")) == ""
+    assert unlocated({**found, "located": None}, language("en")) == ""

@@ -219,3 +219,20 @@ def test_nothing_is_imported_before_a_page_is_made() -> None:
     code = f"import sys, {modules}\nprint(*{{'matplotlib', 'jinja2', 'markupsafe'}} & set(sys.modules))"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == ""
+
+
+def test_accepted_differences_are_named_and_left_out_of_the_figures(tmp_path: Path) -> None:
+    wrong = {**tensor("running_var", "diverged", fp64_rel=3.18e-5), "accepted": "bn_running_var_biased"}
+    page = write_page(tmp_path, summary({"forward": stage([tensor("logits"), wrong])}))
+    strip = page[page.index('<nav class="strip"') : page.index('<nav class="sections"')]
+    assert "<span>aligned (1 accepted: bn_running_var_biased)</span>" in strip
+    assert "float64 runs differ by at most 1e-13 (relative)" in page
+    assert "in forward. (1 accepted: bn_running_var_biased)" in page
+
+
+def test_nothing_located_is_not_nothing_wrong(tmp_path: Path) -> None:
+    nothing = {"case": "made_up", "verdict": "aligned", "faults": [], "layers": {}}
+    stages = {"backward": stage([tensor("step1.parameter.weight", "diverged")], "diverged")}
+    page = write_page(tmp_path, summary(stages, "diverged", located=nothing))
+    assert "Nothing was located. Stage backward diverges, first in step1.parameter.weight." in page
+    assert "is right on its own" not in page

@@ -177,15 +177,16 @@ def _side_agreement(
     )
     if equal:
         return {"verdict": ALIGNED, "bit_equal": True, "reason": "bit-equal"}
+    allowed = allowances_for(stage, packed.metadata("paddle"), contents.description)
     if stage == "train":
-        comparison = compare_training(arrays[0], arrays[1], partners[0], partners[1])
+        comparison = compare_training(arrays[0], arrays[1], partners[0], partners[1], allowances=allowed)
     else:
         comparison = compare_arrays(
             arrays[0],
             arrays[1],
             reference64=partners[0],
             reproduced64=partners[1],
-            allowances=allowances_for(stage, packed.metadata("paddle"), contents.description),
+            allowances=allowed,
             described=described_samples(packed.metadata(side)),
         )
     worst = next((tensor for tensor in comparison.tensors if tensor.verdict == comparison.verdict), None)

@@ -28,6 +28,10 @@ _COMMANDS = {
 }
 
 
+# click 8.1 shows its help and ends where there is no argument at all; later ones raise this.
+_ASKED_NOTHING: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
 class _LazyGroup(click.Group):
     """A group that imports a command's module only when that command is asked for: `compare` starts in a blink."""
 
@@ -71,9 +75,11 @@ def main(arguments: list[str] | None = None) -> None:
         _end(str(error), error.exit_code)
     except click.exceptions.Exit as exit_request:
         sys.exit(exit_request.exit_code)
-    except click.ClickException as error:
+    except _ASKED_NOTHING as error:
         error.show()
         sys.exit(ExitCode.BAD_INPUT)
+    except click.ClickException as error:
+        _end(_in_one_line(error), ExitCode.BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
         _end("interrupted; finished recordings are kept and will be reused", ExitCode.BAD_INPUT)
     except BrokenPipeError:
@@ -84,6 +90,13 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _end(f"{error.filename or 'file system'}: {error.strerror or error}", ExitCode.BAD_INPUT)
     sys.exit(int(result or 0))
+
+
+def _in_one_line(error: click.ClickException) -> str:
+    """What is wrong with the arguments, and where the right ones are listed."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message}; see {context.command_path} --help" if context is not None else message
 
 
 def _end(message: str, code: int) -> None:

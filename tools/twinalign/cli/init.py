@@ -30,7 +30,15 @@ def command(
     terminal, and is an error elsewhere. An existing file is never overwritten.
     """
     from twinalign.errors import InputError
-    from twinalign.scaffold import input_names, missing_module, parse_factory, parse_input, write_case
+    from twinalign.scaffold import (
+        FRAMEWORK_OPTION,
+        input_names,
+        missing_module,
+        parse_factory,
+        parse_input,
+        require_defined,
+        write_case,
+    )
 
     if path.exists():
         raise InputError(f"{path}: exists already; name another file, or remove it first")
@@ -41,6 +49,8 @@ def command(
         framework: parse_factory(option, _factory(option, framework, given, folder), folder)
         for option, framework, given in (("--ref", "torch", ref), ("--paddle", "paddle", paddle))
     }
+    for framework, option in FRAMEWORK_OPTION.items():
+        require_defined(option, factories[framework], folder)
     names = input_names(factories["torch"], folder)
     arrays = [parse_input(text, names[number:]) for number, text in enumerate(_inputs(inputs, names))]
     class_name = write_case(path, factories, arrays, name)

@@ -19,7 +19,7 @@ from twinalign.cli.options import DEFAULT_CASE, parse_settings, split_stages
     show_default=True,
     help="Folder for weights and for the pictures of wrong data.",
 )
-@click.option("--stages", default="", metavar="A,B,…", help="Search only what shows in these stages; all by default.")
+@click.option("--stages", metavar="A,B,…", help="Search only what shows in these stages; all by default.")
 @click.option("--explain/--no-explain", default=True, show_default=True, help="Look for the cause of each fault.")
 @click.option("--ref-python", metavar="PYTHON", help="Interpreter that has torch; twinalign need not be there.")
 @click.option("--paddle-python", metavar="PYTHON", help="Interpreter that has paddle; twinalign need not be there.")
@@ -32,7 +32,7 @@ def command(
     case: str,
     json_path: Path | None,
     out: Path,
-    stages: str,
+    stages: str | None,
     explain: bool,
     ref_python: str | None,
     paddle_python: str | None,

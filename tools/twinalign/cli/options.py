@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from twinalign.case import STAGES
 from twinalign.errors import InputError
 from twinalign.jobs import PRECISIONS, SIDES, SWAPS
 from twinalign.verdict.equivalence import DEFAULT_MARGIN
@@ -32,9 +33,7 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of commands that record."""
     for option in reversed(
         [
-            click.option(
-                "--stages", default="", metavar="A,B,…", help="Stages to take, comma-separated; all by default."
-            ),
+            click.option("--stages", metavar="A,B,…", help="Stages to take, comma-separated; all by default."),
             click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True),
             click.option(
                 "--precision",
@@ -113,6 +112,11 @@ def training_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def split_stages(text: str) -> tuple[str, ...]:
-    """Stage names from a comma-separated text."""
-    return tuple(stage.strip() for stage in text.split(",") if stage.strip())
+def split_stages(text: str | None) -> tuple[str, ...]:
+    """Stage names from a comma-separated text, none where it is not given; raises InputError where it names none."""
+    stages = tuple(stage.strip() for stage in (text or "").split(",") if stage.strip())
+    if text is not None and not stages:
+        raise InputError(
+            f"--stages {text!r}: names no stage; leave it out for all, or give some of {', '.join(STAGES)}"
+        )
+    return stages

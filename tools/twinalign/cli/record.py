@@ -20,7 +20,7 @@ def command(
     side: str,
     out: Path,
     python: str | None,
-    stages: str,
+    stages: str | None,
     device: str,
     precision: str,
     ranks: int,

@@ -26,11 +26,18 @@ class Alignment:
     """`order` (every kind and set of shapes occurs once, or the sequences agree) or `trial`."""
 
 
-def align(reference: Side, paddle: Side, trial: Callable[[], Trial] | None, allowed: Sequence[str] = ()) -> Alignment:
+def align(
+    reference: Side,
+    paddle: Side,
+    trial: Callable[[], Trial] | None,
+    allowed: Sequence[str] = (),
+    remedy: str = "",
+) -> Alignment:
     """Align two models whose names differ.
 
     Where every kind and set of shapes occurs once on each side, that settles it. Otherwise both models are run
-    (`trial` starts that; None: they cannot be run). Units whose keys are all `allowed` to lack a partner stand aside.
+    (`trial` starts that; None: they cannot be run). Units whose keys are all `allowed` to lack a partner stand aside;
+    `remedy` is what a user can do about others that lack one.
 
     Raises InputError where one side has what the other lacks, or nothing can be proven; DivergedError where the models
     compute different things.
@@ -38,14 +45,13 @@ def align(reference: Side, paddle: Side, trial: Callable[[], Trial] | None, allo
     mine, other = (_wanted(units_of(side.framework, side.layers), allowed) for side in (reference, paddle))
     missing = differences(mine, other)
     if missing:
-        of_either = [
-            [line for line in missing if line.startswith(f"only the {s}")][:3] for s in ("reference", "paddle")
-        ]
+        kinds = ("`", "only the reference", "only the paddle")
+        of_either = [[line for line in missing if line.startswith(kind)][:3] for kind in kinds]
         shown = [line for lines in of_either for line in lines]
         raise InputError(
             f"the two models are different networks: {'; '.join(shown)}"
-            f"{f' and {len(missing) - len(shown)} more such' if len(missing) > len(shown) else ''}. "
-            "Allow by name what may lack a partner"
+            f"{f' and {len(missing) - len(shown)} more such' if len(missing) > len(shown) else ''}"
+            f"{f'. {remedy}' if remedy else ''}"
         )
     if max(Counter(unit.signature for unit in mine).values(), default=0) == 1:
         partners = {unit.signature: unit.name for unit in other}

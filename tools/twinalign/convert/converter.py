@@ -261,7 +261,8 @@ class _Planning:
         def trial() -> Trial:
             return Trial(processes["ref"], processes["paddle"], inputs.guess_inputs(units, self.options.inputs))
 
-        alignment = align(reference, paddle, trial, (*self.options.allow_missing, *self.options.allow_unexpected))
+        allowed = (*self.options.allow_missing, *self.options.allow_unexpected)
+        alignment = align(reference, paddle, trial, allowed, self.options.remedy)
         self.sides = self._sides(alignment)
         return make_plan(*self.sides, matched_by=alignment.matched_by, **self.settings)
 

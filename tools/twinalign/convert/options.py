@@ -32,6 +32,8 @@ class Options:
     """Without a model: pattern of layer paths → class name, e.g. `{"head*": "Linear"}`."""
     allow_missing: Sequence[str] = ()
     allow_unexpected: Sequence[str] = ()
+    remedy: str = "Allow by name what may lack a partner (--allow-missing, --allow-unexpected)"
+    """What a user can do about layers of one model that the other lacks."""
     inputs: Sequence[str] = ()
     """What both models are run on, see `inputs.parse_inputs`."""
     cast: bool = False

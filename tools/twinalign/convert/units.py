@@ -29,7 +29,7 @@ class Unit:
 
     def describe(self) -> str:
         """As messages show it: `features.0 (convolution, weight 64×3×7×7)`."""
-        shapes = ", ".join(f"{name} {'×'.join(map(str, shape)) or 'scalar'}" for name, shape in self.signature[1])
+        shapes = ", ".join(f"{name} {_sizes(shape)}" for name, shape in self.signature[1])
         return f"{self.name or 'the model itself'} ({self.kind}: {shapes})"
 
 
@@ -61,16 +61,43 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def differences(reference: Sequence[Unit], paddle: Sequence[Unit]) -> list[str]:
-    """Units that the other side has fewer of, by signature, in words; empty where the two could be one network."""
-    lines = []
-    for side, mine, other in (("reference", reference, paddle), ("paddle", paddle, reference)):
-        there = Counter(unit.signature for unit in other)
-        here: dict[Signature, list[Unit]] = {}
-        for unit in mine:
-            here.setdefault(unit.signature, []).append(unit)
-        for signature, units in here.items():
-            surplus = len(units) - there[signature]
-            if surplus > 0:
-                some = "" if surplus == len(units) else f"{surplus} of "
-                lines.append(f"only the {side} model has {some}{', '.join(unit.describe() for unit in units[:4])}")
+    """What either side has that the other lacks, in words; empty where the two could be one network.
+
+    First come units that both have by one name in other shapes, then those of a signature that the other side has fewer
+    of.
+    """
+    surplus = _surplus(reference, paddle), _surplus(paddle, reference)
+    mine, other = ({unit.name: unit for units, _ in found.values() for unit in units} for found in surplus)
+    shared = [name for name in mine if name in other and mine[name].kind == other[name].kind]
+    lines = [_other_shapes(mine[name], other[name]) for name in shared]
+    for side, found in zip(("reference", "paddle"), surplus, strict=True):
+        for units, count in found.values():
+            left = [unit for unit in units if unit.name not in shared]
+            more = count - (len(units) - len(left))
+            if more > 0:
+                some = "" if more == len(left) else f"{more} of "
+                lines.append(f"only the {side} model has {some}{', '.join(unit.describe() for unit in left[:4])}")
     return lines
+
+
+def _surplus(mine: Sequence[Unit], other: Sequence[Unit]) -> dict[Signature, tuple[list[Unit], int]]:
+    """The units of each signature of which the other side has fewer, and how many fewer."""
+    there = Counter(unit.signature for unit in other)
+    here: dict[Signature, list[Unit]] = {}
+    for unit in mine:
+        here.setdefault(unit.signature, []).append(unit)
+    return {key: (units, len(units) - there[key]) for key, units in here.items() if len(units) > there[key]}
+
+
+def _other_shapes(reference: Unit, paddle: Unit) -> str:
+    shapes, others = dict(reference.signature[1]), dict(paddle.signature[1])
+    parts = [
+        f"{name or 'shape'} {_sizes(shapes.get(name))} against {_sizes(others.get(name))}"
+        for name in {**shapes, **others}
+        if shapes.get(name) != others.get(name)
+    ]
+    return f"`{reference.name}` has {', '.join(sorted(parts, reverse=True))} in the paddle model"
+
+
+def _sizes(shape: tuple[int, ...] | None) -> str:
+    return "none" if shape is None else "×".join(map(str, shape)) or "scalar"

@@ -154,6 +154,7 @@ class HardActivationSlope(Rewrite):
     id = "hard_activation_slope"
     phase = "forward"
     text = "the hard sigmoid has another slope or offset"
+    float32_constants = True
     difference = "hard_activations"
     functions = ("hardsigmoid", "hardswish")
 

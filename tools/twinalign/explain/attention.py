@@ -28,6 +28,7 @@ class AttentionScale(Rewrite):
     id = "attention_scale"
     phase = "forward"
     text = "the attention's scale is another"
+    float32_constants = True
     functions = ("mul", "div")
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:

@@ -126,12 +126,14 @@ class Site:
         arguments: by parameter name.
         output: facts of the first tensor returned.
         position: its place in the order of all calls.
+        line: the line of the reference's own code that makes it, in words; empty where a framework's code does.
     """
 
     key: Key
     arguments: Mapping[str, Any]
     output: TensorFacts
     position: int
+    line: str = ""
 
     @property
     def name(self) -> str:

@@ -66,6 +66,7 @@ class ResidualScaled(Rewrite):
     id = "residual_scaled"
     phase = "forward"
     text = "one side of a residual sum, or the sum, is scaled"
+    float32_constants = True
     functions = ("add",)
     rank = 1
 

@@ -96,6 +96,7 @@ class PoolKernel(_Geometry):
     id = "pool_kernel"
     phase = "forward"
     text = "the pooling window has another size"
+    float32_constants = True
     functions = POOLS
     argument = "kernel_size"
     values = (1, 2, 3, 4, 5, 7)
@@ -263,6 +264,7 @@ class PoolPaddingCounted(Rewrite):
     id = "pool_padding_counted"
     phase = "forward"
     text = "average pooling counts the padding, or does not"
+    float32_constants = True
     difference = "avgpool_exclusive"
     functions = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
 
@@ -279,6 +281,7 @@ class PoolCeilMode(Rewrite):
     id = "pool_ceil_mode"
     phase = "forward"
     text = "the pooling's output size is rounded the other way (ceil_mode)"
+    float32_constants = True
     difference = "maxpool_ceil"
     functions = POOLS
 
@@ -352,6 +355,7 @@ class PoolDivisor(Rewrite):
     id = "pool_divisor"
     phase = "forward"
     text = "average pooling divides by another number"
+    float32_constants = True
     difference = "avgpool_divisor"
     functions = ("avg_pool2d", "avg_pool3d")
 

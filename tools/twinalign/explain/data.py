@@ -91,7 +91,6 @@ class ImageSubject:
         edit: makes the steps of a chain other ones; None leaves them.
         calls: functions of Pillow that do something else.
         change: what is done to the result.
-        constants: candidates for mean and deviation of the normalisation, the likeliest first.
     """
 
     def __init__(
@@ -160,12 +159,24 @@ class ImageSubject:
         return Replaced(detail, self, {"edit": edit})
 
     @functools.cached_property
-    def constants(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Mean and deviation for each channel: those that the step's own input tells, then the usual ones."""
-        own = [found for found in (self._fitted_constants(),) if found is not None]
-        return [*own, *((np.array(mean), np.array(deviation)) for mean, deviation in USUAL_CONSTANTS)]
+    def known_constants(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The reference's mean and deviation for each channel, where its steps tell them; None where they do not."""
+        stated = next((s for _, function in self.chains[0].steps if (s := _stated_constants(function))), None)
+        return stated or self._measured_constants()
 
-    def _fitted_constants(self) -> tuple[np.ndarray, np.ndarray] | None:
+    @functools.cached_property
+    def constants(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The reference's mean and deviation; where they are not known, usual ones as guesses.
+
+        A guess that is alike in all channels is none: what it seems to explain, another one explains as well, while
+        three channels with numbers of their own are not reproduced by chance.
+        """
+        if self.known_constants is not None:
+            return [self.known_constants]
+        usual = [(np.array(mean), np.array(deviation)) for mean, deviation in USUAL_CONSTANTS]
+        return [(mean, deviation) for mean, deviation in usual if np.ptp(mean) or np.ptp(deviation)]
+
+    def _measured_constants(self) -> tuple[np.ndarray, np.ndarray] | None:
         """From pixels in 0 … 255 to the reference's result, channel by channel, where that is a line."""
         given, result = self.chains[0].given, next(iter(self.reference.values()))
         if given is None or result.ndim != 3:
@@ -175,11 +186,32 @@ class ImageSubject:
         if pixels.shape != result.shape:
             return None
         scale = 255.0 if pixels.max(initial=0.0) > 1.5 else 1.0
-        lines = [np.polyfit(p.ravel() / scale, r.ravel(), 1) for p, r in zip(pixels, result, strict=True) if np.ptp(p)]
-        if len(lines) != len(result) or not all(line[0] for line in lines):
+        lines = lines_between(pixels.reshape(len(pixels), -1) / scale, result.reshape(len(result), -1))
+        if lines is None or not all(slope for slope, _ in lines):
             return None
-        deviation = np.array([1.0 / line[0] for line in lines])
-        return np.array([-line[1] / line[0] for line in lines]), deviation
+        return np.array([-start / slope for slope, start in lines]), np.array([1.0 / slope for slope, _ in lines])
+
+
+def lines_between(ones: np.ndarray, others: np.ndarray) -> list[tuple[float, float]] | None:
+    """Slope and start of the line that each row of `others` is of a row of `ones`; None where one is no line."""
+    found = []
+    for one, other in zip(ones, others, strict=True):
+        if not np.ptp(one) or not np.isfinite(other).all():
+            return None
+        slope, start = np.polyfit(one, other, 1)
+        if root_mean_square(slope * one + start - other) > _TOLERANCE * root_mean_square(other):
+            return None
+        found.append((float(slope), float(start)))
+    return found
+
+
+def _stated_constants(step: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Mean and deviation that a step has as attributes, as torchvision's Normalize does."""
+    try:
+        mean, deviation = (np.asarray(getattr(step, name), dtype=np.float64) for name in ("mean", "std"))
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return (mean, deviation) if mean.ndim == 1 and mean.shape == deviation.shape and deviation.all() else None
 
 
 USUAL_CONSTANTS = (

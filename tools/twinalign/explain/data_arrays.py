@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.explain.data import USUAL_CONSTANTS, ImageHypothesis, ImageSubject
+from twinalign.explain.data import USUAL_CONSTANTS, ImageHypothesis, ImageSubject, lines_between
 from twinalign.explain.registry import Variant, register
 
 
@@ -274,29 +274,62 @@ class NormalizeConstants(ImageHypothesis):
     rank = 1
 
     def of(self, subject: ImageSubject) -> Iterator[Variant]:
-        """Usual pairs, both reversed, and those that the port's images tell."""
+        """Usual pairs, both reversed, and, where the reference's are known, those that the port's images tell."""
         for mean, deviation in subject.constants:
             others = [(mean[::-1], deviation[::-1]), *((np.array(m), np.array(s)) for m, s in USUAL_CONSTANTS)]
-            named = ((f"{_listed(m)} and {_listed(s)}", m, s) for m, s in others)
+            named = ((_exchange((m, s), (mean, deviation)), m, s) for m, s in others)
             yield from _other_constants(subject, named, mean, deviation)
-        mean, deviation = subject.constants[0]
-        fitted = _fitted(subject, mean, deviation)
-        if fitted is not None:
-            detail = f"mean {_listed(fitted[0])} and deviation {_listed(fitted[1])}"
-            yield from _other_constants(subject, [(detail, *fitted)], mean, deviation)
+        known = subject.known_constants
+        fitted = _fitted(subject, *known) if known is not None else None
+        if known is not None and fitted is not None:
+            yield from _other_constants(subject, [(_exchange(fitted, known), *fitted)], *known)
+
+
+def _exchange(port: tuple[np.ndarray, np.ndarray], reference: tuple[np.ndarray, np.ndarray]) -> str:
+    stated = [f"mean {_listed(mean)} and deviation {_listed(deviation)}" for mean, deviation in (port, reference)]
+    return " for ".join(stated)
+
+
+def _rows(image: np.ndarray) -> np.ndarray:
+    """A row for each channel; one row where there are no channels."""
+    axis = _channels(image)
+    return image.reshape(1, -1) if axis is None else np.moveaxis(image, axis, 0).reshape(image.shape[axis], -1)
 
 
 def _fitted(subject: ImageSubject, mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Mean and deviation with which the first image of the reference becomes the port's."""
     one, other = subject.reference["0"], subject.port["0"]
-    axis = _channels(one)
-    if axis is None or one.shape != other.shape or one.shape[axis] != len(mean):
+    if one.shape != other.shape or len(_rows(one)) != len(mean):
         return None
-    plain = np.moveaxis(one * _spread(deviation, one) + _spread(mean, one), axis, 0).reshape(len(mean), -1)
-    wrong = np.moveaxis(other, axis, 0).reshape(len(mean), -1)
-    if not all(np.ptp(p) for p in plain):
+    lines = lines_between(_rows(_plain(mean, deviation, 1.0, one)), _rows(other))
+    if lines is None or not all(slope for slope, _ in lines):
         return None
-    lines = [np.polyfit(p, w, 1) for p, w in zip(plain, wrong, strict=True)]
-    if not all(line[0] for line in lines):
-        return None
-    return np.array([-b / a for a, b in lines]), np.array([1 / a for a, _ in lines])
+    return np.array([-start / slope for slope, start in lines]), np.array([1 / slope for slope, _ in lines])
+
+
+@register
+class ChannelsLinear(ImageHypothesis):
+    """What other constants come down to where the reference's are not known: no more than that is proven."""
+
+    id = "channels_linear"
+    text = "pixels are the reference's times a factor, or plus a number"
+    rank = 2
+
+    def of(self, subject: ImageSubject) -> Iterator[Variant]:
+        """The line of each channel, read off the first image."""
+        one, other = subject.reference["0"], subject.port["0"]
+        lines = lines_between(_rows(one), _rows(other)) if one.shape == other.shape else None
+        if lines is None:
+            return
+        factors, starts = np.array(lines).T
+
+        def change(image: np.ndarray) -> np.ndarray:
+            return (
+                image * _spread(factors, image) + _spread(starts, image) if len(lines) > 1 else image * factors + starts
+            )
+
+        smallest = 1e-6 * np.abs(other).max()
+        words = [f"{a:.6g} x reference" + (f" {b:+.6g}" if abs(b) > smallest else "") for a, b in lines]
+        same = len(set(words)) == 1
+        each = [f"channel {number}: port = {text}" for number, text in enumerate(words)]
+        yield subject.changed(f"port = {words[0]}" if same else "; ".join(each), change)

@@ -10,7 +10,7 @@ import numpy as np
 from twinalign.explain.activation import activation_of
 from twinalign.explain.calls import ENTRY, LAYER, UNIT, Call, Change, Site, TensorFacts
 from twinalign.explain.registry import Hypothesis, register
-from twinalign.explain.rewrite import Rewrite, any_of
+from twinalign.explain.rewrite import SIGNS, Rewrite, any_of
 from twinalign.explain.subject import LayerSubject, ValueVariant
 
 LAST = 9
@@ -154,6 +154,7 @@ class FactorWrong(Rewrite):
     id = "factor_wrong"
     phase = "forward"
     text = "a constant factor has another value"
+    float32_constants = True
     functions = ("mul", "div")
     rank = 3
 
@@ -233,10 +234,17 @@ class OperationSwapped(Rewrite):
     rank = 4
     ways = any_of(
         {
-            "product": lambda call: call["input"] * call["other"],
-            "sum": lambda call: call["input"] + call["other"],
-            "quotient": lambda call: call["input"] / call["other"],
+            "*": lambda call: call["input"] * call["other"],
+            "+": lambda call: call["input"] + call["other"],
+            "/": lambda call: call["input"] / call["other"],
             "maximum": lambda call: call.torch.maximum(call["input"], call["other"]),
             "minimum": lambda call: call.torch.minimum(call["input"], call["other"]),
         }
     )
+
+    def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
+        """Each of the others."""
+        current = SIGNS.get(site.name, site.name)
+        for sign, change in self.ways.items():
+            if sign != current:
+                yield f"`{sign}` in place of `{current}`", change

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.explain.proof import Proof, Target
+from twinalign.explain.proof import CONSTANTS, Proof, Target
 from twinalign.explain.registry import Hypothesis, Variant, hypotheses
 from twinalign.explain.scene import Scene
 from twinalign.explain.subject import CallVariant, LayerSubject
 from twinalign.locate.faults import Explanation
+from twinalign.verdict.float32_constants import bound_of_classes
 
 NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.", "state.")}
 """Which of the unit's values a phase is about."""
@@ -47,14 +48,22 @@ def explain(scene: Scene, first: Iterable[str] = (), seconds: float = SECONDS) -
     deadline = time.process_time() + seconds
     closest: list[tuple[float, Hypothesis, CallVariant]] = []
     start = target.prove(subject.traced[0]).distance
+    excused: tuple[Hypothesis, Variant, Proof] | None = None
     for hypothesis, variant in _ordered_variants(subject, list(first)):
-        proof = _tried(subject, variant, target)
-        if proof is not None and proof.confirmed:
+        if excused is not None and excused[0] is not hypothesis:
+            break
+        proof = _tried(subject, variant, target, _excuse([hypothesis], scene))
+        if proof is not None and proof.exact:
             return _explanation([(hypothesis, variant)], proof)
+        if proof is not None and proof.confirmed and (excused is None or proof.after < excused[2].after):
+            # Another value of the same constant may be nearer.
+            excused = hypothesis, variant, proof
         if proof is not None and proof.distance < CLOSER * start and isinstance(variant, CallVariant):
             closest.append((proof.distance, hypothesis, variant))
         if time.process_time() > deadline:
-            return None
+            break
+    if excused is not None:
+        return _explanation([excused[:2]], excused[2])
     return _explain_by_two(subject, target, sorted(closest, key=lambda item: item[0]), deadline)
 
 
@@ -71,13 +80,19 @@ def _ordered_variants(subject: LayerSubject, first: Sequence[str]) -> Iterator[t
             yield hypothesis, variant
 
 
-def _tried(subject: LayerSubject, variant: Variant, target: Target) -> Proof | None:
+def _excuse(causes: Sequence[Hypothesis], scene: Scene) -> float:
+    """What constants kept in float32 may leave: those that all the causes are about, and those of the port's layer."""
+    own = bound_of_classes([scene.port_class]) if scene.port_class else 0.0
+    return CONSTANTS if all(cause.float32_constants for cause in causes) else min(own, CONSTANTS)
+
+
+def _tried(subject: LayerSubject, variant: Variant, target: Target, constants: float) -> Proof | None:
     try:
-        proof = target.prove(subject.run(variant))
+        proof = target.prove(subject.run(variant), constants)
         if not proof.confirmed and proof.after < ALMOST * proof.before:
             # What is left may be what the port's framework makes of its constants by keeping them in float32.
             with subject.scene.constants_in_float32():
-                again = target.prove(subject.run(variant))
+                again = target.prove(subject.run(variant), constants)
             return again if again.confirmed else proof
     except Exception:
         # A changed call may not run at all (a shape that does not fit): then it is not what the port does.
@@ -102,7 +117,7 @@ def _explain_by_two(
             if second is first or not isinstance(other, CallVariant):
                 continue
             for both in _together(one, other):
-                proof = _tried(subject, both, target)
+                proof = _tried(subject, both, target, _excuse([first, second], subject.scene))
                 if proof is not None and proof.confirmed:
                     return _explanation([(first, one), (second, other)], proof)
     return None

@@ -25,6 +25,7 @@ class LossTemperature(Rewrite):
     id = "loss_temperature"
     phase = "forward"
     text = "the loss's temperature is another"
+    float32_constants = True
     functions = ("mul", "div")
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
@@ -68,6 +69,7 @@ class LossFactor(Rewrite):
     id = "loss_factor"
     phase = "forward"
     text = "the loss's constant factor is left out or another"
+    float32_constants = True
     functions = ("mul", "div")
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:

@@ -13,7 +13,8 @@ SHARE = 1e-6
 ROUNDING = 1e-11
 """Relative to the values: what float64 arithmetic in another order may leave."""
 CONSTANTS = 1e-7
-"""Relative to the values: paddle's kernels hold attributes such as epsilon or 1/9 in float32."""
+"""Relative to the values: paddle's kernels hold attributes such as epsilon or 1/9 in float32. Only hypotheses in which
+there is such a number are excused by it: to any other, a wrong number of 1e-5 would be as good as none."""
 REDUCTION = 1e-3
 """Where the remainder is excused by float32 constants, the difference must have shrunk at least to this share."""
 CANCELLED = 1e-13
@@ -26,12 +27,14 @@ class Proof:
 
     Attributes:
         confirmed: whether the port is reproduced.
+        exact: whether it is so without the excuse of constants kept in float32.
         before: greatest difference between port and reference, relative to the size of the values.
         after: greatest difference between port and hypothesis, likewise.
         distance: root mean square over all tensors of what remains; for ranking.
     """
 
     confirmed: bool
+    exact: bool
     before: float
     after: float
     distance: float
@@ -81,9 +84,14 @@ class Target:
                 return False
         return True
 
-    def prove(self, values: Mapping[str, np.ndarray]) -> Proof:
-        """Judge what a hypothesis gives: every tensor must be the port's, also those that do not differ."""
-        confirmed, after, squares = True, 0.0, 0.0
+    def prove(self, values: Mapping[str, np.ndarray], constants: float = 0.0) -> Proof:
+        """Judge what a hypothesis gives: every tensor must be the port's, also those that do not differ.
+
+        Args:
+            values: what it gives.
+            constants: what constants kept in float32 may leave, relative to the values.
+        """
+        confirmed, exact, after, squares = True, True, 0.0, 0.0
         for name, pair in self._pairs.items():
             value = _real(values.get(name))
             if value is None and name.startswith("gradient."):
@@ -91,17 +99,18 @@ class Target:
             if pair.reference is None and value is None:
                 continue
             remaining = _distance(pair.port, value, pair.scale)
-            if not remaining <= self._allowed(pair):
-                confirmed = False
+            exact = exact and remaining <= self._allowed(pair, 0.0)
+            confirmed = confirmed and remaining <= self._allowed(pair, constants)
             relative = min(remaining / pair.scale, 10.0) if pair.scale else 0.0
             after = max(after, relative)
             squares += relative**2 if math.isinf(remaining) or value is None else _mean_square(pair, value)
-        return Proof(confirmed and self.before > 0.0, self.before, after, math.sqrt(squares))
+        differs = self.before > 0.0
+        return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares))
 
-    def _allowed(self, pair: _Pair) -> float:
+    def _allowed(self, pair: _Pair, constants: float) -> float:
         difference = max(pair.difference, self.before * pair.scale)
-        constants = min(CONSTANTS * pair.scale, REDUCTION * difference)
-        return max(SHARE * pair.difference, ROUNDING * pair.scale, constants) + self._floor
+        excused = min(constants * pair.scale, REDUCTION * difference)
+        return max(SHARE * pair.difference, ROUNDING * pair.scale, excused) + self._floor
 
 
 def _real(array: np.ndarray | None) -> np.ndarray | None:

@@ -42,6 +42,8 @@ class Hypothesis:
         text: the cause in one sentence about the port, without a full stop.
         difference: the difference between the frameworks that leads to it, by its id in docs/differences.md, if any.
         rank: hypotheses of lower rank are tried first; generic ones come last.
+        float32_constants: whether the port computes with a number that paddle may keep in float32, by which it then
+            differs from what the hypothesis gives.
     """
 
     id: ClassVar[str]
@@ -49,6 +51,7 @@ class Hypothesis:
     text: ClassVar[str]
     difference: ClassVar[str | None] = None
     rank: ClassVar[int] = 0
+    float32_constants: ClassVar[bool] = False
 
     def variants(self, subject: Any) -> Iterable[Variant]:
         """The ways in which this can hold of `subject`, the likeliest first; none where it does not apply.

@@ -10,6 +10,8 @@ from twinalign.explain.calls import Call, Change, Site
 from twinalign.explain.registry import Hypothesis
 from twinalign.explain.subject import CallVariant, LayerSubject
 
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@", "pow": "**"}
+"""Operators, by the names of their calls."""
 MOST_SITES = 24
 """A hypothesis tries each place alone only where there are no more than this many (loops over time steps)."""
 
@@ -65,6 +67,7 @@ class Constant(Rewrite):
         usual: values that it often has, tried after the port's own.
     """
 
+    float32_constants = True
     argument: ClassVar[str]
     default: ClassVar[float] = 0.0
     words: ClassVar[tuple[str, ...]] = ()
@@ -112,8 +115,10 @@ def joined(*parts: str) -> str:
 
 
 def place_of(site: Site, sites: list[Site]) -> str:
-    """Words for one of several places: the child's path, or the number of the call."""
+    """Words for one of several places: the child's path, or which of the calls in a line of the reference."""
     if "path" in site.arguments:
         return f"after {site.arguments['path'] or 'all'}"
-    same = [other for other in sites if other.name == site.name]
-    return f"call {same.index(site) + 1} of {len(same)} of {site.name}"
+    same = [other for other in sites if other.name == site.name and other.line == site.line]
+    operation = f"`{SIGNS[site.name]}`" if site.name in SIGNS else site.name
+    which = f" number {same.index(site) + 1} of {len(same)}" if len(same) > 1 else ""
+    return f"at {operation}{which}{' in the reference, ' if site.line else ''}{site.line}"

@@ -22,6 +22,7 @@ class RunningMomentum(Rewrite):
     text = "the running statistics move with another momentum"
     difference = "bn_momentum"
     functions = STATISTICS
+    float32_constants = True  # momentum
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Its complement, what the port's own momentum means in torch, usual values."""
@@ -44,6 +45,7 @@ class RunningVarianceBiased(Rewrite):
     text = "the running variance follows the biased batch variance"
     difference = "bn_running_var_biased"
     functions = STATISTICS
+    float32_constants = True  # momentum
     ways = any_of({"": lambda call: _biased(call)})
 
 
@@ -68,6 +70,7 @@ class RunningStatisticsFrozen(Rewrite):
     phase = "state"
     text = "the running statistics do not move"
     functions = STATISTICS
+    float32_constants = True  # momentum
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Both, or one."""
@@ -99,6 +102,7 @@ class RunningStatisticsTwice(Rewrite):
     phase = "state"
     text = "the running statistics move twice"
     functions = STATISTICS
+    float32_constants = True  # momentum
     ways = any_of({"": lambda call: (call.run(), call.run())[1]})
 
 
@@ -110,6 +114,7 @@ class RunningDeviation(Rewrite):
     phase = "state"
     text = "the running variance follows the batch's standard deviation"
     functions = STATISTICS
+    float32_constants = True  # momentum
     ways = any_of({"": lambda call: _deviation(call)})
 
 
@@ -131,6 +136,7 @@ class StatisticsInitialBefore(Rewrite):
     text = "the running statistics were not loaded and move on from 0 and 1"
     difference = "bn_buffer_names"
     functions = STATISTICS
+    float32_constants = True  # momentum
     ways = any_of(
         {
             "": lambda call: _from_other_statistics(call, _zeros(call, "running_mean"), _ones(call, "running_var")),
@@ -148,6 +154,7 @@ class StatisticsSwappedBefore(Rewrite):
     phase = "state"
     text = "running mean and running variance are swapped"
     functions = STATISTICS
+    float32_constants = True  # momentum
     ways = any_of({"": lambda call: _from_other_statistics(call, call["running_var"], call["running_mean"])})
 
 

@@ -6,14 +6,19 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import linecache
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
 from twinalign.explain.calls import GRADIENT_MODE, LAYER, Call, Change, Key, Site, TensorFacts
 from twinalign.explain.scene import Scene
+from twinalign.locate.tracing import LONGEST_SOURCE, is_own_code
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 
@@ -110,7 +115,7 @@ class LayerSubject:
     def traced(self) -> tuple[Mapping[str, np.ndarray], list[Site]]:
         """Values of the unmodified unit and the calls it makes, in their order."""
         sites: dict[Key, Site] = {}
-        backend = rewriting()
+        backend, outside = rewriting(), sys._getframe().f_code
 
         def handle(call: Call) -> Any:
             before = {name: backend.facts_of(value, call.name_of) for name, value in call.arguments.items()}
@@ -118,7 +123,7 @@ class LayerSubject:
             output = backend.first_tensor(returned)
             if (output is not None or call.name == GRADIENT_MODE) and call.key not in sites:
                 facts = TensorFacts(()) if output is None else backend.facts_of(output, call.name_of)
-                sites[call.key] = Site(call.key, before, facts, len(sites))
+                sites[call.key] = Site(call.key, before, facts, len(sites), _line_within(outside))
             return returned
 
         with backend.unchanged(self.module), backend.intercepting(self.module, handle):
@@ -173,6 +178,18 @@ class LayerSubject:
             if value not in seen:
                 seen.add(value)
                 yield value
+
+
+def _line_within(outside: CodeType) -> str:
+    """The innermost line of the user's code that runs inside this code, in words."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not outside:
+        if is_own_code(frame):
+            file, number = frame.f_code.co_filename, frame.f_lineno
+            source = linecache.getline(file, number).strip()[:LONGEST_SOURCE]
+            return f"line {number} of {Path(file).name}: {source}"
+        frame = frame.f_back
+    return ""
 
 
 def is_parameter(value: Any) -> bool:

@@ -29,6 +29,7 @@ class ComponentContext:
         curves: side → what the run has recorded of the whole training, by the names of the curves; none is known where
             there was no run.
         searched: the stages that are searched.
+        allowances: those that the case names.
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class ComponentContext:
     explain: bool = True
     curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
     searched: tuple[str, ...] = ()
+    allowances: tuple[str, ...] = ()
 
 
 def root_mean_square(array: np.ndarray) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from twinalign.errors import ExitCode
@@ -122,6 +122,7 @@ class Locator:
             explain=explain,
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
             searched=tuple(wanted),
+            allowances=tuple(description.get("allowances", ())),
         )
         for stage in [stage for stage in wanted if stage in _COMPONENTS]:
             module, function = _COMPONENTS[stage]
@@ -131,7 +132,7 @@ class Locator:
         gradients.unlink(missing_ok=True)
         if any(fault.phase != "train" for fault in result.faults):
             # What is wrong elsewhere shows in a training too; only a cause of its own is one more fault.
-            result.faults = [fault for fault in result.faults if fault.phase != "train" or fault.explanation]
+            result.faults = _each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
         for fault in result.faults:
             _accept(fault, description["accept"])
         return result
@@ -151,6 +152,35 @@ class Locator:
             if parts.get(stage) in asked and parts[stage] in self._weights:
                 found.setdefault(parts[stage], stage)
         return list(found.values())
+
+
+def _each_once(faults: Iterable[Fault]) -> list[Fault]:
+    """Faults without those of the training whose cause is another fault's, which takes it over if it has none."""
+    kept = list(faults)
+    for fault in [fault for fault in kept if fault.phase == "train" and fault.explanation is not None]:
+        is_same = _SHOWN_IN_TRAINING.get(fault.explanation.id if fault.explanation else "")
+        same = next((other for other in kept if is_same is not None and is_same(other)), None)
+        if same is not None:
+            same.explanation = same.explanation or fault.explanation
+            kept.remove(fault)
+    return kept
+
+
+def _is_schedule(fault: Fault) -> bool:
+    return fault.reference_layer == "schedule"
+
+
+def _is_momentum(fault: Fault) -> bool:
+    return fault.explanation is not None and "batch_norm_momentum" in fault.explanation.id.split("+")
+
+
+_SHOWN_IN_TRAINING: dict[str, Callable[[Fault], bool]] = {
+    "training_rates": _is_schedule,
+    "training_rate": _is_schedule,
+    "warmup_missing": _is_schedule,
+    "training_batch_norm_momentum": _is_momentum,
+}
+"""Causes of a wrong training, and whether a fault of another part is the same one."""
 
 
 def _accept(fault: Fault, accepted: Sequence[str]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.locate.calls import Call, full_name
+from twinalign.case import Case
+from twinalign.locate.calls import LOSS, Call, full_name
 from twinalign.locate.gradients import ForcedBackward
 from twinalign.locate.measuring import difference
 from twinalign.locate.naming import PathNames
@@ -21,6 +22,7 @@ from twinalign.locate.scenes import PERTURBATION, UnitScene, phase_of
 from twinalign.locate.store import TensorStore
 from twinalign.locate.tracing import narrowed_down
 from twinalign.recording import save_npz
+from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.float32_constants import bound_of_classes
 
 _KEY = "locate"
@@ -161,7 +163,10 @@ def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, 
     Where a suspect's own code is wrong in the forward pass, `inside` says between which of its lines that begins.
     """
     reference = _back_at_the_start(worker)
-    answers = [_phases_beyond_rounding(reference, report, Path(folder)) for report in suspects]
+    answers = [
+        _phases_beyond_rounding(reference, report, Path(folder), _allowed(worker.case, report["path"]))
+        for report in suspects
+    ]
     inside = [
         narrowed_down(report["steps"], UnitScene(reference, report, Path(folder), "forward").intermediates())
         if "forward" in phases and report["steps"]
@@ -192,7 +197,7 @@ def _back_at_the_start(worker: Any) -> ReferencePass:
 
 
 def _phases_beyond_rounding(
-    reference: ReferencePass, report: Mapping[str, Any], folder: Path
+    reference: ReferencePass, report: Mapping[str, Any], folder: Path, allowed: float
 ) -> tuple[list[str], dict[str, Any]]:
     """Phases in which the unit is wrong, and its differences, measured in full where only projections were at hand."""
     phases, measured = [], dict(report["differences"])
@@ -201,22 +206,34 @@ def _phases_beyond_rounding(
         if not apart:
             continue
         scene = UnitScene(reference, report, folder, phase)
-        if _beyond_rounding(scene, apart):
+        if _beyond_rounding(scene, apart, allowed):
             phases.append(phase)
             for name in (n for n in apart if n.startswith("gradient.parameter.") and n in scene.reference):
                 measured[name] = difference(scene.port[name], scene.reference[name]).to_json()
     return phases, measured
 
 
-def _beyond_rounding(scene: UnitScene, apart: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether any of these differences is more than rounding, and than epsilons kept in float32, do to the unit."""
+def _allowed(case: Case, path: str) -> float:
+    """Greatest relative difference of a unit that the case's own allowances explain in float64."""
+    name = "loss" if path == LOSS else "output"
+    named = [allowance for allowance in resolve(case.allowances) if allowance.id not in ALWAYS]
+    return max((allowance.bound for allowance in named if allowance.covers(name)), default=0.0)
+
+
+def _beyond_rounding(scene: UnitScene, apart: Mapping[str, Mapping[str, Any]], allowed: float) -> bool:
+    """Whether any of these differences is more than rounding, than epsilons kept in float32, or what is allowed."""
     # Without a floor (other shapes, NaN on one side) a difference speaks for itself.
     if any(found["text"] or name not in scene.port for name, found in apart.items()):
         return True
     noise = scene.run(perturbation=PERTURBATION)
     if any(name not in noise for name in apart):
         return True
-    floors = {name: FLOOR_FACTOR * difference(noise[name], scene.reference[name]).rms for name in apart}
+    floors = {
+        name: max(
+            FLOOR_FACTOR * difference(noise[name], scene.reference[name]).rms, allowed * (found["reference_rms"] or 0.0)
+        )
+        for name, found in apart.items()
+    }
     if all(found["rms"] <= floors[name] for name, found in apart.items()):
         return False
     if max(found["rms"] / (found["reference_rms"] or np.inf) for found in apart.values()) > LARGEST_OF_CONSTANTS:

@@ -24,8 +24,8 @@ _ALONE = {
 _UNEXPLAINED = "unexplained: no hypothesis reproduces it"
 
 
-def print_located(result: LocateResult, console: Console | None = None) -> None:
-    """Print trees, faults, and the verdict."""
+def print_located(result: LocateResult, console: Console | None = None, unlocated: str = "") -> None:
+    """Print trees, faults, and the verdict; `unlocated` says what has diverged where no fault was found."""
     console = console or terminal.output()
     for part, found in result.layers.items():
         described = found.to_json()
@@ -37,16 +37,22 @@ def print_located(result: LocateResult, console: Console | None = None) -> None:
                     Text(_ALONE[side].format(_count(len(paths), "layer"), some(paths))),
                     style="yellow",
                 )
-    for number, fault in enumerate(result.faults, start=1):
-        console.print(fault_text(number, fault), soft_wrap=True)
     wrong = [fault for fault in result.faults if "accepted" not in fault.evidence]
+    accepted = [fault for fault in result.faults if "accepted" in fault.evidence]
+    for number, fault in enumerate(wrong, start=1):
+        console.print(fault_text(f"{number}.", fault), soft_wrap=True)
+    for fault in accepted:
+        console.print(fault_text("accepted:", fault), soft_wrap=True)
     judged = sum(len(found.to_json()["layers"]) for found in result.layers.values())
     if wrong:
         explained = sum(fault.explanation is not None for fault in wrong)
         text = f"\n{result.case}: {_count(len(wrong), 'fault')} found, {explained} explained"
-        console.print(Text(f"{text}; {judged} layers judged alone", style="bold red"))
+        console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style="bold red"))
     else:
-        console.print(Text(f"{result.case}: nothing is wrong; {judged} layers judged alone", style="bold green"))
+        text, style = f"{result.case}: no fault located", f"bold {'yellow' if unlocated else 'green'}"
+        console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style=style))
+        if unlocated:
+            console.print(Text(unlocated, style="yellow"), soft_wrap=True)
 
 
 def layer_tree(part: str, layers: Iterable[Mapping[str, Any]], faults: Iterable[Fault]) -> Tree:
@@ -75,11 +81,11 @@ def layer_tree(part: str, layers: Iterable[Mapping[str, Any]], faults: Iterable[
     return root
 
 
-def fault_text(number: int, fault: Fault) -> Text:
-    """A fault with its cause and evidence."""
+def fault_text(mark: str, fault: Fault) -> Text:
+    """A fault with its cause and evidence, behind its number or what is to be known of it first."""
     evidence = fault.evidence
     where = fault.paddle_layer or "the model's own code"
-    text = Text.assemble("\n", (f"{number}. {where}", "bold"), f" ({fault.phase})")
+    text = Text.assemble("\n", (f"{mark} {where}", "bold"), f" ({fault.phase})")
     if fault.reference_layer != fault.paddle_layer:
         text.append(f", in the reference {fault.reference_layer or 'the model itself'}")
     described = fault.to_json()

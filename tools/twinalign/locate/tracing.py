@@ -26,7 +26,7 @@ _STANDARD_LIBRARY = str(Path(linecache.__file__).parent)
 _SAMPLES = 1024
 _SAME = 1e-9
 """Two float64 computations from the same inputs agree to this share of the greatest value."""
-_LONGEST_SOURCE = 100
+LONGEST_SOURCE = 100
 
 Print = tuple[tuple[int, ...], list[float]]
 """Shape and sample of an array, by which the same values are recognised on the other side."""
@@ -88,7 +88,7 @@ class OwnCode:
             sys.settrace(before)
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not _is_own(frame):
+        if not is_own_code(frame):
             return None
         return _Frame(self, frame)
 
@@ -99,7 +99,7 @@ class OwnCode:
         if steps is None or array.dtype.kind != "f":
             return
         file = frame.f_code.co_filename
-        source = linecache.getline(file, line).strip()[:_LONGEST_SOURCE]
+        source = linecache.getline(file, line).strip()[:LONGEST_SOURCE]
         steps.append(Step(name, Path(file).name, line, source, print_of(array)))
 
 
@@ -126,7 +126,8 @@ class _Frame:
         return self
 
 
-def _is_own(frame: FrameType) -> bool:
+def is_own_code(frame: FrameType) -> bool:
+    """Whether a frame runs neither a framework nor the standard library."""
     module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
     if module.partition(".")[0] in _FRAMEWORKS:
         return module.startswith(_OWN_THOUGH)

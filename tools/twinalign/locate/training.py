@@ -42,7 +42,7 @@ def locate_training(processes: Mapping[str, RecorderProcess], context: Component
         )
         if not answer["steps"]:
             return []
-    wrong = wrong_curves(paths)
+    wrong = wrong_curves(paths, context.allowances)
     faults: list[Fault] = []
     if wrong or _batches_kept(context):
         faults = _data_faults(processes, context, wrong) or [_fault(processes, context, wrong, paths)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 from twinalign.locate.components import distance, root_mean_square
 from twinalign.recording import save_npz
 from twinalign.stages.naming import CanonicalNames
+from twinalign.stages.train import CURVE_PREFIX
 from twinalign.stages.watching import BUFFER_NORM, TrainingPlan, run_training
 from twinalign.verdict import KNOWN_ALLOWANCES
+from twinalign.verdict.allowances import ALWAYS, resolve
 
 STAGE = "train"
 STEPS = 6
@@ -50,19 +52,22 @@ def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarra
     }
 
 
-def wrong_curves(paths: Mapping[str, Path]) -> dict[str, Any]:
+def wrong_curves(paths: Mapping[str, Path], allowances: Iterable[str] = ()) -> dict[str, Any]:
     """The curves that differ by more than rounding: from which step on, and both sides' values from there.
 
     Args:
         paths: side → file of `record_curves`, the reference's with its repeat.
+        allowances: those that the case names.
     """
     reference, moved = read_curves(paths["ref"])
     port, _ = read_curves(paths["paddle"])
     floors = floors_of(reference, moved)
+    named = [allowance for allowance in resolve(allowances) if allowance.id not in ALWAYS]
     found: dict[str, Any] = {}
     for name in {**reference, **port}:
         ours, theirs = port.get(name, np.zeros(0)), reference.get(name, np.zeros(0))
-        floor = floors.get(name, 0.0)
+        bounds = [a.bound for a in named if a.covers(CURVE_PREFIX + name)]
+        floor = max(floors.get(name, 0.0), max(bounds, default=0.0) * root_mean_square(theirs))
         if name in reference and distance(theirs, ours) <= floor:
             continue
         both = min(len(ours), len(theirs))

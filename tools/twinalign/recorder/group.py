@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import selectors
@@ -123,7 +124,7 @@ class RecorderGroup:
         """As `request`; returns the answers of all ranks."""
         if operation == "start":
             values["threads"] = self.threads
-        where = what_was_asked(self.side, operation, values)
+        where = functools.partial(what_was_asked, self.side, operation, values)
         answers: dict[int, dict[str, Any]] = {}
         with selectors.DefaultSelector() as selector:
             for rank, connection in sorted(self._connections.items()):
@@ -134,13 +135,13 @@ class RecorderGroup:
                     rank = key.data
                     for event in self._connections[rank].events():
                         if event is None:
-                            self._fail_by_death(rank, where)
+                            self._fail_by_death(rank, where())
                         elif event["event"] == "progress" and rank == 0:
                             self._progress(self.side, event["text"])
                         elif event["event"] == "done":
                             answers[rank] = event
                         elif event["event"] == "failed":
-                            self._fail(rank, where, event)
+                            self._fail(rank, where(event.get("entered", "")), event)
         return [answers[rank] for rank in range(self.ranks)]
 
     def _fail(self, rank: int, where: str, event: Mapping[str, Any]) -> None:

@@ -65,8 +65,11 @@ def end_at_once(process: subprocess.Popen[str]) -> None:
             stream.close()
 
 
-def what_was_asked(side: str, operation: str, values: Mapping[str, Any]) -> str:
-    """`the paddle side crashed while recording loss in float64`: how a message about a failed request begins."""
+def what_was_asked(side: str, operation: str, values: Mapping[str, Any], entered: str = "") -> str:
+    """`the paddle side crashed while recording loss in float64`: how a message about a failed request begins.
+
+    The case's `inputs`, where that is what was `entered`, is named in the place of what it was called for.
+    """
     stage = values.get("stage")
     doing = {
         "record": "recording",
@@ -74,6 +77,7 @@ def what_was_asked(side: str, operation: str, values: Mapping[str, Any]) -> str:
         "initialise": "building the model of",
         "start": "starting",
     }.get(operation, operation)
+    doing = "calling inputs() of" if entered == "inputs" else doing
     detail = f" {doing} {stage}" if stage else f" {doing}"
     return f"the {side} side crashed while{detail}" + (f" in {values['dtype']}" if "dtype" in values else "")
 
@@ -174,7 +178,8 @@ class RecorderProcess:
             elif kind == "done":
                 return event
             else:
-                raise failure_of(event, what_was_asked(self.side, operation, values), self.log, self._debug)
+                where = what_was_asked(self.side, operation, values, event.get("entered", ""))
+                raise failure_of(event, where, self.log, self._debug)
         raise self._death(operation, values)
 
     @property

@@ -76,4 +76,5 @@ def serve(requests: Iterable[str], events: IO[str], worker_of: Callable[..., Any
                 message=last,
                 traceback=tracebacks.full(error),
                 frames=tracebacks.shortened(error),
+                entered=tracebacks.entered(error),
             )

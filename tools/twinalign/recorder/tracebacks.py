@@ -44,6 +44,11 @@ def place(error: BaseException) -> str:
     return f"{users[-1].filename}:{users[-1].lineno}" if users else ""
 
 
+def entered(error: BaseException) -> str:
+    """The function of the user's code that was called first, empty where there is none."""
+    return next((frame.name for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)), "")
+
+
 def _counted(hidden: int) -> Iterable[str]:
     return [f"  … {hidden} more frame{'s' if hidden > 1 else ''} in libraries"] if hidden else []
 

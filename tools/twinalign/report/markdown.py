@@ -9,7 +9,17 @@ from typing import Any
 from twinalign.figures import figure
 from twinalign.report.curves import outcomes_of
 from twinalign.report.language import Language, language
-from twinalign.report.summary import greatest, identical, legible, not_checked, sentence, short_name
+from twinalign.report.summary import (
+    accepted,
+    deciding,
+    greatest,
+    identical,
+    legible,
+    not_checked,
+    sentence,
+    short_name,
+    unlocated,
+)
 
 # An underscore within a word is only an underscore.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -41,18 +51,19 @@ def _stages(summary: Mapping[str, Any], say: Language) -> list[str]:
     columns = ("stage", "tensors", "mean", "float64", "noise", "classic", "verdict")
     lines = [_row(say(f"markdown.{column}") for column in columns), "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     for name, stage in summary["stages"].items():
-        tensors = stage["tensors"]
+        tensors, left_out = deciding(stage["tensors"]), accepted(stage["tensors"], say)
+        verdict = say.known("verdict", stage["verdict"])
         same = identical(tensors)
         lines.append(
             _row(
                 [
                     plain(say.known("stage", name)),
-                    str(len(tensors)),
+                    str(len(stage["tensors"])),
                     figure(greatest(tensors, "mean_abs")),
                     say("markdown.identical") if same else figure(greatest(tensors, "fp64_rel")),
                     figure(greatest(tensors, "noise_ratio")),
                     say("markdown.passed" if stage["classic"]["passed"] else "markdown.failed"),
-                    plain(say.known("verdict", stage["verdict"])),
+                    plain(f"{verdict} ({left_out})" if left_out else verdict),
                 ]
             )
         )
@@ -74,13 +85,17 @@ def _outcomes(summary: Mapping[str, Any], say: Language) -> list[str]:
 
 def _faults(summary: Mapping[str, Any], say: Language) -> list[str]:
     faults = (summary.get("located") or {}).get("faults", [])
+    nothing = unlocated(summary, say)
+    start = ["", plain(nothing)] if nothing else []
     if not faults:
-        return []
-    lines = ["", say("markdown.faults"), ""]
-    for fault in faults[:_FAULTS]:
+        return start
+    lines = [*start, "", say("markdown.faults"), ""]
+    for fault in sorted(faults, key=lambda fault: "accepted" in fault["evidence"])[:_FAULTS]:
         where = short_name(fault["paddle_layer"]) or say("faults.own_code")
         cause = fault["explanation"]["text"] if fault.get("explanation") else say("markdown.unexplained")
-        lines.append(f"- **{plain(where)}** ({plain(fault['phase'])}): {plain(cause)}")
+        known = fault["evidence"].get("accepted")
+        end = f" ({plain(say('faults.accepted', name=known))})" if known else ""
+        lines.append(f"- **{plain(where)}** ({plain(fault['phase'])}): {plain(cause)}{end}")
     if len(faults) > _FAULTS:
         lines.append(f"- {say('faults.left_out', count=len(faults) - _FAULTS)}")
     return lines

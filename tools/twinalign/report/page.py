@@ -17,7 +17,7 @@ from twinalign.report.language import Language, language
 from twinalign.report.layer_tree import SHADES, LayerPart, describe, layer_parts
 from twinalign.report.plots import Plot, curve_plot, inherited_plot, plotting, stage_plots
 from twinalign.report.rows import COLUMNS, stage_tables
-from twinalign.report.summary import legible, load_summary, not_checked, sentence, short_name
+from twinalign.report.summary import legible, load_summary, not_checked, sentence, short_name, unlocated
 from twinalign.training_facts import main_horizons, sentences
 
 
@@ -64,6 +64,7 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
             faults=faults,
             faults_left_out=faults_left_out,
             searched=_searched(summary),
+            unlocated=unlocated(summary, say),
             parts=parts,
             depths=depths,
             shades=["< " + figure(SHADES[0]), *(f"≥ {figure(limit)}" for limit in SHADES)],

@@ -8,7 +8,7 @@ from typing import Any
 
 from twinalign.figures import figure
 from twinalign.report.language import Language
-from twinalign.report.summary import greatest, identical, short_name, worst_first
+from twinalign.report.summary import accepted, deciding, greatest, identical, short_name, worst_first
 
 COLUMNS = (
     "tensor",
@@ -59,6 +59,8 @@ class StageTable:
     identical: bool
     float64: Any
     noise: Any
+    accepted: str
+    """How many tensors are accepted, which count in none of the figures above."""
     classic: Mapping[str, Any]
     notes: list[str]
 
@@ -101,9 +103,10 @@ def _table(name: str, stage: Mapping[str, Any], share: int, say: Language) -> tu
         rows=rows,
         left_out=len(tensors) - len(rows),
         left_out_wrong=sum(t["verdict"] in ("diverged", "inconclusive") for t in tensors[len(rows) :]),
-        identical=identical(tensors),
-        float64=greatest(tensors, "fp64_rel"),
-        noise=greatest(tensors, "noise_ratio"),
+        identical=identical(deciding(tensors)),
+        float64=greatest(deciding(tensors), "fp64_rel"),
+        noise=greatest(deciding(tensors), "noise_ratio"),
+        accepted=accepted(tensors, say),
         classic=stage["classic"],
         notes=[str(note) for note in stage.get("notes", ())],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from twinalign.report.language import Language
 _LEGIBLE = 2000
 _NAME = 160
 _GUIDE = 6
+_STEP = re.compile(r"step(\d+)\.")
 _ORDER = {"diverged": 0, "inconclusive": 1, "rounding": 2, "aligned": 3}
 
 
@@ -38,7 +40,35 @@ def sentence(summary: Mapping[str, Any], say: Language) -> str:
     names = [say.known("stage", name) for name in stages]
     listed = say("header.all_stages", count=len(names)) if len(names) == _GUIDE else _listed(names, say)
     first = say.known("stage", graver[0]) if graver else names[0]
-    return say(f"header.{summary['verdict']}", stages=listed, stage=first)
+    said = say(f"header.{summary['verdict']}", stages=listed, stage=first)
+    left_out = accepted([tensor for stage in stages.values() for tensor in stage["tensors"]], say)
+    return f"{said} ({left_out})" if left_out else said
+
+
+def deciding(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Tensors without those whose difference the case accepts."""
+    return [tensor for tensor in tensors if not tensor.get("accepted")]
+
+
+def accepted(tensors: Sequence[Mapping[str, Any]], say: Language) -> str:
+    """How many tensors the case accepts, and as what; empty for none."""
+    names = [short_name(tensor["accepted"]) for tensor in tensors if tensor.get("accepted")]
+    listed = say("header.comma").join(dict.fromkeys(names))
+    return say("header.accepted", count=len(names), names=listed) if names else ""
+
+
+def unlocated(summary: Mapping[str, Any], say: Language) -> str:
+    """Where the first stage that has diverged does so and what that means, where a search has found nothing there."""
+    faults = (summary.get("located") or {}).get("faults")
+    wrong = [(name, stage) for name, stage in summary["stages"].items() if stage["verdict"] == "diverged"]
+    if faults is None or not wrong or any("accepted" not in fault["evidence"] for fault in faults):
+        return ""
+    name, stage = wrong[0]
+    first = next((t["name"] for t in deciding(stage["tensors"]) if t["verdict"] == "diverged"), "")
+    step = _STEP.match(first)
+    kind = "after_a_step" if step and int(step[1]) > 0 else "in_training" if name == "train" else "in_parts"
+    starts = say("faults.starts", stage=say.known("stage", name), tensor=short_name(first))
+    return f"{starts} {say(f'faults.{kind}')}"
 
 
 def not_checked(summary: Mapping[str, Any], say: Language) -> str:

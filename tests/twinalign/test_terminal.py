@@ -1,0 +1,57 @@
+"""What a run prints: accepted differences are said, and nothing located is not nothing wrong."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from twinalign.judging import RunResult
+from twinalign.locate import LocateResult
+from twinalign.locate.faults import Explanation, Fault
+from twinalign.locate.tables import print_located
+from twinalign.tables import print_run
+from twinalign.verdict.classic import Classic
+from twinalign.verdict.results import Comparison, TensorVerdict
+
+PASSED = Classic(True, 1e-6, [], None)
+
+
+def printed(result: RunResult) -> str:
+    console = Console(file=io.StringIO(), width=240)
+    print_run(result, console=console)
+    return console.file.getvalue()
+
+
+def test_accepted_differences_are_said_and_left_out_of_the_figures() -> None:
+    right = TensorVerdict("logits", "aligned", "", max_abs=1e-7, fp64_rel=1e-15, noise_ratio=0.9)
+    wrong = TensorVerdict("running_var", "diverged", "", max_abs=1e-3, fp64_rel=3.5e-5, noise_ratio=590.0)
+    wrong.accepted = "bn_running_var_biased"
+    comparison = Comparison("aligned", [right, wrong], PASSED)
+    lines = printed(RunResult("net", {"forward": comparison}, {}, 3.0)).splitlines()
+    stage = " ".join(lines[1].split())
+    assert stage == "01 forward aligned (1 accepted: bn_running_var_biased) 2 1.0e-15 0.9 passed"
+    assert "net: aligned (1 accepted: bn_running_var_biased) in 3 s" in lines
+
+
+def test_nothing_located_is_not_nothing_wrong() -> None:
+    wrong = TensorVerdict("step1.parameter.fc.weight", "diverged", "the float64 runs differ")
+    comparison = Comparison("diverged", [TensorVerdict("step0.loss", "aligned", ""), wrong], PASSED)
+    text = printed(RunResult("Mlp", {"backward": comparison}, {}, 3.0, located=LocateResult("Mlp")))
+    assert "nothing is wrong" not in text
+    assert "Mlp: no fault located; 0 layers judged alone" in text
+    assert (
+        "Nothing was located. Stage backward diverges, first in step1.parameter.fc.weight. Layers are judged with the "
+        "initial weights: what starts at a later step lies in the optimizer or in what the step changes."
+    ) in text
+
+
+def test_accepted_findings_are_not_numbered_among_the_faults() -> None:
+    accepted = Fault("norm", "norm", "state", Explanation("a", "one"), {"accepted": "bn_running_var_biased"})
+    wrong = [Fault(name, name, "forward", Explanation("b", "two")) for name in ("fc", "head")]
+    console = Console(file=io.StringIO(), width=240)
+    print_located(LocateResult("net", [accepted, *wrong]), console)
+    lines = console.file.getvalue().splitlines()
+    marked = [line for line in lines if line.endswith(("(forward)", "(state)"))]
+    assert marked == ["1. fc (forward)", "2. head (forward)", "accepted: norm (state)"]
+    assert "net: 2 faults found, 2 explained; 0 layers judged alone" in lines

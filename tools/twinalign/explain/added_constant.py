@@ -1,0 +1,97 @@
+"""A number that is added or subtracted and has another value in the port: read off the port's values, then proven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from twinalign.explain.calls import Site
+from twinalign.explain.generic import constant_of, with_constant
+from twinalign.explain.layers import NAMES_OF_PHASE
+from twinalign.explain.registry import Hypothesis, register
+from twinalign.explain.rewrite import place_of
+from twinalign.explain.subject import CallVariant, LayerSubject
+
+_FUNCTIONS = ("add", "sub")
+_MOST_PLACES = 12
+_MOST_STEPS = 12
+_FEW = 8
+"""So few values do not tell the place of a number as well as the number: then it must be one of two digits."""
+_WRITTEN = 1e-6
+"""A number that somebody wrote is this near to one of few digits, kept in float32 or not."""
+
+
+@register
+class AddedConstant(Hypothesis):
+    """The smoothing of a Dice loss, an offset, the one of `1 - x`."""
+
+    id = "added_constant"
+    phase = "forward"
+    text = "a constant that is added or subtracted has another value"
+    rank = 4
+    float32_constants = True
+
+    def variants(self, subject: LayerSubject) -> Iterator[CallVariant]:
+        """The same number in all its places, then in each alone, with the value that the port's results give."""
+        found: dict[tuple[str, float], list[Site]] = {}
+        for site in subject.named(*_FUNCTIONS):
+            number = constant_of(site)
+            if number is not None:
+                found.setdefault((site.name, number), []).append(site)
+        alone = [(number, [site]) for (_, number), sites in found.items() for site in sites]
+        together = [(number, sites) for (_, number), sites in found.items() if len(sites) > 1]
+        for number, sites in [*together, *alone][:_MOST_PLACES]:
+            value = _read_off(subject, sites, number)
+            if value is None:
+                continue
+            calls = subject.named(sites[0].name)
+            places = dict.fromkeys(place_of(site, calls) for site in sites)
+            detail = f"{value:.6g} in place of {number:.6g}, {' and '.join(places)}"
+            yield subject.variant(detail, {site.key: with_constant(value) for site in sites})
+
+
+def _read_off(subject: LayerSubject, sites: Sequence[Site], number: float) -> float | None:
+    """The number with which the worst of the wrong values becomes the port's (Gauss-Newton); None where none does."""
+    name = _worst(subject)
+    if name is None:
+        return None
+    port = np.asarray(subject.port[name], dtype=np.float64)
+
+    def remaining(value: float) -> np.ndarray:
+        variant = subject.variant("", {site.key: with_constant(value) for site in sites})
+        return (np.asarray(subject.run(variant)[name], dtype=np.float64) - port).ravel()
+
+    value, before = number, np.ravel(subject.reference[name] - port)
+    for _ in range(_MOST_STEPS):
+        step = 1e-4 * (abs(value) or 1.0)
+        try:
+            slope = (remaining(value + step) - before) / step
+            if not float(slope @ slope) > 0.0:
+                return None
+            change = -float(slope @ before) / float(slope @ slope)
+            after = remaining(value + change)
+        except Exception:  # the unit does not run with such a number: then it is not the port's
+            return None
+        if not np.linalg.norm(after) < 0.5 * np.linalg.norm(before):
+            break
+        value, before = value + change, after
+    return value if value != number and _is_written(value, 2 if port.size < _FEW else 4) else None
+
+
+def _is_written(value: float, digits: int) -> bool:
+    return abs(float(f"{value:.{digits - 1}e}") - value) <= _WRITTEN * abs(value)
+
+
+def _worst(subject: LayerSubject) -> str | None:
+    """The name of the value that differs most, for its size."""
+    shares: dict[str, float] = {}
+    for name, theirs in subject.reference.items():
+        ours = subject.port.get(name)
+        if not name.startswith(NAMES_OF_PHASE[subject.scene.phase]) or ours is None or ours.shape != theirs.shape:
+            continue
+        size = max(np.abs(theirs).max(initial=0.0), np.abs(ours).max(initial=0.0))
+        share = np.abs(ours - theirs).max(initial=0.0) / size if size else 0.0
+        if np.isfinite(share) and share:
+            shares[name] = float(share)
+    return max(shares, key=lambda name: shares[name]) if shares else None
