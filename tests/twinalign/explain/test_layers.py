@@ -302,3 +302,12 @@ def test_only_hypotheses_about_constants_are_excused_by_float32() -> None:
     excused = given.prove(close, CONSTANTS)
     assert excused.confirmed
     assert not excused.exact
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.3, True), (1.2718281, False)])
+def test_one_number_is_no_proof_of_a_factor_that_nobody_writes(factor: float, found: bool) -> None:
+    scene = ModuleScene(lambda x: x.sin().sum(), [TOKENS], {})
+    scene.port = {name: value * factor for name, value in scene.reference.items()}
+    explanation = explain(scene)
+    assert (explanation is not None) == found
+    assert explanation is None or explanation.id == "output_scaled"

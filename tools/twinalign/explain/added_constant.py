@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from twinalign.explain.calls import Site
-from twinalign.explain.generic import constant_of, with_constant
+from twinalign.explain.generic import constant_of, is_written, with_constant
 from twinalign.explain.layers import NAMES_OF_PHASE
 from twinalign.explain.registry import Hypothesis, register
 from twinalign.explain.rewrite import place_of
@@ -18,8 +18,6 @@ _MOST_PLACES = 12
 _MOST_STEPS = 12
 _FEW = 8
 """So few values do not tell the place of a number as well as the number: then it must be one of two digits."""
-_WRITTEN = 1e-6
-"""A number that somebody wrote is this near to one of few digits, kept in float32 or not."""
 
 
 @register
@@ -76,11 +74,7 @@ def _read_off(subject: LayerSubject, sites: Sequence[Site], number: float) -> fl
         if not np.linalg.norm(after) < 0.5 * np.linalg.norm(before):
             break
         value, before = value + change, after
-    return value if value != number and _is_written(value, 2 if port.size < _FEW else 4) else None
-
-
-def _is_written(value: float, digits: int) -> bool:
-    return abs(float(f"{value:.{digits - 1}e}") - value) <= _WRITTEN * abs(value)
+    return value if value != number and is_written(value, 2 if port.size < _FEW else 4) else None
 
 
 def _worst(subject: LayerSubject) -> str | None:

@@ -14,6 +14,7 @@ from twinalign.explain.rewrite import SIGNS, Rewrite, any_of
 from twinalign.explain.subject import LayerSubject, ValueVariant
 
 LAST = 9
+_WRITTEN = 1e-6
 
 
 @register
@@ -126,8 +127,15 @@ def scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
     port, reference = pairs[max(sizes, key=lambda name: sizes[name])]
     worst = np.unravel_index(int(np.argmax(np.abs(reference))), reference.shape)
     factor = float(port[worst] / reference[worst]) if reference[worst] else float("nan")
+    if max(port.size for port, _ in pairs.values()) == 1 and not is_written(factor, 2):
+        return  # a number is every other one times some factor
     if np.isfinite(factor):
         yield ValueVariant(f"{factor:.9g}", lambda values: {name: value * factor for name, value in values.items()})
+
+
+def is_written(value: float, digits: int) -> bool:
+    """Whether somebody may have written this number, in so many digits, kept in float32 or not."""
+    return np.isfinite(value) and abs(float(f"{value:.{digits - 1}e}") - value) <= _WRITTEN * abs(value)
 
 
 @register
