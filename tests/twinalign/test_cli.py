@@ -175,15 +175,6 @@ def test_wrong_usage_is_one_line(twinalign: Twinalign, arguments: str, line: str
     assert finished.stderr.strip().splitlines() == [f"twinalign: {line}"]
 
 
-@pytest.mark.parametrize("option", ["--md", "--junit"])
-def test_a_report_in_a_folder_that_is_not_there(twinalign: Twinalign, tmp_path: Path, option: str) -> None:
-    finished = twinalign("run", write_case(tmp_path), option, "no/x")
-    assert finished.returncode == 2
-    assert last_line(finished) == f"twinalign: {option} no/x: no such folder no; make it first"
-    assert not (tmp_path / "no").exists()
-    assert not (tmp_path / "result").exists()
-
-
 def test_a_head_for_another_number_of_classes(twinalign: Twinalign, tmp_path: Path) -> None:
     case = write_case(tmp_path)
     before, after = case.read_text().split("def reproduced")

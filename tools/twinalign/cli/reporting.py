@@ -31,15 +31,8 @@ def reporting_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def to_stdout(md: Path | None, junit: Path | None, out: Path) -> bool:
-    """Whether one of the files goes to stdout.
-
-    Raises:
-        InputError: both do, or a file is to lie in a folder that is not there and does not belong to the run in `out`.
-    """
-    for option, path in (("--md", md), ("--junit", junit)):
-        if path is not None and not path.parent.is_dir() and out not in (path.parent, *path.parent.parents):
-            raise InputError(f"{option} {path}: no such folder {path.parent}; make it first")
+def to_stdout(md: Path | None, junit: Path | None) -> bool:
+    """Whether one of the files goes to stdout; raises InputError where both do."""
     count = [str(path) for path in (md, junit)].count("-")
     if count > 1:
         raise InputError("--md and --junit: only one of them can go to stdout")
@@ -50,9 +43,9 @@ def write_asked(folder: Path, md: Path | None, junit: Path | None, lang: str) ->
     """Write the files that were asked for from a finished run; returns those that are no stdout.
 
     Raises:
-        InputError: no run has finished in the folder, or as `to_stdout` does.
+        InputError: no run has finished in the folder, or both files are to go to stdout.
     """
-    to_stdout(md, junit, folder)
+    to_stdout(md, junit)
     from twinalign.recording import write_text
     from twinalign.report.junit import junit as as_junit
     from twinalign.report.markdown import markdown

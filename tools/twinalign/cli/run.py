@@ -64,7 +64,7 @@ def command(
     from twinalign.judging import run
     from twinalign.tables import print_run
 
-    quiet = to_stdout(md, junit, out)  # where a program reads stdout, nothing else goes there
+    quiet = to_stdout(md, junit)  # where a program reads stdout, nothing else goes there
     asked = RunSettings(
         case=case,
         out=out,
