@@ -6,8 +6,8 @@ Bare is what a step cannot do without: both views through the base encoder and t
 through the momentum encoder without. The step adds the loss, the momentum encoder's move, the finiteness check and the
 optimizer (AdamW for a ViT, LARS for a ResNet). Each side runs in a process of its own; both kinds take turns, so that a
 change of the machine's pace meets both, and medians are given, as seconds and as seconds of CPU time. `encoder` is one
-forward and backward of the base encoder alone at twice the batch, for comparing the frameworks. `library`, beside the
-torch twin, is the same step put together from timm's and torchvision's modules, as the official release is.
+forward and backward of the base encoder alone at twice the batch, for comparing the frameworks. `library` is the same
+step in torch put together from timm's and torchvision's modules, as the official release is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 
 PACKAGES = {"torch": "moco_ref", "paddle": "moco_paddle"}
+LIBRARY = "library"
+SIDES = (*PACKAGES, LIBRARY)
 LIMIT = 1.15
 
 
@@ -83,16 +85,27 @@ def measure(side: str, arch: str, batch: int, steps: int, threads: int) -> dict[
         training.train_step(model, optimizer, *views, 1.5, arguments)
 
     kinds: dict[str, Callable[[], Any]] = {"bare": bare, "step": step, "encoder": encoder}
-    if side == "torch":
-        from library_step import LibraryStep
+    return medians(kinds, steps)
 
-        peer = LibraryStep(arch)
-        kinds["library"] = lambda: peer(*views)
+
+def measure_library(arch: str, batch: int, steps: int, threads: int) -> dict[str, list[float]]:
+    """As `measure`, of the step made of libraries' modules."""
+    import torch
+    from library_step import LibraryStep
+
+    torch.set_num_threads(threads)
+    step = LibraryStep(arch)
+    views = [torch.randn(batch, 3, 224, 224) for _ in range(2)]
+    return medians({"step": lambda: step(*views)}, steps)
+
+
+def medians(kinds: dict[str, Callable[[], Any]], steps: int) -> dict[str, list[float]]:
+    """Seconds and CPU seconds of each kind, which take turns; the first turn warms up."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for turn in range(steps + 1):
         for name, work in kinds.items():
             found = timed(work)
-            if turn:  # the first turn warms up
+            if turn:
                 times[name].append(found)
     return {name: [statistics.median(values) for values in zip(*found, strict=True)] for name, found in times.items()}
 
@@ -103,31 +116,33 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--side", choices=PACKAGES, help="measure one side in this process and print JSON")
+    parser.add_argument("--side", choices=SIDES, help="measure one side in this process and print JSON")
     options = parser.parse_args()
     if options.side:
-        found = measure(options.side, options.arch[0], options.batch, options.steps, options.threads)
-        print(json.dumps(found))
+        sizes = options.arch[0], options.batch, options.steps, options.threads
+        print(json.dumps(measure_library(*sizes) if options.side == LIBRARY else measure(options.side, *sizes)))
         return
     threads = str(options.threads)
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     print(f"batch {options.batch}, {threads} threads; seconds (CPU seconds)")
     for arch in options.arch or ["vit_small", "resnet50"]:
-        encoder = {}
-        for side in PACKAGES:
+        found = {}
+        for side in SIDES:
             command = [sys.executable, __file__, "--side", side, "--arch", arch, "--batch", str(options.batch)]
             command += ["--steps", str(options.steps), "--threads", threads]
             finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            found = json.loads(finished.stdout.splitlines()[-1])
-            encoder[side] = found["encoder"]
-            texts = [f"{kind} {wall:.2f} ({cpu:.2f})" for kind, (wall, cpu) in found.items()]
-            ratio = found["step"][1] / found["bare"][1]
-            print(f"{arch:16} {side:7} {'  '.join(texts)}  step/bare {ratio:.3f} (limit {LIMIT})", flush=True)
-            if "library" in found:
-                ratios = [found["step"][place] / found["library"][place] for place in (0, 1)]
-                print(f"{arch:16} {side:7} step/library {ratios[0]:.3f} ({ratios[1]:.3f}; limit 1)", flush=True)
-        ratios = [encoder["paddle"][place] / encoder["torch"][place] for place in (0, 1)]
-        print(f"{arch:16} paddle/torch, encoder: {ratios[0]:.2f} ({ratios[1]:.2f})", flush=True)
+            found[side] = json.loads(finished.stdout.splitlines()[-1])
+            texts = [f"{kind} {wall:.2f} ({cpu:.2f})" for kind, (wall, cpu) in found[side].items()]
+            if side in PACKAGES:
+                ratio = found[side]["step"][1] / found[side]["bare"][1]
+                texts.append(f"step/bare {ratio:.3f} (limit {LIMIT})")
+            print(f"{arch:16} {side:7} {'  '.join(texts)}", flush=True)
+        for name, one, other, kind in (
+            ("torch/library, step", "torch", LIBRARY, "step"),
+            ("paddle/torch, encoder", "paddle", "torch", "encoder"),
+        ):
+            ratios = [found[one][kind][place] / found[other][kind][place] for place in (0, 1)]
+            print(f"{arch:16} {name}: {ratios[0]:.2f} ({ratios[1]:.2f})", flush=True)
 
 
 if __name__ == "__main__":
