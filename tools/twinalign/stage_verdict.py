@@ -21,6 +21,7 @@ from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import Described, compare_arrays
 from twinalign.verdict.chunks import index_of as flat_index
+from twinalign.verdict.draws import draws_of
 from twinalign.verdict.results import DIVERGED, TensorVerdict
 
 if TYPE_CHECKING:
@@ -151,20 +152,24 @@ def _judge(
     known_rounding: Mapping[str, float] | None = None,
 ) -> Comparison:
     dtype = recordings.judged_dtype
+    changed_by_draws, notes = draws_of(recordings.metadata("ref"), recordings.metadata("paddle"))
     high = [recordings.arrays(side, "float64") if with_float64 else None for side in SIDES]
-    return compare_arrays(
+    comparison = compare_arrays(
         recordings.arrays("ref", dtype) or {},
         recordings.arrays("paddle", dtype) or {},
         reference64=high[0],
         reproduced64=high[1],
         reference_repeat=recordings.repeat.arrays if recordings.repeat else None,
         repeats=recordings.metadata("ref").get("repeats"),
+        changed_by_draws=changed_by_draws,
         accept=description.get("accept", ()),
         allowances=allowances_for(stage, recordings.metadata("paddle"), description),
         known_rounding=known_rounding,
         described=described_samples(recordings.metadata("ref")),
         between=recordings.between,
     )
+    comparison.notes += notes
+    return comparison
 
 
 def described_samples(metadata: Mapping[str, Any]) -> dict[str, Described]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -31,6 +33,7 @@ from twinalign.backends.paddle_state import (  # noqa: F401  the part of this mo
 
 FRAMEWORK = "paddle"
 MODEL_CLASS = "paddle.nn.Layer"
+_ADDRESS = re.compile("0x[0-9a-f]+")  # where a generator lies, which its state says among its numbers
 _ACCURACY_COMPATIBLE = "FLAGS_use_accuracy_compatible_kernel"
 
 
@@ -78,6 +81,12 @@ def use_accuracy_compatible(on: bool) -> None:
 def set_seed(seed: int) -> None:
     """Seed paddle's own generators."""
     paddle.seed(seed)
+
+
+def random_state() -> str:
+    """A digest of where paddle's own generators stand: whoever draws changes it."""
+    states = "".join(map(str, paddle.get_rng_state()))
+    return hashlib.sha256(_ADDRESS.sub("", states).encode()).hexdigest()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -69,6 +70,12 @@ def use_accuracy_compatible(on: bool) -> None:
 def set_seed(seed: int) -> None:
     """Seed torch's own generators."""
     torch.manual_seed(seed)
+
+
+def random_state() -> str:
+    """A digest of where torch's own generators stand: whoever draws changes it."""
+    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [])]
+    return hashlib.sha256(b"".join(state.numpy().tobytes() for state in states)).hexdigest()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ from twinalign.recording import Recording, metadata_path
 
 RANKED_STAGES = ("loss", "backward", "train")
 """Stages in which ranks have something to do with each other."""
-_OF_A_RANK = ("inputs_sha256", "seconds", "casts_to_float32", "recorded_at", "peak_memory_bytes", "repeats")
+_OF_ONE_ALONE = ("inputs_sha256", "repeats", "changed_by_draws")
+_OF_A_RANK = (*_OF_ONE_ALONE, "seconds", "casts_to_float32", "recorded_at", "peak_memory_bytes", "draws")
 """Metadata that ranks may differ in."""
 
 
@@ -47,7 +48,7 @@ def _join(parts: Sequence[Recording]) -> Recording:
     for rank, part in enumerate(parts):
         arrays |= {prefix_of(rank) + name: array for name, array in part.arrays.items()}
         sampled |= {prefix_of(rank) + name: entry for name, entry in part.metadata.get("sampled", {}).items()}
-    of_one = ("inputs_sha256", "repeats", "sampled")
+    of_one = (*_OF_ONE_ALONE, "sampled")
     metadata = {name: value for name, value in parts[0].metadata.items() if name not in of_one}
     metadata |= {
         "ranks": [{name: part.metadata[name] for name in _OF_A_RANK if name in part.metadata} for part in parts],

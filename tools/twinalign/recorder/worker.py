@@ -35,6 +35,7 @@ from twinalign.recording import save_npz, write_json
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext, step_inputs
+from twinalign.stages.drawing import measure_draws
 from twinalign.stages.moving import moved_arrays
 from twinalign.stages.naming import CanonicalNames
 from twinalign.stages.watching import TrainingPlan
@@ -180,6 +181,7 @@ class Worker:
             canonical=CanonicalNames.of(weights),
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
             moved=moved,
+            seed=case.seed,
             rounded_to=rounded_to or "",
             plan=TrainingPlan(**(plan or {})),
             rank=self.rank,
@@ -195,6 +197,9 @@ class Worker:
         casts = self._casts_counted(dtype)
         with self.backend.default_dtype(dtype), casts:
             definition.record(context)
+            if self.ranks > 1:
+                self.forget_model()
+            measure_draws(context, definition.record)
         recording = context.recording
         recording.metadata = {
             **self._made_by(case, stage, dtype, weights, identity),

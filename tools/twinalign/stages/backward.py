@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from twinalign.stages.context import StageContext
+from twinalign.stages.drawing import initial_model
 
 
 def record_backward(context: StageContext) -> None:
     """Run `Case.steps` steps: schedule, forward, loss, backward, update; large tensors are recorded by sample."""
     case, backend = context.case, context.backend
-    model = context.build_model()
+    model = initial_model(context)
     backend.set_training(model, case.train_mode)
     parameters = backend.named_parameters(model)
     optimizer = case.optimizer([p for p in parameters.values() if backend.trainable(p)], context.framework)

@@ -86,6 +86,10 @@ class StageContext:
     progress: Callable[[str], None]
     moved: bool = False
     """Whether inputs are moved by one unit in the last place, to see what rounding does."""
+    seed: int = 0
+    """Of the framework's generators."""
+    random_state: str | None = None
+    """Digest of the framework's generators once the model was built, of a stage that looks after its draws."""
     rounded_to: str = ""
     """Half precision that inputs are rounded to in every run, so that nothing but the arithmetic differs; or none."""
     plan: TrainingPlan = dataclasses.field(default_factory=TrainingPlan)

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from twinalign.stages.context import StageContext
+from twinalign.stages.drawing import initial_model
 
 
 def record_forward(context: StageContext) -> None:
     """Record what `Case.observe` returns, and every moved buffer where the case runs in training mode."""
-    model = context.build_model()
+    model = initial_model(context)
     backend = context.backend
     inputs = context.inputs()
     buffers = _buffers(context, model) if context.case.train_mode else {}

@@ -9,6 +9,7 @@ import numpy as np
 
 from twinalign.stages.calling import named_values
 from twinalign.stages.context import StageContext
+from twinalign.stages.drawing import initial_model
 from twinalign.stages.moving import moved_at_random
 
 REPEATS = 4
@@ -36,7 +37,7 @@ def record_loss(context: StageContext) -> None:
 
 
 def _losses(context: StageContext, arrays: Mapping[str, np.ndarray], draw: int | None = None) -> Any:
-    model = context.build_model()
+    model = initial_model(context)
     is_floating = any(array.dtype.kind == "f" for array in arrays.values())
     if draw is not None and is_floating:
         arrays = moved_at_random(arrays, draw)
@@ -44,7 +45,6 @@ def _losses(context: StageContext, arrays: Mapping[str, np.ndarray], draw: int |
         state = moved_at_random(dict(context.backend.state_items(model)), draw)
         context.backend.load_state_arrays(model, state)
     inputs = context.as_tensors(arrays)
-    context.backend.set_seed(context.case.seed)
     context.backend.set_training(model, context.case.train_mode)
     with context.backend.no_grad():
         return context.step_of(model)(inputs).losses

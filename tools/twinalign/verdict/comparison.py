@@ -14,6 +14,7 @@ from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance, resolve
 from twinalign.verdict.classic import THRESHOLD, ClassicDifference, judge_classic
 from twinalign.verdict.conventions import accept_conventions
+from twinalign.verdict.draws import set_aside_draws
 from twinalign.verdict.findings import describe_difference
 from twinalign.verdict.judgement import Judge, Measured
 from twinalign.verdict.results import Comparison, Described, TensorVerdict, whole
@@ -51,6 +52,7 @@ def compare_arrays(
     reproduced64: Mapping[str, np.ndarray] | None = None,
     reference_repeat: Mapping[str, np.ndarray] | None = None,
     repeats: Mapping[str, Sequence[Sequence[float]]] | None = None,
+    changed_by_draws: Mapping[str, float] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     only: Iterable[str] = (),
@@ -76,6 +78,8 @@ def compare_arrays(
             permuted batch), or from values moved by one unit in the last place; gives the floor where float64 is not.
         repeats: Name -> flat values of the reference's repeats in the judged precision, for tensors of so few elements
             that one run says too little of what rounding does to them.
+        changed_by_draws: Name -> root mean square of what another seed changes in the reference, absolute; a difference
+            of that size is inconclusive.
         rtol: Relative tolerance; given together with `atol`, the two decide alone.
         atol: Absolute tolerance.
         only: Shell patterns of names to compare; all by default.
@@ -118,6 +122,8 @@ def compare_arrays(
     judge.finish()
     accept_conventions(tensors, accept)
     judge.excuse_kinks()
+    if rtol is None:
+        set_aside_draws(tensors, changed_by_draws or {})
     for tensor in tensors:
         _explain(tensor, reference, reproduced, classic_threshold, options)
     classic_result = judge_classic(reference, reproduced, classic_threshold, classic_known)

@@ -13,6 +13,7 @@ import numpy as np
 
 from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance
+from twinalign.verdict.draws import BASIS
 from twinalign.verdict.inherited import InheritedZeros
 from twinalign.verdict.kinks import Pending, excuse_kinks
 from twinalign.verdict.noise import Distance, Noise, Recordings, TensorNoise, gather, gather_all
@@ -227,8 +228,8 @@ class Judge:
             tensor.fp64_ratio = max(ordinary.arbiter, zero.arbiter, blown.arbiter)
         tensor.basis = item.basis
         if noise.nonfinite_differ:
-            tensor.verdict = results.DIVERGED
-            tensor.reason = f"{noise.nonfinite_differ} elements are NaN or infinite in one float64 run only"
+            text = f"{noise.nonfinite_differ} elements are NaN or infinite in one float64 run only"
+            _set(tensor, results.DIVERGED, "structure", text)
         elif item.has_arbiter and (tensor.fp64_ratio or 0.0) > 1.0 and not self._allow(tensor, noise):
             tensor.verdict, tensor.reason = results.DIVERGED, float64_reason(tensor)
         elif max(shown.rms, shown.worst) > 1.0 and not self._allow_low(item):
@@ -300,6 +301,12 @@ class Judge:
             found.append(
                 f"{count} of {len(tensors)} tensors have no float64 run: rounding was measured by repeating the "
                 "reference"
+            )
+        if count := by_basis.get(BASIS, 0):
+            found.append(
+                f"{count} of {len(tensors)} tensors depend on random numbers (dropout in training mode?), which each "
+                "framework draws for itself, and cannot be compared; set the rates to 0 in both models, or "
+                "train_mode = False"
             )
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +12,9 @@ import numpy as np
 
 from twinalign.errors import InputError
 from twinalign.files import read_arrays
+from twinalign.recording import read_metadata, sample_positions
 from twinalign.verdict.comparison import compare_arrays
+from twinalign.verdict.draws import draws_of
 from twinalign.verdict.judgement import measures_rounding
 from twinalign.verdict.partners import partners_beside
 from twinalign.verdict.results import Comparison, Described
@@ -51,13 +53,12 @@ def compare_files(
         found, note = partners_beside(Path(reference), Path(reproduced))
         partners.update((name, _read(path)) for name, path in found.items())
         notes += [note] if note else []
-    described = options.pop("described", None) or _described_beside(Path(reference))
-    options.setdefault("repeats", _repeats_beside(Path(reference)))
+    known, said = _metadata_beside(Path(reference), Path(reproduced))
     try:
-        comparison = compare_arrays(first, second, described=described, **partners, **options)  # type: ignore[arg-type]
+        comparison = compare_arrays(first, second, **partners, **(known | options))  # type: ignore[arg-type]
     except InputError as error:
         raise InputError(f"{reference} and {reproduced}: {error}") from error
-    comparison.notes[:0] = notes
+    comparison.notes[:0] = [*notes, *said]
     return comparison
 
 
@@ -107,29 +108,34 @@ def _without_side(file: Path) -> str:
     return "_".join(kept) or file.stem
 
 
-def _described_beside(path: Path) -> Mapping[str, Described]:
-    """What the samples in a recording stand for, from the metadata beside it where there is any that makes sense."""
+def _metadata_beside(path: Path, reproduced: Path) -> tuple[dict[str, Any], list[str]]:
+    """What the metadata beside the recordings says of them, as options of `compare_arrays`, and what is to be said of
+    it; nothing of what is missing or makes no sense."""
     try:
-        metadata = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        sampled = metadata.get("sampled", {})
-        shapes = {name: tuple(int(extent) for extent in entry["shape"]) for name, entry in sampled.items()}
-        return {name: Described(shape, _index_of(shape)) for name, shape in shapes.items()}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError):
-        return {}
-
-
-def _repeats_beside(path: Path) -> Mapping[str, list[list[float]]]:
-    """What the reference's repeats gave for its small tensors, from the metadata beside it where there is any."""
-    try:
-        repeats = json.loads(path.with_suffix(".json").read_text(encoding="utf-8")).get("repeats", {})
-        return {name: [[float(value) for value in values] for values in found] for name, found in repeats.items()}
-    except (OSError, ValueError, AttributeError, TypeError, OverflowError, RecursionError):
-        return {}
+        first, second = (read_metadata(file) for file in (path, reproduced))
+    except RecursionError:
+        return {}, []
+    readers: dict[str, Callable[[], Any]] = {
+        "described": lambda: {
+            name: Described(shape, _index_of(shape))
+            for name, entry in first.get("sampled", {}).items()
+            if (shape := tuple(int(extent) for extent in entry["shape"])) is not None
+        },
+        "repeats": lambda: {
+            name: [[float(value) for value in values] for values in found]
+            for name, found in first.get("repeats", {}).items()
+        },
+        "drawn": lambda: draws_of(first, second),
+    }
+    found: dict[str, Any] = {}
+    for name, reader in readers.items():
+        with contextlib.suppress(ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError):
+            found[name] = reader()
+    changes, notes = found.pop("drawn", ({}, []))
+    return found | {"changed_by_draws": changes}, notes
 
 
 def _index_of(shape: tuple[int, ...]) -> Callable[[int], tuple[int, ...]]:
-    from twinalign.recording import sample_positions
-
     positions = sample_positions(int(np.prod(shape, dtype=np.int64)))
 
     def index(position: int) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ class TensorVerdict:
     worst_index: tuple[int, ...] | None = None
 
     basis: str = ""
-    """What decided: structure, exact, given tolerances, float64, noise floor, repeat, or tolerance."""
+    """What decided: structure, exact, given tolerances, float64, noise floor, repeat, tolerance, or draws."""
     reproduced_shape: tuple[int, ...] | None = None
     reproduced_dtype: str | None = None
     size: int | None = None

@@ -1,0 +1,57 @@
+"""Random numbers that a model draws while it is recorded: whether there are any, and what they change.
+
+Two frameworks draw other numbers from one seed, so that what depends on them cannot be compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from twinalign.recording import Recording
+from twinalign.stages.context import StageContext
+
+
+def initial_model(context: StageContext) -> Any:
+    """The model with its initial weights, and every generator in a known state.
+
+    numpy's and Python's global generators give both sides the same numbers; the framework's own do not.
+    """
+    model = context.build_model()
+    np.random.seed(context.case.seed % 2**32)
+    random.seed(context.case.seed)
+    context.backend.set_seed(context.seed)
+    context.random_state = context.backend.random_state()
+    return model
+
+
+def measure_draws(context: StageContext, record: Callable[[StageContext], None]) -> None:
+    """Note in the metadata whether what was recorded drew from the framework's generators; on the reference side, by
+    recording it once more, how much each array changes with another seed (root mean square, absolute)."""
+    if context.random_state is None:
+        return
+    metadata = context.recording.metadata
+    metadata["draws"] = context.backend.random_state() != context.random_state
+    if not metadata["draws"] or context.framework != "torch":
+        return
+    other = dataclasses.replace(
+        context, seed=context.seed + 1, recording=Recording(), progress=lambda text: None, random_state=None
+    )
+    record(other)
+    changes = {
+        name: _change(array, other.recording.arrays.get(name)) for name, array in context.recording.arrays.items()
+    }
+    metadata["changed_by_draws"] = {name: change for name, change in changes.items() if change > 0.0}
+
+
+def _change(array: np.ndarray, other: np.ndarray | None) -> float:
+    """Root mean square of the difference; 0 where it is none or cannot be told."""
+    if other is None or array.shape != other.shape or array.dtype.kind not in "biufc" or not array.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        change = float(np.sqrt(np.mean(np.abs(array.astype(np.complex128) - other) ** 2)))
+    return change if np.isfinite(change) else 0.0
