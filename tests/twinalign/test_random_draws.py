@@ -97,8 +97,8 @@ def test_the_verdict_says_why_and_what_to_do() -> None:
     )
     assert found.verdict == "inconclusive"
     assert found.notes[-1] == (
-        "1 of 2 tensors depend on random numbers (dropout in training mode?), which each framework draws for itself, and "
-        "cannot be compared; set the rates to 0 in both models, or train_mode = False"
+        "1 of 2 tensors depend on random numbers (dropout in training mode?), which each framework draws for itself, "
+        "and cannot be compared; set the rates to 0 in both models, or train_mode = False"
     )
 
 

@@ -44,6 +44,7 @@ REFERENCES: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
     "sgd": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY),
     "dampened": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY, dampening=0.1),
     "rmsprop": lambda p: torch.optim.RMSprop(p, RATE, eps=1e-3),
+    "adamax": lambda p: torch.optim.Adamax(p, RATE, eps=1e-5),
     "lars": lambda p: LARS(p, RATE, weight_decay=DECAY),
 }
 
@@ -266,6 +267,7 @@ FAULTS: dict[tuple[str, str], Callable[[list[Any]], Any]] = {
     ("dampened", "dampening"): momentum,
     ("rmsprop", "epsilon_inside_root"): lambda p: paddle.optimizer.RMSProp(RATE, rho=0.99, epsilon=1e-3, parameters=p),
     ("rmsprop", "epsilon_inside_root defaults"): lambda p: paddle.optimizer.RMSProp(RATE, parameters=p),
+    ("adamax", "epsilon_in_maximum"): lambda p: paddle.optimizer.Adamax(RATE, epsilon=1e-5, parameters=p),
     ("lars", "lars_trust_coefficient"): lambda p: moco_paddle.optimizer.LARS(
         p, RATE, weight_decay=DECAY, trust_coefficient=0.02
     ),

@@ -9,6 +9,7 @@ import paddle
 import pytest
 import torch
 
+from twinalign.backends import backend_of_side
 from twinalign.case_allowances import allowances_for
 from twinalign.verdict import Comparison, compare_arrays
 
@@ -16,17 +17,17 @@ STEPS, RATE = 6, 1e-3
 PORT_METADATA: dict[str, Any] = {"layer_classes": {}}
 
 
-def adam_steps(framework: str, dtype: str, start: np.ndarray) -> dict[str, np.ndarray]:
-    """The parameter after every step of Adam, from gradients that float32 holds exactly."""
+def adam_steps(framework: str, dtype: str, start: np.ndarray, kind: str = "Adam") -> dict[str, np.ndarray]:
+    """The parameter and what is kept of it after every step of Adam, from gradients that float32 holds exactly."""
     gradients = np.random.default_rng(1).standard_normal((STEPS, *start.shape)).astype(np.float32).astype(dtype)
     found = {}
     if framework == "torch":
         parameter: Any = torch.nn.Parameter(torch.from_numpy(start.astype(dtype)))
-        optimizer: Any = torch.optim.Adam([parameter], lr=RATE)
+        optimizer: Any = getattr(torch.optim, kind)([parameter], lr=RATE)
     else:
         parameter = paddle.create_parameter(list(start.shape), dtype=dtype)
         parameter.set_value(start.astype(dtype))
-        optimizer = paddle.optimizer.Adam(RATE, parameters=[parameter])
+        optimizer = getattr(paddle.optimizer, kind)(RATE, parameters=[parameter])
     for step, gradient in enumerate(gradients):
         if framework == "torch":
             parameter.grad = torch.from_numpy(gradient.copy())
@@ -36,6 +37,9 @@ def adam_steps(framework: str, dtype: str, start: np.ndarray) -> dict[str, np.nd
         if framework == "paddle":
             optimizer.clear_grad(set_to_zero=False)
         found[f"step{step}.parameter.layer.bias"] = parameter.detach().numpy().copy()
+        side = "ref" if framework == "torch" else "paddle"
+        for quantity, average in backend_of_side(side).optimizer_averages(optimizer, parameter):
+            found[f"step{step}.{quantity}.layer.bias"] = average.numpy().copy()
     return found
 
 
@@ -50,11 +54,38 @@ def judged(arrays: list[dict[str, np.ndarray]], stage: str = "backward") -> Comp
     )
 
 
+PAIRS = [("torch", "float32"), ("paddle", "float32"), ("torch", "float64"), ("paddle", "float64")]
+
+
 @pytest.fixture(scope="module")
 def steps() -> list[dict[str, np.ndarray]]:
-    start = np.zeros((32, 2))
-    pairs = [("torch", "float32"), ("paddle", "float32"), ("torch", "float64"), ("paddle", "float64")]
-    return [adam_steps(framework, dtype, start) for framework, dtype in pairs]
+    return [adam_steps(framework, dtype, np.zeros((32, 2))) for framework, dtype in PAIRS]
+
+
+@pytest.mark.parametrize("kind", ["NAdam", "RAdam"])
+def test_betas_in_float32_are_no_alarm_in_float64(kind: str) -> None:
+    arrays = [adam_steps(framework, dtype, np.ones((32, 2)), kind) for framework, dtype in PAIRS]
+    found = judged(arrays)
+    assert [(t.name, t.reason) for t in found.tensors if t.verdict == "diverged"] == []
+    allowed = {tensor.name.split(".")[1]: tensor.allowed for tensor in found.tensors}
+    assert allowed["moment1"] == "paddle_adam_first_moment"
+    assert allowed["moment2"] == "paddle_adam_second_moment"
+    # A beta that somebody wrote otherwise by a ten thousandth is far from that.
+    for name in arrays[1]:
+        if "moment2" in name:
+            for at in (1, 3):
+                arrays[at][name] = arrays[at][name] * (1 - 0.9991) / (1 - 0.999)
+    assert judged(arrays).verdict == "diverged"
+
+
+def test_adamax_keeps_averages_of_the_same_names_on_both_sides() -> None:
+    first, second = (adam_steps(framework, "float64", np.ones((4, 2)), "Adamax") for framework in ("torch", "paddle"))
+    assert list(first) == list(second)
+    assert {name.split(".")[1] for name in first} == {"parameter", "moment1", "infinity_norm"}
+
+
+def test_a_number_of_asgd_is_not_taken_for_a_velocity() -> None:
+    assert {name.split(".")[1] for name in adam_steps("torch", "float64", np.ones((4, 2)), "ASGD")} == {"parameter"}
 
 
 def test_a_parameter_that_begins_at_zero_under_adam_is_no_alarm(steps: list[dict[str, np.ndarray]]) -> None:

@@ -34,6 +34,8 @@ from twinalign.backends.paddle_state import (  # noqa: F401  the part of this mo
 FRAMEWORK = "paddle"
 MODEL_CLASS = "paddle.nn.Layer"
 _ADDRESS = re.compile("0x[0-9a-f]+")  # where a generator lies, which its state says among its numbers
+_AVERAGES = {"moment1": "moment1", "moment2": "moment2", "velocity": "velocity", "mu": "velocity"}
+_AVERAGES_OF_ADAMAX = {"moment": "moment1", "inf_norm": "infinity_norm"}
 _ACCURACY_COMPATIBLE = "FLAGS_use_accuracy_compatible_kernel"
 
 
@@ -206,13 +208,19 @@ def gradient_items(model: paddle.nn.Layer) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def optimizer_items(model: paddle.nn.Layer, optimizer: Any) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Quantity, parameter and tensor of the optimizer's state, in the names that both frameworks share."""
-    shared = {"moment1": "moment1", "moment2": "moment2", "velocity": "velocity", "mu": "velocity"}
-    accumulators = optimizer._accumulators
+    """Quantity, parameter and array of the optimizer's state, in the names that both frameworks share."""
     for name, parameter in named_parameters(model).items():
-        for quantity, values in accumulators.items():
-            if quantity in shared and parameter.name in values:
-                yield shared[quantity], name, to_array(values[parameter.name])
+        for quantity, average in optimizer_averages(optimizer, parameter):
+            yield quantity, name, to_array(average)
+
+
+def optimizer_averages(optimizer: Any, parameter: paddle.Tensor) -> Iterator[tuple[str, paddle.Tensor]]:
+    """The moving averages that an optimizer keeps of a parameter, of its shape, in the names that both share."""
+    # Adagrad's sum of squares has the name of Adamax's first moment.
+    shared = _AVERAGES | (_AVERAGES_OF_ADAMAX if "inf_norm" in optimizer._accumulators else {})
+    for quantity, values in optimizer._accumulators.items():
+        if quantity in shared and parameter.name in values and values[parameter.name].shape == parameter.shape:
+            yield shared[quantity], values[parameter.name]
 
 
 def learning_rate(optimizer: Any) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from twinalign.backends.paddle_backend import assign
+from twinalign.backends.paddle_backend import assign, optimizer_averages
 from twinalign.backends.paddle_state import named_parameters, tied_keys
 from twinalign.patching import family, replaced
 
@@ -84,14 +84,12 @@ def load_optimizer_items(
         optimizer: with state.
         items: (quantity, parameter) → array, in the names of `optimizer_items`.
     """
-    shared = {"moment1": "moment1", "moment2": "moment2", "velocity": "velocity", "mu": "velocity"}
     missing = []
     for name, parameter in named_parameters(model).items():
-        for quantity, values in optimizer._accumulators.items():
-            if quantity in shared and parameter.name in values:
-                array = items.get((shared[quantity], name))
-                if array is None:
-                    missing.append(f"{shared[quantity]} of {name}")
-                else:
-                    assign(values[parameter.name], array)
+        for quantity, average in optimizer_averages(optimizer, parameter):
+            array = items.get((quantity, name))
+            if array is None:
+                missing.append(f"{quantity} of {name}")
+            else:
+                assign(average, array)
     return missing

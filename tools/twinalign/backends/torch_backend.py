@@ -18,6 +18,13 @@ from twinalign.convert.probe import probe_matrices
 
 FRAMEWORK = "torch"
 MODEL_CLASS = "torch.nn.Module"
+_AVERAGES = {
+    "exp_avg": "moment1",
+    "exp_avg_sq": "moment2",
+    "exp_inf": "infinity_norm",
+    "momentum_buffer": "velocity",
+    "mu": "velocity",
+}
 
 
 def versions() -> dict[str, str]:
@@ -254,12 +261,18 @@ def gradient_items(model: torch.nn.Module) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def optimizer_items(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Quantity, parameter and tensor of the optimizer's state, in the names that both frameworks share."""
-    shared = {"exp_avg": "moment1", "exp_avg_sq": "moment2", "momentum_buffer": "velocity", "mu": "velocity"}
+    """Quantity, parameter and array of the optimizer's state, in the names that both frameworks share."""
     for name, parameter in model.named_parameters():
-        for quantity, value in optimizer.state.get(parameter, {}).items():
-            if quantity in shared and isinstance(value, torch.Tensor):
-                yield shared[quantity], name, to_array(value)
+        for quantity, average in optimizer_averages(optimizer, parameter):
+            yield quantity, name, to_array(average)
+
+
+def optimizer_averages(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """The moving averages that an optimizer keeps of a parameter, of its shape, in the names that both share."""
+    for quantity, value in optimizer.state.get(parameter, {}).items():
+        # ASGD has a number of the name that LARS's velocity has.
+        if quantity in _AVERAGES and isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+            yield _AVERAGES[quantity], value
 
 
 def learning_rate(optimizer: torch.optim.Optimizer) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from twinalign.backends.torch_backend import assign
+from twinalign.backends.torch_backend import assign, optimizer_averages
 from twinalign.locate.training_curves import Around
 from twinalign.patching import family, replaced
 
@@ -86,16 +86,14 @@ def load_optimizer_items(
         optimizer: with state.
         items: (quantity, parameter) → array, in the names of `optimizer_items`.
     """
-    shared = {"exp_avg": "moment1", "exp_avg_sq": "moment2", "momentum_buffer": "velocity", "mu": "velocity"}
     missing = []
     for name, parameter in model.named_parameters():
-        for quantity, value in optimizer.state.get(parameter, {}).items():
-            if quantity in shared and isinstance(value, torch.Tensor):
-                array = items.get((shared[quantity], name))
-                if array is None:
-                    missing.append(f"{shared[quantity]} of {name}")
-                else:
-                    assign(value, array)
+        for quantity, average in optimizer_averages(optimizer, parameter):
+            array = items.get((quantity, name))
+            if array is None:
+                missing.append(f"{quantity} of {name}")
+            else:
+                assign(average, array)
     return missing
 
 

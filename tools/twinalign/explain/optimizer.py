@@ -23,7 +23,7 @@ from twinalign.recording import Recording, sample_positions
 
 # Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
 # Adam, AdamW, NAdam and Adagrad: updates 6e-8 of their root mean square, moments 2e-7, second moments 1.3e-5.
-FLOORS = {"update": 1e-6, "moment1": 1e-6, "velocity": 1e-6, "moment2": 1e-4}
+FLOORS = {"update": 1e-6, "moment1": 1e-6, "velocity": 1e-6, "moment2": 1e-4, "infinity_norm": 1e-6}
 _EPSILON = float(np.finfo(np.float64).eps)
 _TRIED_SIZE = 200_000
 _TRIED_OF_A_KIND = 2

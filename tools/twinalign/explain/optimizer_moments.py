@@ -1,4 +1,4 @@
-"""Hypotheses about an optimizer's moments and constants: momentum, betas, epsilon, bias correction."""
+"""Hypotheses about an optimizer's moments and constants: momentum, betas, bias correction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def setting(subject: OptimizerSubject, name: str, value: Any, detail: str | None
     return subject.changed(text, StepChange(settings=lambda moment: {name: value}))
 
 
-class _OtherValue(StepHypothesis):
+class OtherValue(StepHypothesis):
     """One setting of the groups has another value."""
 
     setting: str
@@ -47,6 +47,7 @@ class _OtherValue(StepHypothesis):
     is_fitted = True
 
     def of(self, subject: OptimizerSubject) -> Iterator[Variant]:
+        """The port's number, usual ones, and the one that fits."""
         if not has(subject, self.setting):
             return
         now = present(subject, self.setting)
@@ -57,7 +58,7 @@ class _OtherValue(StepHypothesis):
 
 
 @register
-class MomentumValue(_OtherValue):
+class MomentumValue(OtherValue):
     """Momentum, with paddle's default of 0.9 in mind."""
 
     id = "momentum_value"
@@ -69,20 +70,7 @@ class MomentumValue(_OtherValue):
 
 
 @register
-class AdamEpsilon(_OtherValue):
-    """Epsilon of the denominator."""
-
-    id = "optimizer_epsilon"
-    text = "the epsilon of the optimizer's denominator is another one"
-    difference = "rmsprop_adagrad_adadelta"
-    setting = "eps"
-    of_port = ("epsilon", "eps")
-    usual = (1e-8, 1e-6, 1e-5, 1e-7, 1e-10, 1e-9, 1e-4, 1e-3, 1e-12, 1e-15, 1e-16, 0.0)
-    is_fitted = False
-
-
-@register
-class Smoothing(_OtherValue):
+class Smoothing(OtherValue):
     """RMSprop's alpha: 0.99 in torch, 0.95 (called rho) in paddle."""
 
     id = "rmsprop_smoothing"
@@ -94,7 +82,7 @@ class Smoothing(_OtherValue):
 
 
 @register
-class Rho(_OtherValue):
+class Rho(OtherValue):
     """Adadelta's rho: 0.9 in torch, 0.95 in paddle."""
 
     id = "adadelta_smoothing"
@@ -195,60 +183,6 @@ def _late(optimizer: Any, moments: list[Moment]) -> None:
         steps = optimizer.state[moment.parameter]["step"]
         optimizer.state[moment.parameter]["step"] = steps * 0 + _MANY_STEPS
     optimizer.step()
-
-
-@register
-class EpsilonInsideRoot(StepHypothesis):
-    """sqrt(v + eps) for sqrt(v) + eps: paddle's RMSProp, TensorFlow's optimizers."""
-
-    id = "epsilon_inside_root"
-    text = "epsilon is added under the square root of the second moment, not to the root"
-    difference = "rmsprop_adagrad_adadelta"
-
-    def of(self, subject: OptimizerSubject) -> Iterator[Variant]:
-        """With the reference's epsilon, and with the port's own; RMSprop's smoothing may be the port's as well."""
-        if not has(subject, "eps") or not (has(subject, "alpha") or has(subject, "betas")):
-            return
-        now = present(subject, "eps")
-        for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon"), 1e-6]):
-            detail = "" if epsilon == now else f"and is {epsilon:g}"
-            if has(subject, "betas"):
-                yield subject.changed(detail, StepChange(after=_root_of_adam(epsilon)))
-                continue
-            yield subject.changed(detail, StepChange(after=_root_of_rmsprop(epsilon)))
-            for smoothing in port_numbers(subject, "rho"):
-                change = StepChange(settings=functools.partial(_smoothed, smoothing), after=_root_of_rmsprop(epsilon))
-                yield subject.changed(f"{detail or 'and'} with the smoothing {smoothing:g}".strip(), change)
-
-
-def _smoothed(smoothing: float, moment: Moment) -> dict[str, float]:
-    return {"alpha": smoothing}
-
-
-def _root_of_rmsprop(epsilon: float) -> Any:
-    def after(moment: Moment) -> None:
-        group, state = moment.group, moment.state
-        gradient = moment.gradient + group["weight_decay"] * moment.before
-        variance = state["square_avg"] - state["grad_avg"] ** 2 if group.get("centered") else state["square_avg"]
-        direction = gradient / (variance + epsilon).sqrt()
-        if group["momentum"]:
-            direction = moment.kept["buffer"] = group["momentum"] * moment.kept.get("buffer", 0.0) + direction
-        moment.parameter.data.copy_(moment.before - group["lr"] * direction)
-
-    return after
-
-
-def _root_of_adam(epsilon: float) -> Any:
-    def after(moment: Moment) -> None:
-        group, state, steps = moment.group, moment.state, float(moment.state["step"])
-        first = state["exp_avg"] / (1.0 - group["betas"][0] ** steps)
-        second = state["exp_avg_sq"] / (1.0 - group["betas"][1] ** steps)
-        shrunk = moment.before
-        if group.get("decoupled_weight_decay"):
-            shrunk = shrunk * (1.0 - group["lr"] * group["weight_decay"])
-        moment.parameter.data.copy_(shrunk - group["lr"] * first / (second + epsilon).sqrt())
-
-    return after
 
 
 class _Flag(StepHypothesis):

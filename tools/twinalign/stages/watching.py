@@ -314,7 +314,7 @@ class _Watch:
     def _take_averages(self, optimizer: Any, given: Mapping[str, np.ndarray]) -> None:
         """Step counts and powers of the betas are right by themselves: the optimizer has made as many steps."""
         items = {}
-        for quantity in ("moment1", "moment2", "velocity"):
+        for quantity in ("moment1", "moment2", "infinity_norm", "velocity"):
             prefix = f"{_OPTIMIZER}{quantity}."
             averages = {name.removeprefix(prefix): a for name, a in given.items() if name.startswith(prefix)}
             for key in self._backend.named_parameters(self._model):

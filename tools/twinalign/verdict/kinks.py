@@ -74,7 +74,7 @@ def _excuse(item: Pending) -> None:
         tensor.verdict = results.ALIGNED
         tensor.reason = (
             f"the float64 runs agree here and everywhere ({tensor.fp64_rel or 0.0:.2g} relative); {distance}, "
-            "as where float32 falls on the other side of a kink (ReLU, maximum), which few elements start"
+            "as where rounding decides for a few elements (at a kink such as ReLU's, a maximum, a cancellation)"
         )
     else:
         tensor.verdict = results.INCONCLUSIVE
