@@ -280,6 +280,10 @@ CASES: list[Case] = [
         (5, 2, 4),
     ),
     case("recurrent_batch_first", lambda: nn.LSTM(4, 3), changed(batch_first=True), (5, 5, 4)),
+    case("recurrent_batch_first", lambda: nn.LSTM(4, 3), changed(batch_first=True), (5, 2, 4)),
+    case("recurrent_batch_first", lambda: nn.GRU(4, 3, batch_first=True), changed(batch_first=False), (5, 2, 4)),
+    case("recurrent_batch_first", lambda: nn.RNN(4, 3, num_layers=2), changed(batch_first=True), (5, 2, 4)),
+    case("recurrent_bias", lambda: nn.RNN(4, 3, nonlinearity="relu"), without("bias_hh_l0"), (5, 2, 4)),
     case("gru_reset_before", lambda: nn.GRU(4, 3), SimpleGru, (5, 2, 4)),
     case("dropout_mode", lambda: nn.Dropout(0.3), lambda _: unit(lambda s, x: x * 0.7)(), TOKENS),
 ]

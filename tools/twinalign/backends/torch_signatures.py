@@ -23,7 +23,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("view", "reshape", "expand", "repeat"), ("input", "sizes")),
     **dict.fromkeys(("permute", "flip"), ("input", "dims")),
     **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "matmul", "bmm"), ("input", "other")),
-    **dict.fromkeys(("lstm", "gru"), _RECURRENT),
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _RECURRENT),
     **dict.fromkeys(("mse_loss", "l1_loss"), _LOSS),
     **dict.fromkeys(("relu", "relu6", "silu", "hardswish", "hardsigmoid", "mish"), ("input", "inplace")),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), ("input", "p", "training", "inplace")),

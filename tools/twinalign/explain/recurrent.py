@@ -1,4 +1,4 @@
-"""Faults of LSTM and GRU: order of gates, biases, directions."""
+"""Faults of LSTM, GRU and simple recurrent layers: order of gates, biases, directions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from twinalign.explain.calls import Call, Change, Site
 from twinalign.explain.registry import register
-from twinalign.explain.rewrite import Rewrite, any_of, changing, joined, stored
+from twinalign.explain.rewrite import Rewrite, any_of, joined, stored
 from twinalign.explain.subject import LayerSubject
 
+_FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _GATES = {"lstm": ("input", "forget", "cell", "output"), "gru": ("reset", "update", "new")}
 
 
@@ -68,7 +69,7 @@ class RecurrentBias(Rewrite):
     id = "recurrent_bias"
     phase = "forward"
     text = "one of the two biases of the gates is missing or doubled"
-    functions = ("lstm", "gru")
+    functions = _FUNCTIONS
     ways = any_of(
         {
             "the recurrent one is missing": lambda call: call.run(weights=_biases(call, (1,), 0.0)),
@@ -88,7 +89,7 @@ class RecurrentDirection(Rewrite):
     id = "recurrent_direction"
     phase = "forward"
     text = "the sequence runs the other way"
-    functions = ("lstm", "gru")
+    functions = _FUNCTIONS
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """Backwards in, backwards out; and the outputs left as they come."""
@@ -112,11 +113,20 @@ class RecurrentLayout(Rewrite):
     id = "recurrent_batch_first"
     phase = "forward"
     text = "batch and time are swapped"
-    functions = ("lstm", "gru")
+    functions = _FUNCTIONS
 
     def changes(self, site: Site, subject: LayerSubject) -> Iterator[tuple[str, Change]]:
         """The other layout, with states of zeros for its batch."""
-        yield "", changing(batch_first=not site.get("batch_first", False))
+        yield "", _other_layout
+
+
+def _other_layout(call: Call) -> Any:
+    batch_first = not call.get("batch_first", False)
+    batch = call["input"].shape[0 if batch_first else 1]
+    states = [
+        state[:, :1].expand(-1, batch, -1) * 0.0 for state in (call["hx"] if call.name == "lstm" else [call["hx"]])
+    ]
+    return call.run(batch_first=batch_first, hx=states if call.name == "lstm" else states[0])
 
 
 @register
