@@ -145,6 +145,8 @@ def number_of_classes(weights: dict[str, Any]) -> int | None:
 
 def _load(model: nn.Module, weights: dict[str, Any], path: str | Path, values: dict[str, Any]) -> None:
     own = model.state_dict()
+    # Batch norms count their batches here alone; nothing reads the count, and what paddle's twin exports has none.
+    weights = {key: value for key, value in own.items() if key.endswith(".num_batches_tracked")} | weights
     problems = [f"no {key}" for key in own if key not in weights]
     problems += [f"{key} that the model lacks" for key in weights if key not in own]
     problems += [
