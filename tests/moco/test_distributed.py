@@ -315,7 +315,7 @@ def test_training_goes_on_with_another_number_of_ranks(
 def test_ranks_end_when_one_is_lost(package: str, number: int, message: str, pictures: Path, tmp_path: Path) -> None:
     program = {"moco_ref": ["-m", "moco_ref"], "moco_paddle": [str(ROOT / "moco_paddle" / "__main__.py")]}[package]
     command = [*launcher(package, 2, tmp_path), *program, "train", str(pictures), *OPTIONS]
-    command += ["--epochs", "500", "--keep", "1", "--rank-timeout", "5", "--output", str(tmp_path / "out")]
+    command += ["--epochs", "500", "--keep", "1", "--rank-timeout", "10", "--output", str(tmp_path / "out")]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), cwd=tmp_path
     ) as process:
