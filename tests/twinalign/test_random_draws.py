@@ -10,6 +10,7 @@ import pytest
 
 from twinalign.backends import FRAMEWORK_OF_SIDE, backend_of_side
 from twinalign.case import Case
+from twinalign.locate.calls import is_random
 from twinalign.ranks.recordings import of_rank
 from twinalign.recording import Recording
 from twinalign.stage_verdict import StageRecordings, compare_stage
@@ -175,3 +176,18 @@ def test_each_rank_has_its_own_draws() -> None:
     recording = Recording(arrays, {"ranks": ranks})
     assert of_rank(recording, 0).metadata["changed_by_draws"] == {"a": 1.0}
     assert "changed_by_draws" not in of_rank(recording, 1).metadata
+
+
+def test_layers_that_draw_are_told_by_their_names() -> None:
+    import torch
+    import torchvision
+
+    class DropPath(torch.nn.Module):
+        drop_prob = 0.1
+
+    named = [torch.nn.Dropout2d(0.1), torch.nn.AlphaDropout(), DropPath(), torchvision.ops.StochasticDepth(0.2, "row")]
+    assert [is_random(layer) for layer in named] == [True] * 4
+    assert not is_random(torch.nn.Dropout(0.0))
+    assert not is_random(torch.nn.Dropout(0.5).eval())
+    assert not is_random(torch.nn.Linear(2, 2))
+    assert not is_random(None)

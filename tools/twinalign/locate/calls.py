@@ -12,6 +12,10 @@ LOSS = "(loss)"
 """Path of the pseudo-call around `Case.loss`."""
 
 
+_RANDOM = ("drop", "stochasticdepth")
+"""Dropout of any kind, drop path, torchvision's name for it; in lower case."""
+
+
 @dataclasses.dataclass
 class Tensor:
     """One tensor that went into or came out of a call.
@@ -111,7 +115,8 @@ def full_name(kind: type) -> str:
 
 def is_random(layer: Any) -> bool:
     """Whether a layer drops at random in its present mode: its name says so, and a probability above 0."""
-    if layer is None or not getattr(layer, "training", False) or "drop" not in type(layer).__name__.lower():
+    name = type(layer).__name__.lower()
+    if layer is None or not getattr(layer, "training", False) or not any(word in name for word in _RANDOM):
         return False
     probabilities = [getattr(layer, name, None) for name in ("p", "drop_prob", "drop_path", "prob")]
     return any(isinstance(value, (int, float)) and value > 0 for value in probabilities)
