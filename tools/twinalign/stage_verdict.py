@@ -16,7 +16,7 @@ from twinalign.case_allowances import allowances_for
 from twinalign.errors import InputError
 from twinalign.jobs import SIDES, judged_precision
 from twinalign.ranks.comparing import join_comparisons, rounding_over_ranks
-from twinalign.ranks.recordings import common_ranks, of_rank
+from twinalign.ranks.recordings import common_ranks, split_ranks
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import Described, compare_arrays
@@ -59,10 +59,14 @@ class StageRecordings:
         recordings = [*self.by_key.values(), *([self.repeat] if self.repeat else [])]
         return common_ranks(recordings)
 
-    def of_rank(self, rank: int) -> StageRecordings:
-        """What one of several ranks recorded."""
-        found = {key: of_rank(recording, rank) for key, recording in self.by_key.items()}
-        return StageRecordings(found, of_rank(self.repeat, rank) if self.repeat else None, self.between)
+    def of_ranks(self) -> list[StageRecordings]:
+        """What each of several ranks recorded."""
+        split = {key: split_ranks(recording) for key, recording in self.by_key.items()}
+        repeats = split_ranks(self.repeat) if self.repeat else [None] * self.ranks
+        return [
+            StageRecordings({key: of_ranks[rank] for key, of_ranks in split.items()}, repeat, self.between)
+            for rank, repeat in enumerate(repeats)
+        ]
 
     def arrays(self, side: str, dtype: str) -> dict[str, np.ndarray] | None:
         """Arrays of a side in a precision, None where it was not recorded."""
@@ -106,7 +110,7 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
         raise InputError(f"stage {stage}: {error}") from None
     if ranks == 1:
         return _compare(stage, recordings, description)
-    of_ranks = [recordings.of_rank(rank) for rank in range(ranks)]
+    of_ranks = recordings.of_ranks()
     dtype = recordings.judged_dtype
     rounding = rounding_over_ranks([(one.arrays("ref", dtype), one.arrays("ref", "float64")) for one in of_ranks])
     return join_comparisons([_compare(stage, one, description, rounding) for one in of_ranks])

@@ -13,15 +13,17 @@ from twinalign.bundle.layout import (
     MANIFEST,
     REPEAT,
     SOURCE,
+    STEP_LIMIT,
     SUMMARY,
     TENSOR_LIMIT,
+    TEXT_LIMIT,
     ledger_member,
     log_member,
     metadata_member,
     recording_member,
     shown,
 )
-from twinalign.bundle.strict_json import check_form, parse_json
+from twinalign.bundle.strict_json import check_form, check_sizes, parse_json
 from twinalign.errors import InputError
 from twinalign.files.reader import read_npy_arrays
 from twinalign.jobs import SIDES
@@ -50,6 +52,8 @@ class Contents:
         Raises:
             InputError: a text is malformed, or the members are not those that the manifest and the summary call for.
         """
+        texts = {shown(name): archive.read(name) for name in archive.names if name.endswith(".json")}
+        check_sizes(texts, archive.label)
         manifest = _json(archive, MANIFEST, "manifest")
         _check_members(archive, manifest)
         summary = _json(archive, SUMMARY, "summary")
@@ -91,7 +95,7 @@ class Contents:
         for side, dtype in self.keys_of(stage):
             name = recording_member(side, stage, dtype)
             label = f"{self.archive.label}: {name}"
-            arrays = read_npy_arrays(self.archive.read(name), label)
+            arrays = read_npy_arrays(self.archive.read(name), label, STEP_LIMIT)
             if len(arrays) > TENSOR_LIMIT:
                 raise InputError(f"{label}: {len(arrays)} tensors, more than the {TENSOR_LIMIT} that are read; refused")
             found[side, dtype] = Recording(arrays, self.metadata[side, stage, dtype])
@@ -100,8 +104,12 @@ class Contents:
         return StageRecordings(found, repeat, self.archive.forget_pages)
 
     def text(self, name: str) -> str:
-        """A member as text, whatever bytes it has."""
-        return bytes(self.archive.read(name)).decode("utf-8", errors="replace")
+        """A member as text, whatever bytes it has; raises InputError where it is too long."""
+        content = self.archive.read(name)
+        if len(content) > TEXT_LIMIT:
+            size = f"{len(content)} bytes of text, more than the {TEXT_LIMIT} that are read"
+            raise InputError(f"{self.archive.label}: {name}: {size}; refused")
+        return bytes(content).decode("utf-8", errors="replace")
 
     def json(self, name: str) -> dict[str, Any]:
         """A member as a JSON object; raises InputError where it is none."""

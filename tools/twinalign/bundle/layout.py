@@ -32,8 +32,12 @@ CASE = RESULT + "case.json"
 MEMBER_LIMIT = 10_000
 NAME_LIMIT = 240
 JSON_LIMIT = 64 << 20
+"""Bytes of all JSON files together."""
+TEXT_LIMIT = 32 << 20
 TENSOR_LIMIT = 100_000
 """Tensors of one recording; the largest model known here records some ten thousand."""
+STEP_LIMIT = 40 * TENSOR_LIMIT
+"""Opcodes of its pickle; numpy before 2.0 writes a tensor with thirty."""
 
 DTYPES = ("float32", *HALVES, "float64")
 REPEAT = "repeat"
