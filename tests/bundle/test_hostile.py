@@ -19,8 +19,10 @@ import numpy as np
 import pytest
 
 from tests.bundle.forging import WITNESS, Forgery
+from twinalign.bundle import contents
 from twinalign.bundle.archive import write_archive
-from twinalign.bundle.layout import shown
+from twinalign.bundle.layout import TEXT_LIMIT, shown
+from twinalign.bundle.strict_json import check_sizes
 from twinalign.bundle.text import text_lines
 from twinalign.bundle.verifying import verify_bundle
 from twinalign.errors import InputError
@@ -189,6 +191,16 @@ def overlapping(data: bytearray) -> bytearray:
     return data
 
 
+def hidden_field(data: bytearray) -> bytearray:
+    """Bytes where a member beyond 2 GiB has its sizes, which nothing reads of a smaller one."""
+    at = data.rfind(b"PK\x01\x02")
+    behind = at + 46 + struct.unpack_from("<H", data, at + 28)[0]
+    struct.pack_into("<H", data, at + 30, 28)
+    struct.pack_into("<L", data, end_of(data) + 12, struct.unpack_from("<L", data, end_of(data) + 12)[0] + 28)
+    data[behind:behind] = struct.pack("<2H", 1, 24) + b"s" * 24
+    return data
+
+
 def flipped(data: bytearray) -> bytearray:
     """One bit of a recording; its checksums stay."""
     data[data.index(b"\x93NUMPY") + 5000] ^= 1
@@ -218,6 +230,26 @@ def huge_shape(forgery: Forgery) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (2**40, 2**20)})
     forgery.members[RECORDING] = header.getvalue()
+
+
+def deep(levels: int) -> dict[str, Any]:
+    return {"in": deep(levels - 1)} if levels else {}
+
+
+def copies(forgery: Forgery) -> None:
+    """A pickle that has a million letters encoded again and again."""
+    encode = b"\x8c\x07_codecs\x8c\x06encode\x93\x94" + b"X" + struct.pack("<I", 1_000_000) + b"a" * 1_000_000 + b"\x94"
+    recording(forgery, encode + b"\x8c\x06latin1\x94](" + b"h\x00h\x01h\x02\x86R" * 5 + b"e.")
+
+
+def recording(forgery: Forgery, pickled: bytes) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|O", "fortran_order": False, "shape": ()})
+    forgery.members[RECORDING] = header.getvalue() + b"\x80\x04" + pickled
+
+
+def names_in_a_long_name(forgery: Forgery) -> None:
+    forgery.store(RECORDING, {"a" * (1 << 20): {f"{at}": np.zeros(1, np.float32) for at in range(65)}})
 
 
 def nested_zip() -> bytes:
@@ -262,6 +294,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "name of many letters": (added("source/" + "a" * 300 + ".py"), "letters long"),
     "program": (added("source/evil.so"), "no Python source"),
     "unknown file": (added("result/evil.html", b"<script>alert(1)</script>"), "nothing that a bundle holds"),
+    "log of a stage that is missing": (added("result/log/train_diff.log"), "belongs to no stage of forward, data"),
+    "ledger of no part": (added("result/weights/other_ledger.json", b"{}"), "belongs to no stage of forward, data"),
     "nested zip": (added("result/more.zip", nested_zip()), "nothing that a bundle holds"),
     "folder": (appended(entry("source/folder/"), b""), "empty parts"),
     "file in a file": (added("source/tests/tiny_cases.py/evil.py"), "lies in another member"),
@@ -274,6 +308,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "own date": (appended(dated(), b""), "attributes, a date or a comment"),
     "comment of a member": (appended(commented(), b""), "attributes, a date or a comment"),
     "extra field": (appended(extended(), b""), "has a field of its own"),
+    "hidden field": (bytewise(hidden_field), "has a field of its own"),
     "comment": (zipped(lambda archive, _: setattr(archive, "comment", b"<script>")), "no end of a zip archive"),
     "manifest last": (
         zipped(lambda archive, f: archive.writestr(entry(SUMMARY), f.members[SUMMARY]), last=False),
@@ -318,6 +353,12 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "JSON in Latin-1": (replaced(SUMMARY, JSON_TEXT["latin"]), "not UTF-8"),
     "a list for an object": (replaced(SUMMARY, JSON_TEXT["list"]), "a JSON object is expected"),
     "JSON cut short": (replaced(SUMMARY, JSON_TEXT["cut"]), "no JSON"),
+    "a number beyond all numbers": (
+        written(lambda f: f.members.update({METADATA: f.members[METADATA].replace(b'"seed": 0', b'"seed": 1e999')})),
+        "1e999 is more than a number can be",
+    ),
+    "a whole number beyond all": (with_json(METADATA, lambda m: m.update(seconds=10**400)), "a number of 401 digits"),
+    "JSON nested less deeply": (with_json(METADATA, lambda m: m["environment"].update(flags=deep(99))), "too deeply"),
     "text for a number": (with_json(METADATA, lambda m: m.update(seconds="fast")), "seconds is not as recording"),
     "a stage that is none": (with_json(METADATA, lambda m: m.update(stage="\x1b[2J")), "stage is not as recording"),
     "a convention that is none": (
@@ -334,6 +375,9 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a million names": (written(many_keys), "it unfolds to more than 1000000 values"),
     "too many tensors": (written(many_tensors), "100001 tensors, more than the 100000"),
     "a shape beyond memory": (written(huge_shape), "it is cut short"),
+    "a pickle that copies": (written(copies), "copies what it has again and again"),
+    "a long name of many": (written(names_in_a_long_name), "its names unfold to more than"),
+    "extended precision": (pickled({"q1": np.zeros(2, "longdouble")}), "which no framework has"),
     "no numbers": (pickled({"q1": np.array(["text"])}), "which are not numbers"),
 }
 SLOW = {"a million names"}
@@ -413,3 +457,23 @@ def test_fifo_is_not_waited_for(tmp_path: Path) -> None:
 def test_folder_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a regular file"):
         verify_bundle(tmp_path)
+
+
+def test_a_text_without_end_is_refused(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    forgery.members["result/log/loss_diff.log"] = bytes(TEXT_LIMIT + 1)
+    with pytest.raises(InputError, match=r"loss_diff\.log: 33554433 bytes of text, more than the 33554432"):
+        verify_bundle(forgery.write(tmp_path / "long.zip"))
+
+
+def test_a_pickle_of_a_recording_has_few_steps(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "STEP_LIMIT", 9)  # each step is one byte of a file and up to a hundred of memory
+    with pytest.raises(InputError, match="its pickle takes more than 9 steps"):
+        verify_bundle(bundle)
+
+
+@pytest.mark.parametrize("text", [b"[" * 2_000_001, b" " * (1 << 25) + b"  "])
+def test_json_files_are_limited_together(text: bytes) -> None:
+    check_sizes({"a.json": text}, "b.zip")
+    with pytest.raises(InputError, match=r"b\.zip: c\.json: more than"):
+        check_sizes({"a.json": text, "c.json": text}, "b.zip")

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from tests.bundle.forging import WITNESS, Forgery
+from twinalign.bundle.claims import check_stage
 from twinalign.bundle.signs import _time_signs
 from twinalign.bundle.verifying import verify_bundle
+from twinalign.verdict.classic import Classic
+from twinalign.verdict.results import Comparison
 
 FORWARD, FORWARD64 = "result/forward_paddle.npy", "result/float64/forward_paddle.npy"
 BACKWARD, BACKWARD64 = "result/losses_paddle.npy", "result/float64/losses_paddle.npy"
@@ -111,6 +114,14 @@ CLAIMS: dict[str, tuple[Callable[[Forgery], None], str]] = {
         "reprod_log's passed is claimed as True, and is False",
     ),
     "a line of the log": (line_of_log, "forward: the log's line is claimed as"),
+    "a reason of digits without end": (
+        in_summary(lambda s: tensor(s, "forward", "q2").update(reason="1" * 5000 + "a")),
+        "reason is claimed as 111",
+    ),
+    "a log without end": (
+        lambda f: f.members.__setitem__("result/log/loss_diff.log", b"\n" * 1_000_000),
+        "the log's length is claimed as 1000000",
+    ),
     "a log cut short": (
         lambda f: f.members.__setitem__("result/log/loss_diff.log", b""),
         "the log's number of lines is claimed as 0",
@@ -175,9 +186,9 @@ def many_normalisations(metadata: Any) -> None:
     metadata["layer_classes"]["paddle.nn.layer.norm.LayerNorm"]["count"] = 1_000_000_000
 
 
-def in_an_hour(metadata: Any) -> None:
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
-    metadata["recorded_at"] = later.isoformat(timespec="seconds")
+def later_by(hours: int) -> Callable[[Any], None]:
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
+    return lambda metadata: metadata.update(recorded_at=later.isoformat(timespec="seconds"))
 
 
 def stamped(stamp: bytes) -> Callable[[Forgery], None]:
@@ -198,6 +209,43 @@ def other_code(metadata: Any) -> None:
     metadata["code_sha256"][path] = "0" * 64
 
 
+def without_source(forgery: Forgery) -> None:
+    for name in [name for name in forgery.members if name.startswith("source/")]:
+        del forgery.members[name]
+    for name in [n for n in forgery.members if n.endswith(("_ref.json", "_paddle.json"))]:
+        forgery.edit(name, lambda metadata: metadata.update(code_sha256={}))
+    forgery.edit("manifest.json", lambda manifest: manifest.update(source={}))
+
+
+def other_file(metadata: Any) -> None:
+    metadata["code_sha256"]["/home/me/really.py"] = "0" * 64
+
+
+def without_float64(forgery: Forgery) -> None:
+    for name in (FORWARD64, reference_of(FORWARD64)):
+        del forgery.members[name], forgery.members[metadata_of(name)]
+
+
+def rounded_once(forgery: Forgery) -> None:
+    """The port is the reference's float64, rounded; what it says of its own float64 is the same with noise."""
+    high, low = (forgery.arrays(reference_of(name)) for name in (BACKWARD64, BACKWARD))
+    forgery.store(BACKWARD, {k: high[k].astype(a.dtype) if a.dtype == "float32" else a for k, a in low.items()})
+    moved = {k: np.nextafter(a, np.inf) if a.dtype == "float64" else a for k, a in high.items()}
+    forgery.store(BACKWARD64, moved)
+
+
+def copied_without_layers(forgery: Forgery) -> None:
+    copied(FORWARD, FORWARD64)(forgery)
+    for name, base in (
+        (FORWARD, "paddle.nn.layer.layers.Layer"),
+        (reference_of(FORWARD), "torch.nn.modules.module.Module"),
+    ):
+        for folder in ("", "float64/"):
+            member = metadata_of(name).replace("result/", f"result/{folder}")
+            classes = {"my.Net": {"count": 1, "bases": [base]}}
+            forgery.edit(member, lambda metadata, classes=classes: metadata.update(layer_classes=classes))
+
+
 def smaller_sample(metadata: Any) -> None:
     next(iter(metadata["sampled"].values()))["shape"] = [64, 65]
 
@@ -209,6 +257,20 @@ SIGNS: dict[str, tuple[Callable[[Forgery], None], str, str]] = {
     "the gradients are a copy": (copied(BACKWARD, BACKWARD64), "bit_equal", "bit-equal to the reference in"),
     "a copy with a decoy": (copied_with_decoys, "bit_equal", "bit-equal to the reference in"),
     "one gradient is a copy": (copied_gradient, "bit_equal", "unlike its neighbours"),
+    "a copy whose stage names no layers": (copied_without_layers, "bit_equal", "bit-equal to the reference in"),
+    "float32 runs that are rounded float64": (rounded_once, "cast_float64", "recording rounded once"),
+    "a tensor without its float64": (
+        lambda f: f.change_arrays(FORWARD64, lambda arrays: arrays.pop("q1")),
+        "contradiction",
+        "q1 and 0 more are in one precision and not in the other",
+    ),
+    "a stage without its float64": (
+        without_float64,
+        "contradiction",
+        "forward is recorded in float32, and a run in this precision records float32, float64",
+    ),
+    "no source": (without_source, "contradiction", "no source of the case is in it"),
+    "code that is not shown": (in_metadata(other_file), "contradiction", "code that is not in it (/home/me/really.py)"),
     "a float64 run is cast": (cast(FORWARD64), "cast_float64", "is the float32 recording cast to float64"),
     "both float64 runs are cast": (
         cast(FORWARD64, reference_of(FORWARD64)),
@@ -237,7 +299,7 @@ SIGNS: dict[str, tuple[Callable[[Forgery], None], str, str]] = {
         "impossible_time",
         "tensors recorded in 0 seconds",
     ),
-    "a recording from the future": (in_metadata(in_an_hour), "impossible_time", "it is "),
+    "a recording from the future": (in_metadata(later_by(48)), "impossible_time", "it is "),
     "a date that is none": (
         in_metadata(lambda m: m.update(recorded_at="2026-02-30T00:00:00+00:00")),
         "impossible_time",
@@ -394,7 +456,9 @@ def test_what_a_case_allows_itself_is_said(bundle: Path, tmp_path: Path) -> None
     result = verify_bundle(forgery.write(tmp_path / "lenient.zip"))
     assert result.notes == [
         "the case accepts conventions: bn_running_var_biased",
+        "no source in the bundle speaks of bn_running_var_biased, which the case names",
         "the case has allowances of its own: paddle_hard_activation",
+        "no source in the bundle speaks of paddle_hard_activation, which the case names",
     ]
 
 
@@ -424,3 +488,30 @@ def test_repeats_that_widen_the_floor_are_noted(bundle: Path, tmp_path: Path) ->
         "loss float32: the ref side's repeats of loss are further from it than rounding takes most losses, "
         "and widen what float32 may do"
     ) in notes
+
+
+def test_a_sample_of_a_tensor_of_another_shape_diverges(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+
+    def flatten(metadata: Any) -> None:
+        metadata["sampled"][GRADIENT]["shape"] = [256 * 64]
+
+    forgery.edit(metadata_of(BACKWARD), flatten)
+    forgery.claim_what_is(tmp_path / "claim.zip")
+    result = verify_bundle(forgery.write(tmp_path / "reshaped.zip"))
+    assert (result.verdict, result.stages["backward"].found) == ("diverged", "diverged")
+
+
+def test_what_is_no_number_is_noted(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    for name in (FORWARD, FORWARD64, reference_of(FORWARD), reference_of(FORWARD64)):
+        forgery.change_arrays(name, lambda arrays: arrays["q1"].__setitem__(slice(1, None), np.nan))
+    forgery.claim_what_is(tmp_path / "claim.zip")
+    notes = verify_bundle(forgery.write(tmp_path / "nan.zip")).notes
+    assert "forward: 112 of 128 elements of q1 are NaN in the reference, which proves nothing" in notes
+
+
+def test_facts_of_a_training_are_claims() -> None:
+    claim = {"verdict": "aligned", "classic": {}, "tensors": [], "training": {"horizons": [{"step": 9}], "swaps": []}}
+    found = Comparison("aligned", [], Classic(True, 1e-6, []), training={"horizons": [{"step": 3}], "weights": []})
+    assert [mismatch.field for mismatch in check_stage("train", claim, found)] == ["training's horizons"]

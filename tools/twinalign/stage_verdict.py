@@ -92,6 +92,11 @@ class StageRecordings:
         """Both sides' environments."""
         return {side: self.metadata(side).get("environment", {}) for side in SIDES}
 
+    def sampled_shapes(self) -> dict[str, tuple[list[int], list[int]]]:
+        """Name -> shape on either side of the whole tensor, where both have recorded a sample of it."""
+        first, second = (self.metadata(side).get("sampled", {}) for side in SIDES)
+        return {name: (entry["shape"], second[name]["shape"]) for name, entry in first.items() if name in second}
+
     def input_differences(self) -> list[str]:
         """Steps whose inputs were not the same on both sides, which would make any verdict worthless."""
         hashes = [self.metadata(side).get("inputs_sha256", {}) for side in SIDES]
@@ -138,6 +143,11 @@ def _compare(
         comparison.notes.append(
             f"the reference computes in float32 in {casts} places of its float64 run, so that float32 alone is judged"
         )
+    for name, (own, other) in recordings.sampled_shapes().items():
+        if own != other:  # samples of both are equally long, whatever they are samples of
+            reason = f"shape {own} against {other}"
+            comparison.tensors.insert(0, TensorVerdict(f"shape of {name}", DIVERGED, reason, basis="structure"))
+            comparison.verdict = DIVERGED
     for step in recordings.input_differences():
         reason = "inputs(rng) gave each side other arrays: it must depend on rng alone"
         if "rank" in recordings.metadata("ref"):

@@ -168,7 +168,9 @@ class Archive:
             raise self._refuse("no end of a zip archive at its end (cut short, or followed by something?)")
         if comment or disk or first_disk or here != count:
             raise self._refuse("a comment, or several parts")
-        if 0xFFFF in (count,) or 0xFFFFFFFF in (size, offset):
+        # From 2 GiB on zipfile writes the other record, and only from 4 GiB on does this one refer to it.
+        locator = bytes(self._buffer[max(0, position - _LOCATOR64.size) : position][:4])
+        if count == 0xFFFF or 0xFFFFFFFF in (size, offset) or locator == b"PK\x06\x07":
             count, size, offset, position = self._directory64(position)
         if count > MEMBER_LIMIT or size > count * (46 + 4 * NAME_LIMIT + _LARGE_EXTRA):
             raise self._refuse(f"{count} members in a directory of {size} bytes")

@@ -10,7 +10,7 @@ from typing import Any
 
 from twinalign.bundle.layout import shown
 from twinalign.verdict import Comparison
-from twinalign.verdict.results import TensorVerdict
+from twinalign.verdict.results import TensorVerdict, plain
 
 _RELATIVE = 1e-4
 """Sums are taken in another order on another processor; nothing that is compared is less stable than this."""
@@ -57,6 +57,12 @@ def check_stage(stage: str, claim: dict[str, Any], found: Comparison) -> list[Mi
     ]
     if "counts" in claim and claim["counts"] != found.counts:
         mismatches.append(Mismatch(stage, "", "counts", claim["counts"], found.counts))
+    training = plain(found.training or {})
+    mismatches += [
+        Mismatch(stage, "", f"training's {field}", claim["training"][field], training[field])
+        for field in sorted(claim.get("training", {}).keys() & training.keys())
+        if not _same(claim["training"][field], training[field], text=True, loose=True)
+    ]
     claimed = {tensor["name"]: tensor for tensor in claim["tensors"]}
     if len(claimed) != len(claim["tensors"]):
         mismatches.append(Mismatch(stage, "", "names", "one tensor twice", "each once"))

@@ -11,7 +11,9 @@ from twinalign.bundle.layout import (
     CASE,
     DTYPES,
     MANIFEST,
+    RECORDER_LOG,
     REPEAT,
+    RESULT,
     SOURCE,
     STEP_LIMIT,
     SUMMARY,
@@ -89,6 +91,15 @@ class Contents:
         """Which part of the case, with a model and weights of its own, defines a stage."""
         return self.description["parts"][stage]
 
+    def layers_of(self, stage: str) -> set[str]:
+        """Full names of the classes, and their bases, of the layers that the stage's model has on either side.
+
+        As any recording of that model says: one alone could be silent on them.
+        """
+        part = self.part_of(stage)
+        of_model = [entry["layer_classes"] for (_, at, _), entry in self.metadata.items() if self.part_of(at) == part]
+        return {name for classes in of_model for own, entry in classes.items() for name in (own, *entry["bases"])}
+
     def recordings(self, stage: str) -> StageRecordings:
         """The recordings of a stage, their arrays in place; raises InputError where one is no recording."""
         found = {}
@@ -157,11 +168,12 @@ class Contents:
             raise InputError(
                 f"{label}: {shown(odd)} is not both in the bundle and among the manifest's sources; refused"
             )
-        stages = set(self.stages)
         wanted = {recording_member(*key) for key in self.metadata} | {metadata_member(*key) for key in self.metadata}
+        wanted |= {log_member(stage) for stage in self.stages} | {RECORDER_LOG.format(side=side) for side in SIDES}
+        wanted |= {ledger_member(self.part_of(stage)) for stage in self.stages if STAGE_BY_NAME[stage].needs_model}
         for name in names:
-            if name.endswith((".npy", "_ref.json", "_paddle.json")) and name not in wanted:
-                raise InputError(f"{label}: {shown(name)} belongs to no stage of {', '.join(sorted(stages))}; refused")
+            if name.startswith(RESULT) and name not in wanted | {SUMMARY, CASE}:
+                raise InputError(f"{label}: {shown(name)} belongs to no stage of {', '.join(self.stages)}; refused")
 
 
 def _json(archive: Archive, name: str, form: str) -> dict[str, Any]:

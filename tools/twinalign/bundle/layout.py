@@ -28,6 +28,8 @@ SOURCE = "source/"
 
 SUMMARY = RESULT + "summary.json"
 CASE = RESULT + "case.json"
+RECORDER_LOG = RESULT + "log/recorder_{side}.log"
+"""Member of what the process of a side has printed."""
 
 MEMBER_LIMIT = 10_000
 NAME_LIMIT = 240
