@@ -143,9 +143,9 @@ def _compare(
         comparison.notes.append(
             f"the reference computes in float32 in {casts} places of its float64 run, so that float32 alone is judged"
         )
-    for name, (own, other) in recordings.sampled_shapes().items():
-        if own != other:  # samples of both are equally long, whatever they are samples of
-            reason = f"shape {own} against {other}"
+    for name, (shape, ported) in recordings.sampled_shapes().items():
+        if shape != ported:  # samples of both are equally long, whatever they are samples of
+            reason = f"shape {shape} against {ported}"
             comparison.tensors.insert(0, TensorVerdict(f"shape of {name}", DIVERGED, reason, basis="structure"))
             comparison.verdict = DIVERGED
     for step in recordings.input_differences():

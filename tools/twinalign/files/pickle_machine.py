@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from twinalign.files.array_runs import ArrayRuns
@@ -52,7 +52,7 @@ class StatefulDict(dict):
 
 _MARK = object()
 _TEXTS = (str, bytes, bytearray, memoryview)
-_COPIED_BY_CALLS = (*_TEXTS, list, tuple, dict, set, frozenset)
+_COPIED_BY_CALLS: tuple[type[Sized], ...] = (*_TEXTS, list, tuple, dict, set, frozenset)
 _BYTES_AN_ITEM = 8
 _COPIED_AT_LEAST = 1 << 20
 _BYTE, _WORD = struct.Struct("<B"), struct.Struct("<I")
@@ -250,7 +250,7 @@ class PickleMachine:
         self._count_copied(arguments, _COPIED_BY_CALLS)
         self._push(function(*arguments))
 
-    def _count_copied(self, values: Any, kinds: type | tuple[type, ...]) -> None:
+    def _count_copied(self, values: Any, kinds: tuple[type[Sized], ...]) -> None:
         """Refuse to copy the same thing again and again: a few bytes of a file ask for it, and it may be large."""
         for value in values if isinstance(values, tuple) else ():
             if isinstance(value, kinds):
@@ -261,7 +261,7 @@ class PickleMachine:
     def _build(self) -> None:
         state, target = self._pop(), self._stack[-1]
         if isinstance(target, Stateful):
-            self._count_copied(state, str)
+            self._count_copied(state, (str,))
             target.set_state(state)
         elif not isinstance(target, StatefulDict):
             raise RefusedError(f"its pickle sets attributes of a {type(target).__name__}, which data has no need of")
