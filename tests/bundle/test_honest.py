@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import twinalign
 from tests.bundle.forging import Forgery
 from twinalign.bundle.archive import Archive
 from twinalign.bundle.arithmetic import signs_in_arrays
@@ -85,3 +86,12 @@ def test_a_bundle_of_two_gigabytes_is_read(bundle: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100_000)  # from there on zipfile writes as it does from 2 GiB on
     with Archive(forgery.write(tmp_path / "large.zip")) as archive:
         assert {name: bytes(archive.read(name)) for name in archive.names} == forgery.members
+
+
+def test_a_bundle_of_another_version_says_so(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    forgery.edit("manifest.json", lambda manifest: manifest.update(twinalign="0.0.9"))
+    notes = verify_bundle(forgery.write(tmp_path / "older.zip")).notes
+    assert [note.partition(":")[0] for note in notes] == [
+        "packed by twinalign 0.0.9 and checked by " + twinalign.__version__
+    ]

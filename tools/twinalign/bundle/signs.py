@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import twinalign
 from twinalign.backends import FRAMEWORK_OF_SIDE
 from twinalign.bundle.claims import stamps_of
 from twinalign.bundle.contents import Contents, Key
@@ -201,6 +202,9 @@ def _precision_signs(contents: Contents) -> Iterator[Sign]:
 def notes_in_metadata(contents: Contents, now: datetime.datetime) -> list[str]:
     """What is odd beside the arrays and has honest explanations; `now` is the reviewer's time, UTC."""
     found = []
+    if contents.manifest["twinalign"] != twinalign.__version__:
+        versions = f"packed by twinalign {contents.manifest['twinalign']} and checked by {twinalign.__version__}"
+        found.append(f"{versions}: what the two judge or word differently is listed as a claim that is not borne out")
     ended = [time for metadata in contents.metadata.values() if (time := _parsed(metadata["recorded_at"]))]
     if ended and now + _CLOCKS_DIFFER < max(ended) <= now + _CLOCK_IN_A_ZONE:
         found.append(f"recorded at {_worded(max(ended))}, and it is {_worded(now)} here: one of two clocks is off")
