@@ -2,246 +2,63 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pickle
-import struct
-import subprocess
 import time
-import unicodedata
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.bundle.forging import WITNESS, Forgery
-from twinalign.bundle.archive import write_archive
-from twinalign.bundle.layout import shown
+from tests.bundle.hostile_parts import (
+    JSON_TEXT,
+    METADATA,
+    NFD,
+    RECORDING,
+    SUMMARY,
+    Change,
+    Evaluate,
+    Execute,
+    MakeFolder,
+    Spawn,
+    added,
+    appended,
+    bytewise,
+    commented,
+    copies,
+    dated,
+    deep,
+    entry,
+    extended,
+    flipped,
+    hidden_field,
+    huge_shape,
+    link,
+    many_keys,
+    many_tensors,
+    names_in_a_long_name,
+    nested_zip,
+    only,
+    overlapping,
+    patched_end,
+    patched_entry,
+    pickled,
+    replaced,
+    unlisted,
+    with_gap,
+    with_json,
+    written,
+    zipped,
+)
+from twinalign.bundle import contents
+from twinalign.bundle.layout import TEXT_LIMIT, shown
+from twinalign.bundle.strict_json import check_sizes
 from twinalign.bundle.text import text_lines
 from twinalign.bundle.verifying import verify_bundle
 from twinalign.errors import InputError
-
-RECORDING = "result/forward_paddle.npy"
-METADATA = "result/forward_paddle.json"
-SUMMARY = "result/summary.json"
-TIME = (1980, 1, 1, 0, 0, 0)
-MODE = 0o100644 << 16
-
-
-class Execute:
-    def __reduce__(self) -> tuple[object, ...]:
-        return exec, (f"import os; os.mkdir({WITNESS!r})",)
-
-
-class MakeFolder:
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (WITNESS,)
-
-
-class Spawn:
-    def __reduce__(self) -> tuple[object, ...]:
-        return subprocess.call, (["mkdir", WITNESS],)
-
-
-class Evaluate:
-    """The shape in which paddle writes a tensor, with code where the name stands."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return eval, (f"__import__('os').mkdir({WITNESS!r})", {"data": 1})
-
-
-def entry(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name, TIME)
-    info.create_system, info.external_attr = 3, MODE
-    return info
-
-
-Change = Callable[[Forgery, Path], None]
-
-
-def written(change: Callable[[Forgery], Any]) -> Change:
-    """A member altered, the manifest made to fit, the archive as `pack` lays it out."""
-
-    def write(forgery: Forgery, path: Path) -> None:
-        change(forgery)
-        forgery.write(path)
-
-    return write
-
-
-def unlisted(change: Callable[[Forgery], Any]) -> Change:
-    """A member altered and the manifest left as it was."""
-
-    def write(forgery: Forgery, path: Path) -> None:
-        change(forgery)
-        write_archive(path, forgery.members)
-
-    return write
-
-
-def added(name: str, content: bytes = b"print('hello')\n") -> Change:
-    return written(lambda forgery: forgery.members.update({name: content}))
-
-
-def zipped(change: Callable[[zipfile.ZipFile, Forgery], Any], last: bool = True) -> Change:
-    """Members written with Python's zipfile, and something done to the archive before or after them."""
-
-    def write(forgery: Forgery, path: Path) -> None:
-        forgery.renew_manifest()
-        with zipfile.ZipFile(path, "w") as archive:
-            if not last:
-                change(archive, forgery)
-            for name in sorted(forgery.members, key=lambda name: (name != "manifest.json", name)):
-                if name not in archive.namelist():
-                    archive.writestr(entry(name), forgery.members[name])
-            if last:
-                change(archive, forgery)
-
-    return write
-
-
-def bytewise(change: Callable[[bytearray], bytearray | bytes]) -> Change:
-    """The bytes of an honest bundle, altered."""
-
-    def write(forgery: Forgery, path: Path) -> None:
-        forgery.write(path)
-        path.write_bytes(change(bytearray(path.read_bytes())))
-
-    return write
-
-
-def replaced(name: str, content: bytes) -> Change:
-    return written(lambda forgery: forgery.members.update({name: content}))
-
-
-def with_json(name: str, change: Callable[[Any], Any]) -> Change:
-    return written(lambda forgery: forgery.edit(name, change))
-
-
-def pickled(value: object) -> Change:
-    return written(lambda forgery: forgery.store(RECORDING, np.array(value, dtype=object)))
-
-
-def appended(info: zipfile.ZipInfo, content: bytes, method: int = zipfile.ZIP_STORED) -> Change:
-    return zipped(lambda archive, _: archive.writestr(info, content, method))
-
-
-def link() -> zipfile.ZipInfo:
-    info = entry("source/passwords.py")
-    info.external_attr = 0o120777 << 16
-    return info
-
-
-def dated() -> zipfile.ZipInfo:
-    info = entry("source/dated.py")
-    info.date_time = (2020, 1, 1, 0, 0, 0)
-    return info
-
-
-def commented() -> zipfile.ZipInfo:
-    info = entry("source/commented.py")
-    info.comment = b"<script>"
-    return info
-
-
-def extended() -> zipfile.ZipInfo:
-    info = entry("source/extended.py")
-    info.extra = struct.pack("<2HBL", 0x7075, 12, 1, 0) + b"evil.py"
-    return info
-
-
-def end_of(data: bytearray) -> int:
-    return len(data) - 22
-
-
-def patched_end(offset: int, layout: str, change: Callable[[int], int]) -> Change:
-    def patch(data: bytearray) -> bytearray:
-        (value,) = struct.unpack_from(layout, data, end_of(data) + offset)
-        struct.pack_into(layout, data, end_of(data) + offset, change(value))
-        return data
-
-    return bytewise(patch)
-
-
-def patched_entry(offset: int, layout: str, change: Callable[[int], int], local: int | None = None) -> Change:
-    """One field of the last entry of the directory, and of its local header where `local` says at which offset."""
-
-    def patch(data: bytearray) -> bytearray:
-        at = data.rfind(b"PK\x01\x02")
-        (value,) = struct.unpack_from(layout, data, at + offset)
-        struct.pack_into(layout, data, at + offset, change(value))
-        if local is not None:
-            struct.pack_into(layout, data, data.rfind(b"PK\x03\x04") + local, change(value))
-        return data
-
-    return bytewise(patch)
-
-
-def overlapping(data: bytearray) -> bytearray:
-    """The last entry points at the header of the one before it."""
-    last = data.rfind(b"PK\x01\x02")
-    previous = data.rfind(b"PK\x01\x02", 0, last)
-    data[last + 42 : last + 46] = data[previous + 42 : previous + 46]
-    return data
-
-
-def flipped(data: bytearray) -> bytearray:
-    """One bit of a recording; its checksums stay."""
-    data[data.index(b"\x93NUMPY") + 5000] ^= 1
-    return data
-
-
-def with_gap(data: bytearray) -> bytes:
-    directory = struct.unpack_from("<L", data, end_of(data) + 16)[0]
-    struct.pack_into("<L", data, end_of(data) + 16, directory + 9)
-    return bytes(data[:directory]) + b"smuggled!" + bytes(data[directory:])
-
-
-def many_keys(forgery: Forgery) -> None:
-    """A pickled dictionary of a million names, in the header of a real one."""
-    names = b"".join(b"X\x07\x00\x00\x00%07dK\x01" % at for at in range(1_000_001))
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "|O", "fortran_order": False, "shape": ()})
-    forgery.members[RECORDING] = header.getvalue() + b"\x80\x02}(" + names + b"u."
-
-
-def many_tensors(forgery: Forgery) -> None:
-    one = np.zeros(1, np.float32)
-    forgery.store(RECORDING, dict.fromkeys((f"t{at}" for at in range(100_001)), one))
-
-
-def huge_shape(forgery: Forgery) -> None:
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (2**40, 2**20)})
-    forgery.members[RECORDING] = header.getvalue()
-
-
-def nested_zip() -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("bomb", b"\0" * 10_000_000)
-    return stream.getvalue()
-
-
-def only(**members: bytes) -> Change:
-    return lambda _, path: write_archive(path, {name.replace("__", "."): text for name, text in members.items()})
-
-
-NFD = unicodedata.normalize("NFD", "source/é.py")
-JSON_TEXT = {
-    "deep": b'{"case": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
-    "nan": b'{"case": NaN}',
-    "twice": b'{"case": "a", "case": "b"}',
-    "values": b'{"case": [' + b"0," * 4_000_001 + b"0]}",
-    "digits": b'{"case": ' + b"9" * 5_000 + b"}",
-    "latin": b'{"case": "\xe9"}',
-    "list": b"[]",
-    "cut": b'{"case": ',
-}
 
 HOSTILE: dict[str, tuple[Change, str]] = {
     # Names.
@@ -262,6 +79,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "name of many letters": (added("source/" + "a" * 300 + ".py"), "letters long"),
     "program": (added("source/evil.so"), "no Python source"),
     "unknown file": (added("result/evil.html", b"<script>alert(1)</script>"), "nothing that a bundle holds"),
+    "log of a stage that is missing": (added("result/log/train_diff.log"), "belongs to no stage of forward, data"),
+    "ledger of no part": (added("result/weights/other_ledger.json", b"{}"), "belongs to no stage of forward, data"),
     "nested zip": (added("result/more.zip", nested_zip()), "nothing that a bundle holds"),
     "folder": (appended(entry("source/folder/"), b""), "empty parts"),
     "file in a file": (added("source/tests/tiny_cases.py/evil.py"), "lies in another member"),
@@ -274,6 +93,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "own date": (appended(dated(), b""), "attributes, a date or a comment"),
     "comment of a member": (appended(commented(), b""), "attributes, a date or a comment"),
     "extra field": (appended(extended(), b""), "has a field of its own"),
+    "hidden field": (bytewise(hidden_field), "has a field of its own"),
     "comment": (zipped(lambda archive, _: setattr(archive, "comment", b"<script>")), "no end of a zip archive"),
     "manifest last": (
         zipped(lambda archive, f: archive.writestr(entry(SUMMARY), f.members[SUMMARY]), last=False),
@@ -318,6 +138,12 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "JSON in Latin-1": (replaced(SUMMARY, JSON_TEXT["latin"]), "not UTF-8"),
     "a list for an object": (replaced(SUMMARY, JSON_TEXT["list"]), "a JSON object is expected"),
     "JSON cut short": (replaced(SUMMARY, JSON_TEXT["cut"]), "no JSON"),
+    "a number beyond all numbers": (
+        written(lambda f: f.members.update({METADATA: f.members[METADATA].replace(b'"seed": 0', b'"seed": 1e999')})),
+        "1e999 is more than a number can be",
+    ),
+    "a whole number beyond all": (with_json(METADATA, lambda m: m.update(seconds=10**400)), "a number of 401 digits"),
+    "JSON nested less deeply": (with_json(METADATA, lambda m: m["environment"].update(flags=deep(99))), "too deeply"),
     "text for a number": (with_json(METADATA, lambda m: m.update(seconds="fast")), "seconds is not as recording"),
     "a stage that is none": (with_json(METADATA, lambda m: m.update(stage="\x1b[2J")), "stage is not as recording"),
     "a convention that is none": (
@@ -334,6 +160,9 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a million names": (written(many_keys), "it unfolds to more than 1000000 values"),
     "too many tensors": (written(many_tensors), "100001 tensors, more than the 100000"),
     "a shape beyond memory": (written(huge_shape), "it is cut short"),
+    "a pickle that copies": (written(copies), "copies what it has again and again"),
+    "a long name of many": (written(names_in_a_long_name), "its names unfold to more than"),
+    "extended precision": (pickled({"q1": np.zeros(2, "longdouble")}), "which no framework has"),
     "no numbers": (pickled({"q1": np.array(["text"])}), "which are not numbers"),
 }
 SLOW = {"a million names"}
@@ -413,3 +242,23 @@ def test_fifo_is_not_waited_for(tmp_path: Path) -> None:
 def test_folder_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a regular file"):
         verify_bundle(tmp_path)
+
+
+def test_a_text_without_end_is_refused(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    forgery.members["result/log/loss_diff.log"] = bytes(TEXT_LIMIT + 1)
+    with pytest.raises(InputError, match=r"loss_diff\.log: 33554433 bytes of text, more than the 33554432"):
+        verify_bundle(forgery.write(tmp_path / "long.zip"))
+
+
+def test_a_pickle_of_a_recording_has_few_steps(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "STEP_LIMIT", 9)  # each step is one byte of a file and up to a hundred of memory
+    with pytest.raises(InputError, match="its pickle takes more than 9 steps"):
+        verify_bundle(bundle)
+
+
+@pytest.mark.parametrize("text", [b"[" * 2_000_001, b" " * (1 << 25) + b"  "])
+def test_json_files_are_limited_together(text: bytes) -> None:
+    check_sizes({"a.json": text}, "b.zip")
+    with pytest.raises(InputError, match=r"b\.zip: c\.json: more than"):
+        check_sizes({"a.json": text, "c.json": text}, "b.zip")

@@ -58,6 +58,13 @@ def test_a_model_without_float64_is_packed_with_its_repeat(tmp_path: Path) -> No
     found = verify_bundle(forgery.write(tmp_path / "forged.zip"))
     assert any("its metadata says dtype float64, and its name says float32" in sign.text for sign in found.signs)
 
+    # Nor may it be anywhere else.
+    forgery = Forgery(bundle)
+    far = {key: a * -3 for key, a in forgery.arrays(FORWARD.format("repeat/", "ref")).items()}
+    forgery.store(FORWARD.format("repeat/", "ref"), far)
+    found = verify_bundle(forgery.write(tmp_path / "forged.zip"))
+    assert any("as far from the reference as no rounding takes it" in sign.text for sign in found.signs)
+
     # The verdict rests on it: without it nothing says how much rounding may do.
     forgery = Forgery(bundle)
     for suffix in ("npy", "json"):

@@ -9,7 +9,7 @@ import pytest
 
 from twinalign.errors import InputError
 from twinalign.ranks.comparing import rounding_over_ranks
-from twinalign.ranks.recordings import common_ranks, join_ranks, of_rank
+from twinalign.ranks.recordings import common_ranks, join_ranks, split_ranks
 from twinalign.recorder.rank_files import rank_path
 from twinalign.recording import Recording
 from twinalign.stage_verdict import StageRecordings, compare_stage
@@ -34,7 +34,7 @@ def test_recordings_of_ranks_are_joined_and_taken_apart(tmp_path: Path) -> None:
     assert common_ranks([whole]) == 2
     assert whole.metadata["seconds"] == 2.0
     for rank, one in enumerate(parts):
-        back = of_rank(whole, rank)
+        back = split_ranks(whole)[rank]
         assert back.arrays.keys() == one.arrays.keys()
         assert all(np.array_equal(back.arrays[name], array) for name, array in one.arrays.items())
         assert back.metadata["sampled"] == one.metadata["sampled"]

@@ -16,7 +16,7 @@ from twinalign.case_allowances import allowances_for
 from twinalign.errors import InputError
 from twinalign.jobs import SIDES, judged_precision
 from twinalign.ranks.comparing import join_comparisons, rounding_over_ranks
-from twinalign.ranks.recordings import common_ranks, of_rank
+from twinalign.ranks.recordings import common_ranks, split_ranks
 from twinalign.recording import PROJECTIONS_SUFFIX, Recording, sample_positions
 from twinalign.training_verdict import compare_training
 from twinalign.verdict import Described, compare_arrays
@@ -60,10 +60,14 @@ class StageRecordings:
         recordings = [*self.by_key.values(), *([self.repeat] if self.repeat else [])]
         return common_ranks(recordings)
 
-    def of_rank(self, rank: int) -> StageRecordings:
-        """What one of several ranks recorded."""
-        found = {key: of_rank(recording, rank) for key, recording in self.by_key.items()}
-        return StageRecordings(found, of_rank(self.repeat, rank) if self.repeat else None, self.between)
+    def of_ranks(self) -> list[StageRecordings]:
+        """What each of several ranks recorded."""
+        split = {key: split_ranks(recording) for key, recording in self.by_key.items()}
+        repeats = split_ranks(self.repeat) if self.repeat else [None] * self.ranks
+        return [
+            StageRecordings({key: of_ranks[rank] for key, of_ranks in split.items()}, repeat, self.between)
+            for rank, repeat in enumerate(repeats)
+        ]
 
     def arrays(self, side: str, dtype: str) -> dict[str, np.ndarray] | None:
         """Arrays of a side in a precision, None where it was not recorded."""
@@ -89,6 +93,11 @@ class StageRecordings:
         """Both sides' environments."""
         return {side: self.metadata(side).get("environment", {}) for side in SIDES}
 
+    def sampled_shapes(self) -> dict[str, tuple[list[int], list[int]]]:
+        """Name -> shape on either side of the whole tensor, where both have recorded a sample of it."""
+        first, second = (self.metadata(side).get("sampled", {}) for side in SIDES)
+        return {name: (entry["shape"], second[name]["shape"]) for name, entry in first.items() if name in second}
+
     def input_differences(self) -> list[str]:
         """Steps whose inputs were not the same on both sides, which would make any verdict worthless."""
         hashes = [self.metadata(side).get("inputs_sha256", {}) for side in SIDES]
@@ -107,7 +116,7 @@ def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[
         raise InputError(f"stage {stage}: {error}") from None
     if ranks == 1:
         return _compare(stage, recordings, description)
-    of_ranks = [recordings.of_rank(rank) for rank in range(ranks)]
+    of_ranks = recordings.of_ranks()
     dtype = recordings.judged_dtype
     rounding = rounding_over_ranks([(one.arrays("ref", dtype), one.arrays("ref", "float64")) for one in of_ranks])
     return join_comparisons([_compare(stage, one, description, rounding) for one in of_ranks])
@@ -135,6 +144,11 @@ def _compare(
         comparison.notes.append(
             f"the reference computes in float32 in {casts} places of its float64 run, so that float32 alone is judged"
         )
+    for name, (shape, ported) in recordings.sampled_shapes().items():
+        if shape != ported:  # samples of both are equally long, whatever they are samples of
+            reason = f"shape {shape} against {ported}"
+            comparison.tensors.insert(0, TensorVerdict(f"shape of {name}", DIVERGED, reason, basis="structure"))
+            comparison.verdict = DIVERGED
     for step in recordings.input_differences():
         reason = "inputs(rng) gave each side other arrays: it must depend on rng alone"
         if "rank" in recordings.metadata("ref"):

@@ -63,6 +63,13 @@ def _blocks(content: bytes | Path) -> Iterator[bytes]:
             yield block
 
 
+def _large_extra(info: zipfile.ZipInfo) -> bytes:
+    """What the directory says of a member whose size or place takes more than 31 bits, as zipfile writes it."""
+    sizes = [info.file_size, info.compress_size] if info.file_size > zipfile.ZIP64_LIMIT else []
+    numbers = [*sizes, *([info.header_offset] if info.header_offset > zipfile.ZIP64_LIMIT else [])]
+    return struct.pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers) if numbers else b""
+
+
 def _open_regular(path: str, flags: int) -> int:
     # O_NONBLOCK: opening a named pipe must not wait for its writer.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
@@ -161,7 +168,9 @@ class Archive:
             raise self._refuse("no end of a zip archive at its end (cut short, or followed by something?)")
         if comment or disk or first_disk or here != count:
             raise self._refuse("a comment, or several parts")
-        if 0xFFFF in (count,) or 0xFFFFFFFF in (size, offset):
+        # From 2 GiB on zipfile writes the other record, and only from 4 GiB on does this one refer to it.
+        locator = bytes(self._buffer[max(0, position - _LOCATOR64.size) : position][:4])
+        if count == 0xFFFF or 0xFFFFFFFF in (size, offset) or locator == b"PK\x06\x07":
             count, size, offset, position = self._directory64(position)
         if count > MEMBER_LIMIT or size > count * (46 + 4 * NAME_LIMIT + _LARGE_EXTRA):
             raise self._refuse(f"{count} members in a directory of {size} bytes")
@@ -196,7 +205,7 @@ class Archive:
             raise self._refuse(f"{name!r} is {kind}")
         if info.orig_filename != info.filename:
             raise self._refuse(f"{name!r} has an end hidden behind a zero byte")
-        if info.extra and (len(info.extra) > _LARGE_EXTRA or info.extra[:2] != b"\x01\0"):
+        if info.extra != _large_extra(info) or info.volume or info.reserved:
             raise self._refuse(f"{name!r} has a field of its own")
         plain = info.filename.isascii()
         attributes = info.create_system, info.external_attr, info.date_time, info.comment, info.internal_attr

@@ -2,7 +2,8 @@
 
 What must round differently was measured: a bare matrix product with a ReLU is bit-equal in torch and paddle on one
 machine, in both precisions. Normalisations, exponentials and what is made of them are not: even one layer leaves at
-most 95 of 100 elements equal (benchmarks/bit_equality.py). So these signs ask for a model that has such a layer.
+most 95 of 100 elements equal (benchmarks/bit_equality.py). So these signs ask for a model that has a layer of weights
+or statistics of which this is so: an activation without weights may stand in a model and not be called.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from twinalign.bundle.layout import recording_member
+from twinalign.bundle.layout import REPEAT, recording_member
 from twinalign.bundle.signs import CONTRADICTION, IMPOSSIBLE_TIME, Sign
 from twinalign.jobs import SIDES
 from twinalign.ranks.recordings import prefix_of
@@ -45,9 +46,11 @@ _STEP_OF_SECONDS = 5e-4
 _ELEMENTWISE = re.compile(
     r"^(rank\d+\.)?(step\d+\.(parameter|buffer|moment|velocity|learning_rate)|buffer\.)|\bmoment|\bvelocity"
 )
-_ROUNDS_APART = re.compile(
-    r"Norm|GELU|SiLU|Swish|Mish|Softmax|Sigmoid|Tanh|MultiheadAttention|MultiHeadAttention|Transformer|LSTM|GRU|RNN"
-)
+_ROUNDS_APART = re.compile(r"Norm|MultiheadAttention|MultiHeadAttention|Transformer|LSTM|GRU|RNN")
+_APART = 0.05
+"""Share of a tensor's elements that differ behind such a layer, at least; less is what an alteration leaves."""
+_NO_ROUNDING = 0.5
+"""Relative distance of a repeat, in half of the tensors, that no unit in the last place leads to."""
 
 
 @dataclasses.dataclass
@@ -56,7 +59,8 @@ class _Equality:
 
     equal: dict[str, int] = dataclasses.field(default_factory=dict)
     """Name -> elements that carry rounding."""
-    differing: int = 0
+    apart: bool = False
+    """Whether one at least differs as what two frameworks computed does, and what is equal may honestly be so."""
 
     @property
     def rounded(self) -> int:
@@ -64,17 +68,24 @@ class _Equality:
 
     @property
     def of_all(self) -> bool:
-        """Whether next to nothing differs: a few tensors could be altered to hide that the rest is a copy."""
-        return self.rounded >= max(ROUNDED, 9 * self.differing)
+        """Whether next to nothing differs: a few elements could be altered to hide that the rest is a copy."""
+        return not self.apart and self.rounded >= ROUNDED
 
 
-def signs_in_arrays(stage: str, recordings: StageRecordings) -> tuple[list[Sign], list[str]]:
-    """Signs in the arrays of one stage, and notes: what is odd and has honest explanations."""
+def signs_in_arrays(stage: str, recordings: StageRecordings, layers: Iterable[str]) -> tuple[list[Sign], list[str]]:
+    """Signs in the arrays of one stage, and notes: what is odd and has honest explanations.
+
+    Args:
+        stage: Its name.
+        recordings: Of it.
+        layers: Full names of the classes, and their bases, of the layers of either side's model.
+    """
     signs = [*_dtype_signs(stage, recordings), *_sample_signs(stage, recordings), *_haste_signs(stage, recordings)]
-    notes = [*_repeat_notes(stage, recordings)]
+    notes = [*_repeat_notes(stage, recordings), *_missing_notes(stage, recordings)]
     if not STAGE_BY_NAME[stage].needs_model or stage == "train":
         return signs, notes
-    if not _rounds_apart(recordings):
+    signs += [*_partner_signs(stage, recordings), *_far_repeat_signs(stage, recordings)]
+    if not any(_ROUNDS_APART.search(name.rpartition(".")[2]) for name in layers):
         return signs, notes
     for dtype in ("float32", "float64"):
         equality = _equality(recordings, dtype)
@@ -96,16 +107,7 @@ def signs_in_arrays(stage: str, recordings: StageRecordings) -> tuple[list[Sign]
                 signs.append(Sign(BIT_EQUAL, place, f"{text}, unlike its neighbours"))
             else:
                 notes.append(f"{stage} {dtype}: {text} (possible for what no normalisation or exponential precedes)")
-    return [*signs, *_cast_signs(stage, recordings)], notes
-
-
-def _rounds_apart(recordings: StageRecordings) -> bool:
-    classes = (
-        recordings.metadata("ref").get("layer_classes", {}),
-        recordings.metadata("paddle").get("layer_classes", {}),
-    )
-    names = (name for side in classes for name, entry in side.items() for name in (name, *entry["bases"]))
-    return any(_ROUNDS_APART.search(name.rpartition(".")[2]) for name in names)
+    return [*signs, *_cast_signs(stage, recordings), *_rounding_signs(stage, recordings)], notes
 
 
 def _computed(arrays: Mapping[str, np.ndarray], between: Callable[[], None]) -> Iterator[str]:
@@ -132,7 +134,7 @@ def _equality(recordings: StageRecordings, dtype: str) -> _Equality | None:
         if other is None or one.shape != other.shape or one.dtype != other.dtype:
             continue
         if not _equal(one, other):
-            found.differing += one.size
+            found.apart = found.apart or _share_that_differs(one, other) > _APART
             continue
         found.equal[name] = _rounded_elements(one, low.get(name), high.get(name))
     return found
@@ -152,6 +154,15 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
     if not np.array_equal(one.reshape(-1)[:_HEAD], other.reshape(-1)[:_HEAD], equal_nan=True):
         return False
     return np.array_equal(one, other, equal_nan=True)
+
+
+def _share_that_differs(one: np.ndarray, other: np.ndarray) -> float:
+    """Of the elements of two arrays that are not equal; the first ones tell it where nearly all differ."""
+    for part in (slice(0, _HEAD), slice(None)):
+        differ = one.reshape(-1)[part] != other.reshape(-1)[part]
+        if differ.mean() > _APART:
+            break
+    return float(differ.mean())
 
 
 def _exact(array: np.ndarray) -> bool:
@@ -207,6 +218,40 @@ def _cast_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
             yield Sign(CAST_FLOAT64, place, text)
 
 
+def _rounding_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
+    """Float32 runs that are a float64 one rounded: nothing that computes in float32 rounds once alone."""
+    arrays = {(side, dtype): recordings.arrays(side, dtype) for side in SIDES for dtype in ("float32", "float64")}
+    if any(found is None for found in arrays.values()):
+        return
+    for side, other in (SIDES, SIDES[::-1]):
+        low, beside = arrays[side, "float32"] or {}, arrays[other, "float32"] or {}
+        for whose in SIDES:
+            high = arrays[whose, "float64"] or {}
+            rounded = computed = 0
+            for name in _computed(low, recordings.between):
+                one, truth, foreign = low[name], high.get(name), beside.get(name)
+                if truth is None or foreign is None or not one.shape == truth.shape == foreign.shape:
+                    continue
+                if one.dtype != np.float32 or truth.dtype != np.float64:
+                    continue
+                if _is_rounded(one, truth):
+                    rounded += _rounded_elements(foreign, foreign, truth)
+                elif not _exact(one):
+                    computed += one.size
+            if rounded >= max(ROUNDED, 9 * computed):
+                text = f"{rounded} elements are {whose}'s float64 recording rounded once, not computed in float32"
+                yield Sign(CAST_FLOAT64, recording_member(side, stage, "float32"), text)
+
+
+def _is_rounded(low: np.ndarray, high: np.ndarray) -> bool:
+    """Whether all of `low` is `high` rounded; the first numbers tell it where it is not."""
+    with np.errstate(all="ignore"):
+        return all(
+            np.array_equal(low.reshape(-1)[part], high.reshape(-1)[part].astype(low.dtype), equal_nan=True)
+            for part in (slice(0, _HEAD), slice(None))
+        )
+
+
 def _cast_elements(low: np.ndarray, high: np.ndarray) -> int:
     """Elements that are no whole numbers, where all of `high` is `low` cast; 0 where not."""
     if low.shape != high.shape or _differ_at_once(low, high):
@@ -258,6 +303,45 @@ def _repeat_notes(stage: str, recordings: StageRecordings) -> Iterator[str]:
                 if not honest:
                     what = f"{stage} {dtype}: the {side} side's repeats of {prefix}{name}"
                     yield f"{what} are further from it than rounding takes most losses, and widen what {dtype} may do"
+
+
+def _partner_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
+    """A side records the same tensors in each precision; what float64 lacks would be judged by tolerances alone."""
+    for side in SIDES:
+        low, high = (recordings.arrays(side, dtype) for dtype in (recordings.judged_dtype, "float64"))
+        if low is None or high is None or low.keys() == high.keys():
+            continue
+        name = next(name for name in (*low, *high) if name not in low or name not in high)
+        text = f"{name} and {len(low.keys() ^ high.keys()) - 1} more are in one precision and not in the other"
+        yield Sign(CONTRADICTION, recording_member(side, stage, "float64"), text)
+
+
+def _far_repeat_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
+    """The floor under a port that has no float64 to be judged by is what rounding moved, and nothing more."""
+    if recordings.repeat is None:
+        return
+    reference = recordings.arrays("ref", recordings.judged_dtype) or {}
+    shares = []
+    for name, array in recordings.repeat.arrays.items():
+        own = reference.get(name)
+        if own is not None and own.shape == array.shape and own.dtype.kind == "f" and array.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                size, apart = (float(np.abs(part).max(initial=0.0)) for part in (own, array - own))
+            shares.append(apart / size if size else 0.0)
+    if shares and not np.median(shares) <= _NO_ROUNDING:
+        text = "it is as far from the reference as no rounding takes it, and excuses whatever the port does"
+        yield Sign(CONTRADICTION, recording_member("ref", stage, REPEAT), text)
+
+
+def _missing_notes(stage: str, recordings: StageRecordings) -> Iterator[str]:
+    """What is no number on both sides is compared with nothing."""
+    for name, array in (recordings.arrays("ref", recordings.judged_dtype) or {}).items():
+        if array.dtype.kind != "f":
+            continue
+        with np.errstate(all="ignore"):
+            count = int(np.count_nonzero(np.isnan(array))) if np.isnan(array.sum()) else 0
+        if count:
+            yield f"{stage}: {count} of {array.size} elements of {name} are NaN in the reference, which proves nothing"
 
 
 def _sample_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:

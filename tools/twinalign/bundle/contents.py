@@ -11,17 +11,21 @@ from twinalign.bundle.layout import (
     CASE,
     DTYPES,
     MANIFEST,
+    RECORDER_LOG,
     REPEAT,
+    RESULT,
     SOURCE,
+    STEP_LIMIT,
     SUMMARY,
     TENSOR_LIMIT,
+    TEXT_LIMIT,
     ledger_member,
     log_member,
     metadata_member,
     recording_member,
     shown,
 )
-from twinalign.bundle.strict_json import check_form, parse_json
+from twinalign.bundle.strict_json import check_form, check_sizes, parse_json
 from twinalign.errors import InputError
 from twinalign.files.reader import read_npy_arrays
 from twinalign.jobs import SIDES
@@ -50,6 +54,8 @@ class Contents:
         Raises:
             InputError: a text is malformed, or the members are not those that the manifest and the summary call for.
         """
+        texts = {shown(name): archive.read(name) for name in archive.names if name.endswith(".json")}
+        check_sizes(texts, archive.label)
         manifest = _json(archive, MANIFEST, "manifest")
         _check_members(archive, manifest)
         summary = _json(archive, SUMMARY, "summary")
@@ -85,13 +91,22 @@ class Contents:
         """Which part of the case, with a model and weights of its own, defines a stage."""
         return self.description["parts"][stage]
 
+    def layers_of(self, stage: str) -> set[str]:
+        """Full names of the classes, and their bases, of the layers that the stage's model has on either side.
+
+        As any recording of that model says: one alone could be silent on them.
+        """
+        part = self.part_of(stage)
+        of_model = [entry["layer_classes"] for (_, at, _), entry in self.metadata.items() if self.part_of(at) == part]
+        return {name for classes in of_model for own, entry in classes.items() for name in (own, *entry["bases"])}
+
     def recordings(self, stage: str) -> StageRecordings:
         """The recordings of a stage, their arrays in place; raises InputError where one is no recording."""
         found = {}
         for side, dtype in self.keys_of(stage):
             name = recording_member(side, stage, dtype)
             label = f"{self.archive.label}: {name}"
-            arrays = read_npy_arrays(self.archive.read(name), label)
+            arrays = read_npy_arrays(self.archive.read(name), label, STEP_LIMIT)
             if len(arrays) > TENSOR_LIMIT:
                 raise InputError(f"{label}: {len(arrays)} tensors, more than the {TENSOR_LIMIT} that are read; refused")
             found[side, dtype] = Recording(arrays, self.metadata[side, stage, dtype])
@@ -100,8 +115,12 @@ class Contents:
         return StageRecordings(found, repeat, self.archive.forget_pages)
 
     def text(self, name: str) -> str:
-        """A member as text, whatever bytes it has."""
-        return bytes(self.archive.read(name)).decode("utf-8", errors="replace")
+        """A member as text, whatever bytes it has; raises InputError where it is too long."""
+        content = self.archive.read(name)
+        if len(content) > TEXT_LIMIT:
+            size = f"{len(content)} bytes of text, more than the {TEXT_LIMIT} that are read"
+            raise InputError(f"{self.archive.label}: {name}: {size}; refused")
+        return bytes(content).decode("utf-8", errors="replace")
 
     def json(self, name: str) -> dict[str, Any]:
         """A member as a JSON object; raises InputError where it is none."""
@@ -149,11 +168,12 @@ class Contents:
             raise InputError(
                 f"{label}: {shown(odd)} is not both in the bundle and among the manifest's sources; refused"
             )
-        stages = set(self.stages)
         wanted = {recording_member(*key) for key in self.metadata} | {metadata_member(*key) for key in self.metadata}
+        wanted |= {log_member(stage) for stage in self.stages} | {RECORDER_LOG.format(side=side) for side in SIDES}
+        wanted |= {ledger_member(self.part_of(stage)) for stage in self.stages if STAGE_BY_NAME[stage].needs_model}
         for name in names:
-            if name.endswith((".npy", "_ref.json", "_paddle.json")) and name not in wanted:
-                raise InputError(f"{label}: {shown(name)} belongs to no stage of {', '.join(sorted(stages))}; refused")
+            if name.startswith(RESULT) and name not in wanted | {SUMMARY, CASE}:
+                raise InputError(f"{label}: {shown(name)} belongs to no stage of {', '.join(self.stages)}; refused")
 
 
 def _json(archive: Archive, name: str, form: str) -> dict[str, Any]:

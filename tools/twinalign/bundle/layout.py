@@ -28,12 +28,18 @@ SOURCE = "source/"
 
 SUMMARY = RESULT + "summary.json"
 CASE = RESULT + "case.json"
+RECORDER_LOG = RESULT + "log/recorder_{side}.log"
+"""Member of what the process of a side has printed."""
 
 MEMBER_LIMIT = 10_000
 NAME_LIMIT = 240
 JSON_LIMIT = 64 << 20
+"""Bytes of all JSON files together."""
+TEXT_LIMIT = 32 << 20
 TENSOR_LIMIT = 100_000
 """Tensors of one recording; the largest model known here records some ten thousand."""
+STEP_LIMIT = 40 * TENSOR_LIMIT
+"""Opcodes of its pickle; numpy before 2.0 writes a tensor with thirty."""
 
 DTYPES = ("float32", *HALVES, "float64")
 REPEAT = "repeat"

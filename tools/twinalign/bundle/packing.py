@@ -20,6 +20,7 @@ from twinalign.bundle.layout import (
     CASE,
     FORMAT,
     MANIFEST,
+    RECORDER_LOG,
     REPEAT,
     RESULT,
     SOURCE,
@@ -207,9 +208,9 @@ class _Run:
         """Everything that goes into the bundle, the manifest included."""
         found: dict[str, Path] = {name: self._path(name) for name in self._texts()}
         for side in SIDES:
-            log = self._path(f"{RESULT}log/recorder_{side}.log")
-            if log.is_file():
-                found[f"{RESULT}log/recorder_{side}.log"] = log
+            member = RECORDER_LOG.format(side=side)
+            if self._path(member).is_file():
+                found[member] = self._path(member)
         for key, path in self.paths.items():
             found[recording_member(*key)] = path
             found[metadata_member(*key)] = path.with_suffix(".json")

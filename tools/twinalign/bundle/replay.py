@@ -161,7 +161,8 @@ def _side_agreement_of_ranks(
     if ranks == 1:
         return _side_agreement(stage, side, packed, here, contents)
     order = (DIVERGED, INCONCLUSIVE, ALIGNED)
-    found = [_side_agreement(stage, side, packed.of_rank(rank), here.of_rank(rank), contents) for rank in range(ranks)]
+    pairs = zip(packed.of_ranks(), here.of_ranks(), strict=True)
+    found = [_side_agreement(stage, side, one, other, contents) for one, other in pairs]
     return min(found, key=lambda entry: (order.index(entry["verdict"]), entry["bit_equal"]))
 
 

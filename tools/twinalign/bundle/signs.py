@@ -10,16 +10,18 @@ import datetime
 import hashlib
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import twinalign
 from twinalign.backends import FRAMEWORK_OF_SIDE
 from twinalign.bundle.claims import stamps_of
 from twinalign.bundle.contents import Contents, Key
-from twinalign.bundle.layout import REPEAT, ledger_member, log_member, recording_member, shown
+from twinalign.bundle.layout import MANIFEST, REPEAT, SUMMARY, ledger_member, log_member, recording_member, shown
 from twinalign.case import STAGES
 from twinalign.case_allowances import counted_normalisations
-from twinalign.jobs import SIDES, judged_precision, recorded_identity
+from twinalign.jobs import SIDES, judged_precision, recorded_identity, recorded_precisions
 from twinalign.stages import STAGE_BY_NAME
 
 SAME_FRAMEWORK = "same_framework"
@@ -31,6 +33,10 @@ _CLOCKS_DIFFER = datetime.timedelta(minutes=10)
 _EARLIEST = datetime.datetime(2019, 1, 1, tzinfo=datetime.UTC)
 """paddle's first release with layers is younger."""
 _ZONES = (datetime.timedelta(hours=-12), datetime.timedelta(hours=14))
+_CLOCK_IN_A_ZONE = _ZONES[1] + _CLOCKS_DIFFER
+"""By so much a clock is ahead at most that was set to local time and is read as UTC."""
+_NORMALISATIONS_A_WEIGHT = 8
+"""More than models have: some normalisations have no weights, and some models no others."""
 _OVERLAP = datetime.timedelta(seconds=5)
 
 
@@ -62,6 +68,8 @@ def signs_in_metadata(contents: Contents, now: datetime.datetime) -> list[Sign]:
         *_identity_signs(contents),
         *_hash_signs(contents),
         *_layer_signs(contents),
+        *_source_signs(contents),
+        *_precision_signs(contents),
         *_manifest_signs(contents),
         *_time_signs(contents, now),
     ]
@@ -159,9 +167,55 @@ def _layer_signs(contents: Contents) -> Iterator[Sign]:
             ledgers[member] = contents.json(member).get("entries")
         entries = ledgers[member]
         count = counted_normalisations(metadata)
-        if isinstance(entries, list) and count > len(entries):
+        if isinstance(entries, list) and count > _NORMALISATIONS_A_WEIGHT * (len(entries) + 1):
             text = f"{count} normalisation layers in a model of {len(entries)} converted weights"
             yield Sign(CONTRADICTION, _place(key), text)
+
+
+def _source_signs(contents: Contents) -> Iterator[Sign]:
+    """The code that was run is there to be read, but for twinalign's own."""
+    packed = set(contents.manifest["source"].values())
+    if not packed:
+        yield Sign(CONTRADICTION, MANIFEST, "no source of the case is in it")
+    for key, metadata in contents.metadata.items():
+        for path, digest in metadata["code_sha256"].items():
+            own = "twinalign" in re.split(r"[/\\]", path)[:-1]
+            if digest != "missing" and path not in packed and not own:
+                yield Sign(CONTRADICTION, _place(key), f"recorded with code that is not in it ({path})")
+                return
+
+
+def _precision_signs(contents: Contents) -> Iterator[Sign]:
+    """What a run in the claimed precision records; without its float64 a stage is judged by tolerances alone."""
+    if "precision" not in contents.summary:
+        return
+    steps = contents.description.get("float64_train_steps", 0)
+    for stage in contents.stages:
+        wanted = set(recorded_precisions(stage, contents.summary["precision"], steps))
+        found = {kind for _, kind in contents.keys_of(stage)} - {REPEAT}
+        excused = {"float64"} if set(SIDES) <= set(contents.without_float64(stage)) else set()
+        if found - wanted or wanted - found - excused:
+            text = f"{stage} is recorded in {', '.join(sorted(found))}, and a run in this precision records "
+            yield Sign(CONTRADICTION, SUMMARY, f"{text}{', '.join(sorted(wanted))}")
+
+
+def notes_in_metadata(contents: Contents, now: datetime.datetime) -> list[str]:
+    """What is odd beside the arrays and has honest explanations; `now` is the reviewer's time, UTC."""
+    found = []
+    if contents.manifest["twinalign"] != twinalign.__version__:
+        versions = f"packed by twinalign {contents.manifest['twinalign']} and checked by {twinalign.__version__}"
+        found.append(f"{versions}: what the two judge or word differently is listed as a claim that is not borne out")
+    ended = [time for metadata in contents.metadata.values() if (time := _parsed(metadata["recorded_at"]))]
+    if ended and now + _CLOCKS_DIFFER < max(ended) <= now + _CLOCK_IN_A_ZONE:
+        found.append(f"recorded at {_worded(max(ended))}, and it is {_worded(now)} here: one of two clocks is off")
+    sources = b"\n".join(bytes(contents.archive.read(name)) for name in contents.manifest["source"])
+    for entry, what in (("accept", "accepts conventions"), ("allowances", "has allowances of its own")):
+        named = contents.description.get(entry)
+        if named:
+            found.append(f"the case {what}: {', '.join(named)}")
+            unread = [text for text in named if text.partition("=")[0].encode(errors="replace") not in sources]
+            found += [f"no source in the bundle speaks of {text}, which the case names" for text in unread]
+    return found
 
 
 def _manifest_signs(contents: Contents) -> Iterator[Sign]:
@@ -207,7 +261,7 @@ def _time_signs(contents: Contents, now: datetime.datetime) -> Iterator[Sign]:
     for key, metadata in contents.metadata.items():
         place, seconds = _place(key), metadata["seconds"]
         ended = _parsed(metadata["recorded_at"])
-        if ended is None or not _EARLIEST <= ended <= now + _CLOCKS_DIFFER:
+        if ended is None or not _EARLIEST <= ended <= now + _CLOCK_IN_A_ZONE:
             yield Sign(IMPOSSIBLE_TIME, place, f"recorded at {metadata['recorded_at']}; it is {_worded(now)} here")
             continue
         if not 0 <= seconds < 1e8 or not math.isfinite(seconds):
@@ -241,7 +295,7 @@ def _stamp_signs(
         except (ValueError, OverflowError):
             yield Sign(IMPOSSIBLE_TIME, log_member(stage), f"written at {stamp}")
             return
-        if earliest > now + _CLOCKS_DIFFER or (recorded is not None and latest + _CLOCKS_DIFFER < recorded):
+        if earliest > now + _CLOCK_IN_A_ZONE or (recorded is not None and latest + _CLOCK_IN_A_ZONE < recorded):
             when = "in the future" if earliest > now else "before what it is about was recorded"
             yield Sign(IMPOSSIBLE_TIME, log_member(stage), f"written at {stamp}, {when}")
             return

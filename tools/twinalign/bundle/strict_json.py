@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twinalign.bundle.layout import JSON_LIMIT, shown
 from twinalign.errors import InputError
 
-_VALUE_LIMIT = 4_000_000
+VALUE_LIMIT = 4_000_000
+_DEPTH_LIMIT = 64
+_DIGITS_LIMIT = 300
+"""Of a whole number: with more it is none that a float can be compared with."""
 _CONSTANT = re.compile(r'"const": ("[^"]*"|\d+)')
 
 
@@ -20,17 +24,19 @@ def parse_json(content: bytes | memoryview, label: str) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        InputError: not UTF-8, not JSON, not an object; over the limits of size, of values or of depth; a key twice in
-            one object (readers differ in which counts); NaN or an infinity, which JSON does not have.
+        InputError: not UTF-8, not JSON, not an object; nested too deeply; a key twice in one object (readers differ in
+            which counts); NaN or an infinity, which JSON does not have, or a number that is read as one.
     """
-    if len(content) > JSON_LIMIT:
-        raise InputError(f"{label}: {len(content)} bytes of JSON, more than the {JSON_LIMIT} that are read; refused")
-    raw = bytes(content)
-    # Counted before parsing: empty lists and numbers take far more memory as objects than as text.
-    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > _VALUE_LIMIT:
-        raise InputError(f"{label}: more than {_VALUE_LIMIT} values; refused")
     try:
-        found = json.loads(raw.decode("utf-8"), object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+        found = json.loads(
+            bytes(content).decode("utf-8"),
+            object_pairs_hook=_without_repeats,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
+        if _is_deep(found):
+            raise RecursionError
     except RecursionError:
         raise InputError(f"{label}: nested too deeply; refused") from None
     except UnicodeDecodeError:
@@ -40,6 +46,44 @@ def parse_json(content: bytes | memoryview, label: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"{label}: a JSON object is expected, not a {type(found).__name__}; refused")
     return found
+
+
+def check_sizes(contents: Mapping[str, bytes | memoryview], label: str) -> None:
+    """Raise InputError where a stranger's JSON files, all of them together, would take too much memory once read."""
+    size = values = 0
+    for name, content in contents.items():
+        size += len(content)
+        if size > JSON_LIMIT:
+            raise InputError(f"{label}: {name}: more than {JSON_LIMIT} bytes of JSON with those before it; refused")
+        # Counted before parsing: empty lists and numbers take far more memory as objects than as text.
+        raw = bytes(content)
+        values += sum(raw.count(mark) for mark in (b",", b"[", b"{"))
+        if values > VALUE_LIMIT:
+            raise InputError(f"{label}: {name}: more than {VALUE_LIMIT} values with the files before it; refused")
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether what walks through a value could run out of stack."""
+    level = [value]
+    for _ in range(_DEPTH_LIMIT):
+        inner = [item.values() if isinstance(item, dict) else item for item in level]
+        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"{text[:40]} is more than a number can be")
+    return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > _DIGITS_LIMIT:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from twinalign.bundle.arithmetic import fault_of_sample, signs_in_arrays
 from twinalign.bundle.claims import Mismatch, check_log, check_stage
 from twinalign.bundle.contents import Contents, check_digests
 from twinalign.bundle.layout import MANIFEST, log_member, shown
-from twinalign.bundle.signs import Sign, signs_in_metadata
+from twinalign.bundle.signs import Sign, notes_in_metadata, signs_in_metadata
 from twinalign.errors import ExitCode, InputError
 from twinalign.recording import Recording
 from twinalign.stage_verdict import StageRecordings, compare_stage
@@ -195,14 +195,12 @@ def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str
         missing_stages=contents.manifest["missing_stages"],
     )
     result.signs += signs_in_metadata(contents, now)
-    for entry, what in (("accept", "accepts conventions"), ("allowances", "has allowances of its own")):
-        if named := contents.description.get(entry):
-            result.notes.append(f"the case {what}: {', '.join(named)}")
+    result.notes += notes_in_metadata(contents, now)
     for stage in contents.stages:
         progress(f"judging {stage}")
         recordings = contents.recordings(stage)
         comparison = _judged(stage, recordings, contents)
-        signs, notes = signs_in_arrays(stage, recordings)
+        signs, notes = signs_in_arrays(stage, recordings, contents.layers_of(stage))
         claim = summary["stages"][stage]
         result.mismatches += check_stage(stage, claim, comparison)
         result.mismatches += check_log(stage, contents.text(log_member(stage)), comparison)

@@ -84,9 +84,12 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def checked_numeric(dtype: np.dtype) -> np.dtype:
-    """`dtype` where it holds plain numbers; raises RefusedError for text, times, objects and structures."""
+    """`dtype` where it holds plain numbers; raises RefusedError for text, times, objects, structures and more
+    than double precision."""
     if dtype.hasobject or dtype.kind in "OSUMm" or (dtype.kind == "V" and dtype.names is None and not is_ml(dtype)):
         raise RefusedError(f"it holds elements of type {dtype}, which are not numbers")
+    if dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16):
+        raise RefusedError(f"it holds elements of type {dtype}, which no framework has")
     return dtype
 
 

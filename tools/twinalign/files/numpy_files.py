@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 import struct
 from typing import Any
@@ -17,10 +18,10 @@ MAGIC = b"\x93NUMPY"
 _MAXIMUM_HEADER = 65536
 
 
-def read_npy(buffer: memoryview) -> Any:
+def read_npy(buffer: memoryview, most_steps: float = math.inf) -> Any:
     """The array in a `.npy`, mapped and not copied, or the tree that an object array wraps.
 
-    Format: numpy.lib.format's documentation, versions 1.0 to 3.0.
+    Format: numpy.lib.format's documentation, versions 1.0 to 3.0. `most_steps` limits such a tree (`PickleMachine`).
     """
     if len(buffer) < 12 or bytes(buffer[:6]) != MAGIC:
         raise BrokenFileError("it is cut short: not even a numpy header is there")
@@ -37,7 +38,7 @@ def read_npy(buffer: memoryview) -> Any:
     if dtype.hasobject:
         if dtype.kind != "O":
             raise RefusedError("it holds structures with objects in them, which are not numbers")
-        return read_object(data)
+        return read_object(data, most_steps)
     count = 1
     for extent in shape:
         count *= extent

@@ -9,8 +9,9 @@ file's memory map, so a pickle of arrays is read without copying it.
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from twinalign.files.array_runs import ArrayRuns
@@ -50,6 +51,10 @@ class StatefulDict(dict):
 
 
 _MARK = object()
+_TEXTS = (str, bytes, bytearray, memoryview)
+_COPIED_BY_CALLS: tuple[type[Sized], ...] = (*_TEXTS, list, tuple, dict, set, frozenset)
+_BYTES_AN_ITEM = 8
+_COPIED_AT_LEAST = 1 << 20
 _BYTE, _WORD = struct.Struct("<B"), struct.Struct("<I")
 
 # Opcodes whose value is read by one struct: opcode -> struct.
@@ -105,6 +110,7 @@ class PickleMachine:
         symbols: Allowed globals by `module.name`.
         position: Where the first pickle starts.
         load_persistent: Resolves what BINPERSID asks for; without it such pickles are refused.
+        most_steps: Opcodes that are read at most: each is one byte of a file and can take a hundred of memory.
     """
 
     def __init__(
@@ -113,11 +119,14 @@ class PickleMachine:
         symbols: Mapping[str, Symbol],
         position: int = 0,
         load_persistent: Callable[[Any], Any] | None = None,
+        most_steps: float = math.inf,
     ) -> None:
         self._buffer = buffer
         self._symbols = symbols
         self._load_persistent = load_persistent
         self.position = position
+        self._most_steps = most_steps
+        self._handed_over = 0
 
     def load(self) -> Any:
         """Read one pickle and stand behind it.
@@ -131,8 +140,12 @@ class PickleMachine:
         start = self.position
         runs = ArrayRuns(self._buffer, Symbol, Stateful)
         buffer, size, actions = self._buffer, len(self._buffer), _ACTIONS
+        steps, most_steps = 0, self._most_steps
         try:
             while True:
+                steps += 1
+                if steps > most_steps:
+                    raise RefusedError(f"its pickle takes more than {most_steps} steps, and no recording does")
                 if self.position >= size:
                     self._take(1)  # says how short it is
                 opcode = buffer[self.position]
@@ -234,11 +247,21 @@ class PickleMachine:
         arguments, function = self._pop(), self._pop()
         if not isinstance(function, Symbol) or not isinstance(arguments, tuple):
             raise RefusedError(f"its pickle calls a {type(function).__name__}; only allowed names can be called")
+        self._count_copied(arguments, _COPIED_BY_CALLS)
         self._push(function(*arguments))
+
+    def _count_copied(self, values: Any, kinds: tuple[type[Sized], ...]) -> None:
+        """Refuse to copy the same thing again and again: a few bytes of a file ask for it, and it may be large."""
+        for value in values if isinstance(values, tuple) else ():
+            if isinstance(value, kinds):
+                self._handed_over += len(value) * (1 if isinstance(value, _TEXTS) else _BYTES_AN_ITEM)
+        if self._handed_over > 2 * len(self._buffer) + _COPIED_AT_LEAST:
+            raise RefusedError("its pickle copies what it has again and again, which data has no need of")
 
     def _build(self) -> None:
         state, target = self._pop(), self._stack[-1]
         if isinstance(target, Stateful):
+            self._count_copied(state, (str,))
             target.set_state(state)
         elif not isinstance(target, StatefulDict):
             raise RefusedError(f"its pickle sets attributes of a {type(target).__name__}, which data has no need of")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -19,9 +20,9 @@ _PADDLE_NAME_TABLE = "StructuredToParameterName@@"
 _PADDLE_SLICES = "UnpackBigParamInfor@@"
 
 
-def read_object(buffer: memoryview, position: int = 0) -> Any:
-    """The tree in the one numpy pickle that starts at `position`."""
-    return settle(PickleMachine(buffer, NUMPY_SYMBOLS, position).load())
+def read_object(buffer: memoryview, most_steps: float = math.inf) -> Any:
+    """The tree in the one numpy pickle that `buffer` begins with; `most_steps` as `PickleMachine` has it."""
+    return settle(PickleMachine(buffer, NUMPY_SYMBOLS, most_steps=most_steps).load())
 
 
 def read_pickle_file(buffer: memoryview) -> Any:

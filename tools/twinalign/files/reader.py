@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import stat
@@ -15,6 +16,8 @@ from twinalign.errors import InputError
 from twinalign.files.errors import BrokenFileError, RefusedError
 
 _MAXIMUM_NODES = 1_000_000
+_MAXIMUM_LETTERS = 1 << 26
+"""Of all names together: one long name stands before that of everything that is nested in it."""
 SINGLE_ARRAY_NAME = "array"
 """Name that a file of one bare array gives to it."""
 
@@ -39,12 +42,18 @@ def read_tree(path: str | os.PathLike[str]) -> Any:
         return _parse(_map(path), path)
 
 
-def read_npy_arrays(buffer: memoryview, name: str) -> dict[str, np.ndarray]:
-    """`read_arrays` of a `.npy` that lies in memory, a member of an archive say; `name` stands in messages."""
+def read_npy_arrays(buffer: memoryview, name: str, most_steps: float = math.inf) -> dict[str, np.ndarray]:
+    """`read_arrays` of a `.npy` that lies in memory, a member of an archive say.
+
+    Args:
+        buffer: The file.
+        name: Stands in messages.
+        most_steps: Limits the memory that a stranger's pickle takes (`PickleMachine`).
+    """
     from twinalign.files.numpy_files import read_npy
 
     with _explained(name):
-        return flatten(read_npy(buffer), name)
+        return flatten(read_npy(buffer, most_steps), name)
 
 
 @contextlib.contextmanager
@@ -126,13 +135,16 @@ def flatten(tree: Any, path: str | os.PathLike[str] = "") -> dict[str, np.ndarra
         InputError: two leaves have the same dotted name, or there are absurdly many.
     """
     found: dict[str, np.ndarray] = {}
-    visited = 0
+    visited = letters = 0
 
     def visit(value: Any, name: str) -> None:
-        nonlocal visited
+        nonlocal visited, letters
         visited += 1
+        letters += len(name)
         if visited > _MAXIMUM_NODES:  # lists that share lists can unfold without end
             raise InputError(f"{os.fspath(path)}: it unfolds to more than {_MAXIMUM_NODES} values")
+        if letters > _MAXIMUM_LETTERS:
+            raise InputError(f"{os.fspath(path)}: its names unfold to more than {_MAXIMUM_LETTERS} letters")
         leaf = _as_array(value)
         if leaf is not None:
             name = name or SINGLE_ARRAY_NAME

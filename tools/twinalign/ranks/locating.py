@@ -17,7 +17,7 @@ from twinalign.explain.registry import hypotheses
 from twinalign.locate.faults import Explanation, Fault
 from twinalign.locate.measuring import root_mean_square
 from twinalign.ranks.observing import PARTS
-from twinalign.ranks.recordings import join_ranks, of_rank
+from twinalign.ranks.recordings import join_ranks, split_ranks
 from twinalign.recording import Recording
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class RankSearch:
             if any(answer["failed"] for answer in answers):
                 raise _DoesNotRunError
         whole = Recording.load(path)
-        return [of_rank(whole, rank).arrays for rank in range(self.ranks)]
+        return [of_rank.arrays for of_rank in split_ranks(whole)]
 
     def _differences(self, reference: list[Arrays], port: list[Arrays]) -> dict[int, dict[str, list[str]]]:
         """rank -> part -> names of tensors that differ."""

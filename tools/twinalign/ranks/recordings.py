@@ -69,8 +69,8 @@ def common_ranks(recordings: Iterable[Recording]) -> int:
     for recording in recordings:
         ranks = len(recording.metadata.get("ranks", ())) or 1
         counts.add(ranks)
-        prefixes = tuple(prefix_of(rank) for rank in range(ranks))
-        stray = [name for name in recording.arrays if ranks > 1 and not name.startswith(prefixes)]
+        known = {prefix_of(rank) for rank in range(ranks)}
+        stray = [name for name in recording.arrays if ranks > 1 and _prefix_in(name) not in known]
         if stray:
             raise InputError(f"{stray[0]} belongs to none of the {ranks} ranks that recorded it")
     if len(counts) > 1:
@@ -78,14 +78,30 @@ def common_ranks(recordings: Iterable[Recording]) -> int:
     return counts.pop()
 
 
-def of_rank(recording: Recording, rank: int) -> Recording:
-    """What one rank recorded, under its own names."""
-    prefix = prefix_of(rank)
-    metadata = {name: value for name, value in recording.metadata.items() if name != "ranks"}
-    metadata |= {"rank": rank, **recording.metadata["ranks"][rank]}
-    sampled = metadata.pop("sampled", {})
-    metadata["sampled"] = {n.removeprefix(prefix): entry for n, entry in sampled.items() if n.startswith(prefix)}
-    return Recording(arrays_of_rank(recording.arrays, rank), metadata)
+def split_ranks(recording: Recording) -> list[Recording]:
+    """What each rank recorded, under its own names."""
+    common = {name: value for name, value in recording.metadata.items() if name not in ("ranks", "sampled")}
+    arrays, sampled = _by_prefix(recording.arrays), _by_prefix(recording.metadata.get("sampled", {}))
+    found = []
+    for rank, own in enumerate(recording.metadata["ranks"]):
+        prefix = prefix_of(rank)
+        metadata = {**common, "rank": rank, **own, "sampled": sampled.get(prefix, {})}
+        found.append(Recording(arrays.get(prefix, {}), metadata))
+    return found
+
+
+def _prefix_in(name: str) -> str:
+    head, point, _ = name.partition(".")
+    return head + point
+
+
+def _by_prefix(named: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Prefix -> what is named so, without it; in one go, for there may be thousands of ranks."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in named.items():
+        prefix = _prefix_in(name)
+        found.setdefault(prefix, {})[name.removeprefix(prefix)] = value
+    return found
 
 
 def arrays_of_rank(arrays: Mapping[str, np.ndarray], rank: int) -> dict[str, np.ndarray]:
