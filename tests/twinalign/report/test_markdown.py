@@ -96,6 +96,17 @@ def test_accepted_findings_come_last_and_are_marked() -> None:
     assert listed[1].endswith("(accepted by the case as bn_momentum)")
 
 
+def test_a_name_is_bold_and_makes_neither_entities_nor_formulas() -> None:
+    found = {**summary({"forward": stage([tensor("a")])}), "case": " a&lt; $x$ "}
+    assert markdown(found).startswith("**a\\&lt; \\$x\\$**: ")
+
+
+def test_chinese_has_its_own_signs() -> None:
+    found = {**summary({"forward": stage([tensor("a")])}), "not_checked": ["loss", "training_mode"]}
+    (line,) = (line for line in markdown(found, "zh").splitlines() if line.startswith("未检查"))
+    assert "）；训练模式" in line
+
+
 @pytest.mark.parametrize(
     ("name", "of", "meaning"),
     [

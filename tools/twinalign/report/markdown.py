@@ -23,7 +23,7 @@ from twinalign.report.summary import (
 )
 
 # An underscore within a word is only an underscore.
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~@&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _FAULTS = 20
 _FACTS = 2
 """Of a fault without a cause; the report has all."""
@@ -32,7 +32,7 @@ _FACTS = 2
 def markdown(summary: Mapping[str, Any], code: str = "en") -> str:
     """Verdict, a row for each stage, the metrics, what is at fault and the versions, as Markdown."""
     say = language(code)
-    lines = [f"**{plain(summary['case'])}**: {plain(sentence(summary, say))}", ""]
+    lines = [f"**{plain(summary['case']).strip()}**: {plain(sentence(summary, say))}", ""]
     lines += _stages(summary, say)
     lines += _outcomes(summary, say)
     lines += _faults(summary, say)
@@ -107,7 +107,7 @@ def _faults(summary: Mapping[str, Any], say: Language) -> list[str]:
 def _unexplained(fault: Mapping[str, Any], say: Language) -> str:
     """The facts, which are English, where there is no cause."""
     known = [fact for fact in facts(fault) if not fact.startswith(PATHS_OF_IMAGES)]
-    return "; ".join([say("markdown.unexplained"), *known[:_FACTS]])
+    return say("header.between").join([say("markdown.unexplained"), *known[:_FACTS]])
 
 
 def _row(cells: Any) -> str:

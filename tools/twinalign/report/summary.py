@@ -80,7 +80,7 @@ def not_checked(summary: Mapping[str, Any], say: Language) -> str:
     parts = [say("header.not_checked_stages", stages=_listed(stages, say))] if stages else []
     if "training_mode" in missing:
         parts.append(say("header.not_checked_training_mode"))
-    return say("header.not_checked", what="; ".join(parts)) if parts else ""
+    return say("header.not_checked", what=say("header.between").join(parts)) if parts else ""
 
 
 def worst_first(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
