@@ -44,6 +44,7 @@ class Case:
     """
 
     name: str = ""
+    """Weights are kept in files of this name; by default that of the class."""
     seed: int = 0
     train_mode: bool = False
     """Record stages up to the optimizer in training mode, buffers included."""
