@@ -105,6 +105,17 @@ def copy_arrays(run: Path) -> None:
         shutil.copy(run / f"{folder}forward_ref.npy", run / f"{folder}forward_paddle.npy")
 
 
+def copy_and_claim(run: Path) -> None:
+    copy_arrays(run)
+    claim = {"max_abs": 0.0, "fp64_rel": 0.0}
+    edit(run / "summary.json", lambda s: [tensor.update(claim) for tensor in s["stages"]["forward"]["tensors"]])
+
+
+def lose_code(run: Path) -> None:
+    for path in run.rglob("loss_paddle.json"):
+        edit(path, lambda m: m["code_sha256"].update({str(run / "gone.py"): "0" * 64}))
+
+
 def copy_all(run: Path) -> None:
     for suffix in ("npy", "json"):
         shutil.copy(run / f"forward_ref.{suffix}", run / f"forward_paddle.{suffix}")
@@ -133,7 +144,9 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         copy_all,
         "forward_paddle.npy: aliased: paddle is paddle's side, and this was recorded as ref",
     ),
-    "a copy of the arrays": (copy_arrays, "bit-equal to the reference"),
+    "a copy of the arrays": (copy_arrays, "forward_paddle.npy: aliased: it has the very bytes of .*forward_ref.npy"),
+    "a copy of the arrays with its summary": (copy_and_claim, "bit-equal to the reference"),
+    "code that is gone": (lose_code, "loss_paddle.npy: stale: .*gone.py is not there any more"),
     "one framework": (both_torch, "loss_paddle.npy: aliased: .* recorded as paddle with torch"),
     "no recording": (lambda run: (run / "loss_ref.npy").unlink(), "loss_ref.npy: incomplete: it is missing"),
     "no float64 on one side": (
@@ -166,6 +179,42 @@ def test_pack_refuses(name: str, run_folder: Path, tmp_path: Path) -> None:
         pack_run(run_folder, tmp_path / "out" / "bundle.zip", partial=True)
     assert "\n" not in str(caught.value)
     assert not any((tmp_path / "out").glob("*")) if (tmp_path / "out").exists() else True
+
+
+@pytest.mark.parametrize("name", ["summary.json", "weights/tiny_moco_ref.npz"])
+def test_what_is_no_bundle_is_not_overwritten(name: str, run_folder: Path) -> None:
+    before = (run_folder / name).read_bytes()
+    with pytest.raises(InputError, match=f"{name}: it is there already and is no bundle; give FILE another name"):
+        pack_run(run_folder, run_folder / name, partial=True)
+    assert (run_folder / name).read_bytes() == before
+
+
+def test_a_bundle_takes_the_place_of_an_earlier_one(honest: Path, run_folder: Path, tmp_path: Path) -> None:
+    write_archive(tmp_path / "b.zip", {"manifest.json": b"{}"})
+    pack_run(run_folder, tmp_path / "b.zip", partial=True)
+    assert (tmp_path / "b.zip").read_bytes() == (honest / "bundle.zip").read_bytes()
+
+
+def test_a_place_that_cannot_be_written_is_named_and_not_the_passing_file(run_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    expected = r"file/b.zip: cannot be written there \(.*\); give FILE in a folder that you can write to"
+    with pytest.raises(InputError, match=expected):
+        pack_run(run_folder, tmp_path / "file" / "b.zip", partial=True)
+
+
+def test_an_interruption_leaves_nothing(run_folder: Path, tmp_path: Path) -> None:
+    def interrupt(text: str) -> None:
+        if text.startswith("checking"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack_run(run_folder, tmp_path / "out" / "b.zip", partial=True, progress=interrupt)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_run_is_given_by_its_folder(run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"summary.json: a file; give the folder of a finished run"):
+        pack_run(run_folder / "summary.json", tmp_path / "b.zip")
 
 
 def test_guide_demands_six_stages(run_folder: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from twinalign.locate import LocateResult
 from twinalign.locate.faults import Explanation, Fault
 from twinalign.locate.tables import print_located
 from twinalign.tables import print_run
+from twinalign.training_tables import print_training
 from twinalign.verdict.classic import Classic
 from twinalign.verdict.results import Comparison, TensorVerdict
 
@@ -55,3 +56,20 @@ def test_accepted_findings_are_not_numbered_among_the_faults() -> None:
     marked = [line for line in lines if line.endswith(("(forward)", "(state)"))]
     assert marked == ["1. fc (forward)", "2. head (forward)", "accepted: norm (state)"]
     assert "net: 2 faults found, 2 explained; 0 layers judged alone" in lines
+
+
+def test_a_stage_keeps_the_guides_number_and_nan_is_not_bit_equal() -> None:
+    right = TensorVerdict("logits", "aligned", "", max_abs=0.0)
+    nan = TensorVerdict("loss", "diverged", "NaN on one side", max_abs=0.0, basis="structure")
+    stages = {"forward": Comparison("aligned", [right], PASSED), "loss": Comparison("diverged", [right, nan], PASSED)}
+    lines = [" ".join(line.split()) for line in printed(RunResult("net", stages, {}, 3.0)).splitlines()]
+    assert lines[1:3] == ["01 forward aligned 1 bit-equal – passed", "04 loss diverged 2 – – passed"]
+
+
+def test_curves_that_never_part_are_known_for_the_steps_there_were() -> None:
+    horizon = {"curve": "loss", "precision": "float64", "steps": 12, "tolerances": [1e-6, 1e-2]}
+    horizon |= {"port": [3, 12], "reference": [12, 12], "port_growth": None, "reference_growth": None}
+    console = Console(file=io.StringIO(), width=240)
+    print_training({"horizons": [horizon]}, console)
+    assert "3 / ≥ 12" in console.file.getvalue()
+    assert "≥ 12 / ≥ 12" in console.file.getvalue()

@@ -13,9 +13,11 @@ import pytest
 
 import twinalign as api
 from tests.conftest import ROOT, read_summary
-from twinalign.errors import SideCrashError
+from twinalign.errors import InputError, SideCrashError
+from twinalign.jobs import RunSettings, require_file_names
 from twinalign.recorder.tracebacks import place, shortened
 from twinalign.recording import Recording
+from twinalign.runner import Recorder
 
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -116,6 +118,37 @@ def test_a_search_that_crashes_leaves_the_verdict_standing(tmp_path: Path, monke
         "nothing was located: the paddle side crashed while searching forward: out of memory"
     )
     assert (tmp_path / "report.html").exists()
+
+
+def test_a_run_that_crashes_leaves_no_verdict_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise SideCrashError("the paddle side crashed while recording forward")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("twinalign.judging.Recorder.record", crash)
+    for name in ("summary.json", "report.html", "forward_ref.npy"):
+        (tmp_path / name).touch()
+    with pytest.raises(SideCrashError):
+        api.run("tests.variety_cases:Float32Inside", out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["forward_ref.npy"]
+
+
+@pytest.mark.parametrize("name", ["google/vit", "../outside", "n" * 201, "模" * 67, "a\u202eb", "a\nb", "resnet:18"])
+def test_a_case_whose_name_no_file_can_have(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("twinalign.runner.RecorderProcess", lambda *_, **__: None)
+    described = {"ref": {"parts": {"forward": "net", "loss": name}}}
+    monkeypatch.setattr("twinalign.runner.Recorder._on_each", lambda *_: described)
+    recorder = Recorder(RunSettings("tests.variety_cases:Float32Inside", out=tmp_path))
+    with pytest.raises(InputError, match="weights are kept in files of the case's name: give it a `name` without / "):
+        recorder._start(["ref"])
+    assert not (tmp_path / "case.json").exists()
+
+
+def test_names_in_any_script_are_names() -> None:
+    require_file_names("case.py", ["模型 v2", "moco_v3_vit_small", "ResNet-50 (bs=4)", "n" * 200])
 
 
 CASE = """

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 STAGES = ("forward", "data", "metric", "loss", "backward", "train")
 """The six stages of the alignment guide, in order."""
 
+
+def stage_number(stage: str) -> str:
+    """The number that a stage has in the guide, which it keeps where a run leaves others out."""
+    return f"{STAGES.index(stage) + 1:02d}"
+
+
 _SWITCHES = {
     "data": ("dataset",),
     "metric": ("metric", "evaluate"),
@@ -38,6 +44,7 @@ class Case:
     """
 
     name: str = ""
+    """Weights are kept in files of this name; by default that of the class."""
     seed: int = 0
     train_mode: bool = False
     """Record stages up to the optimizer in training mode, buffers included."""

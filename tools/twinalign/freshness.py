@@ -11,6 +11,9 @@ from typing import Any
 
 from twinalign.errors import InputError
 
+MISSING = "missing"
+"""Stands where the hash of a file would that is not there."""
+
 _VERSIONS = """
 import importlib.metadata as m, json, sys
 found = {"python": sys.version.split()[0], "executable": sys.executable}
@@ -29,7 +32,7 @@ def hash_path(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
-        return "missing"
+        return MISSING
 
 
 def hash_paths(paths: Iterable[Path]) -> dict[str, str]:

@@ -14,6 +14,8 @@ from twinalign.stages import STAGE_BY_NAME
 from twinalign.verdict.equivalence import DEFAULT_MARGIN
 
 SIDES = ("ref", "paddle")
+_LONGEST_NAME = 200
+"""Bytes of a case's name: file systems take 255, and the files that are called by it have endings."""
 PRECISIONS = ("float32", "float64", "both", *HALVES)
 """`both` is float32 judged by float64; a half precision is judged by float64 as well."""
 SWAPS = ("data", "init", "updates", "network")
@@ -60,6 +62,20 @@ def experiments(settings: RunSettings) -> list[str]:
     """The options that ask for more of the train stage than one training a side."""
     asked = {"--seeds": settings.seeds > 1, "--switch-at": settings.switch_at > 0, "--swap": bool(settings.swaps)}
     return [option for option, wanted in asked.items() if wanted]
+
+
+def require_file_names(case: str, parts: Iterable[str]) -> None:
+    """Raise InputError where a part of a case has a name by which no files can be called, here or in a bundle."""
+    from twinalign.bundle.layout import fault_of_name, ledger_member  # which itself needs `SIDES`
+
+    for part in parts:
+        long = len(part.encode("utf-8", "replace")) > _LONGEST_NAME
+        if long or "/" in part or fault_of_name(ledger_member(part)) is not None:
+            raise InputError(
+                f"{case}: no file can be called {part[:80]!r}{'…' * (len(part) > 80)}, and weights are kept in files "
+                f"of the case's name: give it a `name` without / \\ : and letters that are not seen, of at most "
+                f"{_LONGEST_NAME} bytes"
+            )
 
 
 def chosen_stages(settings: RunSettings, description: Mapping[str, Any]) -> list[str]:

@@ -108,7 +108,8 @@ def run(
     logs = TensorBoardLogs(settings.out / "tensorboard") if settings.tensorboard else None
     if logs is not None:
         recorder.points = logs.points
-    (settings.out / "summary.json").unlink(missing_ok=True)  # an old verdict must not stand beside new recordings
+    for name in ("summary.json", "report.html"):  # an old verdict must not stand beside new recordings
+        (settings.out / name).unlink(missing_ok=True)
     result = RunResult(recorder.resolved, {}, {}, 0.0)
     result.precision, result.accuracy_compatible = settings.precision, settings.accuracy_compatible
     result.ranks = settings.ranks

@@ -28,7 +28,7 @@ from twinalign.jobs import SIDES as SIDES
 from twinalign.jobs import Job as Job
 from twinalign.jobs import RunSettings as RunSettings
 from twinalign.jobs import WeightFiles as WeightFiles
-from twinalign.jobs import chosen_stages, recorded_identity, recorded_precisions
+from twinalign.jobs import chosen_stages, recorded_identity, recorded_precisions, require_file_names
 from twinalign.machine import available_memory, processors, require_writable
 from twinalign.ranks.recordings import is_ranked, join_ranks
 from twinalign.recorder.group import RecorderGroup
@@ -244,6 +244,7 @@ class Recorder:
             )
         described = self._on_each(sides, "start", self._start_request)
         self.description = described[sides[0]]
+        require_file_names(self.resolved, self.description["parts"].values())
         write_json(self.out / "case.json", {"identity": self.identity, "description": self.description})
         self.progress("both", "preparing")
         self.processes[sides[0]].request("prepare")

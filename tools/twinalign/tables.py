@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from twinalign import terminal
+from twinalign.case import stage_number
 from twinalign.locate.tables import print_located
 from twinalign.report.language import language
-from twinalign.report.summary import accepted, not_checked, unlocated
+from twinalign.report.summary import accepted, deciding, greatest, identical, not_checked, unlocated
 from twinalign.training_tables import print_training
 from twinalign.verdict.render import sorted_by_weight
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
@@ -33,8 +34,8 @@ def print_run(result: RunResult, out: Path | None = None, console: Console | Non
     table.add_column("verdict")
     for header in ("tensors", "float64 differs by", "noise ×", "reprod_log 1e-06"):
         table.add_column(header, justify="right")
-    for number, (stage, comparison) in enumerate(result.stages.items(), start=1):
-        table.add_row(f"{number:02d} {stage}", *_cells(comparison))
+    for stage, comparison in result.stages.items():
+        table.add_row(f"{stage_number(stage)} {stage}", *_cells(comparison))
     console.print(table)
     for stage, comparison in result.stages.items():
         _print_faults(console, stage, comparison)
@@ -76,16 +77,14 @@ def _outline(result: RunResult) -> dict[str, Any]:
 
 
 def _cells(comparison: Comparison) -> list[Text]:
-    tensors = [tensor for tensor in comparison.tensors if tensor.accepted is None]
-    left_out = accepted([vars(tensor) for tensor in comparison.tensors], language("en"))
-    float64 = [tensor.fp64_rel for tensor in tensors if tensor.fp64_rel is not None]
-    noise = [tensor.noise_ratio for tensor in tensors if tensor.noise_ratio is not None]
-    identical = all(tensor.max_abs == 0 for tensor in tensors)
+    described = [vars(tensor) for tensor in comparison.tensors]
+    tensors, left_out = deciding(described), accepted(described, language("en"))
+    float64, noise = greatest(tensors, "fp64_rel"), greatest(tensors, "noise_ratio")
     return [
         Text.assemble((comparison.verdict, _COLOURS[comparison.verdict]), f" ({left_out})" if left_out else ""),
         Text(str(len(comparison.tensors))),
-        Text(f"{max(float64):.1e}" if float64 else ("bit-equal" if identical else "–")),
-        Text(f"{max(noise):.2g}" if noise else "–"),
+        Text(f"{float64:.1e}" if float64 is not None else ("bit-equal" if identical(tensors) else "–")),
+        Text(f"{noise:.2g}" if noise is not None else "–"),
         Text("passed" if comparison.classic.passed else "failed"),
     ]
 

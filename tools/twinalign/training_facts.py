@@ -15,6 +15,11 @@ def main_horizons(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [h for name in _MAIN_CURVES for h in found.get("horizons", ()) if h["curve"] == name]
 
 
+def steps_alike(count: int, steps: int) -> str:
+    """Steps for which two curves stay one; where they never part, that is known of the steps there were."""
+    return str(count) if count < steps else f"≥ {count}"
+
+
 def sentences(found: Mapping[str, Any]) -> Iterator[str]:
     """What is worth saying besides the horizons."""
     for outcome in found.get("outcomes", ()):

@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from twinalign.training_facts import main_horizons, sentences
+from twinalign.training_facts import main_horizons, sentences, steps_alike
+
+_SIDES = ("port", "reference")
 
 
 def print_training(found: Mapping[str, Any], console: Console) -> None:
@@ -30,7 +32,8 @@ def _horizon_table(horizons: list[Mapping[str, Any]]) -> Table:
         table.add_column(f"by {tolerance:.0e}", justify="right")
     table.add_column("grows a step", justify="right")
     for horizon in horizons:
-        cells = [f"{a} / {b}" for a, b in zip(horizon["port"], horizon["reference"] or ["–"] * 3, strict=True)]
+        port, reference = ([steps_alike(count, horizon["steps"]) for count in horizon[s] or ()] for s in _SIDES)
+        cells = [f"{a} / {b}" for a, b in zip(port, reference or ["–"] * len(port), strict=True)]
         growths = [horizon["port_growth"], horizon["reference_growth"]]
         growth = " / ".join("–" if factor is None else f"{factor:.2f}" for factor in growths)
         table.add_row(horizon["curve"], horizon["precision"], *cells, growth)

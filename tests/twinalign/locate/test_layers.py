@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from twinalign.locate import LocateResult, locate
+from twinalign.locate.layers import _where
 from twinalign.locate.tables import fault_text, print_located
 from twinalign.runner import RunSettings
 
@@ -131,3 +132,10 @@ def test_layers_of_other_names_are_matched_by_order_and_by_rename(located: Calla
     (layers,) = result.layers.values()
     assert places(result) == {("last", "forward")}
     assert set(layers.matching.how.values()) == {"name", "order"}
+
+
+def test_every_buffer_that_differs_is_named() -> None:
+    """The running mean is first, and often differs within what is allowed; the variance is what is wrong."""
+    assert _where("norm", {"buffer.running_var": {}}) == "its buffer running_var"
+    both = {"buffer.running_mean": {}, "buffer.running_var": {}}
+    assert _where("norm", both) == "its buffers running_mean, running_var"

@@ -121,7 +121,11 @@ def located() -> dict[str, Any]:
             "paddle_layer": "blocks.1.norm",
             "phase": "forward",
             "explanation": epsilon,
-            "evidence": {"where": "what it returns", "values": {"output.0": value}},
+            "evidence": {
+                "where": "what it returns",
+                "values": {"output.0": value},
+                "paddle_class": "paddle.nn.layer.norm.LayerNorm",
+            },
         },
         {
             "reference_layer": "dataset.train",

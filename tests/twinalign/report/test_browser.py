@@ -200,6 +200,19 @@ def test_print(page_of: Callable[..., Any]) -> None:
     assert page.locator("#stage-metric details").get_attribute("open") is None  # as it was before
 
 
+def test_print_of_a_stage_that_is_wrong_throughout(opened: Callable[..., Any], tmp_path: Path) -> None:
+    wrong = [tensor(f"layer.{i}", "diverged", i, reason="two " * 60) for i in range(600)]
+    (tmp_path / "summary.json").write_text(json.dumps(summary({"forward": stage(wrong, "diverged")}, "diverged")))
+    page = opened(write_report(tmp_path))
+    note = page.get_by_text("In print, a stage has its first 200 tensors")
+    assert note.is_hidden()
+    page.emulate_media(media="print")
+    assert note.is_visible()
+    assert page.locator("#stage-forward tbody tr:visible").count() == 200
+    names = page.locator("#stage-forward tbody tr:visible th")
+    assert names.first.bounding_box()["height"] < 30  # a name is not torn into letters for the words beside it
+
+
 def test_reads_without_script(opened: Callable[..., Any], rich_run: Path) -> None:
     page = opened(write_report(rich_run), java_script_enabled=False)
     assert page.locator("#stage-forward tbody tr").count() == 20

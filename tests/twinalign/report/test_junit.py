@@ -64,6 +64,12 @@ def test_a_suite_a_stage_and_a_test_a_tensor(rich_run: Path) -> None:
     assert root.find("testsuite/testcase[@name='layer.1']/*") is None  # rounding is no failure
 
 
+def test_no_number_stands_for_a_nan(tmp_path: Path) -> None:
+    nan = tensor("logits", "diverged", basis="structure", max_abs=0.0, worst_index=(1, 2))
+    (tmp_path / "summary.json").write_text(json.dumps(summary({"forward": stage([nan], "diverged")}, "diverged")))
+    assert ElementTree.fromstring(junit(tmp_path)).findtext("testsuite/testcase/failure") == "worst_index: [1, 2]"
+
+
 def test_an_accepted_difference_is_no_failure(tmp_path: Path) -> None:
     found = summary({"forward": stage([tensor("variance", "diverged", accepted="running_variance")])})
     (tmp_path / "summary.json").write_text(json.dumps(found))

@@ -67,7 +67,7 @@ def test_every_sentence_is_used() -> None:
     )
     for key in keys(language("en").sentences):
         group = key.partition(".")[0]
-        built = re.search(rf"""["']{group}\.(["']|\{{)""", text) or group in ("verdict", "stage")
+        built = re.search(rf"""["']{group}\.(["']|\{{)""", text) or group in ("verdict", "stage", "phase")
         assert f'"{key}"' in text or f"'{key}'" in text or built, key
 
 
@@ -95,6 +95,14 @@ def test_chinese_page_says_what_stays_english(rich_run: Path) -> None:
     assert "判定引擎给出的理由、事实和原因保持英文原文。" in page
     template_words = re.findall(r"<(?:h2|summary|label|option)[^>]*>([^<]+)<", page)
     assert not [words for words in template_words if re.fullmatch(r"[A-Za-z ,]+", words.strip()) and words.strip()]
+
+
+def test_chinese_page_marks_what_is_english_and_translates_what_a_fault_concerns(rich_run: Path) -> None:
+    page = write_report(rich_run, "zh").read_text(encoding="utf-8")
+    assert re.search(r"layer\.<wbr>0<td>未对齐.*<td lang=en>the float64 runs agree", page)
+    assert '<span class="dim">(前向' in page
+    assert "错误：前向" in page
+    assert "lang=en" not in write_report(rich_run).read_text(encoding="utf-8")
 
 
 def test_markdown_in_chinese() -> None:

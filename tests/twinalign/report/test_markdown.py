@@ -27,9 +27,9 @@ def test_table_for_a_pull_request() -> None:
         "| data | 1 | 0 | bit-equal | – | failed | aligned |",
         "| metric | 1 | 2.34e-07 | 1e-13 | 0.333 | failed | aligned |",
         "",
-        "| metric | reference | port | difference |",
-        "| --- | ---: | ---: | ---: |",
-        "| metric: top1 | 58.25 | 58.5 | 0.25 |",
+        "| metric | reference | port | difference | verdict |",
+        "| --- | ---: | ---: | ---: | --- |",
+        "| metric: top1 | 58.25 | 58.5 | 0.25 | aligned |",
         "",
         "torch 2.15.0, numpy 2.4.6; paddle 3.3.1, numpy 2.4.6",
     ]
@@ -39,9 +39,16 @@ def test_what_is_at_fault() -> None:
     lines = markdown(rich_summary()).splitlines()
     start = lines.index("At fault:")
     assert lines[start + 2 : start + 4] == [
-        "- **blocks.1.norm** (forward): the normalisation's epsilon has another value: 1e-05 in place of 1e-06",
-        "- **dataset.train** (data): unexplained",
+        "- **blocks.1.norm LayerNorm** (forward): the normalisation's epsilon has another value: "
+        "1e-05 in place of 1e-06",
+        "- **dataset.train** (data): unexplained; first differs in step jitter, on sample 0",
     ]
+
+
+def test_nan_on_one_side_is_not_bit_equal() -> None:
+    nan = tensor("logits", "diverged", basis="structure", max_abs=0.0, mean_abs=0.0, fp64_rel=None, noise_ratio=None)
+    lines = markdown(summary({"forward": stage([nan, tensor("rate", max_abs=0.0)], "diverged")}, "diverged"))
+    assert "| forward | 2 | – | – | – | failed | diverged |" in lines
 
 
 def test_names_do_nothing_in_markdown() -> None:
@@ -51,7 +58,7 @@ def test_names_do_nothing_in_markdown() -> None:
     assert "\\*\\*x\\*\\*\\x0a\\# y" in text.replace("\\\\", "\\")
     assert "<img" not in text.replace("\\<", "")
     row = next(line for line in text.splitlines() if "metric: a" in line)
-    assert row.replace("\\|", "").count("|") == 5
+    assert row.replace("\\|", "").count("|") == 6
     assert "\u202e" not in text
 
 
@@ -87,6 +94,17 @@ def test_accepted_findings_come_last_and_are_marked() -> None:
     listed = [line for line in lines.splitlines() if line.startswith("- ")]
     assert listed[0].startswith("- **dataset.train**")
     assert listed[1].endswith("(accepted by the case as bn_momentum)")
+
+
+def test_a_name_is_bold_and_makes_neither_entities_nor_formulas() -> None:
+    found = {**summary({"forward": stage([tensor("a")])}), "case": " a&lt; $x$ "}
+    assert markdown(found).startswith("**a\\&lt; \\$x\\$**: ")
+
+
+def test_chinese_has_its_own_signs() -> None:
+    found = {**summary({"forward": stage([tensor("a")])}), "not_checked": ["loss", "training_mode"]}
+    (line,) = (line for line in markdown(found, "zh").splitlines() if line.startswith("未检查"))
+    assert "）；训练模式" in line
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.twinalign.report.runs import backward, rich_summary, scalar, stage, s
 from twinalign.errors import InputError
 from twinalign.recording import Recording
 from twinalign.report import load_summary, write_report
+from twinalign.report.plots import _power_of_ten
 from twinalign.report.rows import FULL_ROWS
 
 HOSTILE = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -236,3 +237,100 @@ def test_nothing_located_is_not_nothing_wrong(tmp_path: Path) -> None:
     page = write_page(tmp_path, summary(stages, "diverged", located=nothing))
     assert "Nothing was located. Stage backward diverges, first in step1.parameter.weight." in page
     assert "is right on its own" not in page
+
+
+def test_nan_on_one_side_is_not_identical_and_has_no_figures(tmp_path: Path) -> None:
+    nan = tensor("logits", "diverged", basis="structure", max_abs=0.0, mean_abs=0.0, fp64_rel=None, noise_ratio=None)
+    found = stage([nan, tensor("rate", max_abs=0.0)], "diverged")
+    found["classic"]["quirks"] = ["logits: the mean is NaN, which reprod_log passes", "other"]
+    page = write_page(tmp_path, summary({"forward": found}, "diverged"))
+    assert "identical to the bit" not in page
+    assert "float64 runs differ by" not in page
+    assert re.search(r"logits<td>diverged(<td>–){6}<td>384×384", page)
+    assert '<b class="diverged">1 diverged</b>' in page
+    assert "reprod_log: logits: the mean is NaN, which reprod_log passes</p>" in page
+    assert "reprod_log: … and 1 more like this</p>" in page
+
+
+def test_an_aligned_stage_says_why_its_greatest_noise_is_right(tmp_path: Path) -> None:
+    kink = tensor(
+        "fc.weight", "rounding", noise_ratio=549.0, reason="as where float32 falls on the other side of a kink"
+    )
+    said = "The greatest ratio to the reference&#39;s own rounding is that of fc.weight:"
+    page = write_page(tmp_path, summary({"backward": stage([tensor("a"), kink])}))
+    assert f'{said} <span lang="en">as where float32 falls on the other side of a kink</span>' in page
+    assert said not in write_page(tmp_path, summary({"backward": stage([tensor("a")])}))
+    assert said not in write_page(tmp_path, summary({"backward": stage([kink], "diverged")}, "diverged"))
+
+
+def test_stages_keep_the_numbers_of_the_guide(tmp_path: Path) -> None:
+    page = write_page(tmp_path, summary({"forward": stage([tensor("a")]), "loss": stage([tensor("b")])}))
+    assert re.findall(r"<b>(\d\d \w+)</b>", page) == ["01 forward", "04 loss"]
+
+
+def test_a_fault_has_its_class_and_the_convention_that_may_be_accepted(tmp_path: Path) -> None:
+    found = rich_summary()
+    fault = found["located"]["faults"][0]
+    fault["evidence"] |= {"convention": "bn_running_var_biased", "accepted_causes": ["bn_momentum"]}
+    page = write_page(tmp_path, found)
+    assert "<bdi>blocks.1.norm</bdi> LayerNorm <span" in page
+    accept = "accept = (&#34;bn_running_var_biased&#34;,)"
+    assert f"<p>paddle&#39;s own convention; where it is to stay, the case has: {accept}</p>" in page
+    assert "<p>accepted by the case: bn_momentum alone</p>" in page
+
+
+def test_code_of_the_model_itself_is_named_among_what_is_wrong(tmp_path: Path) -> None:
+    found = rich_summary()
+    fault = found["located"]["faults"][0]
+    fault.update(reference_layer="", paddle_layer="")
+    fault["evidence"]["paddle_class"] = "(forward)"
+    page = write_page(tmp_path, found)
+    assert "Wrong on their own: the model&#39;s own code." in page
+    assert "<bdi>the model&#39;s own code</bdi> <span" in page
+
+
+def test_right_layers_in_a_long_row_are_folded_around_the_wrong_one(tmp_path: Path) -> None:
+    found = rich_summary()
+    part = found["located"]["layers"]["made_up"]
+    part["layers"] = [{**part["layers"][0], "paddle_layer": str(place), "wrong": []} for place in range(40)]
+    part["layers"][20]["wrong"] = ["forward"]
+    found["located"]["faults"][0].update(reference_layer="20", paddle_layer="20")
+    page = write_page(tmp_path, found)
+    rows = re.findall(r"<details><summary>(.*?)</summary>", page)
+    ends = [(0, 19), (21, 39)]
+    for row, (first, last) in zip(rows[-2:], ends, strict=True):
+        words = f"{last - first + 1} layers in a row, all right"
+        assert row == f'{words} <span class="dim"><bdi>{first}</bdi> – <bdi>{last}</bdi></span>'
+
+
+def test_curves_and_outcomes_have_their_verdict(rich_run: Path) -> None:
+    page = write_report(rich_run).read_text(encoding="utf-8")
+    captions = re.findall(r"<figcaption><b>(.*?)</b> <span class=\"dim\">(.*?)</span>", page)
+    assert dict(captions)["train: loss"].endswith("Verdict: rounding.")
+    assert dict(captions)["backward: loss.loss"].endswith("Verdict: aligned.")
+    assert re.search(
+        r'<bdi>knn_top1</bdi>.*<td class="aligned">aligned<td class="why" lang="en">the float64 runs', page
+    )
+
+
+def test_one_setting_of_two_names_is_compared(tmp_path: Path) -> None:
+    found = summary({"forward": stage([tensor("a")])})
+    found["environment"]["ref"]["flags"]["mkldnn"] = True
+    page = write_page(tmp_path, found)
+    assert '<tr class="differs"><th scope="row">mkldnn / FLAGS_use_mkldnn<td>True<td>False<td>≠' in page
+    assert '<th scope="row">FLAGS_use_mkldnn' not in page
+    found["environment"]["paddle"]["flags"]["FLAGS_use_mkldnn"] = True
+    assert '<tr><th scope="row">mkldnn / FLAGS_use_mkldnn<td>True<td>True' in write_page(tmp_path, found)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "label"), [(3.0, "1000"), (0.2, "1.6"), (-1.0, "0.1"), (5.0, "1e5"), (-6.0, "1e-6"), (-12.5, "3e-13")]
+)
+def test_labels_of_an_axis_of_logarithms(exponent: float, label: str) -> None:
+    assert _power_of_ten(exponent) == label
+
+
+def test_a_file_is_no_folder_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps(rich_summary()))
+    with pytest.raises(InputError, match=r"summary\.json: a file; give the folder of a finished run"):
+        write_report(tmp_path / "summary.json")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import filecmp
 import hashlib
 import importlib.metadata
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +41,7 @@ from twinalign.bundle.strict_json import check_form
 from twinalign.bundle.verifying import Verification, verify_bundle
 from twinalign.case import STAGES
 from twinalign.errors import InputError
-from twinalign.freshness import hash_path
+from twinalign.freshness import MISSING, hash_path
 from twinalign.jobs import recorded_identity, recorded_precisions
 from twinalign.recording import hash_arrays, read_metadata
 from twinalign.report import load_summary
@@ -65,14 +68,16 @@ def pack_run(
     Raises:
         InputError: the run is stale, aliased or incomplete; the message names which.
     """
+    if target.exists() and not _is_bundle(target):
+        raise InputError(f"{target}: it is there already and is no bundle; give FILE another name")
     run = _Run(folder)
     run.require_complete(partial)
     run.require_two_sides()
     run.require_fresh()
     progress("writing")
     beside = target.with_name(f".{target.name}.{os.getpid()}")
+    _require_writable(target, beside)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         write_archive(beside, run.members())
         progress("checking as a reviewer will")
         result = verify_bundle(beside, progress=progress)
@@ -82,6 +87,24 @@ def pack_run(
         beside.unlink(missing_ok=True)
     result.file = str(target)
     return result
+
+
+def _is_bundle(path: Path) -> bool:
+    """Whether a file is a bundle that may be replaced by another: no device, no archive of weights, no text."""
+    try:
+        with zipfile.ZipFile(path) if path.is_file() else contextlib.nullcontext() as archive:
+            return archive is not None and MANIFEST in archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+
+
+def _require_writable(target: Path, beside: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside.touch()
+    except OSError as error:
+        reason = f"cannot be written there ({error.strerror})"
+        raise InputError(f"{target}: {reason}; give FILE in a folder that you can write to") from None
 
 
 def _require_honest(result: Verification, folder: Path) -> None:
@@ -165,6 +188,22 @@ class _Run:
                     f"{self.paths[key]}: aliased: {key[0]} is {own}'s side, and this was recorded as "
                     f"{shown(str(metadata.get('side')))} with {shown(str(named))}; record each side in its framework"
                 )
+        for stage in self.stages:
+            self._require_own_numbers(stage)
+
+    def _require_own_numbers(self, stage: str) -> None:
+        """A side's file is no copy of the other's where the summary, made before, says that they differ."""
+        for key, path in self.paths.items():
+            reference = self.paths.get(("ref", *key[1:]), path)
+            if key[:2] != ("paddle", stage) or not filecmp.cmp(path, reference, shallow=False):
+                continue
+            number = "fp64_rel" if key[2] == "float64" else "max_abs"
+            differing = [t["name"] for t in self.summary["stages"][stage]["tensors"] if t.get(number)]
+            if differing:
+                raise InputError(
+                    f"{path}: aliased: it has the very bytes of {reference}, and summary.json says that "
+                    f"{shown(differing[0])} differs; record each side: {_AGAIN} with --fresh"
+                )
 
     def require_fresh(self) -> None:
         """Recordings of the case, the code, the data and the weights that are there now."""
@@ -176,7 +215,10 @@ class _Run:
                 raise InputError(f"{path}: stale: recorded under another case, option or interpreter; {_AGAIN}")
             for source, digest in {**metadata["code_sha256"], **metadata["data_sha256"]}.items():
                 if present.setdefault(source, hash_path(Path(source))) != digest:
-                    raise InputError(f"{path}: stale: {source} has changed since it was recorded; {_AGAIN}")
+                    what = (
+                        "is not there any more" if present[source] == MISSING else "has changed since it was recorded"
+                    )
+                    raise InputError(f"{path}: stale: {source} {what}; {_AGAIN}")
             if STAGE_BY_NAME[key[1]].needs_model:
                 part = self.description["parts"][key[1]]
                 if part not in weights:
@@ -241,7 +283,7 @@ class _Run:
         code: Mapping[str, str] = {}
         for metadata in self.metadata.values():
             code = {**code, **metadata["code_sha256"]}
-        paths = sorted(path for path, digest in code.items() if digest != "missing" and not _is_own(Path(path)))
+        paths = sorted(path for path, digest in code.items() if digest != MISSING and not _is_own(Path(path)))
         if not paths:
             raise InputError(f"{self.folder}: incomplete: the recordings name no source of the case; {_AGAIN}")
         root = os.path.commonpath([os.path.dirname(path) for path in paths])

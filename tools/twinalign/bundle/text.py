@@ -7,7 +7,7 @@ from typing import Any
 
 from twinalign.bundle.layout import shown
 from twinalign.bundle.verifying import CONFIRMED, REFUTED, SUSPECT, Verification
-from twinalign.case import STAGES
+from twinalign.case import stage_number
 
 _LINES = 20
 """Of each kind; all of them are in the JSON."""
@@ -24,8 +24,8 @@ def text_lines(result: Verification) -> Iterator[str]:
     yield ""
     yield f"{'stage':<12} {'claimed':<13} {'recomputed':<13} tensors"
     for stage, check in result.stages.items():
-        number = f"{STAGES.index(stage) + 1:02d} {stage}"
-        yield f"{number:<12} {check.claimed:<13} {check.found:<13} {check.tensors}"
+        numbered = f"{stage_number(stage)} {stage}"
+        yield f"{numbered:<12} {check.claimed:<13} {check.found:<13} {check.tensors}"
     for stage, check in result.stages.items():
         yield from _listed(f"{stage}: differences that the case accepts as conventions", check.accepted)
         yield from _listed(f"{stage}: notes", check.notes)

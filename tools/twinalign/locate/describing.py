@@ -8,6 +8,8 @@ from typing import Any
 from twinalign.figures import figure
 
 _SHOWN = 4
+PATHS_OF_IMAGES = "both images: "
+"""How the fact begins that says where pictures lie on the machine of the run."""
 
 
 def layer_values(fault: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -16,6 +18,12 @@ def layer_values(fault: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     if not isinstance(values, Mapping):
         return {}
     return {name: v for name, v in values.items() if isinstance(v, Mapping) and "relative" in v}
+
+
+def layer_class(fault: Mapping[str, Any]) -> str:
+    """Name of the class of a wrong layer in the port; empty where what is wrong is no layer, or code of the case."""
+    path = str(fault["evidence"].get("paddle_class", ""))
+    return "" if path.startswith("(") else path.rpartition(".")[2]
 
 
 def facts(fault: Mapping[str, Any]) -> list[str]:
@@ -78,7 +86,7 @@ def _of_data(evidence: Mapping[str, Any]) -> list[str]:
     if "order" in evidence:
         lines.append(f"the port's samples are the reference's numbers {some([str(n) for n in evidence['order']])}")
     if evidence.get("pictures"):
-        lines.append(f"both images: {', '.join(str(path) for path in evidence['pictures'])}")
+        lines.append(f"{PATHS_OF_IMAGES}{', '.join(str(path) for path in evidence['pictures'])}")
     return lines
 
 

@@ -200,7 +200,7 @@ class _Search:
 
 
 def _where(path: str, values: Mapping[str, Any]) -> str:
-    """In words, where in the unit the first difference was seen."""
+    """In words, where in the unit the first difference was seen; of its buffers, all that differ."""
     first = next(iter(values))
     kind, _, rest = first.partition(".")
     if kind == "input":
@@ -209,10 +209,11 @@ def _where(path: str, values: Mapping[str, Any]) -> str:
         return f"its own code, in the gradient that it sends back to {rest.removeprefix('child.').rpartition('#')[0]}"
     if first.startswith("gradient.parameter."):
         return f"the gradient of {rest.removeprefix('parameter.')}"
+    buffers = [name.removeprefix("buffer.") for name in values if name.startswith("buffer.")]
     return {
         "output": "what it returns",
         "eval": "what it returns in evaluation mode",
-        "buffer": f"its buffer {rest}",
+        "buffer": f"its buffer{'s' * (len(buffers) > 1)} {', '.join(buffers)}",
         "state": f"{len(values)} of the model's tensors that were moved",
         "gradient": "the gradient that it sends back",
     }[kind]

@@ -12,6 +12,8 @@ from rich.tree import Tree
 from twinalign import terminal
 from twinalign.figures import figure
 from twinalign.locate.describing import facts, layer_values, some
+from twinalign.report.faults import acceptance
+from twinalign.report.language import language
 
 if TYPE_CHECKING:
     from twinalign.locate.faults import Fault
@@ -83,7 +85,6 @@ def layer_tree(part: str, layers: Iterable[Mapping[str, Any]], faults: Iterable[
 
 def fault_text(mark: str, fault: Fault) -> Text:
     """A fault with its cause and evidence, behind its number or what is to be known of it first."""
-    evidence = fault.evidence
     where = fault.paddle_layer or "the model's own code"
     text = Text.assemble("\n", (f"{mark} {where}", "bold"), f" ({fault.phase})")
     if fault.reference_layer != fault.paddle_layer:
@@ -99,13 +100,8 @@ def fault_text(mark: str, fault: Fault) -> Text:
         text.append(f" [{fault.explanation.id}]", style="dim")
     else:
         text.append(f"\n   {_UNEXPLAINED}", style="yellow")
-    if "convention" in evidence:
-        accept = f'accept = ("{evidence["convention"]}",)'
-        text.append(f"\n   paddle's own convention; where it is to stay, the case has: {accept}", style="dim")
-    if "accepted_causes" in evidence:
-        text.append(f"\n   accepted by the case: {', '.join(evidence['accepted_causes'])} alone", style="dim")
-    if "accepted" in evidence:
-        text.append(f"\n   accepted by the case as {evidence['accepted']}", style="dim")
+    for remark in acceptance(described, language("en")):
+        text.append(f"\n   {remark}", style="dim")
     return text
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from twinalign.errors import InputError
-from twinalign.report.summary import number
+from twinalign.report.summary import number, worst_first
 
 _STEP = re.compile(r"(?:rank0\.)?step(\d+)\.(.+)")  # of several ranks, the first stands for all
 # What the backward stage records of each tensor of the model; everything else is a quantity of the step.
@@ -34,6 +35,8 @@ class Curve:
     """What rounding explains of the difference at each step, where that was measured."""
     switched: list[float] | None = None
     """Of a training that changed framework on the way, where there was one."""
+    verdict: str = ""
+    """Of its tensor, the gravest where each step has one; empty where it is not known."""
 
     @property
     def differences(self) -> list[float]:
@@ -44,6 +47,7 @@ class Curve:
 def backward_curves(stage: Mapping[str, Any] | None) -> list[Curve]:
     """Loss, learning rate and whatever else the case records of each step."""
     points: dict[str, list[tuple[int, float, float, float | None]]] = {}
+    judged: dict[str, list[Mapping[str, Any]]] = {}
     for tensor in (stage or {}).get("tensors", ()):
         found = _STEP.fullmatch(tensor["name"])
         if found is None or tensor.get("shape") not in ([], [1]) or found[2].startswith(_OF_TENSORS):
@@ -51,21 +55,23 @@ def backward_curves(stage: Mapping[str, Any] | None) -> list[Curve]:
         values = [number(tensor.get(key)) for key in ("reference_value", "reproduced_value", "floor_max")]
         if values[0] is not None and values[1] is not None:
             points.setdefault(found[2], []).append((int(found[1]), values[0], values[1], values[2]))
+            judged.setdefault(found[2], []).append(tensor)
     curves = []
     for name, of_steps in points.items():
         steps, reference, port, floor = (list(column) for column in zip(*sorted(of_steps), strict=True))
         known = [value for value in floor if value is not None]
         noise = [abs(float(value or 0)) for value in floor] if any(known) else None
-        curves.append(Curve("backward", name, steps, reference, port, noise))
+        verdict = worst_first(judged[name])[0]["verdict"]
+        curves.append(Curve("backward", name, steps, reference, port, noise, verdict=verdict))
     return curves[:_MOST]
 
 
-def train_curves(folder: Path, wrong: Collection[str] = ()) -> list[Curve]:
+def train_curves(folder: Path, verdicts: Mapping[str, str] = MappingProxyType({})) -> list[Curve]:
     """Curves of the training, with what a change in the last place does to the reference's own.
 
     Args:
         folder: of the run.
-        wrong: names of those that diverged; norms of single tensors are shown where they are among these alone.
+        verdicts: of the tensors; norms of single ones are shown where they diverged alone.
 
     Raises:
         InputError: a recording is missing or broken.
@@ -82,7 +88,7 @@ def train_curves(folder: Path, wrong: Collection[str] = ()) -> list[Curve]:
     curves = []
     for name, array in ours.items():
         other = theirs.get(name)
-        if name.removeprefix(CURVE_PREFIX).startswith((WEIGHT_NORM, BUFFER_NORM)) and name not in wrong:
+        if name.removeprefix(CURVE_PREFIX).startswith((WEIGHT_NORM, BUFFER_NORM)) and verdicts.get(name) != "diverged":
             continue
         if not name.startswith(CURVE_PREFIX) or other is None or other.shape != array.shape or not array.size:
             continue
@@ -100,7 +106,8 @@ def train_curves(folder: Path, wrong: Collection[str] = ()) -> list[Curve]:
             if not np.isfinite(crossing or []).all():
                 crossing = None
             short = name.removeprefix(CURVE_PREFIX)
-            curves.append(Curve("train", short, steps, ours_there, theirs_there, band, crossing))
+            verdict = verdicts.get(name, "")
+            curves.append(Curve("train", short, steps, ours_there, theirs_there, band, crossing, verdict))
     return curves[:_MOST]
 
 
@@ -110,8 +117,8 @@ def curves_of(summary: Mapping[str, Any], folder: Path) -> tuple[list[Curve], st
     if "train" not in summary["stages"]:
         return found, None
     try:
-        wrong = [t["name"] for t in summary["stages"]["train"]["tensors"] if t["verdict"] == "diverged"]
-        return found + train_curves(folder, wrong), None
+        verdicts = {tensor["name"]: tensor["verdict"] for tensor in summary["stages"]["train"]["tensors"]}
+        return found + train_curves(folder, verdicts), None
     except (InputError, OSError, ValueError) as error:
         return found, str(error)
 
@@ -124,6 +131,8 @@ class Outcome:
     name: str
     reference: float
     port: float
+    verdict: str
+    reason: str
 
 
 def outcomes_of(summary: Mapping[str, Any]) -> list[Outcome]:
@@ -133,5 +142,6 @@ def outcomes_of(summary: Mapping[str, Any]) -> list[Outcome]:
         for tensor in summary["stages"].get(stage, {}).get("tensors", ()):
             values = [number(tensor.get(key)) for key in ("reference_value", "reproduced_value")]
             if tensor.get("shape") == [] and values[0] is not None and values[1] is not None:
-                found.append(Outcome(stage, tensor["name"].removeprefix("outcome."), values[0], values[1]))
+                name = tensor["name"].removeprefix("outcome.")
+                found.append(Outcome(stage, name, values[0], values[1], tensor["verdict"], tensor["reason"]))
     return found[:100]

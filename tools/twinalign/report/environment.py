@@ -10,6 +10,8 @@ from twinalign.report.summary import legible
 
 _GROUPS = ("versions", "flags")
 _FRAMEWORK = "framework"
+_ONE_SETTING = {"mkldnn": "FLAGS_use_mkldnn"}
+"""What torch's side calls a setting -> what paddle's side calls the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +37,17 @@ def environment_groups(summary: Mapping[str, Any]) -> dict[str, list[Entry]]:
 
 
 def _entries(reference: Mapping[str, Any], port: Mapping[str, Any]) -> list[Entry]:
+    paired = {ours: theirs for ours, theirs in _ONE_SETTING.items() if ours in reference and theirs in port}
     return [
-        Entry(legible(str(name)), _text(reference, name), _text(port, name))
+        Entry(legible(f"{name} / {paired[name]}" if name in paired else str(name)), *_values(reference, port, name))
         for name in dict.fromkeys([*reference, *port])
+        if name not in paired.values()
     ]
+
+
+def _values(reference: Mapping[str, Any], port: Mapping[str, Any], name: str) -> tuple[str, str]:
+    other = _ONE_SETTING.get(name, name)
+    return _text(reference, name), _text(port, other if other in port else name)
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.figures import figure
-from twinalign.locate.describing import facts, layer_values
+from twinalign.locate.describing import PATHS_OF_IMAGES, facts, layer_class, layer_values
 from twinalign.report.language import Language
 from twinalign.report.summary import legible, short_name
 
@@ -17,7 +17,6 @@ _MOST = 60
 _VALUES = 12
 _PICTURE_BYTES = 400_000
 """What the pictures of a page may take together, before they are written as text."""
-_PATHS_OF_IMAGES = "both images: "
 _MEASURES = ("unexplained_error", "remaining_error")
 
 
@@ -26,9 +25,12 @@ class ShownFault:
     """One fault as it is shown."""
 
     fault: Mapping[str, Any]
+    layer: str
+    """Its class; empty where it is none."""
     facts: list[str]
     values: dict[str, Mapping[str, Any]]
     proof: str
+    acceptance: list[str]
     details: list[tuple[str, str]]
     images: list[dict[str, str]]
     images_left_out: int
@@ -47,15 +49,31 @@ def shown_faults(summary: Mapping[str, Any], folder: Path, say: Language) -> tup
         found.append(
             ShownFault(
                 fault,
-                [fact for fact in facts(fault) if not (images and fact.startswith(_PATHS_OF_IMAGES))],
+                layer_class(fault),
+                [fact for fact in facts(fault) if not (images and fact.startswith(PATHS_OF_IMAGES))],
                 dict(list(values.items())[:_VALUES]),
                 _proof(evidence, bool(values), say),
+                acceptance(fault, say),
                 [(str(name), _text(value)) for name, value in evidence.items() if name not in _MEASURES],
                 images,
                 left_out,
             )
         )
     return found, max(0, len(faults) - _MOST)
+
+
+def acceptance(fault: Mapping[str, Any], say: Language) -> list[str]:
+    """What the case accepts of a fault, or could accept because it is the framework's own convention."""
+    evidence = fault["evidence"]
+    said = []
+    if "convention" in evidence:
+        said.append(say("faults.convention", name=legible(str(evidence["convention"]))))
+    if "accepted_causes" in evidence:
+        names = say("header.comma").join(legible(str(name)) for name in evidence["accepted_causes"])
+        said.append(say("faults.accepted_causes", names=names))
+    if "accepted" in evidence:
+        said.append(say("faults.accepted", name=legible(str(evidence["accepted"]))))
+    return said
 
 
 def _proof(evidence: Mapping[str, Any], of_layer: bool, say: Language) -> str:

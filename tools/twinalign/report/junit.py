@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from twinalign.figures import figure
-from twinalign.report.summary import legible, load_summary, number
+from twinalign.report.summary import has_figures, legible, load_summary, number
 
 # What XML 1.0 cannot hold even as a reference; `legible` escapes these as well, and this is the second lock.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -70,7 +70,8 @@ def _test(tensor: Mapping[str, Any], classname: str) -> ElementTree.Element:
         found = ElementTree.SubElement(
             test, kind, {"message": _text(tensor["reason"]), "type": _text(tensor["verdict"])}
         )
-        figures = [f"{key}: {figure(tensor[key])}" for key in _FIGURES if tensor.get(key) is not None]
+        known = _FIGURES if has_figures(tensor) else ("worst_index",)
+        figures = [f"{key}: {figure(tensor[key])}" for key in known if tensor.get(key) is not None]
         found.text = _text("; ".join(figures))
     return test
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ _GRADIENT = "step0.gradient."
 _DEEPEST = 32
 _MOST = 1200
 _NOTHING_INHERITED = 1e-9
+_RUN = 12
+"""Right layers in a row from which they are folded, so that the wrong ones among many are seen."""
 
 
 @dataclasses.dataclass
@@ -50,6 +53,17 @@ class LayerNode:
         """The greatest error below it."""
         return max((max(child.error or 0.0, child.worst_within) for child in self.children.values()), default=0.0)
 
+    def runs(self, judged_alone: bool) -> Iterator[list[LayerNode]]:
+        """The layers directly inside it in order, those of a long row that is all right together."""
+        for right, group in itertools.groupby(self.children.values(), lambda node: judged_alone and node.is_right):
+            row = list(group)
+            yield from [row] if right and len(row) >= _RUN else ([node] for node in row)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it and everything below it is."""
+        return not self.phases and not self.wrong_within
+
     def at(self, path: str) -> LayerNode:
         """The layer under a dotted path, made where there is none."""
         node = self
@@ -64,11 +78,11 @@ class LayerNode:
     def prune(self, depth: int = 0) -> None:
         """Take right layers out that lie deeper than the first levels and on the way to no wrong one."""
         for name, child in list(self.children.items()):
-            if depth >= 2 and not child.phases and not child.wrong_within:
+            if depth >= 2 and child.is_right:
                 del self.children[name]
             else:
                 child.prune(depth + 1)
-        right = [name for name, child in self.children.items() if not child.phases and not child.wrong_within]
+        right = [name for name, child in self.children.items() if child.is_right]
         for name in right[_MOST // 4 :]:
             del self.children[name]
 
@@ -110,7 +124,7 @@ def describe(node: LayerNode, judged_alone: bool, say: Language) -> str:
     """What is known of a layer, in words."""
     found = []
     if node.phases:
-        found.append(say("layers.wrong", phases=", ".join(node.phases)))
+        found.append(say("layers.wrong", phases=", ".join(say.known("phase", phase) for phase in node.phases)))
         unknown = node.error is None or not math.isfinite(node.error)
         found.append(say("layers.own_unknown") if unknown else say("layers.own_error", error=figure(node.error)))
     elif judged_alone and node.layer:

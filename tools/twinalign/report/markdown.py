@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from twinalign.figures import figure
+from twinalign.locate.describing import PATHS_OF_IMAGES, facts, layer_class
 from twinalign.report.curves import outcomes_of
 from twinalign.report.language import Language, language
 from twinalign.report.summary import (
@@ -22,14 +23,16 @@ from twinalign.report.summary import (
 )
 
 # An underscore within a word is only an underscore.
-_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~@&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _FAULTS = 20
+_FACTS = 2
+"""Of a fault without a cause; the report has all."""
 
 
 def markdown(summary: Mapping[str, Any], code: str = "en") -> str:
     """Verdict, a row for each stage, the metrics, what is at fault and the versions, as Markdown."""
     say = language(code)
-    lines = [f"**{plain(summary['case'])}**: {plain(sentence(summary, say))}", ""]
+    lines = [f"**{plain(summary['case']).strip()}**: {plain(sentence(summary, say))}", ""]
     lines += _stages(summary, say)
     lines += _outcomes(summary, say)
     lines += _faults(summary, say)
@@ -74,12 +77,12 @@ def _outcomes(summary: Mapping[str, Any], say: Language) -> list[str]:
     outcomes = outcomes_of(summary)
     if not outcomes:
         return []
-    head = (say("curves.metric"), say("side.reference"), say("side.port"), say("curves.difference"))
-    lines = ["", _row(head), "| --- | ---: | ---: | ---: |"]
+    head = ("curves.metric", "side.reference", "side.port", "curves.difference", "markdown.verdict")
+    lines = ["", _row(say(key) for key in head), "| --- | ---: | ---: | ---: | --- |"]
     for outcome in outcomes:
         name = f"{say.known('stage', outcome.stage)}: {short_name(outcome.name)}"
         numbers = (f"{outcome.reference:.6g}", f"{outcome.port:.6g}", figure(outcome.port - outcome.reference))
-        lines.append(_row([plain(name), *numbers]))
+        lines.append(_row([plain(name), *numbers, say.known("verdict", outcome.verdict)]))
     return lines
 
 
@@ -91,14 +94,20 @@ def _faults(summary: Mapping[str, Any], say: Language) -> list[str]:
         return start
     lines = [*start, "", say("markdown.faults"), ""]
     for fault in sorted(faults, key=lambda fault: "accepted" in fault["evidence"])[:_FAULTS]:
-        where = short_name(fault["paddle_layer"]) or say("faults.own_code")
-        cause = fault["explanation"]["text"] if fault.get("explanation") else say("markdown.unexplained")
+        where = f"{short_name(fault['paddle_layer']) or say('faults.own_code')} {layer_class(fault)}".rstrip()
+        cause = fault["explanation"]["text"] if fault.get("explanation") else _unexplained(fault, say)
         known = fault["evidence"].get("accepted")
         end = f" ({plain(say('faults.accepted', name=known))})" if known else ""
-        lines.append(f"- **{plain(where)}** ({plain(fault['phase'])}): {plain(cause)}{end}")
+        lines.append(f"- **{plain(where)}** ({plain(say.known('phase', fault['phase']))}): {plain(cause)}{end}")
     if len(faults) > _FAULTS:
         lines.append(f"- {say('faults.left_out', count=len(faults) - _FAULTS)}")
     return lines
+
+
+def _unexplained(fault: Mapping[str, Any], say: Language) -> str:
+    """The facts, which are English, where there is no cause."""
+    known = [fact for fact in facts(fault) if not fact.startswith(PATHS_OF_IMAGES)]
+    return say("header.between").join([say("markdown.unexplained"), *known[:_FACTS]])
 
 
 def _row(cells: Any) -> str:

@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from twinalign.case import stage_number
 from twinalign.figures import figure
 from twinalign.recording import write_text
 from twinalign.report.curves import Curve, curves_of, outcomes_of
@@ -18,7 +19,7 @@ from twinalign.report.layer_tree import SHADES, LayerPart, describe, layer_parts
 from twinalign.report.plots import Plot, curve_plot, inherited_plot, plotting, stage_plots
 from twinalign.report.rows import COLUMNS, stage_tables
 from twinalign.report.summary import legible, load_summary, not_checked, sentence, short_name, unlocated
-from twinalign.training_facts import main_horizons, sentences
+from twinalign.training_facts import main_horizons, sentences, steps_alike
 
 
 def write_report(folder: Path, code: str = "en") -> Path:
@@ -102,6 +103,7 @@ def _environment(say: Language) -> Any:
         return markupsafe.Markup(".<wbr>").join(text.split("."))
 
     found.filters.update(figure=figure, short_name=short_name, breakable=breakable)
+    found.filters.update(stage_number=stage_number, steps=steps_alike)
     found.globals.update(say=say, describe=lambda node, alone: describe(node, alone, say))
     return found
 

@@ -126,7 +126,7 @@ def _histogram(stage: str, tensors: Sequence[Mapping[str, Any]], key: str, name:
     if key == "noise_ratio":
         axes.axvline(0, color=ROLES["ink"], linewidth=1, linestyle=":")
     axes.locator_params(axis="x", nbins=6, steps=[1, 2, 5, 10], integer=high - low > 2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{10**value:.2g}" if value > -2 else f"{10**value:.0e}")
+    axes.xaxis.set_major_formatter(lambda value, _: _power_of_ten(value))
     axes.set_xlabel(say(f"plot.{name}_axis"))
     axes.set_ylabel(say("plot.tensors_axis"))
     if len(groups) > 1:
@@ -191,7 +191,8 @@ def inherited_plot(depth: LayerDepth, say: Language) -> Plot | None:
     axes.set_xlabel(say("plot.inherited_axis"))
     axes.set_ylabel(say("plot.inherited_relative"))
     _legend_above(axes)
-    names = say("header.comma").join(legible(depth.names[place], 80) for place in depth.wrong[:8]) or "–"
+    own = say("faults.own_code")
+    names = say("header.comma").join(legible(depth.names[place], 80) or own for place in depth.wrong[:8]) or "–"
     text = say("plot.inherited_text", count=len(errors), high=figure(max(known)), names=names)
     return _finish(drawn, f"layers-{depth.number}", say("plot.inherited_title", part=legible(depth.part)), text)
 
@@ -232,6 +233,8 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
         text += " " + say("plot.curve_noise", noise=figure(max(noise)))
     if curve.switched is not None:
         text += " " + say("plot.curve_switched")
+    if curve.verdict:
+        text += " " + say("plot.curve_verdict", verdict=say.known("verdict", curve.verdict))
     lowest = below or axes
     lowest.set_xlabel(say("plot.step_axis"))
     lowest.locator_params(axis="x", integer=True)
@@ -272,6 +275,14 @@ def _drawable(value: float) -> float:
     return math.copysign(size, value) if value else 0.0
 
 
+def _power_of_ten(exponent: float) -> str:
+    """The label of a place on an axis of logarithms: plain as long as it is short."""
+    if -2 < exponent < 5:
+        return f"{float(f'{10**exponent:.2g}'):g}"
+    digits, _, power = f"{10**exponent:.0e}".partition("e")
+    return f"{digits}e{int(power)}"
+
+
 def _points(curve: Curve) -> dict[str, Any]:
     return {"marker": ".", "markersize": 6} if len(curve.steps) < 20 else {}
 
@@ -290,7 +301,7 @@ def _figure(height: float) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(_WIDTH, height))
-    drawn.subplots_adjust(left=0.16, right=0.97, bottom=0.2, top=0.89)
+    drawn.subplots_adjust(left=0.16, right=0.95, bottom=0.2, top=0.89)
     return drawn, drawn.subplots()
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from twinalign.figures import figure
 from twinalign.report.language import Language
-from twinalign.report.summary import accepted, deciding, greatest, identical, short_name, worst_first
+from twinalign.report.summary import (
+    accepted,
+    deciding,
+    greatest,
+    has_figures,
+    identical,
+    number,
+    short_name,
+    worst_first,
+)
 
 COLUMNS = (
     "tensor",
@@ -33,6 +43,8 @@ TABLE_BYTES = 1_200_000
 
 _ROW_BYTES = 150
 _READABLE = 1_000_000
+_NOISY = 5.0
+"""Times the reference's own rounding from which a reader asks why the tensor is aligned nonetheless."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +74,12 @@ class StageTable:
     accepted: str
     """How many tensors are accepted, which count in none of the figures above."""
     classic: Mapping[str, Any]
+    quirks: list[str]
+    """The first of what reprod_log passes or fails for no good reason, and why it could not compare at all."""
+    noisy: Mapping[str, Any] | None
+    """The tensor with the greatest noise of an aligned stage where that is far above the reference's."""
+    wrong: dict[str, int]
+    """Verdict -> how many tensors, for what keeps the stage from being aligned."""
     notes: list[str]
 
     @property
@@ -96,6 +114,7 @@ def _table(name: str, stage: Mapping[str, Any], share: int, say: Language) -> tu
         if taken > share:
             break
         rows.append(row)
+    counts = collections.Counter(tensor["verdict"] for tensor in deciding(tensors))
     table = StageTable(
         name=name,
         verdict=stage["verdict"],
@@ -108,9 +127,24 @@ def _table(name: str, stage: Mapping[str, Any], share: int, say: Language) -> tu
         noise=greatest(deciding(tensors), "noise_ratio"),
         accepted=accepted(tensors, say),
         classic=stage["classic"],
+        quirks=_quirks(stage["classic"]),
+        noisy=_noisy(stage["verdict"], deciding(tensors)),
+        wrong={verdict: count for verdict in ("diverged", "inconclusive") if (count := counts[verdict])},
         notes=[str(note) for note in stage.get("notes", ())],
     )
     return table, min(taken, share)
+
+
+def _quirks(classic: Mapping[str, Any]) -> list[str]:
+    found = [str(text) for text in (classic.get("error"), *classic.get("quirks", ())) if text]
+    return found[:1] + ([f"… and {len(found) - 1} more like this"] if len(found) > 1 else [])
+
+
+def _noisy(verdict: str, tensors: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    if verdict != "aligned":
+        return None
+    most = max(tensors, key=lambda tensor: number(tensor.get("noise_ratio")) or 0.0, default=None)
+    return most if most is not None and (number(most.get("noise_ratio")) or 0.0) >= _NOISY else None
 
 
 def _rows(tensors: Sequence[Mapping[str, Any]], say: Language) -> Iterator[Row]:
@@ -125,7 +159,7 @@ def _rows(tensors: Sequence[Mapping[str, Any]], say: Language) -> Iterator[Row]:
         cells = (
             short_name(tensor["name"]),
             verdict,
-            *(_figure(tensor.get(key)) for key in _NUMBERS),
+            *(_figure(tensor.get(key) if has_figures(tensor) else None) for key in _NUMBERS),
             "–" if shape is None else "×".join(map(str, shape)) or "()",
             ", ".join(map(str, worst)) if worst else "–",
             "" if short else tensor["reason"],

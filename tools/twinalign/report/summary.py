@@ -23,6 +23,8 @@ def load_summary(folder: Path) -> dict[str, Any]:
     """`summary.json` of a finished run; raises InputError where there is none, or none of the published form."""
     from twinalign.bundle.strict_json import check_form  # which is no part of a recorder process
 
+    if folder.is_file():
+        raise InputError(f"{folder}: a file; give the folder of a finished run, the --out of `twinalign run`")
     found = read_metadata(folder / "summary")
     if not {"case", "verdict", "stages", "environment"} <= set(found):
         raise InputError(f"{folder / 'summary.json'}: no finished run there; give the --out folder of `twinalign run`")
@@ -78,7 +80,7 @@ def not_checked(summary: Mapping[str, Any], say: Language) -> str:
     parts = [say("header.not_checked_stages", stages=_listed(stages, say))] if stages else []
     if "training_mode" in missing:
         parts.append(say("header.not_checked_training_mode"))
-    return say("header.not_checked", what="; ".join(parts)) if parts else ""
+    return say("header.not_checked", what=say("header.between").join(parts)) if parts else ""
 
 
 def worst_first(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -94,7 +96,13 @@ def number(value: Any) -> float | None:
 
 
 def greatest(tensors: Sequence[Mapping[str, Any]], key: str) -> float | str | None:
-    """The greatest of a number over tensors; one that is no finite number outranks all."""
+    """The greatest of a number over tensors; one that is no finite number outranks all.
+
+    None as well where a tensor is wrong otherwise than by numbers (NaN on one side, another shape): what its numbers,
+    or those of the other tensors, come to would read as how wrong the stage is.
+    """
+    if not all(map(has_figures, tensors)):
+        return None
     values = [tensor[key] for tensor in tensors if tensor.get(key) is not None]
     odd = [value for value in values if isinstance(value, str)]
     return odd[0] if odd else max(values, default=None)
@@ -102,7 +110,16 @@ def greatest(tensors: Sequence[Mapping[str, Any]], key: str) -> float | str | No
 
 def identical(tensors: Sequence[Mapping[str, Any]]) -> bool:
     """Whether every tensor is the same on both sides to the bit."""
-    return bool(tensors) and all(tensor.get("max_abs") == 0 for tensor in tensors)
+    return bool(tensors) and all(tensor.get("max_abs") == 0 and not _is_wrong(tensor) for tensor in tensors)
+
+
+def has_figures(tensor: Mapping[str, Any]) -> bool:
+    """Whether its numbers tell how wrong it is; those of a NaN on one side are of the other elements alone."""
+    return not (tensor.get("basis") == "structure" and _is_wrong(tensor))
+
+
+def _is_wrong(tensor: Mapping[str, Any]) -> bool:
+    return tensor["verdict"] in ("diverged", "inconclusive")
 
 
 def legible(text: str, limit: int = _LEGIBLE) -> str:
