@@ -225,6 +225,7 @@ def _rounding_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
         return
     for side, other in (SIDES, SIDES[::-1]):
         low, beside = arrays[side, "float32"] or {}, arrays[other, "float32"] or {}
+        elements = sum(array.size for array in low.values())
         for whose in SIDES:
             high = arrays[whose, "float64"] or {}
             rounded = computed = 0
@@ -238,6 +239,8 @@ def _rounding_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
                     rounded += _rounded_elements(foreign, foreign, truth)
                 elif not _exact(one):
                     computed += one.size
+                    if 10 * computed > elements:  # what is left is too little
+                        break
             if rounded >= max(ROUNDED, 9 * computed):
                 text = f"{rounded} elements are {whose}'s float64 recording rounded once, not computed in float32"
                 yield Sign(CAST_FLOAT64, recording_member(side, stage, "float32"), text)
