@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import twinalign
 from tests.bundle.forging import Forgery
 from twinalign.bundle.archive import Archive
 from twinalign.bundle.arithmetic import signs_in_arrays
+from twinalign.bundle.layout import SUMMARY
 from twinalign.bundle.verifying import verify_bundle
 from twinalign.case_allowances import allowances_for
 from twinalign.recording import Recording
@@ -88,10 +90,20 @@ def test_a_bundle_of_two_gigabytes_is_read(bundle: Path, tmp_path: Path, monkeyp
         assert {name: bytes(archive.read(name)) for name in archive.names} == forgery.members
 
 
-def test_a_bundle_of_another_version_says_so(bundle: Path, tmp_path: Path) -> None:
+def test_another_version_may_word_a_reason_otherwise_and_nothing_else(bundle: Path, tmp_path: Path) -> None:
     forgery = Forgery(bundle)
+
+    def claiming(**fields: Any) -> Callable[[dict], None]:
+        return lambda summary: summary["stages"]["forward"]["tensors"][0].update(fields)
+
+    forgery.edit(SUMMARY, claiming(reason="in other words"))
+    assert verify_bundle(forgery.write(tmp_path / "same.zip")).verdict == "refuted"
     forgery.edit("manifest.json", lambda manifest: manifest.update(twinalign="0.0.9"))
-    notes = verify_bundle(forgery.write(tmp_path / "older.zip")).notes
-    assert [note.partition(":")[0] for note in notes] == [
-        "packed by twinalign 0.0.9 and checked by " + twinalign.__version__
+    found = verify_bundle(forgery.write(tmp_path / "older.zip"))
+    assert found.verdict == "confirmed"
+    assert found.notes == [
+        f"packed by twinalign 0.0.9 and checked by {twinalign.__version__}: verdicts and numbers are compared, "
+        "the words of the reasons are not"
     ]
+    forgery.edit(SUMMARY, claiming(max_abs=1.0))
+    assert verify_bundle(forgery.write(tmp_path / "forged.zip")).verdict == "refuted"

@@ -11,7 +11,7 @@ import pytest
 from twinalign.backends import FRAMEWORK_OF_SIDE, backend_of_side
 from twinalign.case import Case
 from twinalign.locate.calls import is_random
-from twinalign.ranks.recordings import of_rank
+from twinalign.ranks.recordings import split_ranks
 from twinalign.recording import Recording
 from twinalign.stage_verdict import StageRecordings, compare_stage
 from twinalign.stages.context import StageContext
@@ -174,8 +174,9 @@ def test_each_rank_has_its_own_draws() -> None:
     ranks = [{"draws": True, "changed_by_draws": {"a": 1.0}}, {"draws": False}]
     arrays = {f"rank{rank}.a": ONES for rank in range(2)}
     recording = Recording(arrays, {"ranks": ranks})
-    assert of_rank(recording, 0).metadata["changed_by_draws"] == {"a": 1.0}
-    assert "changed_by_draws" not in of_rank(recording, 1).metadata
+    first, second = split_ranks(recording)
+    assert first.metadata["changed_by_draws"] == {"a": 1.0}
+    assert "changed_by_draws" not in second.metadata
 
 
 def test_layers_that_draw_are_told_by_their_names() -> None:

@@ -44,8 +44,15 @@ def _worded(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else shown(str(value), 120)
 
 
-def check_stage(stage: str, claim: dict[str, Any], found: Comparison) -> list[Mismatch]:
-    """Every claim on a stage that its recordings do not bear out."""
+def check_stage(stage: str, claim: dict[str, Any], found: Comparison, words: bool = True) -> list[Mismatch]:
+    """Every claim on a stage that its recordings do not bear out.
+
+    Args:
+        stage: Its name.
+        claim: What the summary says of it.
+        found: What its recordings give.
+        words: Whether reasons are compared: another version of twinalign may say the same in other words.
+    """
     mismatches = []
     if claim["verdict"] != found.verdict:
         mismatches.append(Mismatch(stage, "", "verdict", claim["verdict"], found.verdict))
@@ -71,7 +78,7 @@ def check_stage(stage: str, claim: dict[str, Any], found: Comparison) -> list[Mi
         if other is None:
             mismatches.append(Mismatch(stage, tensor.name, "tensor", "absent", tensor.verdict))
             continue
-        mismatches += _check_tensor(stage, other, tensor)
+        mismatches += [odd for odd in _check_tensor(stage, other, tensor) if words or odd.field != "reason"]
     mismatches += [Mismatch(stage, name, "tensor", claimed[name]["verdict"], "absent") for name in claimed]
     return mismatches
 

@@ -199,12 +199,17 @@ def _precision_signs(contents: Contents) -> Iterator[Sign]:
             yield Sign(CONTRADICTION, SUMMARY, f"{text}{', '.join(sorted(wanted))}")
 
 
+def is_of_another_version(contents: Contents) -> bool:
+    """Whether another version of twinalign than this one packed the bundle."""
+    return bool(contents.manifest["twinalign"] != twinalign.__version__)
+
+
 def notes_in_metadata(contents: Contents, now: datetime.datetime) -> list[str]:
     """What is odd beside the arrays and has honest explanations; `now` is the reviewer's time, UTC."""
     found = []
-    if contents.manifest["twinalign"] != twinalign.__version__:
+    if is_of_another_version(contents):
         versions = f"packed by twinalign {contents.manifest['twinalign']} and checked by {twinalign.__version__}"
-        found.append(f"{versions}: what the two judge or word differently is listed as a claim that is not borne out")
+        found.append(f"{versions}: verdicts and numbers are compared, the words of the reasons are not")
     ended = [time for metadata in contents.metadata.values() if (time := _parsed(metadata["recorded_at"]))]
     if ended and now + _CLOCKS_DIFFER < max(ended) <= now + _CLOCK_IN_A_ZONE:
         found.append(f"recorded at {_worded(max(ended))}, and it is {_worded(now)} here: one of two clocks is off")

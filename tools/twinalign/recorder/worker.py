@@ -197,9 +197,7 @@ class Worker:
         casts = self._casts_counted(dtype)
         with self.backend.default_dtype(dtype), casts:
             definition.record(context)
-            if self.ranks > 1:
-                self.forget_model()
-            measure_draws(context, definition.record)
+            measure_draws(context, definition.record, self.forget_model if self.ranks > 1 else lambda: None)
         recording = context.recording
         recording.metadata = {
             **self._made_by(case, stage, dtype, weights, identity),

@@ -29,15 +29,24 @@ def initial_model(context: StageContext) -> Any:
     return model
 
 
-def measure_draws(context: StageContext, record: Callable[[StageContext], None]) -> None:
+def measure_draws(
+    context: StageContext, record: Callable[[StageContext], None], forget: Callable[[], None] = lambda: None
+) -> None:
     """Note in the metadata whether what was recorded drew from the framework's generators; on the reference side, by
-    recording it once more, how much each array changes with another seed (root mean square, absolute)."""
+    recording it once more, how much each array changes with another seed (root mean square, absolute).
+
+    Args:
+        context: With its recording.
+        record: What made it.
+        forget: Called before that is done once more.
+    """
     if context.random_state is None:
         return
     metadata = context.recording.metadata
     metadata["draws"] = context.backend.random_state() != context.random_state
     if not metadata["draws"] or context.framework != "torch":
         return
+    forget()
     other = dataclasses.replace(
         context, seed=context.seed + 1, recording=Recording(), progress=lambda text: None, random_state=None
     )
