@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PORTS: dict[str, list[dict[str, Any]]] = {
     "ConvNeXt": [{}, {"algorithm": "SGD"}, {"algorithm": "Adam", "steps": 6}],
     "Mobile": [{}, {"algorithm": "SGD"}, {"size": 160}],
-    "LanguageModel": [{}, {"algorithm": "SGD"}, {"algorithm": "Adam", "steps": 8}],
+    "LanguageModel": [{}, {"algorithm": "SGD"}, {"algorithm": "Adam", "steps": 8}, {"algorithm": "NAdam"}],
     "Segmenter": [{}, {"algorithm": "SGD"}, {"size": 256}],
     "Detector": [{}, {"algorithm": "SGD"}, {"size": 256}],
-    "Recurrent": [{}, {"algorithm": "SGD"}],
+    "Recurrent": [{}, {"algorithm": "SGD"}, {"algorithm": "RAdam"}],
     "Attention": [{}, {"algorithm": "SGD"}],
 }
 
