@@ -10,7 +10,11 @@ import pytest
 
 from twinalign.backends import FRAMEWORK_OF_SIDE, backend_of_side
 from twinalign.case import Case
-from twinalign.locate.calls import is_random
+from twinalign.locate.calls import Call, is_random
+from twinalign.locate.layers import LayerFaults
+from twinalign.locate.locator import LocateResult
+from twinalign.locate.matching import Matching
+from twinalign.locate.tables import print_located
 from twinalign.ranks.recordings import split_ranks
 from twinalign.recording import Recording
 from twinalign.stage_verdict import StageRecordings, compare_stage
@@ -192,3 +196,19 @@ def test_layers_that_draw_are_told_by_their_names() -> None:
     assert not is_random(torch.nn.Dropout(0.5).eval())
     assert not is_random(torch.nn.Linear(2, 2))
     assert not is_random(None)
+
+
+def test_layers_that_are_not_judged_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def pair(number: int, path: str, *random: bool) -> tuple[Call, Call]:
+        one, other = (Call(number, path, "nn.Dropout", 0, 0, random=draws) for draws in random)
+        return one, other
+
+    pairs = [pair(1, "first", True, True), pair(2, "second", True, False), pair(3, "third", False, False)]
+    found = LayerFaults([], Matching(pairs, dict.fromkeys(range(4), "name")), {}, 0, 0)
+    assert [layer["draws"] for layer in found.to_json()["layers"]] == [["ref", "paddle"], ["ref"], []]
+    print_located(LocateResult("case", [], {"case": found}))
+    assert capsys.readouterr().out.splitlines() == [
+        "1 layer not judged (random draws): first",
+        "1 layer with random draws in the reference alone: second",
+        "case: no fault located; 3 layers judged alone",
+    ]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from twinalign.jobs import SIDES
 from twinalign.locate.calls import FORWARD, LOSS, Call
 from twinalign.locate.faults import Explanation, Fault
 from twinalign.locate.matching import Matching, match_calls
@@ -51,6 +52,7 @@ class LayerFaults:
                 "matched_by": self.matching.how[ours.number],
                 "inherited_error": _finite(self.inherited.get(port.path)),
                 "wrong": wrong.get(port.path, []),
+                "draws": [side for side, call in zip(SIDES, (ours, port), strict=True) if call.random],
             }
             for ours, port in self.matching.pairs
             if port.parent is not None

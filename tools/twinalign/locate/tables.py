@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -39,6 +39,8 @@ def print_located(result: LocateResult, console: Console | None = None, unlocate
                     Text(_ALONE[side].format(_count(len(paths), "layer"), some(paths))),
                     style="yellow",
                 )
+        for text in _of_draws(described["layers"]):
+            console.print(Text(text, style="yellow"), soft_wrap=True)
     wrong = [fault for fault in result.faults if "accepted" not in fault.evidence]
     accepted = [fault for fault in result.faults if "accepted" in fault.evidence]
     for number, fault in enumerate(wrong, start=1):
@@ -55,6 +57,17 @@ def print_located(result: LocateResult, console: Console | None = None, unlocate
         console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style=style))
         if unlocated:
             console.print(Text(unlocated, style="yellow"), soft_wrap=True)
+
+
+def _of_draws(layers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What to say of layers that draw at random: nobody judges what they return."""
+    said = {
+        "not judged (random draws)": ["ref", "paddle"],
+        "with random draws in the reference alone": ["ref"],
+        "with random draws in the port alone": ["paddle"],
+    }
+    found = {text: [x["paddle_layer"] for x in layers if x["draws"] == sides] for text, sides in said.items()}
+    return [f"{_count(len(paths), 'layer')} {text}: {some(paths)}" for text, paths in found.items() if paths]
 
 
 def layer_tree(part: str, layers: Iterable[Mapping[str, Any]], faults: Iterable[Fault]) -> Tree:
