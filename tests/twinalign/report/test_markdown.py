@@ -45,6 +45,15 @@ def test_what_is_at_fault() -> None:
     ]
 
 
+def test_what_is_open_has_its_reason() -> None:
+    drawn = tensor("features", "inconclusive", reason="drawn at random: *so*")
+    found = summary({"forward": stage([tensor("logits"), drawn], "inconclusive")}, "inconclusive")
+    found["stages"]["forward"]["notes"] = ["set the rates to 0"]
+    lines = markdown(found).splitlines()
+    start = lines.index("- **forward: features**: drawn at random: \\*so\\*")
+    assert lines[start + 1] == "  - set the rates to 0"
+
+
 def test_nan_on_one_side_is_not_bit_equal() -> None:
     nan = tensor("logits", "diverged", basis="structure", max_abs=0.0, mean_abs=0.0, fp64_rel=None, noise_ratio=None)
     lines = markdown(summary({"forward": stage([nan, tensor("rate", max_abs=0.0)], "diverged")}, "diverged"))

@@ -35,6 +35,7 @@ def markdown(summary: Mapping[str, Any], code: str = "en") -> str:
     lines = [f"**{plain(summary['case']).strip()}**: {plain(sentence(summary, say))}", ""]
     lines += _stages(summary, say)
     lines += _outcomes(summary, say)
+    lines += _open(summary, say)
     lines += _faults(summary, say)
     if missing := not_checked(summary, say):
         lines += ["", plain(missing)]
@@ -84,6 +85,18 @@ def _outcomes(summary: Mapping[str, Any], say: Language) -> list[str]:
         numbers = (f"{outcome.reference:.6g}", f"{outcome.port:.6g}", figure(outcome.port - outcome.reference))
         lines.append(_row([plain(name), *numbers, say.known("verdict", outcome.verdict)]))
     return lines
+
+
+def _open(summary: Mapping[str, Any], say: Language) -> list[str]:
+    """Of each inconclusive stage the reason of the first such tensor, and what is noted, which is English."""
+    lines = []
+    for name, stage in summary["stages"].items():
+        first = next((t for t in deciding(stage["tensors"]) if t["verdict"] == "inconclusive"), None)
+        if stage["verdict"] == "inconclusive" and first is not None:
+            where = f"{say.known('stage', name)}: {short_name(first['name'])}"
+            lines.append(f"- **{plain(where)}**: {plain(first['reason'])}")
+            lines += [f"  - {plain(note)}" for note in stage["notes"]]
+    return ["", *lines] if lines else []
 
 
 def _faults(summary: Mapping[str, Any], say: Language) -> list[str]:
