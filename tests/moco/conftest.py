@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import paddle
 import pytest
 import torch
+from PIL import Image
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
@@ -97,6 +99,38 @@ class Twin:
             for key, parameter in model.named_parameters()
             if self.is_trainable(parameter) and parameter.grad is not None
         }
+
+    def save(self, path: Path, arch: str = "vit_digits", settings: Mapping[str, Any] | None = None) -> Any:
+        """Write a pre-training checkpoint; return its model."""
+        self.seed(5)
+        model = self.module("builder").build_moco(arch, 8, 16)
+        optimizer = self.module("optimizer").build_optimizer("adamw", model.parameters(), 0.1, 0.0)
+        self.module("checkpoint").save_checkpoint(path, model, optimizer, 1, 0, {"arch": arch, **(settings or {})})
+        return model
+
+    def run(self, *arguments: Any) -> int:
+        """A program of the twin as from the command line; returns its exit code."""
+        code: int = self.module("__main__").main([str(argument) for argument in arguments])
+        return code
+
+    def refusal(self, capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+        """The one line of a program that ends with exit code 2."""
+        assert self.run(*arguments) == 2
+        errors = capsys.readouterr().err
+        assert errors.startswith("error: ")
+        assert errors.count("\n") == 1
+        return errors.removeprefix("error: ").removesuffix("\n")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train/ and val/ with two classes of two pictures."""
+    root = tmp_path_factory.mktemp("pictures")
+    for place, name in enumerate(f"{split}/{cls}/{n}.png" for split in ("train", "val") for cls in "ab" for n in "01"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.RandomState(place).randint(0, 256, (32, 32, 3), dtype="uint8")).save(path)
+    return root
 
 
 @pytest.fixture(params=["moco_ref", "moco_paddle"])

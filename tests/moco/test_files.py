@@ -11,50 +11,16 @@ import pytest
 import safetensors.numpy
 import timm
 import torch
-from PIL import Image
 
 UNWRITABLE = Path("/sys/kernel")
 """A folder that takes no files, of the administrator neither."""
 
 
-def save(twin, path: Path, arch: str = "vit_digits", settings: dict[str, Any] | None = None) -> Any:
-    """Write a pre-training checkpoint; return its model."""
-    twin.seed(5)
-    model = twin.module("builder").build_moco(arch, 8, 16)
-    optimizer = twin.module("optimizer").build_optimizer("adamw", model.parameters(), 0.1, 0.0)
-    twin.module("checkpoint").save_checkpoint(path, model, optimizer, 1, 0, {"arch": arch, **(settings or {})})
-    return model
-
-
 @pytest.fixture
 def checkpoint(twin, tmp_path: Path) -> Path:
     path = tmp_path / f"saved{twin.module('checkpoint').SUFFIX}"
-    save(twin, path)
+    twin.save(path)
     return path
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    """train/ and val/ with two classes of two pictures."""
-    root = tmp_path_factory.mktemp("pictures")
-    for place, name in enumerate(f"{split}/{cls}/{n}.png" for split in ("train", "val") for cls in "ab" for n in "01"):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.random.RandomState(place).randint(0, 256, (32, 32, 3), dtype="uint8")).save(path)
-    return root
-
-
-def run(twin, *arguments: Any) -> int:
-    return twin.module("__main__").main([str(argument) for argument in arguments])
-
-
-def refusal(twin, capsys, *arguments: Any) -> str:
-    """The one line of a program that ends with exit code 2."""
-    assert run(twin, *arguments) == 2
-    errors = capsys.readouterr().err
-    assert errors.startswith("error: ")
-    assert errors.count("\n") == 1
-    return errors.removeprefix("error: ").removesuffix("\n")
 
 
 def train_options(*more: Any) -> list[Any]:
@@ -74,8 +40,8 @@ def flip_a_bit(path: Path, content: bytes) -> None:
 def test_a_flipped_bit_is_damage(twin, data: Path, checkpoint: Path, capsys) -> None:
     weights = twin.module("weights").read_weights(checkpoint)[0]
     flip_a_bit(checkpoint, np.asarray(weights["base_encoder.blocks.0.mlp.fc1.weight"]).tobytes())
-    knn = refusal(twin, capsys, "knn", data, "-a", "vit_digits", "--workers", 0, "--pretrained", checkpoint)
-    resumed = refusal(twin, capsys, "train", data, *train_options("--resume", checkpoint))
+    knn = twin.refusal(capsys, "knn", data, "-a", "vit_digits", "--workers", 0, "--pretrained", checkpoint)
+    resumed = twin.refusal(capsys, "train", data, *train_options("--resume", checkpoint))
     part = "(the checksum of its part " if twin.is_torch else "(Bad CRC-32 for file 'state_dict/base_encoder."
     for message in (knn, resumed):
         assert message.startswith(f"{checkpoint}: is damaged (")
@@ -96,22 +62,22 @@ def test_torchs_files_without_checksums_are_read(tmp_path: Path) -> None:
 
 def test_torchs_checkpoint_is_named_with_the_conversion(twins, data: Path, tmp_path: Path, capsys) -> None:
     path, paddle = tmp_path / "saved.pth.tar", twins[1]
-    save(twins[0], path)
+    twins[0].save(path)
     model = 'builder:build_moco(arch="ARCH")'
     expected = (
         f"{path}: is torch's own file, which is converted before it is read: twinalign convert {path} "
         f"{tmp_path / 'saved.npz'} --ref 'moco_ref.{model}' --paddle 'moco_paddle.{model}'"
     )
-    assert refusal(paddle, capsys, "knn", data, "-a", "vit_digits", "--workers", 0, "--pretrained", path) == expected
-    assert refusal(paddle, capsys, "train", data, *train_options("--resume", path)) == expected
+    assert paddle.refusal(capsys, "knn", data, "-a", "vit_digits", "--workers", 0, "--pretrained", path) == expected
+    assert paddle.refusal(capsys, "train", data, *train_options("--resume", path)) == expected
 
 
 @pytest.mark.parametrize("arch", ["vit_digits", "resnet18"])
 def test_either_twin_reads_what_either_exports(twins, arch: str, tmp_path: Path) -> None:
     for writer in twins:
         checkpoint, exported = tmp_path / f"saved{writer.module('checkpoint').SUFFIX}", tmp_path / "encoder.safetensors"
-        expected = writer.state(save(writer, checkpoint, arch))
-        assert run(writer, "export", checkpoint, exported) == 0
+        expected = writer.state(writer.save(checkpoint, arch))
+        assert writer.run("export", checkpoint, exported) == 0
         for reader in twins:
             model = reader.module("builder").build_encoder(arch, 3)
             reader.module("weights").load_encoder(model, exported)
@@ -136,8 +102,8 @@ def test_only_linear_weights_are_matrices(twins) -> None:
 
 def test_the_printed_call_of_timm_gives_our_features(twin, tmp_path: Path, capsys) -> None:
     checkpoint, exported = tmp_path / f"saved{twin.module('checkpoint').SUFFIX}", tmp_path / "encoder.safetensors"
-    save(twin, checkpoint, "vit_small")
-    assert run(twin, "export", checkpoint, exported) == 0
+    twin.save(checkpoint, "vit_small")
+    assert twin.run("export", checkpoint, exported) == 0
     line = capsys.readouterr().out.splitlines()[1]
     start, _, call = line.partition("build it as ")
     assert start == "timm's vit_small_patch16_224 has another number of heads, into which these weights load as well; "
@@ -166,7 +132,7 @@ def test_an_export_into_a_missing_folder_is_one_line(
     if suffix == ".pth" and not twin.is_torch:
         pytest.skip("torch's own form")
     folder = tmp_path / "missing"
-    assert refusal(twin, capsys, "export", checkpoint, folder / f"encoder{suffix}") == (
+    assert twin.refusal(capsys, "export", checkpoint, folder / f"encoder{suffix}") == (
         f"{folder}: cannot be written to (No such file or directory); make it, or name another"
     )
 
@@ -177,7 +143,7 @@ def test_an_output_that_takes_no_files_is_found_before_the_first_step(twin, data
         pytest.skip("there is no folder that takes no files")
     text = "-a vit_digits -b 2 --epochs 1 --workers 0 --device cpu --warmup-epochs 0"
     for program, options in (("train", train_options()), ("finetune", text.split())):
-        assert run(twin, program, data, *options, "--output", folder) == 2
+        assert twin.run(program, data, *options, "--output", folder) == 2
         captured = capsys.readouterr()
         assert "[epoch" not in captured.out
         assert captured.err.startswith(f"error: {folder}: cannot be written to (")
@@ -187,7 +153,7 @@ def test_an_output_that_takes_no_files_is_found_before_the_first_step(twin, data
 def test_a_full_disk_is_one_line(twin, tmp_path: Path, monkeypatch) -> None:
     """Writing fails in the middle of the file; what was there stays."""
     path = tmp_path / "saved"
-    save(twin, path)
+    twin.save(path)
     before = path.read_bytes()
     module = twin.module("checkpoint")
 
@@ -214,7 +180,7 @@ def test_a_full_disk_is_one_line(twin, tmp_path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(module, "open", limited, raising=False)
     with pytest.raises(OSError, match=r"No space left on device|cannot be written"):
-        save(twin, path)
+        twin.save(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
 
@@ -258,9 +224,9 @@ def test_an_official_checkpoint_that_does_not_fit_is_refused(twins, data: Path, 
     path, torchs = tmp_path / "official.pth.tar", twins[0]
     options = train_options("--resume", path, "--output", tmp_path)
     official_form(path)
-    assert run(torchs, "train", data, *options) == 0
+    assert torchs.run("train", data, *options) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("[epoch 1, iter 0]")
-    wide = refusal(torchs, capsys, "train", data, *options, "--moco-mlp-dim", 32)
+    wide = torchs.refusal(capsys, "train", data, *options, "--moco-mlp-dim", 32)
     assert wide == f"{path}: holds another model's weights; resume with the options of its run"
-    other = refusal(torchs, capsys, "train", data, *options, "--optimizer", "sgd")
+    other = torchs.refusal(capsys, "train", data, *options, "--optimizer", "sgd")
     assert other == f"{path}: holds another optimizer's state; resume with the options of its run"

@@ -54,10 +54,6 @@ def save_moco(twin, folder: Path, arch: str = "vit_digits", average: bool = Fals
     return path
 
 
-def run(twin, command: str, *arguments: Any) -> int:
-    return twin.module("__main__").main([command, *(str(argument) for argument in arguments)])
-
-
 def linear_options(output: Path) -> list[Any]:
     text = "--arch vit_digits --batch-size 8 --epochs 4 --lr 3 --device cpu --workers 0 --print-freq 2"
     return [*text.split(), "--output", output]
@@ -67,7 +63,7 @@ def test_linear_classification_learns_judges_and_predicts(
     twin, pictures: Path, pretrained: Path, tmp_path: Path, capsys
 ) -> None:
     output = tmp_path / "out"
-    assert run(twin, "lincls", pictures, "--pretrained", pretrained, *linear_options(output)) == 0
+    assert twin.run("lincls", pictures, "--pretrained", pretrained, *linear_options(output)) == 0
     lines = capsys.readouterr().out.splitlines()
     accuracies = [line for line in lines if "best top-1" in line]
     assert len(accuracies) == 4
@@ -75,12 +71,12 @@ def test_linear_classification_learns_judges_and_predicts(
     suffix = twin.module("checkpoint").SUFFIX
     best = output / f"model_best{suffix}"
     assert sorted(path.name for path in output.iterdir()) == [f"checkpoint{suffix}", best.name]
-    assert run(twin, "lincls", pictures, "--resume", best, "--evaluate", *linear_options(output)) == 0
+    assert twin.run("lincls", pictures, "--resume", best, "--evaluate", *linear_options(output)) == 0
     assert capsys.readouterr().out.startswith("top-1: 100.000 %, top-5: 100.000 %, loss: ")
 
     arguments = [pictures / "val", "--checkpoint", best, "--topk", 2, "--neighbours", pictures / "train", "-k", 3]
     shown, features = tmp_path / "shown.json", tmp_path / "features.npy"
-    assert run(twin, "predict", *arguments, "--json", shown, "--features", features, "--device", "cpu") == 0
+    assert twin.run("predict", *arguments, "--json", shown, "--features", features, "--device", "cpu") == 0
     results = json.loads(shown.read_text())
     assert len(results) == 12
     assert np.load(features).shape == (12, 64)
@@ -147,7 +143,7 @@ def test_an_encoder_that_moves_is_noticed(twin) -> None:
 
 def test_fine_tuning_moves_the_encoder(twin, pictures: Path, pretrained: Path, tmp_path: Path, capsys) -> None:
     text = "--arch vit_digits -b 8 --epochs 3 --warmup-epochs 1 --optimizer adamw --lr 0.03 --device cpu --workers 0"
-    assert run(twin, "finetune", pictures, "--pretrained", pretrained, *text.split(), "--output", tmp_path) == 0
+    assert twin.run("finetune", pictures, "--pretrained", pretrained, *text.split(), "--output", tmp_path) == 0
     assert "best top-1: 100.000 %" in capsys.readouterr().out
     model = twin.module("builder").build_encoder("vit_digits", 3)
     weights = twin.module("weights")
@@ -160,7 +156,7 @@ def test_fine_tuning_moves_the_encoder(twin, pictures: Path, pretrained: Path, t
 
 def test_knn_program_gives_what_the_function_gives(twin, pictures: Path, pretrained: Path, capsys) -> None:
     options = ["--arch", "vit_digits", "--device", "cpu", "--workers", 0]
-    assert run(twin, "knn", pictures, "--pretrained", pretrained, "-k", 3, *options) == 0
+    assert twin.run("knn", pictures, "--pretrained", pretrained, "-k", 3, *options) == 0
     assert capsys.readouterr().out == "kNN top-1: 100.000 % of 12 pictures, 3 neighbours\n"
 
 
@@ -183,7 +179,7 @@ def test_wrong_use_gets_one_line(twin, pictures: Path, pretrained: Path, capsys,
     places = {"DATA": str(pictures), "FILE": str(pretrained)}
     arguments = [places.get(word, word) for word in command.split()]
     arguments += [] if command.startswith("predict") else ["--arch", "vit_digits", "--workers", "0"]
-    assert run(twin, *arguments, "--device", "cpu") == 2
+    assert twin.run(*arguments, "--device", "cpu") == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", f"error: {message.replace('FILE', str(pretrained))}\n")
 
@@ -199,11 +195,11 @@ def test_another_architecture_is_refused(twin, pretrained: Path) -> None:
 
 
 def test_an_unknown_command_gets_one_line(twin, capsys) -> None:
-    assert run(twin, "fly") == 2
+    assert twin.run("fly") == 2
     assert capsys.readouterr().err == (
         "error: no command is called 'fly'; there are train, lincls, finetune, knn, predict, export, summary\n"
     )
-    assert run(twin, "--help") == 0
+    assert twin.run("--help") == 0
     assert capsys.readouterr().out.startswith(f"usage: python -m {twin.package} COMMAND")
 
 
@@ -211,7 +207,7 @@ def test_an_unknown_command_gets_one_line(twin, capsys) -> None:
 def test_exports_are_the_base_encoder_by_torchs_names(twin, tmp_path: Path, arch: str) -> None:
     pretrained = save_moco(twin, tmp_path, arch)
     target = tmp_path / "encoder.safetensors"
-    assert run(twin, "export", pretrained, target) == 0
+    assert twin.run("export", pretrained, target) == 0
     exported = safetensors.numpy.load_file(target)
     model = twin.module("builder").build_moco(arch, 8, 16)
     twin.module("checkpoint").load_checkpoint(
@@ -234,7 +230,7 @@ def test_exports_are_the_base_encoder_by_torchs_names(twin, tmp_path: Path, arch
 
 def test_an_average_is_exported_in_place_of_the_weights(twin, tmp_path: Path) -> None:
     pretrained, target = save_moco(twin, tmp_path, average=True), tmp_path / "encoder.safetensors"
-    assert run(twin, "export", pretrained, target, "--use-ema") == 0
+    assert twin.run("export", pretrained, target, "--use-ema") == 0
     assert all((array == 0.25).all() for array in safetensors.numpy.load_file(target).values())
 
 
@@ -243,7 +239,7 @@ def test_a_prediction_takes_the_average(twin, pictures: Path, tmp_path: Path) ->
     options = [pictures / "val", "--checkpoint", pretrained, "--device", "cpu", "--features", tmp_path / "features.npy"]
     found = []
     for more in ([], ["--use-ema"]):
-        assert run(twin, "predict", *options, *more) == 0
+        assert twin.run("predict", *options, *more) == 0
         found.append(np.load(tmp_path / "features.npy"))
     # Where all weights are equal, so are the features of a picture.
     assert np.ptp(found[0], axis=1).min() > 0.1
@@ -253,7 +249,7 @@ def test_a_prediction_takes_the_average(twin, pictures: Path, tmp_path: Path) ->
 def test_torchs_forms_load_where_deit_and_timm_load_them(twins, tmp_path: Path) -> None:
     pretrained = save_moco(twins[0], tmp_path)
     for form in ("deit", "timm"):
-        assert run(twins[0], "export", pretrained, tmp_path / f"{form}.pth", "--form", form) == 0
+        assert twins[0].run("export", pretrained, tmp_path / f"{form}.pth", "--form", form) == 0
     deit, timm = (torch.load(tmp_path / f"{form}.pth", weights_only=True) for form in ("deit", "timm"))
     assert list(deit) == ["model"]
     assert deit["model"].keys() == timm.keys()
@@ -263,7 +259,7 @@ def test_torchs_forms_load_where_deit_and_timm_load_them(twins, tmp_path: Path) 
 
 
 def test_wrong_exports_leave_nothing(twin, pretrained: Path, tmp_path: Path, capsys) -> None:
-    assert run(twin, "export", pretrained, tmp_path / "encoder.bin") == 2
+    assert twin.run("export", pretrained, tmp_path / "encoder.bin") == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'encoder.bin'}: is written as ")
     assert [path.name for path in tmp_path.iterdir()] == [pretrained.name]
 
@@ -283,7 +279,7 @@ def test_flops_equal_torchs_own_counter(twins, arch: str) -> None:
 
 
 def test_summary_shows_the_official_counts(twin, capsys) -> None:
-    assert run(twin, "summary", "-a", "resnet18", "--num-classes", 10, "--layers") == 0
+    assert twin.run("summary", "-a", "resnet18", "--num-classes", 10, "--layers") == 0
     output = capsys.readouterr().out
     assert output.splitlines()[0].split() == ["conv1", "118,013,952", "FLOPs"]
     assert "MoCo v3 of it (256, 4096): 30,766,208 parameters, 16,435,776 trained" in output

@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 TINY = "-a vit_digits -b 2 --epochs 1 --workers 0"
 TRAIN = f"{TINY} --optimizer adamw --warmup-epochs 0 --moco-dim 8 --moco-mlp-dim 16"
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    """train/ and val/ with two classes of two pictures."""
-    root = tmp_path_factory.mktemp("pictures")
-    for place, name in enumerate(f"{split}/{cls}/{n}.png" for split in ("train", "val") for cls in "ab" for n in "01"):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.random.RandomState(place).randint(0, 256, (32, 32, 3), dtype="uint8")).save(path)
-    return root
-
-
 @pytest.fixture
 def checkpoint(twin, tmp_path: Path) -> Path:
-    return save(twin, tmp_path / f"pretrained{twin.module('checkpoint').SUFFIX}")
-
-
-def save(twin, path: Path, settings: dict[str, Any] | None = None) -> Path:
-    """A pre-training checkpoint."""
-    model = twin.module("builder").build_moco("vit_digits", 8, 16)
-    optimizer = twin.module("optimizer").build_optimizer("adamw", model.parameters(), 0.1, 0.0)
-    twin.module("checkpoint").save_checkpoint(path, model, optimizer, 1, 0, settings or {"arch": "vit_digits"})
+    path = tmp_path / f"pretrained{twin.module('checkpoint').SUFFIX}"
+    twin.save(path)
     return path
-
-
-def run(twin, *arguments: Any) -> int:
-    return twin.module("__main__").main([str(argument) for argument in arguments])
-
-
-def refusal(twin, capsys, *arguments: Any) -> str:
-    """The one line of a program that ends with exit code 2."""
-    assert run(twin, *arguments) == 2
-    errors = capsys.readouterr().err
-    assert errors.startswith("error: ")
-    assert errors.count("\n") == 1
-    return errors.removeprefix("error: ").removesuffix("\n")
 
 
 @pytest.mark.parametrize("command", ["train", "lincls", "finetune", "knn", "predict"])
@@ -63,7 +30,7 @@ def test_a_gpu_that_is_not_there_is_refused(
         "predict": f"--checkpoint {checkpoint}",
     }[command]
     library = "torch" if twin.is_torch else "paddle"
-    assert refusal(twin, capsys, command, data, *options.split(), "--device", "gpu") == (
+    assert twin.refusal(capsys, command, data, *options.split(), "--device", "gpu") == (
         f"--device gpu: {library} sees no GPU here; give --device cpu, or mend its installation"
     )
 
@@ -86,12 +53,12 @@ def test_bad_pictures_may_be_left_out_on_resume(twin, data: Path, tmp_path: Path
         (root / path.parent.name / path.name).write_bytes(path.read_bytes())
     options = [*TRAIN.replace("--epochs 1", "--epochs 2").split(), "--device", "cpu", "--output", tmp_path]
     resume = ["--resume", tmp_path / f"checkpoint_0001{twin.module('checkpoint').SUFFIX}"]
-    assert run(twin, "train", root, *options) == 0
+    assert twin.run("train", root, *options) == 0
     (root / "a" / "0.png").write_bytes(b"no picture")
-    message = refusal(twin, capsys, "train", root, *options, *resume)
+    message = twin.refusal(capsys, "train", root, *options, *resume)
     assert message.startswith(f"{root / 'a' / '0.png'}: cannot be read as an image (")
     assert message.endswith("); mend or remove it, or leave such out: --on-bad-image skip")
-    assert run(twin, "train", root, *options, *resume, "--on-bad-image", "skip") == 0
+    assert twin.run("train", root, *options, *resume, "--on-bad-image", "skip") == 0
     assert "on_bad_image" in twin.module("classification").FREE_ON_RESUME
 
 
@@ -120,7 +87,7 @@ def test_impossible_values_are_refused(
 ) -> None:
     more = {"train": TRAIN, "lincls": f"{TINY} --pretrained x", "finetune": f"{TINY} --warmup-epochs 0", "knn": ""}
     for program in programs.split():
-        message = refusal(twin, capsys, program, data, *more[program].split(), f"{option}={value}")
+        message = twin.refusal(capsys, program, data, *more[program].split(), f"{option}={value}")
         assert message == f"{option}: must be {words}, got {value}"
 
 
@@ -132,7 +99,7 @@ def test_possible_values_at_the_ends_of_their_ranges_are_not(twin) -> None:
 
 def test_repeats_without_repeated_augmentation_are_refused(twin, data: Path, capsys) -> None:
     options = [*TINY.split(), "--warmup-epochs", 0, "--repeats", 7]
-    assert refusal(twin, capsys, "finetune", data, *options) == (
+    assert twin.refusal(capsys, "finetune", data, *options) == (
         "--repeats: counts the copies that --repeated-aug shows; give --repeated-aug too, or leave it out"
     )
 
@@ -140,8 +107,8 @@ def test_repeats_without_repeated_augmentation_are_refused(twin, data: Path, cap
 def test_another_programs_checkpoint_is_refused_by_the_programs_name(twin, data: Path, tmp_path: Path, capsys) -> None:
     suffix = twin.module("checkpoint").SUFFIX
     common = ["--device", "cpu", "--output", tmp_path]
-    assert run(twin, "train", data, *TRAIN.split(), *common) == 0
-    assert run(twin, "finetune", data, *TINY.split(), "--warmup-epochs", 0, *common) == 0
+    assert twin.run("train", data, *TRAIN.split(), *common) == 0
+    assert twin.run("finetune", data, *TINY.split(), "--warmup-epochs", 0, *common) == 0
     pretraining, classifier = tmp_path / f"checkpoint_0001{suffix}", tmp_path / f"checkpoint{suffix}"
     capsys.readouterr()
     for program, options, path, writer in (
@@ -150,7 +117,7 @@ def test_another_programs_checkpoint_is_refused_by_the_programs_name(twin, data:
         ("finetune", f"{TINY} --warmup-epochs 0", pretraining, "train"),
         ("train", TRAIN, classifier, "finetune"),
     ):
-        assert refusal(twin, capsys, program, data, *options.split(), *common, "--resume", path) == (
+        assert twin.refusal(capsys, program, data, *options.split(), *common, "--resume", path) == (
             f"{path}: was written by {writer}, this is {program}; give a checkpoint of {program}"
         )
 
@@ -165,13 +132,13 @@ def test_checkpoints_of_earlier_versions_are_taken(twin, tmp_path: Path) -> None
 def test_a_run_begins_with_what_decides_it(twin, data: Path, tmp_path: Path, capsys) -> None:
     common = [*TINY.split(), "--device", "cpu", "--output", tmp_path]
     dims = "--moco-dim 8 --moco-mlp-dim 16 --warmup-epochs 0".split()  # noqa: SIM905
-    assert run(twin, "train", data, "--recipe", "vit-s-300ep", *common, *dims) == 0
+    assert twin.run("train", data, "--recipe", "vit-s-300ep", *common, *dims) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("options: ")] == lines[:1]
     for part in ("program=train", "arch=vit_digits", "optimizer=adamw", "lr=0.00015", "weight_decay=0.1", "moco_t=0.2"):
         assert part in lines[0].split()
     pretrained = tmp_path / f"checkpoint_0001{twin.module('checkpoint').SUFFIX}"
-    assert run(twin, "lincls", data, "--recipe", "vit-s-linear", *common, "--pretrained", pretrained) == 0
+    assert twin.run("lincls", data, "--recipe", "vit-s-linear", *common, "--pretrained", pretrained) == 0
     first = capsys.readouterr().out.splitlines()[0].split()
     assert first[:2] == ["options:", "program=lincls"]
     assert {"lr=3.0", "epochs=1", "batch_size=2"} <= set(first)
