@@ -17,9 +17,12 @@ def target(key: str, shape: tuple[int, ...]) -> StateEntry:
     return StateEntry(key, shape, "float32", "", key, ())
 
 
+SHAPES = {"weight": (4, 3), "in": (6, 5), "q": (5, 2), "k": (5, 2), "v": (5, 2), "g": (4, 1, 1)}
+
+
 def names(moves: list[Move]) -> CanonicalNames:
     """As they come through the JSON that a recorder is given."""
-    return CanonicalNames.of(json.loads(json.dumps({"canonical": names_of_moves(moves)})))
+    return CanonicalNames.of(json.loads(json.dumps({"canonical": names_of_moves(moves, SHAPES)})))
 
 
 # torch's in_proj_weight [6, 5] holds q, k, v; the port keeps three matrices [5, 2].
@@ -82,3 +85,17 @@ def test_what_the_reference_lacks_is_left_out_and_the_reference_is_itself() -> N
     scalar = own.from_reference("scale", {"scale": np.array(2.0)})
     assert scalar is not None
     assert scalar.shape == ()
+
+
+def test_what_the_port_keeps_in_another_shape_is_given_the_references() -> None:
+    of_port = names([Move(target("port_g", (4,)), (Piece("g", False, None, (4,)),), False)])
+    own, theirs = np.arange(4.0), np.arange(4.0).reshape(4, 1, 1)
+    ((_, name, made),) = of_port.to_reference([("", "port_g", own)])
+    assert name == "g"
+    np.testing.assert_array_equal(made, theirs, strict=True)
+    back = of_port.from_reference("port_g", {"g": theirs})
+    assert back is not None
+    np.testing.assert_array_equal(back, own, strict=True)
+    # What is of neither shape is not made to fit: a number that an optimizer keeps, or a wrong port's tensor.
+    ((_, _, number),) = of_port.to_reference([("", "port_g", np.zeros((2, 2)))])
+    assert number.shape == (2, 2)

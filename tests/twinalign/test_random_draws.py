@@ -64,9 +64,9 @@ def model_of(framework: str, rate: float, error: float) -> Any:
     return layers
 
 
-def recorded(side: str, rate: float = 0.5, error: float = 0.0, record: Any = record_forward) -> Recording:
+def context_of(side: str, rate: float = 0.5, error: float = 0.0) -> StageContext:
     framework = FRAMEWORK_OF_SIDE[side]
-    context = StageContext(
+    return StageContext(
         case=Drops(),
         framework=framework,
         backend=backend_of_side(side),
@@ -76,6 +76,10 @@ def recorded(side: str, rate: float = 0.5, error: float = 0.0, record: Any = rec
         canonical=CanonicalNames({}),
         progress=lambda text: None,
     )
+
+
+def recorded(side: str, rate: float = 0.5, error: float = 0.0, record: Any = record_forward) -> Recording:
+    context = context_of(side, rate, error)
     record(context)
     measure_draws(context, record)
     return context.recording
@@ -172,6 +176,21 @@ def test_files_are_compared_with_the_metadata_beside_them(tmp_path: Path) -> Non
     assert compare_files(tmp_path / "ref.npy", tmp_path / "paddle.npy").verdict == "inconclusive"
     (tmp_path / "ref.json").write_text('{"changed_by_draws": {"a": "much"}}')
     assert compare_files(tmp_path / "ref.npy", tmp_path / "paddle.npy").verdict == "diverged"
+
+
+def test_seeds_are_tried_until_what_is_drawn_differs_in_every_step() -> None:
+    # Stochastic depth of a small batch: of the first seeds most keep all samples, of the second step as of the first.
+    drawn = {"step0.loss": [1, 1, 1, 1, 0], "step1.loss": [1, 0, 1, 1, 1], "step0.learning_rate": [1] * 5}
+
+    def record(context: StageContext) -> None:
+        for name, values in drawn.items():
+            context.recording.add(name, np.array(float(values[context.seed % 5])))
+
+    context = context_of("ref")
+    context.random_state = "before"
+    record(context)
+    measure_draws(context, record)
+    assert context.recording.metadata["changed_by_draws"] == {"step0.loss": 1.0, "step1.loss": 1.0}
 
 
 def test_each_rank_has_its_own_draws() -> None:

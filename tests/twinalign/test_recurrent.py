@@ -11,6 +11,8 @@ import pytest
 import twinalign as api
 from tests.conftest import ROOT
 from twinalign.backends import paddle_backend as backend
+from twinalign.locate.calls import Call, Tensor
+from twinalign.locate.port import is_packed
 from twinalign.recording import Recording
 
 
@@ -62,6 +64,16 @@ def test_a_right_port_is_aligned_in_every_stage(tmp_path: Path, monkeypatch: pyt
     assert {stage: found.verdict for stage, found in result.stages.items()} == dict.fromkeys(
         ("forward", "loss", "backward"), "aligned"
     )
+
+
+def test_a_packed_sequence_is_not_handed_to_a_recurrent_layer_of_the_port() -> None:
+    def call(shape: list[int]) -> Call:
+        return Call(0, "enc", "GRU", None, 0, [Tensor(None, shape, "float64")])
+
+    gru, padded = paddle.nn.GRU(4, 3), [paddle.ones([2, 5, 4])]
+    assert is_packed(gru, padded, call([8, 4]))
+    assert not is_packed(gru, padded, call([2, 5, 4]))
+    assert not is_packed(paddle.nn.Linear(4, 3), padded, call([10, 4]))
 
 
 def test_swapped_gates_are_located_and_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from twinalign.backends import backend_of_side
 from twinalign.case import Case, set_option, stages_of
 from twinalign.errors import InputError
 from twinalign.recording import Recording
+from twinalign.stages.backward import record_backward
 from twinalign.stages.calling import call_model, named_values
 from twinalign.stages.context import StageContext, scalar_loss
 from twinalign.stages.naming import CanonicalNames
@@ -121,3 +124,18 @@ def test_options_keep_the_type_that_they_have() -> None:
         set_option(case, "steps", "many")
     with pytest.raises(InputError, match=r"^--set inputs: case  has no such option"):
         set_option(case, "inputs", "x")
+
+
+def test_a_model_without_trainable_parameters_has_no_optimizer_stage() -> None:
+    context = StageContext(
+        case=Case(),
+        framework="torch",
+        backend=backend_of_side("ref"),
+        dtype="float32",
+        device="cpu",
+        build_model=torch.nn.ReLU,
+        canonical=CanonicalNames({}),
+        progress=lambda text: None,
+    )
+    with pytest.raises(InputError, match="torch model has no trainable parameters for optimizer"):
+        record_backward(context)

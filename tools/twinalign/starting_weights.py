@@ -56,6 +56,6 @@ def convert_weights(
         conversion = convert_between(arrays, {"torch": layout, "paddle": own_layout}, models)
         save_npz(port.arrays, conversion.arrays)
         write_json(ledger, conversion.ledger.to_json())
-        canonical = names_of_moves(conversion.moves)
+        canonical = names_of_moves(conversion.moves, {key: array.shape for key, array in arrays.items()})
         given["paddle"] = {"path": str(port.arrays), "sha256": sha256, "canonical": canonical}
     return given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -216,3 +217,20 @@ def test_attention_written_out_in_single_calls_is_torchs(seed: int) -> None:
     assert {"softmax", "matmul", "linear"} <= set(seen)
     np.testing.assert_allclose(found[0].detach(), expected[0].detach(), rtol=0, atol=1e-14)
     np.testing.assert_allclose(found[1].detach(), expected[1].detach(), rtol=0, atol=1e-14)
+
+
+def test_a_parameter_that_a_change_returns_is_not_registered_by_the_layer() -> None:
+    from twinalign.backends.torch_rewriting import intercepting
+
+    layer = torch.nn.utils.weight_norm(torch.nn.Linear(3, 2))
+    names = list(layer.state_dict())
+    seen: list[str] = []
+
+    def changed(call: Any) -> Any:
+        seen.append(call.name)
+        return call["input"]
+
+    with intercepting(layer, changed):
+        layer(torch.ones(1, 3))
+    assert "weight_norm" in seen
+    assert list(layer.state_dict()) == names

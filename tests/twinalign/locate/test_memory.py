@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 
 import numpy as np
 import paddle
 import pytest
+import torch
 
 from twinalign.backends import paddle_backend
-from twinalign.locate.measuring import difference
+from twinalign.locate.measuring import difference, sample_of
 from twinalign.locate.nesting import put_together, take_apart
 from twinalign.locate.store import TensorStore
 
@@ -31,6 +33,23 @@ def test_taking_apart_leaves_no_cycle_that_keeps_tensors():
         assert watched() is None
     finally:
         gc.enable()
+
+
+def test_named_tuples_whose_constructor_looks_at_tensors_are_put_together():
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.ones(2, 3, 4), torch.tensor([3, 2]), batch_first=True)
+    tensors, skeleton = take_apart(packed, lambda item: isinstance(item, torch.Tensor))
+    made = put_together(skeleton, [tensor + 1 for tensor in tensors])
+    assert isinstance(made, type(packed))
+    assert (made.data == 2).all()
+
+
+def test_complex_numbers_are_measured_as_pairs():
+    reference = np.array([3 + 4j, 0, 1j])
+    found = difference(reference + np.array([0, 0.5j, 0]), reference)
+    assert (found.max_abs, found.worst_index) == (0.5, (1, 1))
+    assert found.reference_rms == pytest.approx((26 / 6) ** 0.5)
+    assert sample_of(reference) == [3, 4, 0, 0, 0, 1]
+    json.dumps(found.to_json())
 
 
 def test_arrays_of_a_store_are_still_right_after_their_pages_were_given_up(tmp_path):

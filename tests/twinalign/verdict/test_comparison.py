@@ -324,6 +324,12 @@ def test_a_constant_inside_the_network_is_allowed_as_much_as_the_rounding_of_tha
     assert off_by(1.1).verdict == "diverged"
 
 
+def test_selu_is_known_to_keep_constants_in_float32_and_elu_is_not() -> None:
+    of = "paddle.nn.layer.activation."
+    assert allowances_of_classes([f"{of}SELU"]) == ["paddle_activation_constant"]
+    assert allowances_of_classes([f"{of}{name}" for name in ("ELU", "GELU", "PReLU", "ReLU")]) == []
+
+
 def test_the_momentum_of_a_batch_norm_is_allowed_to_its_statistics_alone() -> None:
     allowed = allowances_of_classes(["paddle.nn.layer.norm.BatchNorm2D"])
     assert allowed == ["paddle_batch_norm_epsilon", "paddle_batch_norm_momentum"]

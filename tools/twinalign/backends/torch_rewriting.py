@@ -143,6 +143,9 @@ class _Interception(TorchFunctionMode):
             return returned.value
         if in_place and isinstance(returned, torch.Tensor) and returned is not args[0]:
             return args[0].copy_(returned)
+        if isinstance(returned, torch.nn.Parameter):
+            # Weight norm binds what it has computed to the layer, which would register a parameter as its weight.
+            return returned.view_as(returned)
         return returned
 
     def before_layer(self, layer: torch.nn.Module, args: tuple[Any, ...]) -> Any:

@@ -46,6 +46,7 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
     `scale` is about the root mean square of the reference, where that is known. A relative difference clearly below
     `allowed` is then told by it, and its worst element, which nobody asks for, is not looked for.
     """
+    port, reference = real_pairs(port), real_pairs(reference)
     if port.shape != reference.shape:
         return Difference(np.inf, text=f"shape {list(port.shape)}, the reference has {list(reference.shape)}")
     if not reference.size:
@@ -72,6 +73,11 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
     return Difference(relative, rms, float(apart[worst]), scale, _index(worst, reference.shape))
 
 
+def real_pairs(array: np.ndarray) -> np.ndarray:
+    """Complex numbers as pairs, along an axis more at the end; anything else as it is."""
+    return np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
+
+
 def _sum_of_squares_between(ours: np.ndarray, theirs: np.ndarray) -> float:
     """In pieces that stay in the processor's cache, so that large arrays are read once and no third is made."""
     total, piece = 0.0, np.empty(min(_PIECE, ours.size), np.result_type(ours, theirs))
@@ -91,13 +97,13 @@ def estimated_scale(array: np.ndarray) -> float:
 
 def root_mean_square(array: np.ndarray) -> float:
     """Of all elements."""
-    flat = array.reshape(-1)
+    flat = real_pairs(array).reshape(-1)
     return float(np.dot(flat, flat) / flat.size) ** 0.5 if flat.size else 0.0
 
 
 def sample_of(array: np.ndarray, count: int = _SAMPLES) -> list[float]:
     """A few elements at even distances, by which the same values are recognised elsewhere."""
-    flat = array.reshape(-1)
+    flat = real_pairs(array).reshape(-1)
     chosen = flat[:: max(1, flat.size // count)][:count]
     return [float(value) if np.isfinite(value) else 0.0 for value in chosen]
 

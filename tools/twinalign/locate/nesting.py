@@ -45,7 +45,8 @@ def _mapped(item: Any, change: Callable[[Any], Any]) -> Any:
         return changed if type(item) is dict else _like(item, changed)
     if isinstance(item, tuple):
         members = [change(member) for member in item]
-        return type(item)(*members) if hasattr(item, "_fields") else tuple(members)
+        # Not through the class: torch's PackedSequence looks into what its constructor is given.
+        return tuple.__new__(type(item), members) if hasattr(item, "_fields") else tuple(members)
     if isinstance(item, list):
         return [change(member) for member in item]
     if dataclasses.is_dataclass(item) and not isinstance(item, (type, Place)):

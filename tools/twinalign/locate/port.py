@@ -133,6 +133,16 @@ class Unit:
         return found
 
 
+def is_packed(layer: Any, tensors: Sequence[Any], partner: Call) -> bool:
+    """Whether the reference's recurrent layer is given a packed sequence.
+
+    That has an axis less than the padded one which paddle takes, and cannot be handed to the port's layer.
+    """
+    if not tensors or not partner.inputs or all(base.__name__ != "RNNBase" for base in type(layer).__mro__):
+        return False
+    return len(partner.inputs[0].shape) < len(tensors[0].shape)
+
+
 class ForcedForward:
     """The forced pass; keeps the graph of every unit until `ForcedBackward` has judged its gradients."""
 
@@ -176,6 +186,9 @@ class ForcedForward:
     def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         own = self._ordinals.begin(path, layer)
         partner = self.pairs.get((path, own.ordinal))
+        tensors, signature = take_apart((arguments, keywords), self.backend.is_tensor)
+        if partner is not None and is_packed(layer, tensors, partner):
+            partner = None
         if partner is None:  # without a partner a layer counts as code of the module around it
             try:
                 return forward(*arguments, **keywords)
@@ -186,7 +199,6 @@ class ForcedForward:
         if parent is not None:
             parent.children.append(unit)
         self.units.append(unit)
-        tensors, signature = take_apart((arguments, keywords), self.backend.is_tensor)
         self._force_inputs(unit, tensors)
         if layer is not None:
             self._force_state(unit, partner.state, "before")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from twinalign.errors import InputError
 from twinalign.stages.context import StageContext
 from twinalign.stages.drawing import initial_model
 
@@ -16,7 +17,13 @@ def record_backward(context: StageContext) -> None:
     model = initial_model(context)
     backend.set_training(model, case.train_mode)
     parameters = backend.named_parameters(model)
-    optimizer = case.optimizer([p for p in parameters.values() if backend.trainable(p)], context.framework)
+    trainable = [p for p in parameters.values() if backend.trainable(p)]
+    if not trainable:
+        raise InputError(
+            f"case {case.name}: the {context.framework} model has no trainable parameters for optimizer(); "
+            "leave out optimizer() or give stages without backward"
+        )
+    optimizer = case.optimizer(trainable, context.framework)
     run = context.step_of(model)
     for step in range(case.steps):
         scheduled = case.schedule(optimizer, step, context.framework) or {}

@@ -24,6 +24,8 @@ class CanonicalName:
     """The share that is meant, from and to, where this side packs what the reference keeps apart; None: all of it."""
     place: tuple[int, int] | None = None
     """Where it lies in the reference's tensor, which packs what this side keeps apart; None: it is all of that."""
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """That of this side and the reference's, of the same numbers in the same order; None: they are one."""
 
     @property
     def own_axis(self) -> int:
@@ -37,22 +39,27 @@ class CanonicalName:
     def to_reference(self, array: np.ndarray) -> np.ndarray:
         """What is meant of an array of this side, in the reference's layout."""
         array = self.share(array)
-        return array.T if self.transposed else array
+        return _reshaped(array.T if self.transposed else array, self.shapes)
 
     def from_reference(self, array: np.ndarray) -> np.ndarray:
         """The same of the reference's array, in this side's layout."""
         array = array if self.place is None else _between(array, self.place, self.axis)
-        return array.T if self.transposed else array
+        return array.T if self.transposed else _reshaped(array, self.shapes and self.shapes[::-1])
+
+
+def _reshaped(array: np.ndarray, shapes: tuple[tuple[int, ...], tuple[int, ...]] | None) -> np.ndarray:
+    """From the first shape to the second; what has neither, as a number that an optimizer keeps, stays as it is."""
+    return array.reshape(shapes[1]) if shapes is not None and array.shape == shapes[0] else array
 
 
 def _between(tensor: Any, ends: tuple[int, int], axis: int) -> Any:
     return tensor[(slice(None),) * axis + (slice(*ends),)]
 
 
-def names_of_moves(moves: Iterable[Move]) -> dict[str, list[tuple[Any, ...]]]:
+def names_of_moves(moves: Iterable[Move], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, list[tuple[Any, ...]]]:
     """Key of the port → what it is on the reference side, as a conversion from there has found; for `CanonicalNames`.
 
-    Tensors that the reference does not have are left out.
+    Tensors that the reference does not have are left out. `shapes` are the reference's, by key.
     """
     found = {}
     for move in moves:
@@ -61,7 +68,13 @@ def names_of_moves(moves: Iterable[Move]) -> dict[str, list[tuple[Any, ...]]]:
             rows = (start, start + piece.shape[0]) if len(move.pieces) > 1 else None
             start = rows[1] if rows else 0
             axis = int(piece.transposed)
-            part = CanonicalName(piece.key, piece.transposed != move.transposed, axis, rows, piece.rows)
+            transposed = piece.transposed != move.transposed
+            both = move.target.shape, shapes[piece.key]
+            # Weight norm's magnitude is [n, 1, 1] in torch, [n] in paddle; transposed and packed ones have one shape.
+            whole = len(move.pieces) == 1 and piece.rows is None and not transposed
+            part = CanonicalName(
+                piece.key, transposed, axis, rows, piece.rows, both if whole and both[0] != both[1] else None
+            )
             parts.append(dataclasses.astuple(part))
         if parts:
             found[move.target.key] = parts
@@ -148,5 +161,5 @@ class CanonicalNames:
 
 
 def _ends(value: Any) -> Any:
-    """A pair, which JSON makes a list of, can be compared and hashed as a tuple."""
-    return tuple(value) if isinstance(value, list) else value
+    """A pair, which JSON makes a list of, can be compared and hashed as a tuple; so can a pair of shapes."""
+    return tuple(map(_ends, value)) if isinstance(value, list) else value

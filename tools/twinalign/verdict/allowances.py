@@ -121,6 +121,12 @@ KNOWN_ALLOWANCES = {
             "paddle's hard activations keep slope and offset in float32",
             of_rounding=1.0,
         ),
+        Allowance(
+            "paddle_activation_constant",
+            2.5e-7,
+            "paddle's SELU, and alpha and bounds of its ELU, CELU, softshrink and hardtanh, are kept in float32",
+            of_rounding=0.25,
+        ),
         Allowance("paddle_label_smoothing", 1e-7, "paddle's label smoothing keeps its epsilon in float32"),
         Allowance("paddle_average_pool", 1e-7, "paddle's average pooling multiplies by a float32 reciprocal"),
     )

@@ -14,6 +14,8 @@ _LAYERS = (
     ("AvgPool", "paddle_average_pool"),
     ("Hardswish", "paddle_hard_activation"),
     ("Hardsigmoid", "paddle_hard_activation"),
+    # The others that keep one, as ELU, have mostly one that float32 holds exactly: alpha = 1.
+    (".SELU", "paddle_activation_constant"),
 )
 
 _OUTPUT = "output"
