@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from twinalign.verdict import Allowance
 
 _NORMALISATION = "paddle.nn.layer.norm."
+_SELU = "paddle.nn.layer.activation.SELU"
+_MOST_SELU = 10
+"""Through more of them a quarter of the float32 rounding, which is allowed as well, is more."""
 _MOST_NORMALISATIONS = 1000
 """With more the allowance for epsilons would cover what float32 rounds, and with it faults."""
 
@@ -38,6 +41,9 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     epsilon, scale = (KNOWN_ALLOWANCES[name] for name in ("float32_epsilon", "paddle_batch_norm_scale"))
     if "paddle_batch_norm_epsilon" in found:
         found.append(dataclasses.replace(scale, low_bound=scale.low_bound * count))
+    if _SELU in classes:
+        constant, layers = KNOWN_ALLOWANCES["paddle_activation_constant"], min(classes[_SELU]["count"], _MOST_SELU)
+        found.append(dataclasses.replace(constant, bound=constant.bound * layers))
     return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, count))]
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import paddle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from twinalign.case_allowances import allowances_for
 from twinalign.errors import InputError
 from twinalign.verdict import Allowance, Comparison, Described, compare_arrays
 from twinalign.verdict.float32_constants import allowances_of_classes, bound_of_classes
@@ -328,6 +330,13 @@ def test_selu_is_known_to_keep_constants_in_float32_and_elu_is_not() -> None:
     of = "paddle.nn.layer.activation."
     assert allowances_of_classes([f"{of}SELU"]) == ["paddle_activation_constant"]
     assert allowances_of_classes([f"{of}{name}" for name in ("ELU", "GELU", "PReLU", "ReLU")]) == []
+    x = paddle.to_tensor(np.ones(1))
+    assert paddle.nn.functional.selu(x).item() == float(np.float32(1.0507009873554805))
+    bounds = []
+    for count in (1, 3, 1000):
+        named = allowances_for("forward", {"layer_classes": {f"{of}SELU": {"count": count, "bases": []}}}, {})
+        bounds.append(max(a.bound for a in named if isinstance(a, Allowance) and a.id == "paddle_activation_constant"))
+    assert bounds == [2.0**-23, 3 * 2.0**-23, 10 * 2.0**-23]
 
 
 def test_the_momentum_of_a_batch_norm_is_allowed_to_its_statistics_alone() -> None:

@@ -16,8 +16,6 @@ from twinalign.recording import Recording
 from twinalign.stages.context import StageContext
 
 _MOST_SEEDS = 16
-_SEEDS_ALIKE = 2
-"""So many other seeds in a row that change no further array are taken to show that none will."""
 
 
 def initial_model(context: StageContext) -> Any:
@@ -54,7 +52,6 @@ def measure_draws(
     if not metadata["draws"] or context.framework != "torch":
         return
     found: dict[str, float] = {}
-    alike = 0
     for further in range(1, _MOST_SEEDS + 1):
         forget()
         other = dataclasses.replace(
@@ -66,8 +63,7 @@ def measure_draws(
             change = _change(array, other.recording.arrays.get(name))
             if change > 0.0:
                 found[name] = max(change, found.get(name, 0.0))
-        alike = alike + 1 if len(found) == known else 0
-        if alike >= _SEEDS_ALIKE and set(map(_step_of, found)) == set(map(_step_of, context.recording.arrays)):
+        if len(found) == known and set(map(_step_of, found)) == set(map(_step_of, context.recording.arrays)):
             break
     metadata["changed_by_draws"] = found
 
