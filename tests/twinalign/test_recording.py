@@ -137,3 +137,11 @@ def test_hash_depends_on_name_shape_dtype_and_value() -> None:
     ]
     assert hash_arrays(base) == hash_arrays({"a": np.zeros(4, np.float32)})
     assert len({hash_arrays(base), *map(hash_arrays, others)}) == 5
+
+
+def test_an_imaginary_part_moves_every_projection() -> None:
+    values = np.random.default_rng(0).standard_normal((3, 5000)).astype(np.complex64)
+    wrong = values.copy()
+    wrong[1, 700] += 0.5j
+    assert (random_projections(values) != random_projections(wrong)).all()
+    np.testing.assert_array_equal(random_projections(values.T), random_projections(values.T.copy()))

@@ -135,7 +135,10 @@ def random_projections(array: np.ndarray) -> np.ndarray:
     """`PROJECTION_COUNT` bilinear random projections of the whole tensor, float64, scaled to the elements' RMS.
 
     The tensor is laid out in rows of 1024; projection j is `a_j^T X r_j / sqrt(size)` with fixed normal vectors.
+    Of complex numbers the real and the imaginary parts are taken in turn.
     """
+    if array.dtype.kind == "c":
+        array = np.ascontiguousarray(array).view(array.real.dtype)
     size = array.size
     rows = -(-size // _PROJECTION_WIDTH)
     right = _normal("columns", (_PROJECTION_WIDTH, PROJECTION_COUNT))
