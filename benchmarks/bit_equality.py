@@ -1,7 +1,7 @@
 """The share of elements that torch and paddle compute bit-equal, layer by layer, in float32 and float64.
 
-`twinalign verify` takes a port that equals its reference to the last bit for a copy where the model has a layer that
-rounds differently in the two frameworks; this is what that rests on.
+`twinalign verify` takes a port that equals its reference to the last bit for a copy, if the model has a layer that
+rounds differently in the two frameworks; these measurements justify that.
 
     OMP_NUM_THREADS=1 python benchmarks/bit_equality.py
 """

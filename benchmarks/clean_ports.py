@@ -1,4 +1,4 @@
-"""Right ports of the kinds of models that people port, written plainly in both frameworks; for false_alarms.py.
+"""Correct ports of common kinds of models, written plainly in both frameworks; for false_alarms.py.
 
 Each is built by one function of the framework, so that both sides have the same layers in the same order.
 """
@@ -17,7 +17,7 @@ VOCABULARY = 500
 
 
 class Api:
-    """What the two frameworks call otherwise."""
+    """Functions that the two frameworks call by different names."""
 
     def __init__(self, framework: str) -> None:
         self.is_torch = framework == "torch"
@@ -56,7 +56,7 @@ class Api:
 
 
 class Port(Case):
-    """Options: the optimizer, the extent of pictures or texts, the samples of a batch."""
+    """Options: the optimizer, the size of pictures or length of texts, the batch size."""
 
     stages = ("forward", "loss", "backward")
     steps = 3

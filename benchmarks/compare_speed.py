@@ -1,9 +1,9 @@
-"""Time and memory of a comparison, as ratios to what the field uses, measured in one run.
+"""Time and memory of a comparison, as ratios to common tools', measured in one run.
 
     python benchmarks/compare_speed.py [--megabytes 200] [--repeats 5]
 
 Each contestant compares the same two float32 arrays in a process of its own; the time is the best of the repeats, the
-memory is the growth of the process's peak over what it held with the arrays loaded.
+memory is how far the process's peak exceeds its memory with the arrays loaded.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def measure(name: str, count: int, repeats: int) -> None:
 
 def start_up() -> tuple[float, float]:
     """Best of ten: `twinalign compare` on two small files, and `python -c "import numpy"`."""
-    from twinalign.files import write_reprod_log
+    from twinalign.files.writer import write_reprod_log
 
     with tempfile.TemporaryDirectory() as folder:
         import numpy as np

@@ -1,9 +1,9 @@
 """Time and memory of converting a large checkpoint, against plain copies of the same bytes.
 
 A child process converts a ViT-like checkpoint by explicit rules; its peak memory beyond what its imports take is read
-from the kernel. The same process copies the source plainly, both several times in a row: on a virtual machine the
-memory that a new file takes costs several times the copy itself where the host has to give it anew, and runs in a row
-take up what the run before has given back.
+from the kernel. The same process copies the source plainly, both several times in a row: on a virtual machine new
+memory for a file can cost several times as much as the copy, if the host must provide it first; runs in a row reuse the
+memory of the run before.
 
     python benchmarks/convert_speed.py [--megabytes 1024] [--repeats 7] [--json FILE]
 """
@@ -20,15 +20,15 @@ from pathlib import Path
 
 import numpy as np
 
-from twinalign.convert import writers
+from twinalign.conversion import writers
 
 _CHILD = """
 import json, os, sys, time
-import twinalign.convert.converter as converter
+import twinalign.conversion.convert_file as converter
 import twinalign.files.reader, twinalign.files.torch_files, twinalign.files.pickled, twinalign.files.safetensors_file
 import ml_dtypes
 from pathlib import Path
-from twinalign.convert.options import Options
+from twinalign.conversion.options import Options
 
 def plain_copy(source, target):
     # Read the source and write it elsewhere in blocks of a megabyte.

@@ -1,4 +1,4 @@
-"""Training that changes the framework midway: ten steps, a conversion, ten more, against twenty in one framework.
+"""Training that changes the framework midway: ten steps, a conversion and ten more, compared with twenty in one.
 
 python benchmarks/convert_training.py [--optimizer NAME] [--seeds 1] [--batch 16] [--json FILE]
 """
@@ -18,16 +18,12 @@ import numpy as np  # noqa: E402
 import paddle  # noqa: E402
 import torch  # noqa: E402
 
-import moco_paddle.builder  # noqa: E402
-import moco_paddle.checkpoint  # noqa: E402
-import moco_paddle.optimizer  # noqa: E402
-import moco_paddle.training  # noqa: E402
-import moco_ref.builder  # noqa: E402
-import moco_ref.checkpoint  # noqa: E402
-import moco_ref.optimizer  # noqa: E402
-import moco_ref.training  # noqa: E402
-from twinalign.convert.converter import convert_checkpoint  # noqa: E402
-from twinalign.convert.options import Options  # noqa: E402
+import moco_paddle.files.checkpoint  # noqa: E402
+import moco_paddle.training.pretraining  # noqa: E402
+import moco_ref.files.checkpoint  # noqa: E402
+import moco_ref.training.pretraining  # noqa: E402
+from twinalign.conversion.convert_file import convert_checkpoint  # noqa: E402
+from twinalign.conversion.options import Options  # noqa: E402
 
 STEPS = 10
 CASES = [("resnet18", "lars", 0.05, 1e-6), ("vit_digits", "adamw", 1e-4, 0.1), ("vit_digits", "sgd", 0.05, 1e-6)]
@@ -44,10 +40,10 @@ class Run:
         torch.manual_seed(seed)
         paddle.seed(seed)
         self.seed = seed
-        self.model = self.package.builder.build_moco(arch, 16, 32)
+        self.model = self.package.build_moco(arch, 16, 32)
         self.model.to(dtype=getattr(torch, dtype) if side == "torch" else dtype)
         self.model.train()
-        self.optimizer = self.package.optimizer.build_optimizer(name, self.model.parameters(), rate, decay)
+        self.optimizer = self.package.build_optimizer(name, self.model.parameters(), rate, decay)
 
     def train(self, steps: range, batch: int) -> list[float]:
         losses = []
@@ -55,14 +51,14 @@ class Run:
             generator = np.random.default_rng([self.seed, step])
             views = [self.tensor(generator.standard_normal((batch, 3, 32, 32))) for _ in range(2)]
             arguments = (self.model, self.optimizer, *views, step / STEPS, self.arguments)
-            losses.append(self.package.training.train_step(*arguments)[0])
+            losses.append(self.package.training.pretraining.train_step(*arguments)[0])
         return losses
 
     def save(self, path: Path) -> None:
-        self.package.checkpoint.save_checkpoint(path, self.model, self.optimizer, 1, 0, self.settings)
+        self.package.files.checkpoint.save_checkpoint(path, self.model, self.optimizer, 1, 0, self.settings)
 
     def load(self, path: Path) -> None:
-        self.package.checkpoint.load_checkpoint(path, self.model, self.optimizer, self.settings)
+        self.package.files.checkpoint.load_checkpoint(path, self.model, self.optimizer, self.settings)
 
 
 def largest_difference(
@@ -71,7 +67,7 @@ def largest_difference(
     """Largest relative difference of a loss after the conversion."""
     arch = case[0]
     factories = {
-        side: f"{package}.builder:build_moco(arch={arch!r}, dim=16, mlp_dim=32)"
+        side: f"{package}:build_moco(arch={arch!r}, dim=16, mlp_dim=32)"
         for side, package in (("ref", "moco_ref"), ("paddle", "moco_paddle"))
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,7 @@
 For each: torchvision's random weights go through `convert_checkpoint` with verification in float64 (no name list is
 given; layers are matched by the tool), then torch → paddle → torch and paddle → torch → paddle are compared bit by bit.
 
-With names, only these are done; what the JSON file says of the others stays.
+With names, only these are measured; the JSON file keeps its results for the others.
 
     python benchmarks/convert_zoo.py [NAME …] [--size 224] [--json FILE] [--markdown FILE]
 """
@@ -24,14 +24,15 @@ import paddle  # noqa: E402
 import torch  # noqa: E402
 import torchvision  # noqa: E402
 
-from twinalign.backends import paddle_backend, torch_backend  # noqa: E402
-from twinalign.convert import convert_state  # noqa: E402
-from twinalign.convert.converter import convert_checkpoint  # noqa: E402
-from twinalign.convert.options import Options  # noqa: E402
-from twinalign.convert.worker import load_factory  # noqa: E402
+from twinalign.backends.paddle import backend as paddle_backend  # noqa: E402
+from twinalign.backends.torch import backend as torch_backend  # noqa: E402
+from twinalign.conversion import convert_state  # noqa: E402
+from twinalign.conversion.convert_file import convert_checkpoint  # noqa: E402
+from twinalign.conversion.model_factory import load_factory  # noqa: E402
+from twinalign.conversion.options import Options  # noqa: E402
 from twinalign.errors import TwinalignError  # noqa: E402
-from twinalign.zoo.architectures import Pair, installed  # noqa: E402
-from twinalign.zoo.case import build_reference  # noqa: E402
+from twinalign.model_zoo.architectures import Pair, installed  # noqa: E402
+from twinalign.model_zoo.case import build_reference  # noqa: E402
 
 
 def bits_equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
@@ -39,7 +40,7 @@ def bits_equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> b
 
 
 def measure(name: str, pair: Pair, size: int, folder: Path) -> dict[str, object]:
-    """Convert one architecture; what went wrong is part of the result."""
+    """Convert one architecture; an error is part of the result."""
     started = time.perf_counter()
     torch.manual_seed(0)
     paddle.seed(0)
@@ -56,7 +57,7 @@ def measure(name: str, pair: Pair, size: int, folder: Path) -> dict[str, object]
     # The tool's own assignment as rename rules, so that the round trips need no further runs.
     rename = {entry.source[0]: entry.target for entry in report.ledger.entries if entry.target and entry.source}
     layouts = torch_backend.describe_state(models[0]), paddle_backend.describe_state(models[1])
-    states = torch_backend.state_arrays(models[0]), paddle_backend.state_arrays(models[1])
+    states = dict(torch_backend.state_items(models[0])), dict(paddle_backend.state_items(models[1]))
     there = convert_state(states[0], *layouts, rename=rename).arrays
     back = convert_state(there, *reversed(layouts), source="paddle", rename=rename).arrays
     here = convert_state(states[1], *reversed(layouts), source="paddle", rename=rename).arrays
@@ -90,7 +91,7 @@ def table(results: dict[str, dict[str, object]]) -> str:
         f"Written by `benchmarks/convert_zoo.py` with torch {torch.__version__}, torchvision {torchvision.__version__} "
         f"and paddle {paddle.__version__}: {summary(results)}.",
         "",
-        "Matched by: how the tool found the partner of every key, without any list of names. float64: largest relative "
+        "Matched by: how the tool matched every key, without a list of names. float64: largest relative "
         "difference of the outputs. Round trips: torch to paddle to torch, and paddle to torch to paddle.",
         "",
         "| architecture | verdict | matched by | float64 | round trips |",
@@ -105,7 +106,7 @@ def table(results: dict[str, dict[str, object]]) -> str:
             cells = ("", "", "")
             said += ["", f"**{name}**: {found['reason']}."]
         lines.append(f"| {name} | {found['verdict']} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", "## What the tool says of the others", *said]) + "\n"
+    return "\n".join([*lines, "", "## The messages for the others", *said]) + "\n"
 
 
 def main() -> None:

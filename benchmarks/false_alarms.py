@@ -1,9 +1,9 @@
-"""False alarms on right ports of many kinds, through `twinalign run` as a user has it, with optimizer steps.
+"""False alarms on correct ports of many kinds, through `twinalign run` as a user calls it, with optimizer steps.
 
     python benchmarks/false_alarms.py [--seeds 3] [--ports NAME,…] [--out docs/false-alarms.md]
 
-Every row is a port of clean_ports.py under one optimizer and one extent of its inputs; forward, loss and backward are
-recorded and judged with every default. reprod_log is its classic verdict at 1e-6 on the same recordings.
+Every row is a port of clean_ports.py with one optimizer and one size of its inputs; forward, loss and backward are
+recorded and compared with all defaults. The column reprod_log is its classic verdict at 1e-6 on the same recordings.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def main() -> None:
     ours, theirs = (sum(column) for column in list(zip(*rows, strict=True))[1:])
     runs = len(rows) * asked.seeds
     lines = [
-        "# Right ports, and who calls them wrong",
+        "# Correct ports, and which checks reject them",
         "",
         "Written by `python benchmarks/false_alarms.py`; versions as locked in `uv.lock`, on a CPU. Ports of",
-        "`benchmarks/clean_ports.py`, both sides plain, with optimizer steps; the second column says what differs from",
-        "three steps of AdamW.",
+        "`benchmarks/clean_ports.py`, both sides unmodified, with optimizer steps; the second column says what differs",
+        "from three steps of AdamW.",
         "",
         f"Of {runs} runs twinalign calls {ours} diverged; reprod_log at 1e-6 fails {theirs}.",
         "",
-        "| port | options | tensors | twinalign objects to | reprod_log fails |",
+        "| port | options | tensors | twinalign rejects | reprod_log rejects |",
         "| --- | --- | ---: | ---: | ---: |",
         *(line for line, _, _ in rows),
         "",

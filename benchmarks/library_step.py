@@ -1,8 +1,8 @@
-"""A step of MoCo v3 put together from timm's and torchvision's own modules: the peer of the torch twin's step.
+"""A step of MoCo v3 built from timm's and torchvision's own modules, to compare with the torch twin's step.
 
 The official release takes its encoders from these libraries; it is not part of this project (CC BY-NC). A step, as the
 paper has it (algorithm 1), is the base encoder and the predictor on both views, the momentum encoder moved, its keys of
-both views, and two cross entropies. Initialisation costs no time and is left out, and so are checks.
+both views, and two cross entropies. Initialisation takes no time in a step and is left out, and so are checks.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/loader_speed.py [--root lite_data/photos/train] [--seconds 10]
 
-All sides read the same files and make two 224-pixel views of each; CPU time is taken, so that other work on the
-machine disturbs little. Prints one line a side with its ratio to torchvision, the share of each operation in the
-reference twin's time, and what the compiled operations cost a process before its first view: the first process, which
-compiles them, and later ones.
+All sides read the same files and make two 224-pixel views of each; CPU time is measured, so that other work on the
+machine has little influence. Prints one line per side with its ratio to torchvision, the time of each operation in the
+reference twin, and the time that the compiled operations take before a process's first view: the first process compiles
+them, later ones load them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ import torch
 import torchvision.transforms as T
 from PIL import ImageFilter, ImageOps
 
-from moco_ref import augmentation
-from moco_ref.augmentation import IMAGENET_MEAN, IMAGENET_STD
-from moco_ref.data import load_image
+from moco_common.data.folders import ImageFolder, load_image
+from moco_common.data.loaders import PretrainingDataset
+from moco_common.images import augmentation
+from moco_common.images.augmentation import IMAGENET_MEAN, IMAGENET_STD
 
 TWINS = ("moco_ref", "moco_paddle")
-# The package without its framework, whose import is no part of the cost.
 START = """
-import sys, time, types
+import time
 import numpy, PIL.ImageEnhance
-package = sys.modules["moco_ref"] = types.ModuleType("moco_ref")
-package.__path__ = [sys.argv[1]]
-from moco_ref import pixels
+from moco_common.images import pixels
 start = time.process_time()
 assert pixels.compiled_kernels() is not None
 print(time.process_time() - start)
@@ -81,9 +79,8 @@ def rate(make: Callable[[int], object], seconds: float) -> float:
 
 def two_views(package: str, root: Path) -> Any:
     """A twin's dataset of both views."""
-    data = importlib.import_module(f"{package}.data")
-    views = importlib.import_module(f"{package}.augmentation").build_two_views()
-    return data.PretrainingDataset(data.ImageFolder(root), views)
+    views = importlib.import_module(f"{package}.data").build_two_views()
+    return PretrainingDataset(ImageFolder(root), views)
 
 
 def shares(dataset: Any) -> Counter:
@@ -102,17 +99,18 @@ def shares(dataset: Any) -> Counter:
         note("decode")
         for draws in dataset.two_views.draws(*image.size, 0, index):
             note("draw")
-            augmentation.apply_view(image, draws, 224, watch=lambda name, _: note(name))
+            cut = dataset.two_views.crop_and_resize
+            augmentation.apply_view(cut, image, draws, 224, watch=lambda name, _: note(name))
             note("normalize")
     return Counter({name: value / (4 * len(dataset.folder.samples)) for name, value in spent.items()})
 
 
 def starts() -> list[float]:
-    """Seconds of CPU time until the compiled operations are ready: of the first process ever, and of three later."""
+    """Seconds of CPU time until the compiled operations are ready: in the first process, and in three later ones."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": cache}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        command = [sys.executable, "-c", START, str(Path(augmentation.__file__).parent)]
+        command = [sys.executable, "-c", START]
         return [
             float(subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout)
             for _ in range(4)
@@ -136,7 +134,7 @@ def main() -> None:
     for package, dataset in datasets.items():
         sides[package] = lambda index, dataset=dataset: dataset[index // len(samples), index % len(samples)]
     rates: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(3):  # in turn, so that a change of the machine's pace meets all
+    for _ in range(3):  # in turn, so that a change of the machine's speed affects all
         for name, make in sides.items():
             rates[name].append(rate(make, options.seconds / 3))
     best = {name: max(values) for name, values in rates.items()}

@@ -1,4 +1,4 @@
-"""The main job, measured: `twinalign run` into an empty folder and once more, against the limits that it has to keep.
+"""Measures the main job: `twinalign run` into an empty folder and once more, compared with its limits.
 
     python benchmarks/main_job.py
 

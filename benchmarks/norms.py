@@ -1,10 +1,10 @@
-"""Norms of vectors in float32 on a CPU: how far each framework's operators are off, and how long they take.
+"""Norms of vectors in float32 on a CPU: the error of each framework's operators, and the time they take.
 
     OMP_NUM_THREADS=2 python benchmarks/norms.py
 
-`paddle.linalg.norm`, and so `paddle.nn.utils.clip_grad_norm_`, adds one square after the other, and a sum of millions
-loses what is added to it; LARS divides by such norms. `squared_l2_norm`, which `ClipGradByGlobalNorm` takes and so does
-`moco_paddle.optimizer`, adds in a tree. The judge is numpy in float64.
+`paddle.linalg.norm`, and so `paddle.nn.utils.clip_grad_norm_`, adds one square after the other, and rounds away small
+terms in a sum of millions; LARS divides by such norms. `squared_l2_norm`, which `ClipGradByGlobalNorm` takes and so
+does `moco_paddle.training.optimizer`, adds in a tree. The errors are measured against numpy in float64.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import paddle
 import torch
 
-from moco_paddle.optimizer import euclidean_norm
+from moco_paddle.training.optimizer import euclidean_norm
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 21, 1 << 23, 1 << 25)
 REPEATS = 7

@@ -1,8 +1,8 @@
-"""What a three-method case costs: `twinalign run` beside importing the frameworks and running the two models by hand.
+"""The cost of a three-method case: `twinalign run` compared with running the two models by hand.
 
-By hand: a process a framework, one after the other, that imports it, builds the model and calls it once, in float32
-and, in a second column, in float64 as well, which is what `run` does. The limit is twice that. Everything is done
-several times, in turns; the medians are what is compared.
+By hand: one process per framework, one after the other, imports it, builds the model and calls it once, in float32 and,
+in a second column, in float64 as well, as `run` does. The limit is twice that. Everything is done several times, in
+turns; medians are compared.
 
     python benchmarks/own_case_speed.py [--repeat 3] [--size 224] [NAME …]
 """

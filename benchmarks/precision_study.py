@@ -3,11 +3,11 @@
     python benchmarks/precision_study.py [--page docs/precision-study.md] [--quick]
 
 A small ViT is pre-trained with MoCo v3 on the digits of lite_data: by AdamW with a moderate batch and rate, by AdamW
-with a large batch and the rate scaled to it, and by momentum SGD. The tables say what became of it: the mean loss of
-the last five steps, the kNN accuracy, how many steps the loss scale left out, the scale at the end, or where and in
-which layer a number was no longer finite. On a CPU half precision is emulated, and o1 is what amp is. The twins begin
-with weights of their own: rows of one twin compare. `moved` is fp32 from weights moved by one unit in the last place:
-what it differs by is what rounding alone does to such a training.
+with a large batch and a rate scaled to it, and by momentum SGD. The tables show the result: the mean loss of the last
+five steps, the kNN accuracy, how many steps the loss scale skipped, the scale at the end, or where and in which layer a
+number was no longer finite. On a CPU half precision is emulated, and o1 is the same as amp. Each twin begins with its
+own weights, so compare only rows of the same twin. `moved` is fp32 with initial weights changed by one unit in the last
+place: its difference from fp32 is what rounding alone does to such a training.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent.parent
 PACKAGES = {"torch": "moco_ref", "paddle": "moco_paddle"}
 MODES = ("fp32", "moved", "bf16", "amp", "o1", "o2", "o3", "half")
 ALIKE = {"o1": "amp"}
-"""Modes of one arithmetic on a CPU: the first is not run where the second is."""
+"""Modes that are the same on a CPU: the first is not run if the second is."""
 ROOT = HERE / "lite_data" / "digits"
 LAST = 5
 
@@ -46,7 +46,7 @@ class Setting:
     modes: tuple[str, ...] = MODES
 
     def describe(self) -> str:
-        """As a heading has it."""
+        """The setting as a heading."""
         return f"{self.optimizer}, batch {self.batch}, rate {self.rate:g}, {self.epochs} epochs"
 
 
@@ -58,7 +58,7 @@ SETTINGS = {
 
 
 class Kept:
-    """A loader whose epochs are made once: the views depend on seed and address alone, not on the run."""
+    """A loader that makes each epoch once: the views depend on seed and address alone, not on the run."""
 
     def __init__(self, loader: Any) -> None:
         self.loader, self.epochs, self.epoch = loader, {}, 0
@@ -67,7 +67,7 @@ class Kept:
         return len(self.loader)
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
-        """Choose the epoch; it begins at its beginning."""
+        """Choose the epoch, which begins at its first batch."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
@@ -81,9 +81,10 @@ class Side:
     """One twin, in this process."""
 
     def __init__(self, side: str) -> None:
-        parts = ("builder", "data", "evaluation", "optimizer", "precision", "program", "training")
+        self.twin = importlib.import_module(PACKAGES[side])
+        parts = ("data", "devices", "training.evaluation", "training.precision", "training.pretraining")
         self.module = types.SimpleNamespace(
-            **{name: importlib.import_module(f"{PACKAGES[side]}.{name}") for name in parts}
+            **{name.rpartition(".")[2]: importlib.import_module(f"{PACKAGES[side]}.{name}") for name in parts}
         )
         build = self.module.data.build_evaluation_loader
         self.evaluation = [list(build(ROOT / split, 256, 32)) for split in ("train", "val")]
@@ -99,22 +100,21 @@ class Side:
             yield {"setting": name, "mode": mode, **found[mode]}
 
     def train(self, setting: Setting, mode: str, loader: Kept) -> dict[str, Any]:
-        """Train one model; return its losses and what became of it."""
+        """Train one model; return its losses and its outcome."""
         module = self.module
-        module.program.seed_everything(0)
-        model = module.builder.build_moco("vit_digits", dim=64, mlp_dim=256)
+        module.devices.seed_everything(0)
+        model = self.twin.build_moco("vit_digits", dim=64, mlp_dim=256)
         if mode == "moved":
             move(model)
         precision = module.precision.Precision("fp32" if mode == "moved" else mode, model)
-        build_optimizer = module.optimizer.build_optimizer
-        optimizer = build_optimizer(setting.optimizer, model.parameters(), setting.rate, setting.decay)
+        optimizer = self.twin.build_optimizer(setting.optimizer, model.parameters(), setting.rate, setting.decay)
         args = types.SimpleNamespace(
             lr=setting.rate, epochs=setting.epochs, warmup_epochs=1, moco_m=0.99, moco_m_cos=True
         )
         losses: list[float] = []
         failure, accuracy = "", None
         try:
-            module.training.train(
+            module.pretraining.train(
                 model, loader, optimizer, args, on_step=lambda step: losses.append(step.loss), precision=precision
             )
         except FloatingPointError as error:
@@ -142,7 +142,7 @@ def move(model: Any) -> None:
 
 
 def run_sides(words: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Both sides beside each other, each in a process with half the cores; a line is printed when a run has ended."""
+    """Both sides at the same time, each in a process with half the cores; prints a line after each run."""
     environment = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     environment["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // len(PACKAGES)))
 
@@ -185,7 +185,7 @@ def page(results: dict[str, list[dict[str, Any]]], picture: str, command: str) -
 
 
 def plot(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw the accuracies by mode, a panel a setting; a cross below marks a run that ended early."""
+    """Plot the accuracies by mode, one panel per setting; a cross below marks a run that ended early."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(found["setting"] for runs in results.values() for found in runs))
@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--setting", action="append", choices=SETTINGS)
     parser.add_argument("--mode", action="append", choices=MODES)
     parser.add_argument("--epochs", type=int, help="instead of each setting's own")
-    parser.add_argument("--quick", action="store_true", help="fp32, amp and half, two epochs, two settings: a try")
+    parser.add_argument("--quick", action="store_true", help="only fp32, amp and half, two epochs, two settings")
     parser.add_argument("--page", type=Path, help="write the tables there, and the plot beside it as .png")
     parser.add_argument("--side", choices=PACKAGES, help="one side in this process, a line of JSON a run")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What a training step of several ranks exchanges: a model of the bytes, checked against bytes counted in real runs.
+"""The bytes that ranks exchange in a training step: predicted by a model, and counted in real runs.
 
     python benchmarks/scale_cost.py [--only-predict] [--ranks 2]
 
@@ -43,7 +43,7 @@ PAPER = [
 
 @dataclass(frozen=True)
 class Exchanged:
-    """Bytes that one rank hands to collectives in one step.
+    """Bytes that one rank passes to collectives in one step.
 
     Attributes:
         gradients: all-reduced: of every trained parameter.
@@ -58,7 +58,8 @@ class Exchanged:
     loss: int = 8
 
     def sent(self, ranks: int) -> float:
-        """Bytes that a rank sends: ring all-reduce 2 (N-1)/N of what is reduced, all-gather N-1 times its own."""
+        """Bytes that a rank sends: a ring all-reduce sends 2 (N-1)/N of its input, an all-gather N-1 times its
+        input."""
         reduced = self.gradients + self.batch_norm
         return 2 * (ranks - 1) / ranks * reduced + (ranks - 1) * (self.keys + self.loss)
 
@@ -92,20 +93,18 @@ def transmitted() -> int:
 
 
 def rank_program(package: str, arch: str, image_size: int, dim: int, mlp_dim: int, batch: int, folder: Path) -> None:
-    """One rank: steps of the twin's own training, and what the device sent meanwhile."""
-    names = ("builder", "distributed", "normalization", "optimizer", "training")
-    builder, distributed, normalization, optimizers, training = (
-        importlib.import_module(f"{package}.{name}") for name in names
-    )
+    """One rank: steps of the twin's own training, and the bytes that the device sent meanwhile."""
+    names = ("", ".distributed", ".models.normalization", ".training.pretraining")
+    twin, distributed, normalization, training = (importlib.import_module(f"{package}{name}") for name in names)
     is_torch = package == "moco_ref"
     framework = importlib.import_module("torch" if is_torch else "paddle")
     tensor = framework.from_numpy if is_torch else framework.to_tensor
     with distributed.process_group("cpu"):
         rank, ranks = distributed.rank(), distributed.world_size()
         size = {"image_size": image_size} if arch.startswith("vit") else {}
-        model = normalization.synchronise_batch_norm(builder.build_moco(arch, dim, mlp_dim, **size))
+        model = normalization.synchronise_batch_norm(twin.build_moco(arch, dim, mlp_dim, **size))
         model.train()
-        optimizer = optimizers.build_optimizer("lars", model.parameters(), 1e-3, 0.0)
+        optimizer = twin.build_optimizer("lars", model.parameters(), 1e-3, 0.0)
         parallel = distributed.data_parallel(model)
         args = SimpleNamespace(lr=1e-3, epochs=10, warmup_epochs=1, moco_m=0.99, moco_m_cos=True)
         drawn = np.random.default_rng(rank)
@@ -116,7 +115,7 @@ def rank_program(package: str, arch: str, image_size: int, dim: int, mlp_dim: in
         def step() -> None:
             training.train_step(parallel, optimizer, *views, 0.5, args)
 
-        step()  # buckets are laid anew after the first
+        step()  # gradient buckets are rebuilt after the first step
         step()
         before, steps = transmitted(), 3
         for _ in range(steps):
@@ -149,15 +148,15 @@ def measure(package: str, setting: tuple[str, int, int, int, int], ranks: int) -
 def build(arch: str, dim: int, mlp_dim: int, **options: Any) -> Any:
     import torch
 
-    from moco_ref.builder import build_moco
+    from moco_ref import build_moco
 
     with torch.device("meta"):
         return build_moco(arch, dim, mlp_dim, **options)
 
 
 def check(ranks: int) -> None:
-    """Print what was counted beside what the model says."""
-    print("| twin | architecture | batch | parts of a rank: gradients, batch norm, keys | model | counted | ratio |")
+    """Print the counted and the predicted bytes."""
+    print("| twin | architecture | batch | per rank: gradients, batch norm, keys | predicted | counted | ratio |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for setting in SMALL:
         arch, image_size, dim, mlp_dim, batch = setting
@@ -175,11 +174,12 @@ def check(ranks: int) -> None:
 
 def predict(flops: float, within: float, between: float) -> None:
     """Print bytes and step time of the paper's recipes."""
-    from moco_ref.builder import build_encoder
-    from moco_ref.recipes import PRETRAINING
-    from moco_ref.summary import summarize
+    from moco_common.programs.recipes import PRETRAINING
+    from moco_ref import build_encoder
+    from moco_ref.programs.summary import summarize
 
-    print("| recipe | GPUs | batch a GPU | gradients | batch norm | keys | sent by a GPU | compute | exchange | step |")
+    heads = "recipe GPUs batch_per_GPU gradients batch_norm keys sent_per_GPU compute exchange step"
+    print("| " + " | ".join(heads.split()).replace("_", " ") + " |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for recipe, gpus, batch in PAPER:
         arch = PRETRAINING[recipe]["arch"]

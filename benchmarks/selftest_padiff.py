@@ -1,4 +1,4 @@
-"""PaDiff on planted faults: which it notices and which layer it names; started by selftest_table.py.
+"""PaDiff on planted faults: which it detects and which layer it names; started by selftest_table.py.
 
     python benchmarks/selftest_padiff.py CASE WEIGHTS.json FOLDER ID,ID,…
 
@@ -26,8 +26,8 @@ import numpy as np  # noqa: E402
 import padiff  # noqa: E402
 from padiff.trainer import Checker  # noqa: E402
 
+from twinalign.planted_faults import spoiled_port  # noqa: E402
 from twinalign.recorder.worker import Worker  # noqa: E402
-from twinalign.selftest import planting  # noqa: E402
 
 TOLERANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
@@ -38,14 +38,14 @@ class Pair:
     def __init__(self) -> None:
         self.weights = json.loads(Path(WEIGHTS).read_text(encoding="utf-8"))
         start = {"device": "cpu", "case": CASE, "options": {}, "threads": 1}
-        self.workers = {side: Worker(lambda *_, **__: None, {**start, "side": side}) for side in ("ref", "paddle")}
-        planting.explore(self.workers["paddle"], self.weights["paddle"])
+        self.workers = {side: Worker(lambda *_, **__: None, side=side, **start) for side in ("ref", "paddle")}
+        spoiled_port.explore(self.workers["paddle"], self.weights["paddle"])
         self.tolerance = TOLERANCES[0]
 
     def difference(self, fault: str) -> Any:
         """Path of the layer that PaDiff stops at, None where it finds no difference."""
         if fault:
-            planting.plant(self.workers["paddle"], fault)
+            spoiled_port.plant(self.workers["paddle"], fault)
         models, inputs = {}, {}
         for side, worker in self.workers.items():
             case = worker.fresh_case("forward")
@@ -55,7 +55,7 @@ class Pair:
             inputs[side] = {name: worker.backend.to_tensor(array, "float32", "cpu") for name, array in arrays.items()}
             # Without gradients of its inputs PaDiff compares none of the backward pass but those of the weights.
             for tensor in inputs[side].values():
-                tensor.stop_gradient = False  # what paddle calls it; torch's tensors take no notice
+                tensor.stop_gradient = False  # what paddle calls it; torch's tensors ignore it
                 tensor.requires_grad = True
             if hasattr(case, "moco_m"):
                 inputs[side]["m"] = case.moco_m
@@ -73,11 +73,11 @@ class Pair:
                 loss_fn=square,
             )
         paths = {id(layer): path for path, layer in models["paddle"].named_sublayers(include_self=True)}
-        planting.unplant(self.workers["paddle"])
+        spoiled_port.unplant(self.workers["paddle"])
         if same:
             return None
         node = found[0] if found else None
-        # What it stops at may be a function; the layer that calls it is meant then.
+        # It may stop at a function; then take the layer that calls it.
         while node is not None and id(node.net) not in paths:
             node = node.father
         return "?" if node is None else paths[id(node.net)]
@@ -97,7 +97,7 @@ def main() -> None:
             answers[fault] = pair.difference(fault)
         except Exception as error:
             answers[fault] = f"error: {type(error).__name__}: {error}"[:200]
-            planting.unplant(pair.workers["paddle"])
+            spoiled_port.unplant(pair.workers["paddle"])
     print(json.dumps(answers))
 
 

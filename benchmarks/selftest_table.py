@@ -4,9 +4,9 @@
 
 Runs `twinalign selftest` on the small MoCo v3 twins (ViT and ResNet) and on two pairs of torchvision and paddle.vision;
 `--full` takes ViT-Small at 224 pixels in addition, which takes hours. reprod_log 1.0.1 compares the recordings of the
-very same spoiled ports at its own threshold of 1e-6; PaDiff is run where `--padiff` names a folder with its package
-(`uv pip install --no-deps --target FOLDER padiff pyyaml`), on faults of layers, which are all that it looks at.
-`--reuse` takes the trials that lie in result/selftest and writes the tables anew.
+same faulty ports at its own threshold of 1e-6; PaDiff is run where `--padiff` names a folder with its package (`uv pip
+install --no-deps --target FOLDER padiff pyyaml`), on faults of layers, the only ones that it compares. `--reuse` writes
+the tables from the trials in result/selftest.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from twinalign.runner import RunSettings  # noqa: E402
-from twinalign.selftest.catalogue import catalogue  # noqa: E402
-from twinalign.selftest.running import Selftest, Trial  # noqa: E402
+from twinalign.planted_faults.catalogue import catalogue  # noqa: E402
+from twinalign.planted_faults.selftest import Selftest, Trial  # noqa: E402
+from twinalign.recorder.recorder import RunSettings  # noqa: E402
 from twinalign.stages import STAGE_BY_NAME  # noqa: E402
 
 FOLDER = ROOT / "result" / "selftest"
@@ -62,22 +62,22 @@ print(json.dumps([objections(*pair) for pair in json.load(sys.stdin)]))
 """
 
 
-_INTRODUCTION = """`twinalign selftest` plants each of the catalogue's {count} faults that a case has a place for into
-its port, one at a time. *Detected*: the stage that must show it is the first that diverges. *Place named*: `locate`
-names the layer or component. *Cause confirmed*: the right hypothesis, applied to the reference, reproduces the port's
-wrong values. *False alarms*: stages and places named that are not at fault, clean runs included; the same layer of the
-momentum encoder, which averages spoiled weights, is named as well and is none. A fault that changes no recorded number
-(ReLU6 where nothing exceeds 6) does not count.
+_INTRODUCTION = """`twinalign selftest` plants each of the catalogue's {count} faults that fit a case into its port, one
+at a time. *Detected*: the expected stage is the first that diverges. *Place named*: `locate` names the layer or
+component. *Cause confirmed*: the right cause, applied to the reference, reproduces the port's wrong values. *False
+alarms*: stages and places named that are not faulty, clean runs included; the same layer of the momentum encoder, which
+averages the faulty weights, may be named too and does not count as one. A fault that changes no recorded number (ReLU6
+where nothing exceeds 6) does not count.
 
-reprod_log compares the same recordings of the same stage at its threshold of 1e-6, and counts as detecting where it
-objects to a tensor that it passes without the fault; its false alarms are the tensors that it fails in the port without
-a fault. PaDiff looks at layers and their gradients alone, at the least power of ten that the port without a fault
+reprod_log compares the same recordings of the same stage at its threshold of 1e-6, and counts as detecting if it
+rejects a tensor that it accepts without the fault; its false alarms are the tensors that it rejects in the port without
+a fault. PaDiff compares only layers and their gradients, at the smallest power of ten that the port without a fault
 passes.
 """
 
 
 def run_case(name: str, reference: str, padiff: Path | None, faults: Sequence[str]) -> dict[str, Any]:
-    """Every trial of a case, with what the other two tools say; goes on where an earlier run was ended."""
+    """Every trial of a case, with the results of the other two tools; continues an interrupted run."""
     out = folder_of(name)
     kept = out / "unfinished.json"
     done: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}

@@ -1,13 +1,13 @@
-"""The speed study: images per second of pre-training on this machine, by every setting that a user has in hand.
+"""The speed study: images per second of pre-training on this machine, for every setting that a user can choose.
 
     python benchmarks/speed_study.py [--arch vit_small] [--batch 16] [--steps 10] [--page speed.md]
-    python benchmarks/speed_study.py --quick      # a small model on small pictures: a try, in a few minutes
+    python benchmarks/speed_study.py --quick      # a small model on small pictures, in a few minutes
 
 Four tables for either twin: data workers, threads (OMP_NUM_THREADS and MKL_NUM_THREADS), ways of starting, precision
-modes. Every row is a run of the program `train` on one epoch of copies of DATA's pictures; its own log says what each
-step and each wait for a batch took, and medians are taken without the first two steps. Rows that need a GPU say so
-where there is none. A row that fails or takes too long says why, and the study goes on; what is measured is written to
-the page row by row.
+modes. Every row is a run of the program `train` on one epoch of copies of DATA's pictures; its log has the time of each
+step and of each wait for a batch, and medians leave out the first two steps. Rows that need a GPU say so where there is
+none. A row that fails or takes too long says why, and the study goes on; what is measured is written to the page row by
+row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Setting:
     device: str = "cpu"
 
     def launcher(self, logs: Path) -> list[str]:
-        """What stands between Python and the program."""
+        """The arguments between Python and the program."""
         package = PACKAGES[self.side]
         if self.processes == 1:
             return ["-m", package]
@@ -71,7 +71,7 @@ class Speed:
 
 
 def finish(command: list[str], limit: float, **options: Any) -> tuple[str, str]:
-    """Run a command to its end; return why it did not end well, or nothing, and its output.
+    """Run a command; return why it failed, or an empty text, and its output.
 
     After `limit` seconds it is ended by SIGTERM, which launchers pass on, and by SIGKILL if that is not enough.
     """
@@ -96,7 +96,7 @@ def finish(command: list[str], limit: float, **options: Any) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """What all rows share."""
+    """The settings that all rows share."""
 
     arch: str
     batch: int
@@ -109,7 +109,7 @@ class Study:
     heads: tuple[str, ...] = ()
 
     def run(self, setting: Setting) -> Speed | str:
-        """Train an epoch as the setting says; return what it took, or why it did not end well."""
+        """Train an epoch as the setting says; return its times, or why it failed."""
         with tempfile.TemporaryDirectory(prefix="speed-study-") as name:
             folder = Path(name)
             self.copy_pictures(folder / "data" / "all", self.batch * self.steps)
@@ -134,7 +134,7 @@ class Study:
         return Speed(step, wait, self.batch / step)
 
     def copy_pictures(self, folder: Path, count: int) -> None:
-        """Links to the pictures, each as often as it takes."""
+        """Links to the pictures, repeated until there are enough."""
         folder.mkdir(parents=True)
         for number in range(count):
             source = self.pictures[number % len(self.pictures)]
@@ -146,7 +146,7 @@ class Study:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
         with tempfile.TemporaryDirectory(prefix="speed-study-") as name:
-            # What the workers have made by the time that the first batch is taken is a small part of the whole.
+            # The batches that the workers made before the first was taken are few.
             self.copy_pictures(Path(name) / "all", self.batch * max(self.steps, 8 * workers))
             failure, output = finish([*command, name], self.limit, env=environment)
         return failure or f"{json.loads(output.splitlines()[-1]):.1f}"
@@ -154,8 +154,8 @@ class Study:
 
 def load_here(package: str, workers: int, batch: int, arch: str, root: str) -> float:
     """Images per second from the first batch on."""
-    data, builder = (importlib.import_module(f"{package}.{name}") for name in ("data", "builder"))
-    size = builder.ARCHITECTURES[arch].keywords.get("image_size", 224)
+    data, moco = (importlib.import_module(f"{package}.{name}") for name in ("data", "models.moco"))
+    size = moco.default_image_size(arch)
     start, count = 0.0, 0
     for _ in data.build_pretraining_loader(root, batch, size, workers=workers):
         start, count = start or time.perf_counter(), count + batch
@@ -185,7 +185,7 @@ MEASURED = ["images/s", "s a step", "waits for data", "ImageNet epoch, h"]
 
 
 class Page:
-    """Lines that are printed as they come, and written to a file where there is one."""
+    """Lines that are printed at once, and written to a file if one is given."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -263,10 +263,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", default="vit_small")
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=10, help="of every run; the first two do not count")
+    parser.add_argument("--steps", type=int, default=10, help="per run; the first two do not count")
     parser.add_argument("--data", type=Path, default=HERE / "lite_data" / "photos" / "train")
-    parser.add_argument("--quick", action="store_true", help="a small model, digits, fewer rows")
-    parser.add_argument("--limit", type=float, default=900.0, metavar="SECONDS", help="after which a row is given up")
+    parser.add_argument("--quick", action="store_true", help="a small model on digits, fewer rows")
+    parser.add_argument("--limit", type=float, default=900.0, metavar="SECONDS", help="after which a row is stopped")
     parser.add_argument("--page", type=Path, help="write the tables there as Markdown too")
     parser.add_argument("--load", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,13 +1,13 @@
-"""One training step of both twins beside the bare forward and backward of the same encoders in the same framework.
+"""One training step of both twins compared with the bare forward and backward of the same encoders.
 
     python benchmarks/step_speed.py [--arch vit_small --arch resnet50] [--batch 8] [--steps 5] [--threads 2]
 
-Bare is what a step cannot do without: both views through the base encoder and the predictor with their gradients, and
+Bare is the minimum of a step: both views through the base encoder and the predictor with their gradients, and
 through the momentum encoder without. The step adds the loss, the momentum encoder's move, the finiteness check and the
 optimizer (AdamW for a ViT, LARS for a ResNet). Each side runs in a process of its own; both kinds take turns, so that a
-change of the machine's pace meets both, and medians are given, as seconds and as seconds of CPU time. `encoder` is one
-forward and backward of the base encoder alone at twice the batch, for comparing the frameworks. `library` is the same
-step in torch put together from timm's and torchvision's modules, as the official release is.
+change of the machine's speed affects both, and medians are given, as seconds and as seconds of CPU time. `encoder` is
+one forward and backward of the base encoder alone at twice the batch, for comparing the frameworks. `library` is the
+same step in torch built from timm's and torchvision's modules, like the official release.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 def measure(side: str, arch: str, batch: int, steps: int, threads: int) -> dict[str, list[float]]:
     """Medians of one side: {kind: [seconds, CPU seconds]}."""
     package = PACKAGES[side]
-    builder, training = (importlib.import_module(f"{package}.{name}") for name in ("builder", "training"))
-    build_optimizer = importlib.import_module(f"{package}.optimizer").build_optimizer
+    twin, training = (importlib.import_module(f"{package}{name}") for name in ("", ".training.pretraining"))
     if side == "torch":
         import torch as framework
 
@@ -53,9 +52,9 @@ def measure(side: str, arch: str, batch: int, steps: int, threads: int) -> dict[
         import paddle as framework
 
         tensor = framework.to_tensor
-    model = builder.build_moco(arch)
+    model = twin.build_moco(arch)
     model.train()
-    optimizer = build_optimizer("adamw" if arch.startswith("vit") else "lars", model.parameters(), 1e-4, 0.1)
+    optimizer = twin.build_optimizer("adamw" if arch.startswith("vit") else "lars", model.parameters(), 1e-4, 0.1)
     arguments = types.SimpleNamespace(lr=1e-4, epochs=10, warmup_epochs=1, moco_m=0.99, moco_m_cos=True)
     generator = np.random.default_rng(0)
     size = model.base_encoder.image_size

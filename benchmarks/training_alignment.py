@@ -3,8 +3,9 @@
     python benchmarks/training_alignment.py [--seeds 5] [--margin 5] [--out DIR] [--from DIR]
 
 Trains the small MoCo v3 of the main job in both frameworks, from the same weights on the same batches, and writes
-docs/training-alignment.md: how long the curves stay one in either precision beside the reference's own moved copy,
-whether the outcomes are equivalent, and what the encoder has learned. `--from` takes a finished run instead.
+docs/training-alignment.md: how many steps before each curve departs in either precision, also for the reference's own
+perturbed copy, whether the outcomes are equivalent, and what the encoder has learned. `--from` uses a finished run
+instead.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FLOAT64_STEPS, SWITCH_AT = 60, 52
 
 
 def run(out: Path, seeds: int, margin: float) -> dict[str, float]:
-    """Minutes of the run, of processors too: on a machine with other work the former say little."""
+    """Minutes of the run, and of processor time: on a busy machine the former mean little."""
     started = time.monotonic()
     options = ["--seeds", str(seeds), "--margin", f"{margin:g}", "--set", f"float64_train_steps={FLOAT64_STEPS}"]
     command = [sys.executable, "-m", "twinalign", "run", "pipeline.digits:DigitsTraining", "--stages", "train"]
@@ -58,7 +59,7 @@ def table(header: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def horizons(training: dict[str, Any]) -> list[str]:
-    """Steps within each tolerance, the port's beside the moved copy's."""
+    """Steps within each tolerance, of the port and of the perturbed copy."""
     rows = []
     for found in training["horizons"]:
         if found["curve"] in CURVES:
@@ -69,7 +70,7 @@ def horizons(training: dict[str, Any]) -> list[str]:
 
 
 def outcomes(training: dict[str, Any]) -> list[str]:
-    """Both sides' bands, and what the two one-sided tests say."""
+    """Both sides' intervals, and the result of the two one-sided tests."""
     rows = []
     for found in training["outcomes"]:
         bands = [_band(found[side]) for side in ("reference", "port")]
@@ -88,7 +89,7 @@ def _band(values: list[float]) -> str:
 
 
 def limits(training: dict[str, Any], minutes: dict[str, float]) -> list[str]:
-    """What has to be reached, and what was."""
+    """The requirements and the results."""
     by_key = {(h["curve"], h["precision"]): h for h in training["horizons"]}
     high, low = by_key["loss", "float64"], by_key["loss", "float32"]
     means = {
@@ -99,8 +100,8 @@ def limits(training: dict[str, Any], minutes: dict[str, float]) -> list[str]:
     of_training = [o for o in training["outcomes"] if not o["name"].endswith("_untrained")]
     rows = [
         ["float64 loss within 1e-6, steps", f"{high['port'][0]}", f"at least {STEPS_LIMIT}"],
-        ["float64 loss, greatest difference", f"{high['port_most']:.1e}", f"{high['reference_most']:.1e} (moved copy)"],
-        ["float32 loss parted by 1%, at step", f"{low['port'][-1]}", f"{low['reference'][-1]} (moved copy)"],
+        ["float64 loss, largest difference", f"{high['port_most']:.1e}", f"{high['reference_most']:.1e} (repeat)"],
+        ["step at which the float32 loss has departed by 1%", f"{low['port'][-1]}", f"{low['reference'][-1]} (repeat)"],
         ["kNN top-1 above the untrained encoder's", f"{min(gains):.1f} points", f"at least {POINTS_LIMIT:g}"],
         [
             f"outcomes equivalent within {of_training[0]['margin']:g} points, {len(of_training[0]['port'])} seeds",
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--margin", type=float, default=5.0)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--from", dest="finished", type=Path, help="take this finished run, measure no time")
+    parser.add_argument("--from", dest="finished", type=Path, help="use this finished run, and measure no time")
     arguments = parser.parse_args()
     minutes: dict[str, float] = {}
     out = arguments.finished or arguments.out or Path(tempfile.mkdtemp(prefix="twinalign-training-"))
@@ -129,7 +130,7 @@ def main() -> None:
         (out / MINUTES).write_text(json.dumps(minutes), encoding="utf-8")
     elif (out / MINUTES).exists():
         minutes = json.loads((out / MINUTES).read_text(encoding="utf-8"))
-    kept = out / "seeds.json"  # the second run, without seeds, writes a summary of its own
+    kept = out / "seeds.json"  # the second run, without seeds, writes its own summary
     if not kept.exists() or arguments.finished is None:
         kept.write_text((out / "summary.json").read_text(encoding="utf-8"), encoding="utf-8")
     training = json.loads(kept.read_text(encoding="utf-8"))["stages"]["train"]["training"]
@@ -140,7 +141,8 @@ def main() -> None:
     ]
     lines += ["digits: two standard errors of a difference between accuracies of 84% are 5 points.", ""]
     lines += limits(training, minutes)
-    lines += ["", "## Steps before the curves part", "", "Port from reference / reference from its own moved copy.", ""]
+    lines += ["", "## Steps before each curve departs", ""]
+    lines += ["The port against the reference / the reference's own repeat against the reference.", ""]
     lines += horizons(training)
     lines += ["", "## Outcomes", "", *outcomes(training)]
     if arguments.finished is None:
@@ -148,7 +150,7 @@ def main() -> None:
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))["stages"]["train"]["training"]
     if "switched" in summary:
         found = summary["switched"]
-        lines += ["", "## A change of framework on the way", ""]
+        lines += ["", "## A change of framework during training", ""]
         lines += [f"{found['step']} steps in torch, the rest in paddle: {found['verdict']}; {found['reason']}."]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(PAGE.read_text(encoding="utf-8"))

@@ -1,10 +1,11 @@
-"""False alarms on clean pairs and faults caught: twinalign's verdict beside three that the field uses.
+"""False alarms on clean pairs and faults caught: twinalign's verdict compared with three common ones.
 
     python benchmarks/verdict_table.py [--pairs NAME,NAME] [--out docs/verdict-table.md]
 
 Clean pairs are torchvision's and paddle.vision's models with the same weights (forward, loss, every gradient) and the
-catalogue's own port under several seeds; faults are those of tests/faults. reprod_log is reprod_log 1.0.1 itself at its
-1e-6, allclose is numpy's with its defaults, assert_close is torch.testing's with its defaults.
+catalogue's own port under several seeds; faults are those of tests/twinalign/verdict/catalogue.py. reprod_log is
+reprod_log 1.0.1 itself at its 1e-6, allclose is numpy's with its defaults, assert_close is torch.testing's with its
+defaults.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "faults")]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 warnings.filterwarnings("ignore")
 
-import catalogue  # noqa: E402
 import numpy as np  # noqa: E402
-import pairs  # noqa: E402
 import torch  # noqa: E402
 
+from tests.twinalign.verdict import catalogue, clean_pairs  # noqa: E402
 from twinalign.verdict import compare_arrays  # noqa: E402
 
 JUDGES = ("twinalign", "reprod_log", "allclose", "assert_close")
@@ -41,7 +41,7 @@ Flagged = dict[str, frozenset[str]]
 
 
 def judge(recordings: Any, allowances: tuple[str, ...]) -> Flagged:
-    """Names of the tensors that each of the judges objects to."""
+    """Names of the tensors that each check rejects."""
     reference, reproduced = recordings.reference, recordings.reproduced
     comparison = compare_arrays(
         reference,
@@ -93,15 +93,15 @@ def _objections(test: Any, reference: dict[str, np.ndarray], reproduced: dict[st
 
 
 def clean(names: list[str]) -> Iterator[tuple[str, Flagged]]:
-    """Clean pairs with what each judge objects to in them."""
+    """Clean pairs with the tensors that each check rejects."""
     for seed in SEEDS:
         yield f"catalogue, seed {seed}", judge(catalogue.record(catalogue.Fault(), seed), catalogue.ALLOWANCES)
     for name in names:
-        yield name, judge(pairs.record_pair(name), pairs.allowances(name))
+        yield name, judge(clean_pairs.record_pair(name), clean_pairs.allowances(name))
 
 
 def faults() -> Iterator[tuple[str, Flagged]]:
-    """Planted faults with what each judge objects to beyond what it objects to in the port without a fault."""
+    """Planted faults with the tensors that each check rejects only with the fault."""
     sound = catalogue.record(catalogue.Fault())
     usual = judge(sound, catalogue.ALLOWANCES)
     for name, recordings in _faulty(sound):
@@ -121,7 +121,7 @@ def _faulty(sound: catalogue.Recordings) -> Iterator[tuple[str, catalogue.Record
 
 
 def section(title: str, rows: list[tuple[str, Flagged]], words: tuple[str, str]) -> list[str]:
-    """One Markdown table; `words` are what no objection and an objection are called in it."""
+    """One Markdown table; `words` are its terms for no rejection and a rejection."""
     lines = ["", f"## {title}", "", f"| | {' | '.join(JUDGES)} |", "| --- |" + " --- |" * len(JUDGES)]
     lines += [f"| {name} | {' | '.join(words[bool(found[j])] for j in JUDGES)} |" for name, found in rows]
     return lines
@@ -130,7 +130,7 @@ def section(title: str, rows: list[tuple[str, Flagged]], words: tuple[str, str])
 def main() -> None:
     """Measure, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", default=",".join(pairs.PAIRS))
+    parser.add_argument("--pairs", default=",".join(clean_pairs.PAIRS))
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "verdict-table.md")
     arguments = parser.parse_args()
     measured: dict[str, list[tuple[str, Flagged]]] = {"clean": [], "faults": []}
@@ -150,7 +150,7 @@ def main() -> None:
         f"| false alarms on {totals['clean']} clean pairs | {' | '.join(str(counts['clean'][j]) for j in JUDGES)} |",
         f"| caught of {totals['faults']} planted faults | {' | '.join(str(counts['faults'][j]) for j in JUDGES)} |",
         "",
-        "A fault counts as caught where a judge objects to a tensor that it passes in the port without a fault.",
+        "A fault counts as caught if a check rejects a tensor that it accepts in the port without a fault.",
         *section("Clean pairs", measured["clean"], ("passes", "**alarm**")),
         *section("Planted faults", measured["faults"], ("**missed**", "caught")),
     ]

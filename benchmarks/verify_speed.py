@@ -1,9 +1,9 @@
-"""How long `twinalign verify` takes on a bundle of 500 MB, against reading and hashing the same file, and its memory.
+"""Time and memory of `twinalign verify` on a bundle of 500 MB, compared with reading and hashing the same file.
 
-Three bundles are made: of samples of 4096 elements with their projections, as stages record large tensors; of the sizes
-that the backward stage of MoCo v3 ViT-Small records, in their proportion; and of whole tensors of a million elements.
-Each process is timed as a whole, interpreter and imports included, and its greatest resident memory counts the mapped
-file as well. With `--bundle`, a bundle of `twinalign pack` is measured instead.
+Three bundles are made: of samples of 4096 elements with their projections, as stages record large tensors; of sizes in
+the proportion that the backward stage of MoCo v3 ViT-Small records; and of whole tensors of a million elements. Each
+process is timed as a whole, interpreter and imports included, and its greatest resident memory counts the mapped file
+as well. With `--bundle`, a bundle of `twinalign pack` is measured instead.
 
     python benchmarks/verify_speed.py [--megabytes 500] [--repeats 3] [--bundle FILE]
 """
@@ -29,6 +29,7 @@ import numpy as np
 
 from twinalign.bundle.archive import Archive, write_archive
 from twinalign.bundle.contents import Contents
+from twinalign.bundle.fabrication_in_metadata import collected_hashes_of
 from twinalign.bundle.layout import (
     CASE,
     FORMAT,
@@ -40,11 +41,10 @@ from twinalign.bundle.layout import (
     metadata_member,
     recording_member,
 )
-from twinalign.bundle.signs import collected_hashes_of
-from twinalign.case import STAGES
-from twinalign.recording import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
-from twinalign.stage_verdict import compare_stage
-from twinalign.verdict import log_lines
+from twinalign.files.recordings import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
+from twinalign.sides import STAGES
+from twinalign.verdict.classic import log_lines
+from twinalign.verdict.compare import compare_stage
 
 SAMPLED = len(sample_positions(SAMPLE_SIZE**2 // 4))
 """Elements of a sample of a tensor of `[SAMPLE_SIZE, SAMPLE_SIZE // 4]`."""
@@ -74,7 +74,7 @@ def recordings(sizes: list[int], megabytes: int) -> dict[tuple[str, str], dict[s
                 rounded = truth * (1 + 1e-7 * rng.standard_normal(count))
                 found[side, "float32"][part] = rounded if part != name else rounded.astype(np.float32)
                 found[side, "float64"][part] = truth * (1 + 1e-15 * rng.standard_normal(count))
-    raise AssertionError("a cycle has no end")
+    raise AssertionError("cycles never end")
 
 
 def metadata(side: str, dtype: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def measured(*command: str) -> tuple[float, float, float]:
 
 
 def forget(path: Path) -> None:
-    """Put the file out of the page cache, so that the next reader waits for the disk."""
+    """Drop the file from the page cache, so that the next reader waits for the disk."""
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

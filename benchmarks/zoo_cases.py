@@ -1,4 +1,5 @@
-"""torchvision's models beside paddle.vision's as cases through five stages, small enough to be spoiled many times."""
+"""torchvision's models beside paddle.vision's as cases through five stages, small enough to plant many faults in
+them."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Photographs:
 
 
 class ZooCase(Case):
-    """One architecture that both zoos have, with weights off their initial values."""
+    """One architecture that both libraries have, with weights changed from their initial values."""
 
     batch = 4
     steps = 3
@@ -56,7 +57,7 @@ class ZooCase(Case):
         prepare.prepare()
 
     def reference(self) -> Any:
-        """torchvision's model; its statistics are those of a few batches, its zeros and ones are moved."""
+        """torchvision's model; its statistics come from a few batches, and zeros and ones are perturbed."""
         import torch
         import torchvision
 
@@ -133,7 +134,7 @@ class ZooCase(Case):
 
 
 class MobileNetV3Small(ZooCase):
-    """MobileNetV3-Small in evaluation mode, as the guide has it."""
+    """MobileNetV3-Small in evaluation mode, as in the guide."""
 
     name = "mobilenet_v3_small"
 

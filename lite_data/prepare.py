@@ -126,7 +126,9 @@ def wheel_file(source: str) -> Path:
     distribution = {"skimage": "scikit-image", "sklearn": "scikit-learn"}[package]
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"{package}: not installed; install {distribution}, whose wheel carries {inner}")
+        raise InputError(
+            f"{package}: not installed; the wheel of {distribution} carries {inner}: pip install 'twinalign[example]'"
+        )
     path = Path(spec.submodule_search_locations[0], inner)
     if not path.is_file():
         raise InputError(f"{path}: missing from {distribution}; reinstall it from its wheel")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .builder import ARCHITECTURES, MoCo, build_encoder, build_moco
-from .optimizer import LARS, build_optimizer
-from .schedule import adjust_learning_rate, adjust_moco_momentum
+from .models.moco import ARCHITECTURES, MoCo, build_encoder, build_moco
+from .training.optimizer import LARS, build_optimizer
+from .training.schedule import adjust_learning_rate, adjust_moco_momentum
 
 __all__ = [
     "ARCHITECTURES",
@@ -22,8 +22,8 @@ __all__ = [
 
 
 def _name_the_cpu_to_mkl() -> None:
-    """Make paddle's MKL take its AVX2 kernels on a processor of another maker; an own setting is left alone."""
-    # diff: the MKL inside paddle's wheel is of 2019 and takes its slowest kernels where it does not know the maker:
+    """Make paddle's MKL use its AVX2 kernels on processors not made by Intel, unless the user has set otherwise."""
+    # diff: the MKL in paddle's wheel is from 2019 and uses its slowest kernels on processors of other makers:
     # on an AMD EPYC a matrix product takes 2.7 times as long. It reads this variable at its first product.
     cpu = Path("/proc/cpuinfo")
     text = cpu.read_text(encoding="utf-8", errors="replace") if cpu.is_file() else ""

@@ -1,33 +1,26 @@
-"""Several processes: who this one is, and what the ranks tell each other.
+"""Several processes: the rank of this one, and the exchanges between ranks.
 
-The processes are started by `paddle.distributed.launch`, one a device, on one node or several. Everything that ranks
-exchange goes through this file, so that the ranks can also be threads of one process (`simulate_ranks`): the semantics
-of a thousand ranks are checked that way without them.
+The processes are started by `paddle.distributed.launch`, one per device, on one node or several. Everything that
+ranks exchange goes through this file.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import paddle
 from paddle import Tensor, nn
 from paddle import distributed as dist
 from paddle.autograd import PyLayer
+from paddle.base.core import TCPStore
 
-from .simulation import SimulatedRank, run_simulated
+from moco_common.distributed import Place, Watch, this_process
+from moco_paddle.devices import require_gpu
 
 Result = TypeVar("Result")
-
-_simulated = threading.local()
-
-
-def _simulated_rank() -> SimulatedRank | None:
-    return getattr(_simulated, "rank", None)
-
 
 _entered = 0
 
@@ -49,15 +42,11 @@ def is_launched() -> bool:
 
 def rank() -> int:
     """Return this process's rank, 0 where no process group is up."""
-    if (simulated := _simulated_rank()) is not None:
-        return simulated.rank
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def world_size() -> int:
     """Return the number of processes, 1 where no process group is up."""
-    if (simulated := _simulated_rank()) is not None:
-        return simulated.world_size
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -66,24 +55,9 @@ def ranks_of_node() -> int:
     return int(os.environ.get("PADDLE_LOCAL_SIZE", "1"))
 
 
-def number_of_gpus() -> int:
-    """Return how many GPUs paddle sees, 0 where it is built without support of them."""
-    return paddle.device.cuda.device_count() if paddle.device.is_compiled_with_cuda() else 0
-
-
-def require_gpu(place: int = 0) -> None:
-    """Refuse a GPU that is not there.
-
-    Raises:
-        ValueError: there are none, or not as many that there is one for the process at this place of its node.
-    """
-    if number_of_gpus() == 0:
-        raise ValueError("--device gpu: paddle sees no GPU here; give --device cpu, or mend its installation")
-    if place >= number_of_gpus():
-        raise ValueError(
-            f"--device gpu: process {place} of this node has no GPU, {number_of_gpus()} are visible; "
-            "start as many processes as there are GPUs"
-        )
+def own_place() -> Place:
+    """Return where this process stands among all."""
+    return Place(rank(), world_size(), ranks_of_node())
 
 
 @contextmanager
@@ -91,11 +65,11 @@ def process_group(device: str) -> Iterator[str]:
     """Join the processes of the launcher, if there was one, and yield this rank's device.
 
     Args:
-        device: "cpu" (gloo) or "gpu" (nccl). A rank takes the GPU that the launcher chose for it, before anything else
-            can allocate on another; `CUDA_VISIBLE_DEVICES` chooses among which.
+        device: "cpu" (gloo) or "gpu" (nccl). A rank takes a GPU of its own, before anything else can allocate on
+            another; `CUDA_VISIBLE_DEVICES` chooses among which.
 
     Raises:
-        ValueError: there is no GPU, or there are fewer than processes on this node.
+        ValueError: there are fewer GPUs than processes on this node.
     """
     place = "cpu"
     if device == "gpu":
@@ -117,16 +91,17 @@ def process_group(device: str) -> Iterator[str]:
 
 
 def data_parallel(model: nn.Layer) -> nn.Layer:
-    """Return `model` so wrapped that its gradients are the mean over the ranks; with one rank, as it is.
+    """Return `model` wrapped so that its gradients are means over the ranks; with one rank, unchanged.
 
     Parameters that require no gradient take no part. Buffers stay each rank's own: synchronised batch norm keeps them
     equal.
     """
+    # diff: paddle's wrapper leaves buffers alone, and knows the device by itself.
     return model if world_size() == 1 else paddle.DataParallel(model)
 
 
 def unwrapped(model: nn.Layer) -> nn.Layer:
-    """Return the model within what `data_parallel` gave."""
+    """Return the model inside the wrapper of `data_parallel`."""
     return model._layers if isinstance(model, paddle.DataParallel) else model
 
 
@@ -134,37 +109,33 @@ def all_gather(x: Tensor) -> list[Tensor]:
     """Return the tensors of all ranks, which have one shape, in rank order; no gradient flows back."""
     if world_size() == 1:
         return [x]
-    if (simulated := _simulated_rank()) is not None:
-        return simulated.exchange(x.detach().clone())
     _enter()
-    gathered: list[Tensor] = []
+    gathered: list[Tensor] = []  # diff: paddle appends, torch fills what is there.
     dist.all_gather(gathered, x.detach().contiguous())
     return gathered
 
 
 @paddle.no_grad()
 def gather_over_ranks(x: Tensor) -> Tensor:
-    """Return the ranks' `[N, dim]` tensors one below the other, in rank order; no gradient flows back."""
+    """Return the ranks' `[N, dim]` tensors concatenated in rank order; no gradient flows back."""
     return x if world_size() == 1 else paddle.concat(all_gather(x), axis=0)
 
 
 def _summed(x: Tensor) -> Tensor:
-    if (simulated := _simulated_rank()) is not None:
-        return paddle.stack(simulated.exchange(x.detach().clone())).sum(axis=0)
     _enter()
     total = x.detach().clone()
     dist.all_reduce(total)
     return total
 
 
-class _SumOverRanks(PyLayer):
+class _SumOverRanks(PyLayer):  # diff: paddle's name of an autograd.Function.
     """Every rank's result depends on every rank's input: the gradient of the sum of all losses is summed as well."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return _summed(x)
 
-    @staticmethod
+    @staticmethod  # diff: paddle has no second derivative to forbid.
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return _summed(gradient)
 
@@ -175,7 +146,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
 
 
 def gather_values(values: Sequence[float], like: Tensor | None = None) -> list[list[float]]:
-    """Return the numbers of all ranks, in rank order, exactly; every rank gives as many, on the device of `like`."""
+    """Return the numbers of all ranks exactly, in rank order; each rank gives as many, on the device of `like`."""
     if world_size() == 1:
         return [list(values)]
     gathered = all_gather(paddle.to_tensor(list(values), dtype="float64", place=None if like is None else like.place))
@@ -183,46 +154,20 @@ def gather_values(values: Sequence[float], like: Tensor | None = None) -> list[l
 
 
 def gather_objects(value: Any) -> list[Any]:
-    """Return what each rank gives, in rank order: plain values that can be pickled."""
+    """Return each rank's value, in rank order: plain values that can be pickled."""
     if world_size() == 1:
         return [value]
-    if (simulated := _simulated_rank()) is not None:
-        return simulated.exchange(value)
     _enter()
-    gathered: list[Any] = []
+    gathered: list[Any] = []  # diff: paddle appends here as well.
     dist.all_gather_object(gathered, value)
     return gathered
 
 
-def simulate_ranks(count: int, function: Callable[[int], Result]) -> list[Result]:
-    """Call `function(rank)` once a rank, the ranks being threads of this process that take turns.
-
-    Within it this module's functions see `count` ranks. One thread runs at a time, and the turn passes on where ranks
-    exchange something; results depend on no order.
-
-    Returns:
-        What each rank's call returned, in rank order.
-
-    Raises:
-        ValueError: there is no rank.
-        Exception: the first that a rank raised; the others are ended.
-    """
-
-    def as_rank(simulated: SimulatedRank) -> Result:
-        _simulated.rank = simulated
-        try:
-            return function(simulated.rank)
-        finally:
-            _simulated.rank = None
-
-    return run_simulated(count, as_rank)
-
-
 def on_rank_0(action: Callable[[], Result]) -> Result | None:
-    """Let rank 0 alone do something with files, and all ranks hear whether it went well.
+    """Let rank 0 alone work with files, and tell all ranks whether it succeeded.
 
     Returns:
-        What it gave, on rank 0; None on the others.
+        Its result on rank 0; None on the others.
 
     Raises:
         OSError: on every rank, where it failed.
@@ -241,19 +186,21 @@ def on_rank_0(action: Callable[[], Result]) -> Result | None:
     return result
 
 
-def require_equal(facts: dict[str, Any]) -> None:
-    """Refuse ranks that would not train the same: another version, another option.
+def watch(timeout: float) -> AbstractContextManager:
+    """Return the context that ends this rank with one line if another is gone or stands still for `timeout` seconds.
 
-    Args:
-        facts: plain values by name, which every rank must share.
-
-    Raises:
-        ValueError: on every rank; the message names the first fact and the first rank that differ.
+    To be called within `process_group`. With one process there is nothing to watch.
     """
-    everyone = gather_objects(facts)
-    for name, value in everyone[0].items():
-        for other, own in enumerate(everyone):
-            if repr(own.get(name)) != repr(value):
-                raise ValueError(
-                    f"rank {other} has {name} = {own.get(name)!r}, rank 0 has {value!r}; start all ranks alike"
-                )
+    if not is_launched():
+        return nullcontext()
+    peers = gather_objects(this_process())
+    return Watch(timeout, rank(), peers, exchanges_entered, lambda: _store(timeout))
+
+
+def _store(timeout: float) -> TCPStore:
+    """A separate client of the launcher's store, for a separate thread."""
+    # diff: paddle's launcher gives both in one, or with --backend=gloo the ranks' addresses alone, of which the first
+    # has the store; and its store needs the number of processes.
+    address = os.environ.get("PADDLE_MASTER") or os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0]
+    host, _, port = address.rpartition(":")
+    return TCPStore(host, int(port), False, world_size(), int(max(timeout, 30)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .builder import ARCHITECTURES, MoCo, build_encoder, build_moco
-from .optimizer import LARS, build_optimizer
-from .schedule import adjust_learning_rate, adjust_moco_momentum
+from .models.moco import ARCHITECTURES, MoCo, build_encoder, build_moco
+from .training.optimizer import LARS, build_optimizer
+from .training.schedule import adjust_learning_rate, adjust_moco_momentum
 
 __all__ = [
     "ARCHITECTURES",

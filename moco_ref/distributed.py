@@ -1,35 +1,28 @@
-"""Several processes: who this one is, and what the ranks tell each other.
+"""Several processes: the rank of this one, and the exchanges between ranks.
 
-The processes are started by `torchrun`, one a device, on one node or several. Everything that ranks exchange goes
-through this file, so that the ranks can also be threads of one process (`simulate_ranks`): the semantics of a thousand
-ranks are checked that way without them.
+The processes are started by `torchrun`, one per device, on one node or several. Everything that
+ranks exchange goes through this file.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.autograd.function import once_differentiable
+from torch.distributed import TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
-from .simulation import SimulatedRank, run_simulated
+from moco_common.distributed import Place, Watch, this_process
+from moco_ref.devices import require_gpu
 
 Result = TypeVar("Result")
-
-_simulated = threading.local()
-
-
-def _simulated_rank() -> SimulatedRank | None:
-    return getattr(_simulated, "rank", None)
-
 
 _entered = 0
 
@@ -51,15 +44,11 @@ def is_launched() -> bool:
 
 def rank() -> int:
     """Return this process's rank, 0 where no process group is up."""
-    if (simulated := _simulated_rank()) is not None:
-        return simulated.rank
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def world_size() -> int:
     """Return the number of processes, 1 where no process group is up."""
-    if (simulated := _simulated_rank()) is not None:
-        return simulated.world_size
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -68,24 +57,9 @@ def ranks_of_node() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def number_of_gpus() -> int:
-    """Return how many GPUs torch sees, 0 where it is built without support of them or their driver is too old."""
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def require_gpu(place: int = 0) -> None:
-    """Refuse a GPU that is not there.
-
-    Raises:
-        ValueError: there are none, or not as many that there is one for the process at this place of its node.
-    """
-    if number_of_gpus() == 0:
-        raise ValueError("--device gpu: torch sees no GPU here; give --device cpu, or mend its installation")
-    if place >= number_of_gpus():
-        raise ValueError(
-            f"--device gpu: process {place} of this node has no GPU, {number_of_gpus()} are visible; "
-            "start as many processes as there are GPUs"
-        )
+def own_place() -> Place:
+    """Return where this process stands among all."""
+    return Place(rank(), world_size(), ranks_of_node())
 
 
 @contextmanager
@@ -93,11 +67,11 @@ def process_group(device: str) -> Iterator[str]:
     """Join the processes of the launcher, if there was one, and yield this rank's device.
 
     Args:
-        device: "cpu" (gloo) or "gpu" (nccl). A rank takes the GPU of its place in its node, before anything else can
-            allocate on another; `CUDA_VISIBLE_DEVICES` chooses among which.
+        device: "cpu" (gloo) or "gpu" (nccl). A rank takes a GPU of its own, before anything else can allocate on
+            another; `CUDA_VISIBLE_DEVICES` chooses among which.
 
     Raises:
-        ValueError: there is no GPU, or there are fewer than processes on this node.
+        ValueError: there are fewer GPUs than processes on this node.
     """
     place = "cpu"
     if device == "gpu":
@@ -115,7 +89,7 @@ def process_group(device: str) -> Iterator[str]:
 
 
 def data_parallel(model: nn.Module) -> nn.Module:
-    """Return `model` so wrapped that its gradients are the mean over the ranks; with one rank, as it is.
+    """Return `model` wrapped so that its gradients are means over the ranks; with one rank, unchanged.
 
     Parameters that require no gradient take no part. Buffers stay each rank's own: synchronised batch norm keeps them
     equal.
@@ -130,7 +104,7 @@ def data_parallel(model: nn.Module) -> nn.Module:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model within what `data_parallel` gave."""
+    """Return the model inside the wrapper of `data_parallel`."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
@@ -138,8 +112,6 @@ def all_gather(x: Tensor) -> list[Tensor]:
     """Return the tensors of all ranks, which have one shape, in rank order; no gradient flows back."""
     if world_size() == 1:
         return [x]
-    if (simulated := _simulated_rank()) is not None:
-        return simulated.exchange(x.detach().clone())
     _enter()
     gathered = [torch.empty_like(x) for _ in range(world_size())]
     dist.all_gather(gathered, x.detach().contiguous())
@@ -148,13 +120,11 @@ def all_gather(x: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def gather_over_ranks(x: Tensor) -> Tensor:
-    """Return the ranks' `[N, dim]` tensors one below the other, in rank order; no gradient flows back."""
+    """Return the ranks' `[N, dim]` tensors concatenated in rank order; no gradient flows back."""
     return x if world_size() == 1 else torch.cat(all_gather(x), dim=0)
 
 
 def _summed(x: Tensor) -> Tensor:
-    if (simulated := _simulated_rank()) is not None:
-        return torch.stack(simulated.exchange(x.detach().clone())).sum(dim=0)
     _enter()
     total = x.detach().clone()
     dist.all_reduce(total)
@@ -180,7 +150,7 @@ def sum_over_ranks(x: Tensor) -> Tensor:
 
 
 def gather_values(values: Sequence[float], like: Tensor | None = None) -> list[list[float]]:
-    """Return the numbers of all ranks, in rank order, exactly; every rank gives as many, on the device of `like`."""
+    """Return the numbers of all ranks exactly, in rank order; each rank gives as many, on the device of `like`."""
     if world_size() == 1:
         return [list(values)]
     gathered = all_gather(torch.tensor(list(values), dtype=torch.float64, device=None if like is None else like.device))
@@ -188,46 +158,20 @@ def gather_values(values: Sequence[float], like: Tensor | None = None) -> list[l
 
 
 def gather_objects(value: Any) -> list[Any]:
-    """Return what each rank gives, in rank order: plain values that can be pickled."""
+    """Return each rank's value, in rank order: plain values that can be pickled."""
     if world_size() == 1:
         return [value]
-    if (simulated := _simulated_rank()) is not None:
-        return simulated.exchange(value)
     _enter()
     gathered: list[Any] = [None] * world_size()
     dist.all_gather_object(gathered, value)
     return gathered
 
 
-def simulate_ranks(count: int, function: Callable[[int], Result]) -> list[Result]:
-    """Call `function(rank)` once a rank, the ranks being threads of this process that take turns.
-
-    Within it this module's functions see `count` ranks. One thread runs at a time, and the turn passes on where ranks
-    exchange something; results depend on no order.
-
-    Returns:
-        What each rank's call returned, in rank order.
-
-    Raises:
-        ValueError: there is no rank.
-        Exception: the first that a rank raised; the others are ended.
-    """
-
-    def as_rank(simulated: SimulatedRank) -> Result:
-        _simulated.rank = simulated
-        try:
-            return function(simulated.rank)
-        finally:
-            _simulated.rank = None
-
-    return run_simulated(count, as_rank)
-
-
 def on_rank_0(action: Callable[[], Result]) -> Result | None:
-    """Let rank 0 alone do something with files, and all ranks hear whether it went well.
+    """Let rank 0 alone work with files, and tell all ranks whether it succeeded.
 
     Returns:
-        What it gave, on rank 0; None on the others.
+        Its result on rank 0; None on the others.
 
     Raises:
         OSError: on every rank, where it failed.
@@ -246,19 +190,17 @@ def on_rank_0(action: Callable[[], Result]) -> Result | None:
     return result
 
 
-def require_equal(facts: dict[str, Any]) -> None:
-    """Refuse ranks that would not train the same: another version, another option.
+def watch(timeout: float) -> AbstractContextManager:
+    """Return the context that ends this rank with one line if another is gone or stands still for `timeout` seconds.
 
-    Args:
-        facts: plain values by name, which every rank must share.
-
-    Raises:
-        ValueError: on every rank; the message names the first fact and the first rank that differ.
+    To be called within `process_group`. With one process there is nothing to watch.
     """
-    everyone = gather_objects(facts)
-    for name, value in everyone[0].items():
-        for other, own in enumerate(everyone):
-            if repr(own.get(name)) != repr(value):
-                raise ValueError(
-                    f"rank {other} has {name} = {own.get(name)!r}, rank 0 has {value!r}; start all ranks alike"
-                )
+    if not is_launched():
+        return nullcontext()
+    peers = gather_objects(this_process())
+    return Watch(timeout, rank(), peers, exchanges_entered, lambda: _store(timeout))
+
+
+def _store(timeout: float) -> TCPStore:
+    """A separate client of the launcher's store, for a separate thread."""
+    return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)

@@ -1,4 +1,4 @@
-"""Stage 01, forward: encoder features in evaluation mode, queries and keys in training mode, moved buffers.
+"""Stage 01, forward: encoder features in evaluation mode, queries and keys in training mode, updated buffers.
 
 python pipeline/01_forward.py [CASE] [options of `twinalign run`]
 """

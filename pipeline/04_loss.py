@@ -1,4 +1,4 @@
-"""Stage 04, loss: both halves of the symmetrised contrastive loss and their sum.
+"""Stage 04, loss: both terms of the symmetrised contrastive loss and their sum.
 
 python pipeline/04_loss.py [CASE] [options of `twinalign run`]
 """

@@ -1,4 +1,4 @@
-"""Stage 06, train: both twins really trained, with curves and outcomes.
+"""Stage 06, train: a real training of both twins, with curves and outcomes.
 
 python pipeline/06_train.py [CASE] [options of `twinalign run`]
 """

@@ -1,1 +1,1 @@
-"""The alignment of the MoCo v3 twins: its cases, and a script a stage."""
+"""The alignment of the MoCo v3 twins: its cases, and one script per stage."""

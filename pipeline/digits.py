@@ -1,4 +1,4 @@
-"""Stage 06: a small MoCo v3 really trained on handwritten digits."""
+"""Stage 06: a real training of a small MoCo v3 on handwritten digits."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from moco_common.data.folders import ImageFolder
+from moco_common.training.reporting import LogWriter
 from pipeline.twins import Views, reading, twin
 from twinalign import Case
 from twinalign.case import Steps
 
 
 class _EnoughStepsError(Exception):
-    """Ends a training that is wanted for its first steps only."""
+    """Ends a training of which only the first steps are needed."""
 
 
 class DigitsTraining(Views):
-    """A small MoCo v3 really trained on handwritten digits; kNN and linear accuracy of its encoder before and after."""
+    """A real training of a small MoCo v3 on handwritten digits; kNN and linear accuracy of its encoder before and
+    after."""
 
     dataset_name = "digits"
     arch = "vit_digits"
@@ -38,7 +41,7 @@ class DigitsTraining(Views):
     data_samples = 2
 
     def configure(self, whole: Case) -> None:
-        """The size of this training is its own; nothing of the whole case matters here."""
+        """This training has its own size and takes nothing from the whole case."""
 
     def reference(self) -> Any:
         """MoCo in torch, initialised as the recipe has it."""
@@ -49,16 +52,16 @@ class DigitsTraining(Views):
         return self._build("paddle")
 
     def _build(self, framework: str) -> Any:
-        build_moco = twin(framework, "builder").build_moco
+        build_moco = twin(framework, "models.moco").build_moco
         return build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim, image_size=self.image_size)
 
     def optimizer_of(self, model: Any, framework: str) -> Any:
         """The recipe's AdamW, whose decay reaches every parameter."""
-        build_optimizer = twin(framework, "optimizer").build_optimizer
+        build_optimizer = twin(framework, "training.optimizer").build_optimizer
         return build_optimizer("adamw", model.parameters(), self.lr, self.weight_decay)
 
     def loader_of(self, framework: str) -> Any:
-        """Batches of both views; of several ranks, this one's share of each."""
+        """Batches of both views; with several ranks, this one's share of each."""
         distributed = twin(framework, "distributed")
         return twin(framework, "data").build_pretraining_loader(
             self.folder(self.dataset_name, "train"),
@@ -72,23 +75,23 @@ class DigitsTraining(Views):
 
     def dataset(self, framework: str, split: str) -> Iterator[dict[str, Any]]:
         """The batches once more, for the search in the input pipeline."""
-        with reading(framework):
+        with reading():
             yield from self.views(framework)
 
     def preprocessing(self, framework: str, split: str, index: int) -> dict[str, Steps]:
         """From file to array, for every view of the images of a batch."""
-        with reading(framework):
-            folder = twin(framework, "data").ImageFolder(self.folder(self.dataset_name, split))
-        return self.view_steps(framework, folder, index)
+        with reading():
+            folder = ImageFolder(self.folder(self.dataset_name, split))
+        return self.view_steps_of(framework, folder, index)
 
     def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
         """Pre-train for `epochs`; curves of loss, rate and MoCo momentum, accuracies before and after."""
-        training, loader = twin(framework, "training"), self.loader_of(framework)
+        training, loader = twin(framework, "training.pretraining"), self.loader_of(framework)
         optimizer = self.optimizer_of(model, framework)
         distributed = twin(framework, "distributed")
         if distributed.world_size() > 1:
-            twin(framework, "normalization").synchronise_batch_norm(model)
-        log = training.LogWriter(len(loader), self.epochs, self.batch, print_freq=10)
+            twin(framework, "models.normalization").synchronise_batch_norm(model)
+        log = LogWriter(len(loader), self.epochs, self.batch, print_freq=10)
         taken = 0
 
         def on_step(step: Any) -> None:
@@ -100,7 +103,7 @@ class DigitsTraining(Views):
             if taken == steps:
                 raise _EnoughStepsError
 
-        checkpoint = twin(framework, "checkpoint")
+        checkpoint = twin(framework, "files.checkpoint")
 
         def save(epoch: int, path: Path) -> None:
             checkpoint.save_checkpoint(path.with_suffix(checkpoint.SUFFIX), model, optimizer, epoch, 0, {})
@@ -121,7 +124,7 @@ class DigitsTraining(Views):
 
     def _accuracies(self, model: Any, framework: str) -> dict[str, tuple[float, int]]:
         """kNN and linear top-1 in percent of the validation digits, and how many they are."""
-        evaluation, data = twin(framework, "evaluation"), twin(framework, "data")
+        evaluation, data = twin(framework, "training.evaluation"), twin(framework, "data")
         features = [
             evaluation.extract_features(
                 model.base_encoder,

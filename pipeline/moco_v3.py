@@ -1,7 +1,7 @@
 """MoCo v3 in torch and paddle, as cases of twinalign: the worked example.
 
 Three models take part: MoCo itself (forward, data, loss, backward), an encoder with a linear classifier (metric), and a
-small MoCo that is really trained (train). Frameworks are imported inside the methods only, each in its own process.
+small MoCo that is trained (train). Frameworks are imported only inside the methods, each in its own process.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from moco_common.data.folders import ImageFolder, Pictures
+from moco_common.data.samplers import EvaluationBatchSampler, PretrainingBatchSampler
 from pipeline.digits import DigitsTraining
 from pipeline.twins import MoCoV3Case, Views, reading, twin
 from twinalign import Case
@@ -31,7 +33,8 @@ class MoCoV3ViTSmall(Views):
     arch = "vit_small"
     image_size = 224
     batch = 4
-    """Images a step: paddle's CPU kernels take several times torch's, and everything also runs in float64."""
+    """Images a step: paddle's CPU kernels are several times slower than torch's, and everything also runs in
+    float64."""
     dim = 256
     mlp_dim = 4096
     train_mode = True
@@ -40,7 +43,7 @@ class MoCoV3ViTSmall(Views):
     warmup_epochs = 1
     iterations_per_epoch = 1
     lr = 1e-4
-    """Of the size that the official linear scaling gives to a batch of a few hundred."""
+    """About the rate that the official linear scaling gives for a batch of a few hundred."""
     weight_decay = 0.1
     moco_m = 0.99
     optimizer_name = "adamw"
@@ -52,7 +55,8 @@ class MoCoV3ViTSmall(Views):
         self._model: Any = None
 
     def reference(self) -> Any:
-        """MoCo in torch; the momentum encoder is moved off the base encoder, or its update would show nowhere."""
+        """MoCo in torch; the momentum encoder starts different from the base encoder, or its update would not be
+        visible."""
         import torch
 
         model = self._build("torch")
@@ -62,11 +66,18 @@ class MoCoV3ViTSmall(Views):
         return model
 
     def reproduced(self) -> Any:
-        """MoCo in paddle."""
-        return self._build("paddle")
+        """MoCo in paddle, its momentum encoder moved in the same way, so that both models start alike."""
+        import paddle
+
+        model = self._build("paddle")
+        with paddle.no_grad():
+            for name, parameter in model.momentum_encoder.named_parameters():
+                if not name.endswith(("_mean", "_variance")):  # paddle holds running statistics as parameters too
+                    parameter.set_value(parameter + 0.02 * paddle.randn(parameter.shape))
+        return model
 
     def _build(self, framework: str) -> Any:
-        build_moco = twin(framework, "builder").build_moco
+        build_moco = twin(framework, "models.moco").build_moco
         return build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim, image_size=self.image_size)
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -91,30 +102,30 @@ class MoCoV3ViTSmall(Views):
         return {"features": features, **self.forward(model, inputs, framework)}
 
     def forward(self, model: Any, inputs: Mapping[str, Any], framework: str) -> dict[str, Any]:
-        """Queries and keys `[batch, dim]`; the momentum encoder moves in between."""
+        """Queries and keys `[batch, dim]`; the momentum encoder is updated in between."""
         self._model = model
         embeddings = model.embed(inputs["x1"], inputs["x2"], self.momentum_now)
         return dict(zip(("q1", "q2", "k1", "k2"), embeddings, strict=True))
 
     def loss(self, outputs: Any, inputs: Mapping[str, Any], framework: str) -> dict[str, Any]:
-        """Both halves of the symmetrised contrastive loss, and their sum."""
+        """Both terms of the symmetrised contrastive loss, and their sum."""
         first = self._model.contrastive_loss(outputs["q1"], outputs["k2"])
         second = self._model.contrastive_loss(outputs["q2"], outputs["k1"])
         return {"q1_k2": first, "q2_k1": second, "loss": first + second}
 
     def distributed(self, step: Any, framework: str) -> Any:
-        """Batch norm over all ranks, gradients averaged, as the twins' own training has it."""
-        twin(framework, "normalization").synchronise_batch_norm(step.model)
+        """Batch norm over all ranks, gradients averaged, as in the twins' own training."""
+        twin(framework, "models.normalization").synchronise_batch_norm(step.model)
         return twin(framework, "distributed").data_parallel(step)
 
     def optimizer(self, parameters: list[Any], framework: str) -> Any:
         """The recipe's optimizer."""
-        build = twin(framework, "optimizer").build_optimizer
+        build = twin(framework, "training.optimizer").build_optimizer
         return build(self.optimizer_name, parameters, self.lr, self.weight_decay)
 
     def schedule(self, optimizer: Any, step: int, framework: str) -> dict[str, float]:
         """Warm-up and cosine of the rate, cosine of the MoCo momentum, both per iteration."""
-        schedule = twin(framework, "schedule")
+        schedule = twin(framework, "training.schedule")
         epoch = step / self.iterations_per_epoch
         settings = types.SimpleNamespace(
             lr=self.lr, warmup_epochs=self.warmup_epochs, epochs=self.epochs, moco_m=self.moco_m
@@ -126,17 +137,16 @@ class MoCoV3ViTSmall(Views):
     def dataset(self, framework: str, split: str) -> Iterable[Any]:
         """Both augmented views of training images; evaluation images with labels; the order of three epochs."""
         samples = {"train": self.views, "val": self._evaluation_samples, "order": self._orders}[split]
-        with reading(framework):
+        with reading():
             yield from samples(framework)
 
     def _orders(self, framework: str) -> Iterator[dict[str, np.ndarray]]:
         """The order of samples in each of three epochs, alone and as each of two ranks."""
-        sampler = twin(framework, "sampler").PretrainingBatchSampler
-        count = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")))
+        count = len(ImageFolder(self.folder(self.dataset_name, "train")))
         for epoch in range(3):
             orders = {}
             for rank, world_size in ((0, 1), (0, 2), (1, 2)):
-                batches = sampler(count, self.batch, self.seed, rank, world_size)
+                batches = PretrainingBatchSampler(count, self.batch, self.seed, rank, world_size)
                 batches.set_epoch(epoch)
                 orders[f"rank{rank}_of_{world_size}"] = np.concatenate([np.array(batch) for batch in batches])
             yield orders
@@ -152,17 +162,16 @@ class MoCoV3ViTSmall(Views):
         """From file to array: every view of the images of a training batch, every image of an evaluation batch."""
         if split not in ("train", "val"):
             return {}
-        data = twin(framework, "data")
-        with reading(framework):
-            folder = data.ImageFolder(self.folder(self.dataset_name, split))
-        find = self.view_steps if split == "train" else self._evaluation_steps
+        with reading():
+            folder = ImageFolder(self.folder(self.dataset_name, split))
+        find = self.view_steps_of if split == "train" else self._evaluation_steps
         return find(framework, folder, index)
 
-    def _evaluation_steps(self, framework: str, folder: Any, index: int) -> dict[str, Steps]:
-        steps = twin(framework, "augmentation").evaluation_transform(self.image_size).steps()
-        sampler = twin(framework, "sampler").EvaluationBatchSampler(len(folder), self.batch)
+    def _evaluation_steps(self, framework: str, folder: Pictures, index: int) -> dict[str, Steps]:
+        steps = twin(framework, "data").evaluation_transform(self.image_size).steps()
+        sampler = EvaluationBatchSampler(len(folder), self.batch)
         return {
-            f"images.{place}": [("load", self.reader(framework, folder.samples[sample][0])), *steps]
+            f"images.{place}": [("load", self.reader(folder.samples[sample][0])), *steps]
             for place, (_, sample) in enumerate(next(itertools.islice(sampler, index, None)))
         }
 
@@ -185,16 +194,16 @@ class LinearClassifier(MoCoV3Case):
     image_size = 224
     batch = 8
     neighbours = 5
-    """Of the few training photographs, those that vote."""
+    """The number of neighbours that vote, of the few training photographs."""
 
     def configure(self, whole: MoCoV3ViTSmall) -> None:
         """Take architecture and image size from the whole case."""
         self.arch, self.image_size, self.dataset_name = whole.arch, whole.image_size, whole.dataset_name
-        # As many pixels a batch, whatever their size.
+        # The same number of pixels per batch for every image size.
         self.batch = 8 * (224 // self.image_size) ** 2
 
     def reference(self) -> Any:
-        """The torch encoder; its classifier holds the classes' mean features, so that accuracies are not chance."""
+        """The torch encoder; its classifier holds the classes' mean features, so that accuracies are above chance."""
         import torch
 
         model = self._build("torch")
@@ -212,8 +221,8 @@ class LinearClassifier(MoCoV3Case):
         return self._build("paddle")
 
     def _build(self, framework: str) -> Any:
-        classes = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")).classes)
-        return twin(framework, "builder").build_encoder(self.arch, num_classes=classes, image_size=self.image_size)
+        classes = len(ImageFolder(self.folder(self.dataset_name, "train")).classes)
+        return twin(framework, "models.moco").build_encoder(self.arch, num_classes=classes, image_size=self.image_size)
 
     def classifier(self, model: Any) -> Any:
         """The encoder's last layer."""
@@ -223,12 +232,12 @@ class LinearClassifier(MoCoV3Case):
         """Features `[N, dim]` and labels `[N]` of a split."""
         folder = self.folder(self.dataset_name, split)
         loader = twin(framework, "data").build_evaluation_loader(folder, self.batch, self.image_size)
-        return twin(framework, "evaluation").extract_features(model, loader)
+        return twin(framework, "training.evaluation").extract_features(model, loader)
 
     def evaluate(self, model: Any, framework: str, dtype: str) -> dict[str, Any]:
         """Features and logits of the validation images, and the accuracies in percent that follow."""
-        evaluation = twin(framework, "evaluation")
-        with reading(framework):
+        evaluation = twin(framework, "training.evaluation")
+        with reading():
             train, train_labels = self._features(model, framework, "train")
             features, labels = self._features(model, framework, "val")
         logits = self.classifier(model)(features)

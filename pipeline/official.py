@@ -1,9 +1,10 @@
-"""The other official MoCo v3 models as cases, through all six stages: each with its recipe's optimizer."""
+"""The other official MoCo v3 models as cases for all six stages, each with its recipe's optimizer."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from moco_common.data.folders import ImageFolder
 from pipeline.moco_v3 import LinearClassifier, MoCoV3ViTSmall, twin
 from twinalign import Case
 
@@ -33,8 +34,8 @@ class ResNetClassifier(LinearClassifier):
     """The metric stage's encoder, which takes images of any size."""
 
     def _build(self, framework: str) -> Any:
-        classes = len(twin(framework, "data").ImageFolder(self.folder(self.dataset_name, "train")).classes)
-        return twin(framework, "builder").build_encoder(self.arch, num_classes=classes)
+        classes = len(ImageFolder(self.folder(self.dataset_name, "train")).classes)
+        return twin(framework, "models.moco").build_encoder(self.arch, num_classes=classes)
 
     def classifier(self, model: Any) -> Any:
         """A ResNet's last layer has torchvision's name."""
@@ -51,7 +52,7 @@ class MoCoV3ResNet50(MoCoV3ViTSmall):
     weight_decay = 1e-6
 
     def _build(self, framework: str) -> Any:
-        return twin(framework, "builder").build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim)
+        return twin(framework, "models.moco").build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim)
 
     def part(self, stage: str) -> Case:
         """The classifier for metric is a ResNet's."""

@@ -1,4 +1,4 @@
-"""MoCo v3 in sizes that run in seconds on a CPU, with every weight off its initial value: what selftest spoils."""
+"""MoCo v3 in sizes that run in seconds on a CPU, with every weight changed from its initial value; for selftest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SmallMoCoViT(MoCoV3ViTSmall):
     mlp_dim = 32
 
     def reference(self) -> Any:
-        """MoCo in torch, away from the zeros and ones of its initialisation, in which a fault would not show."""
+        """MoCo in torch, with other weights than the zeros and ones of its initialisation, which would hide faults."""
         import torch
 
         model = super().reference()
@@ -48,7 +48,7 @@ class SmallMoCoViT(MoCoV3ViTSmall):
         return model
 
     def part(self, stage: str) -> Case:
-        """The classifier as the whole case has it, and a training of one epoch."""
+        """The whole case's classifier, and a training of one epoch."""
         if stage != "train":
             return super().part(stage)
         training = ShortTraining()
@@ -66,7 +66,7 @@ class SmallMoCoResNet(SmallMoCoViT):
     weight_decay = 1e-4
 
     def _build(self, framework: str) -> Any:
-        return twin(framework, "builder").build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim)
+        return twin(framework, "models.moco").build_moco(self.arch, dim=self.dim, mlp_dim=self.mlp_dim)
 
     def part(self, stage: str) -> Case:
         """The classifier on top of a ResNet; the training stays that of the small ViT."""

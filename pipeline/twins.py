@@ -1,4 +1,4 @@
-"""What the cases of both MoCo v3 twins share: where code and data lie, and the views that a training is fed with."""
+"""What the MoCo v3 cases share: where code and data are, and the views for a training."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any
 from PIL import Image
 
 from lite_data import prepare as lite_data
+from moco_common.data.folders import BadImageError, DataFolderError, Pictures, load_image
+from moco_common.data.samplers import PretrainingBatchSampler
+from moco_common.images.augmentation import view_steps
 from twinalign import Case, InputError
 from twinalign.case import Steps
 
@@ -19,17 +22,16 @@ _PACKAGE_OF = {"torch": "moco_ref", "paddle": "moco_paddle"}
 
 
 @contextlib.contextmanager
-def reading(framework: str) -> Iterator[None]:
-    """Turn a bad folder or picture into the one line that a user is shown."""
-    data = twin(framework, "data")
+def reading() -> Iterator[None]:
+    """Report a bad folder or picture to the user in one line."""
     try:
         yield
-    except (data.DataFolderError, data.BadImageError) as error:
+    except (DataFolderError, BadImageError) as error:
         raise InputError(str(error)) from None
 
 
 def default_data() -> Path:
-    """Where lite_data is prepared: in the clone, or in the working directory where twinalign was installed without."""
+    """Where lite_data is prepared: in the clone, or in the working directory if twinalign was installed without one."""
     in_a_clone = (lite_data.HERE.parent / "pyproject.toml").is_file()
     return lite_data.HERE if in_a_clone else Path("lite_data").absolute()
 
@@ -40,15 +42,15 @@ def twin(framework: str, module: str) -> Any:
 
 
 class MoCoV3Case(Case):
-    """What the three cases share: the data and where the twins' code lies."""
+    """What the three cases share: the data and the folders of the twins' code."""
 
-    code_packages = ("moco_ref", "moco_paddle", "pipeline", "lite_data")
+    code_packages = ("moco_ref", "moco_paddle", "moco_common", "pipeline", "lite_data")
     data = ""
-    """A folder of one's own images, `train/CLASS/…` and `val/CLASS/…`, or one with `photos/` and `digits/` as lite_data
+    """A folder of your own images, `train/CLASS/…` and `val/CLASS/…`, or one with `photos/` and `digits/` as lite_data
     prepares them; empty: prepared where it is missing."""
 
     def prepare(self) -> None:
-        """Prepare lite_data where no folder is given; check the given one."""
+        """Prepare lite_data if no folder is given; else check the folder."""
         if self.data:
             for name in ("photos", "digits"):
                 for split in ("train", "val"):
@@ -64,7 +66,7 @@ class MoCoV3Case(Case):
             raise InputError(str(error)) from None
 
     def folder(self, name: str, split: str) -> Path:
-        """Where the images of a split lie."""
+        """The folder of a split's images."""
         own = Path(self.data) / split
         return own if self.data and own.is_dir() else Path(self.data or default_data()) / name / split
 
@@ -96,24 +98,21 @@ class Views(MoCoV3Case):
         for views1, views2, indices in loader:
             yield {"view1": views1, "view2": views2, "index": indices}
 
-    def view_steps(self, framework: str, folder: Any, index: int) -> dict[str, Steps]:
+    def view_steps_of(self, framework: str, folder: Pictures, index: int) -> dict[str, Steps]:
         """From file to array, for every view of the images of a training batch."""
-        two_views = twin(framework, "augmentation").build_two_views(
-            self.image_size, seed=self.seed, crop_min=self.crop_min
-        )
-        sampler = twin(framework, "sampler").PretrainingBatchSampler(len(folder), self.batch, self.seed)
+        two_views = twin(framework, "data").build_two_views(self.image_size, seed=self.seed, crop_min=self.crop_min)
+        sampler = PretrainingBatchSampler(len(folder), self.batch, self.seed)
         found: dict[str, Steps] = {}
         for place, (epoch, sample) in enumerate(next(itertools.islice(sampler, index, None))):
             path = folder.samples[sample][0]
             with Image.open(path) as image:
                 size = image.size
             for view, draws in enumerate(two_views.draws(*size, epoch, sample), start=1):
-                steps = twin(framework, "augmentation").view_steps(draws, self.image_size)
-                found[f"view{view}.{place}"] = [("load", self.reader(framework, path)), *steps]
+                steps = view_steps(two_views.crop_and_resize, draws, self.image_size)
+                found[f"view{view}.{place}"] = [("load", self.reader(path)), *steps]
         return found
 
     @staticmethod
-    def reader(framework: str, path: Path) -> Callable[[Any], Any]:
-        """The first step of all: what it is given is nothing."""
-        load_image = twin(framework, "data").load_image
+    def reader(path: Path) -> Callable[[Any], Any]:
+        """The first step, which has no input."""
         return lambda nothing: load_image(path)

@@ -8,20 +8,20 @@ from typing import Any, ClassVar
 
 import pytest
 
-from twinalign import runner
-from twinalign.recorder.process import RecorderProcess
+from twinalign.processes.side_process import SideProcess
+from twinalign.recorder import recorder as runner
 
 
-class _Pooled(RecorderProcess):
+class _Pooled(SideProcess):
     """The process of a side, the same for every run; each run starts its worker anew."""
 
-    pool: ClassVar[dict[str, RecorderProcess]] = {}
+    pool: ClassVar[dict[str, SideProcess]] = {}
 
     def __new__(cls, side: str, **options: Any) -> Any:
         known = cls.pool.get(side)
         if known is None or not known.alive:
             known = cls.pool[side] = super().__new__(cls)
-            RecorderProcess.__init__(known, side, **options)
+            SideProcess.__init__(known, side, **options)
         return known
 
     def __init__(self, side: str, **options: Any) -> None:
@@ -36,8 +36,8 @@ class _Pooled(RecorderProcess):
 def pooled_processes() -> Iterator[None]:
     """Inside the block runs share one process a side."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "RecorderProcess", _Pooled)
+        patch.setattr(runner, "SideProcess", _Pooled)
         yield
         for process in _Pooled.pool.values():
-            RecorderProcess.close(process)
+            SideProcess.close(process)
         _Pooled.pool.clear()

@@ -228,7 +228,8 @@ def test_a_missing_wheel_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(script.importlib.util, "find_spec", lambda name: None)
     assert script.main(["--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        "error: skimage: not installed; install scikit-image, whose wheel carries data/astronaut.png\n"
+        "error: skimage: not installed; the wheel of scikit-image carries data/astronaut.png: "
+        "pip install 'twinalign[example]'\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,14 @@ import torch
 from PIL import Image
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+
+
+def load(name: str) -> Any:
+    # In importlib mode a file beside this one is no module that one can import by name.
+    spec = importlib.util.spec_from_file_location(f"moco_{name}", Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Twin:
@@ -31,6 +40,10 @@ class Twin:
 
     def module(self, name: str) -> ModuleType:
         return importlib.import_module(f"{self.package}.{name}")
+
+    def simulate_ranks(self, count: int, function: Callable[[int], Any]) -> list[Any]:
+        """What `function(rank)` returns for each of so many ranks, threads of this process."""
+        return load("simulated_ranks").simulate_ranks(self.module("distributed"), count, function)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed) if self.is_torch else paddle.seed(seed)
@@ -103,9 +116,11 @@ class Twin:
     def save(self, path: Path, arch: str = "vit_digits", settings: Mapping[str, Any] | None = None) -> Any:
         """Write a pre-training checkpoint; return its model."""
         self.seed(5)
-        model = self.module("builder").build_moco(arch, 8, 16)
-        optimizer = self.module("optimizer").build_optimizer("adamw", model.parameters(), 0.1, 0.0)
-        self.module("checkpoint").save_checkpoint(path, model, optimizer, 1, 0, {"arch": arch, **(settings or {})})
+        model = self.module("models.moco").build_moco(arch, 8, 16)
+        optimizer = self.module("training.optimizer").build_optimizer("adamw", model.parameters(), 0.1, 0.0)
+        self.module("files.checkpoint").save_checkpoint(
+            path, model, optimizer, 1, 0, {"arch": arch, **(settings or {})}
+        )
         return model
 
     def run(self, *arguments: Any) -> int:

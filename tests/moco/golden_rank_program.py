@@ -21,13 +21,13 @@ def step(twin: Any, kind: str, gradients: bool) -> dict[str, Any]:
     """The first step of this rank: loss, embeddings, running statistics, and norm and probe of each gradient."""
     distributed = twin.module("distributed")
     rank = distributed.rank()
-    model = twin.module("builder").build_moco("vit_small", dim=64, mlp_dim=512)
+    model = twin.module("models.moco").build_moco("vit_small", dim=64, mlp_dim=512)
     state = twin.state(model)
     twin.load(model, {k: support.golden_fill(k, v.shape) for k, v in state.items() if "num_batches" not in k})
     model.train()
     twin.to(model, "float64")
     if kind == "sync":
-        twin.module("normalization").synchronise_batch_norm(model)
+        twin.module("models.normalization").synchronise_batch_norm(model)
     embed, seen = model.embed, []
     model.embed = lambda *arguments: seen.append(embed(*arguments)) or seen[-1]
     views = [

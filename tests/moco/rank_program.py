@@ -23,8 +23,8 @@ def run_steps(twin: Any, arch: str, steps: int, synchronised: bool = True) -> di
     rank, world = distributed.rank(), distributed.world_size()
     model = small_moco(twin, arch)
     if synchronised:
-        twin.module("normalization").synchronise_batch_norm(model)
-    optimizer = twin.module("optimizer").build_optimizer("adamw", model.parameters(), 1e-3, 0.1)
+        twin.module("models.normalization").synchronise_batch_norm(model)
+    optimizer = twin.module("training.optimizer").build_optimizer("adamw", model.parameters(), 1e-3, 0.1)
     parallel = distributed.data_parallel(model)
     share = slice(rank * GLOBAL_BATCH // world, (rank + 1) * GLOBAL_BATCH // world)
     losses = []

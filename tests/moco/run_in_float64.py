@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 MAKERS = {
-    "train": ("training", "build_moco"),
-    "lincls": ("classification", "build_classifier"),
-    "finetune": ("classification", "build_classifier"),
+    "train": ("programs.train", "build_moco"),
+    "lincls": ("programs.classification", "build_classifier"),
+    "finetune": ("programs.classification", "build_classifier"),
 }
 
 

@@ -69,8 +69,8 @@ def run(package: str, count: int, folder: Path, data: Path, name: str, *options:
     said = [line.partition(", avg_")[0] for line in finished.stdout.splitlines() if line.startswith("[epoch")]
     # paddle's launcher shows rank 0's log twice.
     assert not twin.is_torch or len(said) == len(set(said))
-    read_weights = twin.module("weights").read_weights
-    path = folder / f"checkpoint{twin.module('checkpoint').SUFFIX}"
+    read_weights = twin.module("files.weights").read_weights
+    path = folder / f"checkpoint{twin.module('files.checkpoint').SUFFIX}"
     weights = {key: np.asarray(value) for key, value in read_weights(path)[0].items()}
     if "--model-ema" in rest:
         weights |= {f"average of {key}": np.asarray(value) for key, value in read_weights(path, True)[0].items()}
@@ -79,14 +79,14 @@ def run(package: str, count: int, folder: Path, data: Path, name: str, *options:
 
 def encoder(twin: Any, folder: Path) -> Path:
     """A pre-training checkpoint, the same at every call."""
-    path = folder / f"encoder{twin.module('checkpoint').SUFFIX}"
+    path = folder / f"encoder{twin.module('files.checkpoint').SUFFIX}"
     if not path.exists():
         twin.seed(0)
-        model = twin.to(twin.module("builder").build_moco("vit_digits", 8, 16), "float64")
-        optimizer = twin.module("optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0)
+        model = twin.to(twin.module("models.moco").build_moco("vit_digits", 8, 16), "float64")
+        optimizer = twin.module("training.optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0)
         with open(path, "wb"):
             pass
-        twin.module("checkpoint").save_checkpoint(path, model, optimizer, 1, 0, {"arch": "vit_digits"})
+        twin.module("files.checkpoint").save_checkpoint(path, model, optimizer, 1, 0, {"arch": "vit_digits"})
     return path
 
 

@@ -14,6 +14,10 @@ import torch
 import torchvision
 from PIL import Image
 
+from moco_common.data import folders, loaders
+from moco_common.images.rand_augment import parse_policy
+from moco_common.images.training_augmentation import TrainingAugmentation
+
 TWINS = ("moco_ref", "moco_paddle")
 TENSORS = {"moco_ref": torch.Tensor, "moco_paddle": paddle.Tensor}
 
@@ -57,7 +61,7 @@ def damaged(folder, tmp_path) -> Path:
     """The same folder with two neighbouring pictures that do not decode: places 1 and 2 of the listing."""
     root = tmp_path / "damaged"
     shutil.copytree(folder, root)
-    first, second = [path for path, _ in importlib.import_module("moco_ref.data").ImageFolder(root).samples][1:3]
+    first, second = [path for path, _ in folders.ImageFolder(root).samples][1:3]
     first.write_bytes(first.read_bytes()[:80])
     second.write_text("hello")
     return root
@@ -75,8 +79,8 @@ def assert_equal(first: list, second: list) -> None:
             assert a.dtype == b.dtype
 
 
-def test_listing_is_torchvisions_and_paddles(data, folder):
-    ours = data.ImageFolder(folder)
+def test_listing_is_torchvisions_and_paddles(folder):
+    ours = folders.ImageFolder(folder)
     theirs = torchvision.datasets.ImageFolder(folder)
     paddles = paddle.vision.datasets.DatasetFolder(str(folder))
     samples = [(str(path), label) for path, label in ours.samples]
@@ -85,18 +89,18 @@ def test_listing_is_torchvisions_and_paddles(data, folder):
     assert samples == theirs.samples == paddles.samples
 
 
-def test_pictures_decode_as_torchvisions_loader_does(data, folder):
-    for path, _ in data.ImageFolder(folder).samples:
-        ours, theirs = data.load_image(path), torchvision.datasets.folder.pil_loader(str(path))
+def test_pictures_decode_as_torchvisions_loader_does(folder):
+    for path, _ in folders.ImageFolder(folder).samples:
+        ours, theirs = folders.load_image(path), torchvision.datasets.folder.pil_loader(str(path))
         assert ours.mode == "RGB"
         np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
 
 
-def test_exif_orientation_is_not_applied(data, folder):
+def test_exif_orientation_is_not_applied(folder):
     path = folder / "ape" / "6.jpg"
     with Image.open(path) as image:
         assert image.getexif()[0x0112] == 6
-        assert data.load_image(path).size == image.size
+        assert folders.load_image(path).size == image.size
 
 
 def test_batches_are_the_frameworks_tensors(data, folder):
@@ -128,6 +132,17 @@ def test_both_twins_load_the_same_whatever_the_workers(folder, workers):
     for name in TWINS:
         for ours, theirs in zip(load(name, workers), expected, strict=True):
             assert_equal(ours, theirs)
+
+
+def test_both_twins_see_the_same_augmented_pixels(folder):
+    def load(name: str) -> list:
+        augmentation = TrainingAugmentation(rand_augment=parse_policy("rand-m9-mstd0.5-inc1"), is_bicubic=True)
+        build = importlib.import_module(f"{name}.data").build_training_loader
+        loader = build(folder, 4, 32, seed=3, augmentation=augmentation)
+        loader.set_epoch(1)
+        return arrays(loader)
+
+    assert_equal(*map(load, TWINS))
 
 
 def test_a_view_is_the_transform_of_its_picture_at_its_address(data, folder):
@@ -177,9 +192,9 @@ def test_an_epoch_resumes_in_its_middle(data, folder):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("build", ["build_pretraining_loader", "build_evaluation_loader"])
 def test_a_bad_picture_is_refused_by_name_in_one_line(data, damaged, build, workers):
-    bad = [str(path) for path, _ in data.ImageFolder(damaged).samples[1:3]]
+    bad = [str(path) for path, _ in folders.ImageFolder(damaged).samples[1:3]]
     loader = getattr(data, build)(damaged, 5, image_size=16, workers=workers)
-    with pytest.raises(data.BadImageError) as caught:
+    with pytest.raises(folders.BadImageError) as caught:
         list(loader)
     message = str(caught.value)
     assert any(message.startswith(f"{path}: cannot be read as an image (") for path in bad)
@@ -200,7 +215,7 @@ def test_pretraining_skips_bad_pictures_and_lists_them(data, damaged, folder, wo
     np.testing.assert_array_equal(shown, np.where((asked == 1) | (asked == 2), 3, asked))
     views = np.concatenate([view1 for view1, _, _ in batches])
     for view, index, place in zip(views, shown, asked, strict=True):
-        image = data.load_image(samples[index][0])
+        image = folders.load_image(samples[index][0])
         np.testing.assert_array_equal(view, loader.dataset.two_views(image, 0, int(place))[0])
     list(loader)
     assert len(loader.bad_images) == 2  # a second epoch lists nothing twice
@@ -234,14 +249,14 @@ def test_paddles_loader_survives_an_answer_that_overtakes_its_own_entry(folder, 
             return super().__missing__(number)
 
     monkeypatch.setattr(data, "_ExpectedTasks", SlowlyEntered)
-    read = data.EvaluationDataset.__getitem__
+    read = loaders.EvaluationDataset.__getitem__
     monkeypatch.setattr(
-        data.EvaluationDataset,
+        loaders.EvaluationDataset,
         "__getitem__",
         lambda self, address: (time.sleep(0.3 * (address[1] == 4)), read(self, address))[1],
     )
     labels = np.concatenate([labels for _, labels in arrays(data.build_evaluation_loader(folder, 1, 16, workers=2))])
-    assert labels.tolist() == [label for _, label in data.ImageFolder(folder).samples]
+    assert labels.tolist() == [label for _, label in folders.ImageFolder(folder).samples]
     assert missed  # or the test would show nothing
 
 
@@ -251,32 +266,32 @@ def test_nothing_but_bad_pictures_is_an_error_even_when_skipping(data, tmp_path)
         path.parent.mkdir(exist_ok=True)
         path.write_text("no picture")
     loader = data.build_pretraining_loader(tmp_path, 2, 16, on_bad_image="skip")
-    with pytest.raises(data.BadImageError, match=r": none of its 3 pictures can be read; check the data$"):
+    with pytest.raises(folders.BadImageError, match=r": none of its 3 pictures can be read; check the data$"):
         list(loader)
     assert len(loader.bad_images) == 3
 
 
 def test_a_picture_that_can_be_read_again_is_still_refused(data, damaged, monkeypatch):
-    path, _ = data.ImageFolder(damaged).samples[1]
+    path, _ = folders.ImageFolder(damaged).samples[1]
     loader = data.build_evaluation_loader(damaged, 2, 16)
     batches = iter(loader)
-    read = data.load_image
+    read = folders.load_image
 
     def mended(asked):
         return Image.new("RGB", (9, 9)) if asked == path and monkeypatch.undo() is None else read(asked)
 
     def broken(asked):
-        monkeypatch.setattr(data, "load_image", mended)
-        raise data.BadImageError("a passing fault")
+        monkeypatch.setattr(folders, "load_image", mended)
+        raise folders.BadImageError("a passing fault")
 
-    monkeypatch.setattr(data, "load_image", broken)
-    with pytest.raises(data.BadImageError, match=r": could not be read a moment ago, and can be now; run again$"):
+    monkeypatch.setattr(folders, "load_image", broken)
+    with pytest.raises(folders.BadImageError, match=r": could not be read a moment ago, and can be now; run again$"):
         next(batches)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "bmp", "tiff", "webp"])
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's remarks on damaged TIFF
-def test_damage_of_any_kind_is_a_bad_image_or_still_a_picture(data, tmp_path, suffix):
+def test_damage_of_any_kind_is_a_bad_image_or_still_a_picture(tmp_path, suffix):
     """Cut and overwritten files: whatever Pillow raises, only `BadImageError` comes out."""
     coarse = np.random.RandomState(0).randint(0, 256, (8, 9, 3)).astype(np.uint8)
     path = tmp_path / f"picture.{suffix}"
@@ -291,8 +306,8 @@ def test_damage_of_any_kind_is_a_bad_image_or_still_a_picture(data, tmp_path, su
                 broken[place] = generator.randint(0, 256)
         path.write_bytes(bytes(broken))
         try:
-            assert data.load_image(path).mode == "RGB"
-        except data.BadImageError as error:
+            assert folders.load_image(path).mode == "RGB"
+        except folders.BadImageError as error:
             messages.append(str(error))
     assert len(messages) > 20
     assert all(message.startswith(f"{path}: cannot be read as an image (") for message in messages)
@@ -304,15 +319,15 @@ def test_damage_of_any_kind_is_a_bad_image_or_still_a_picture(data, tmp_path, su
 
 def test_wrong_folders_are_refused_in_one_line(data, tmp_path):
     with pytest.raises(
-        data.DataFolderError, match=r"nowhere: no such folder; give the folder that holds one sub-folder a"
+        folders.DataFolderError, match=r"nowhere: no such folder; give the folder that holds one sub-folder a"
     ):
         data.build_pretraining_loader(tmp_path / "nowhere", 4)
     with pytest.raises(
-        data.DataFolderError, match=r": holds no sub-folders; give the folder that holds one sub-folder a"
+        folders.DataFolderError, match=r": holds no sub-folders; give the folder that holds one sub-folder a"
     ):
         data.build_evaluation_loader(tmp_path, 4)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(data.DataFolderError, match=r"empty: holds no pictures; remove the folder or fill it$"):
+    with pytest.raises(folders.DataFolderError, match=r"empty: holds no pictures; remove the folder or fill it$"):
         data.build_evaluation_loader(tmp_path, 4)
 
 

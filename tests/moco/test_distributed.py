@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from moco_common.distributed import _broke_off, require_equal
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -46,7 +48,9 @@ def views(count: int, seed: int = 0) -> list[np.ndarray]:
 def small_moco(twin: Any, arch: str = "vit_digits", seed: int = 3) -> Any:
     """A small MoCo in float64 whose weights are far from zero, the same in every call."""
     twin.seed(seed)
-    model = twin.module("builder").build_moco(arch, dim=16, mlp_dim=32, **({"image_size": 32} if "vit" in arch else {}))
+    model = twin.module("models.moco").build_moco(
+        arch, dim=16, mlp_dim=32, **({"image_size": 32} if "vit" in arch else {})
+    )
     state = twin.state(model)
     rng = np.random.default_rng(seed)
     filled = {}
@@ -83,7 +87,7 @@ def assert_close(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray],
 @pytest.mark.parametrize("arch", ["vit_digits", "resnet18"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_equal_one_process_on_the_joined_batch(twin: Any, arch: str, ranks: int) -> None:
-    distributed, normalization = twin.module("distributed"), twin.module("normalization")
+    normalization = twin.module("models.normalization")
     whole = views(8)
     joined = step_of_rank(twin, small_moco(twin, arch), whole)
 
@@ -92,7 +96,7 @@ def test_ranks_equal_one_process_on_the_joined_batch(twin: Any, arch: str, ranks
         share = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
         return step_of_rank(twin, model, [view[share] for view in whole])
 
-    found = distributed.simulate_ranks(ranks, of_rank)
+    found = twin.simulate_ranks(ranks, of_rank)
     assert np.mean([rank["loss"] for rank in found]) == pytest.approx(joined["loss"], rel=1e-12)
     assert_close(mean_gradients(found), joined["gradients"])
     for rank in found:
@@ -102,14 +106,14 @@ def test_ranks_equal_one_process_on_the_joined_batch(twin: Any, arch: str, ranks
 def test_without_synchronisation_ranks_differ_from_the_joined_batch(twin: Any) -> None:
     whole = views(8)
     joined = step_of_rank(twin, small_moco(twin), whole)
-    found = twin.module("distributed").simulate_ranks(
+    found = twin.simulate_ranks(
         2, lambda rank: step_of_rank(twin, small_moco(twin), [view[4 * rank : 4 * rank + 4] for view in whole])
     )
     assert abs(np.mean([rank["loss"] for rank in found]) / joined["loss"] - 1) > 1e-4
 
 
 def test_synchronised_statistics_of_unequal_batches(twin: Any) -> None:
-    normalization, distributed = twin.module("normalization"), twin.module("distributed")
+    normalization = twin.module("models.normalization")
     kind = normalization.BatchNorm1d if twin.is_torch else normalization.BatchNorm1D
     x = np.random.default_rng(0).standard_normal((7, 5)) * 3 + 1
 
@@ -119,7 +123,7 @@ def test_synchronised_statistics_of_unequal_batches(twin: Any) -> None:
         y = layer(twin.tensor(x[:2] if rank == 0 else x[2:]))
         return twin.array(y), twin.state(layer)
 
-    found = distributed.simulate_ranks(2, of_rank)
+    found = twin.simulate_ranks(2, of_rank)
     y = np.concatenate([part for part, _ in found])
     np.testing.assert_allclose(y, (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5), rtol=1e-12)
     for _, state in found:
@@ -131,7 +135,6 @@ def test_synchronised_statistics_of_unequal_batches(twin: Any) -> None:
 @pytest.mark.parametrize("ranks", [16, 1024])
 def test_contrastive_loss_of_many_ranks(twin: Any, ranks: int) -> None:
     """Keys of all ranks are candidates, labels are offset by rank: against numpy on the joined batch."""
-    distributed = twin.module("distributed")
     model = small_moco(twin)
     rng = np.random.default_rng(1)
     q, k = rng.standard_normal((2, ranks * 4, 8))
@@ -143,7 +146,7 @@ def test_contrastive_loss_of_many_ranks(twin: Any, ranks: int) -> None:
     unit_q, unit_k = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (q, k))
     logits = unit_q @ unit_k.T / model.temperature
     expected = 2 * model.temperature * (np.log(np.exp(logits).sum(axis=1)) - np.diag(logits)).mean()
-    assert np.mean(distributed.simulate_ranks(ranks, of_rank)) == pytest.approx(expected, rel=1e-12)
+    assert np.mean(twin.simulate_ranks(ranks, of_rank)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_simulated_ranks_end_with_the_first_failure(twin: Any) -> None:
@@ -155,12 +158,12 @@ def test_simulated_ranks_end_with_the_first_failure(twin: Any) -> None:
         distributed.gather_objects(rank)
 
     with pytest.raises(ZeroDivisionError, match="of rank 1"):
-        distributed.simulate_ranks(3, fails)
+        twin.simulate_ranks(3, fails)
     with pytest.raises(RuntimeError, match="has ended"):
-        distributed.simulate_ranks(2, lambda rank: distributed.gather_objects(rank) if rank else None)
+        twin.simulate_ranks(2, lambda rank: distributed.gather_objects(rank) if rank else None)
     with pytest.raises(ValueError, match="ranks: 0 is not a number of them; give 1 or more"):
-        distributed.simulate_ranks(0, lambda rank: rank)
-    assert distributed.simulate_ranks(3, lambda rank: distributed.gather_objects(rank * rank)) == [[0, 1, 4]] * 3
+        twin.simulate_ranks(0, lambda rank: rank)
+    assert twin.simulate_ranks(3, lambda rank: distributed.gather_objects(rank * rank)) == [[0, 1, 4]] * 3
     assert (distributed.rank(), distributed.world_size()) == (0, 1)
 
 
@@ -266,7 +269,7 @@ def test_training_goes_on_with_another_number_of_ranks(
     twin: Any, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One process throughout, and two that are followed by one: the same losses and weights, and one writer."""
-    checkpoint, suffix = twin.module("checkpoint"), twin.module("checkpoint").SUFFIX
+    checkpoint, suffix = twin.module("files.checkpoint"), twin.module("files.checkpoint").SUFFIX
     monkeypatch.setattr(checkpoint, "check_settings", lambda *arguments: None)
     program = str(Path(__file__).with_name("run_in_float64.py"))
 
@@ -282,8 +285,10 @@ def test_training_goes_on_with_another_number_of_ranks(
         command += ["--epochs", "2", "--output", str(tmp_path / name), *map(str, options)]
         finished = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment(), cwd=tmp_path)
         assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-3000:]
-        model = twin.to(twin.module("builder").build_moco("vit_digits", dim=8, mlp_dim=16, image_size=32), "float64")
-        optimizer = twin.module("optimizer").build_optimizer("lars", model.parameters(), 1.0, 0.1)
+        model = twin.to(
+            twin.module("models.moco").build_moco("vit_digits", dim=8, mlp_dim=16, image_size=32), "float64"
+        )
+        optimizer = twin.module("training.optimizer").build_optimizer("lars", model.parameters(), 1.0, 0.1)
         checkpoint.load_checkpoint(tmp_path / name / f"checkpoint_0002{suffix}", model, optimizer, {})
         said = [line for line in finished.stdout.splitlines() if line.startswith("[epoch")]
         return [line.partition(", avg_")[0] for line in dict.fromkeys(said)], twin.state(model)
@@ -310,11 +315,14 @@ def test_training_goes_on_with_another_number_of_ranks(
             r"error: rank 1 \(process \d+ on \S+\) stands still: the others have waited for it",
         ),
         ("moco_paddle", signal.SIGSTOP, r"error: rank 1 \(process \d+ on \S+\) stands still: the others have waited"),
+        # Its launcher then names no store.
+        ("moco_paddle --backend=gloo", signal.SIGSTOP, r"error: rank 1 \(process \d+ on \S+\) stands still: the "),
     ],
 )
 def test_ranks_end_when_one_is_lost(package: str, number: int, message: str, pictures: Path, tmp_path: Path) -> None:
+    package, *options = package.split()
     program = {"moco_ref": ["-m", "moco_ref"], "moco_paddle": [str(ROOT / "moco_paddle" / "__main__.py")]}[package]
-    command = [*launcher(package, 2, tmp_path), *program, "train", str(pictures), *OPTIONS]
+    command = [*launcher(package, 2, tmp_path), *options, *program, "train", str(pictures), *OPTIONS]
     command += ["--epochs", "500", "--keep", "1", "--rank-timeout", "10", "--output", str(tmp_path / "out")]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), cwd=tmp_path
@@ -343,25 +351,24 @@ def rank_process(rank: int, mark: str) -> int:
     raise AssertionError(f"no process of rank {rank}")
 
 
-def test_an_error_of_its_own_is_no_lost_rank(twin: Any) -> None:
-    watch = twin.module("watch")
+def test_an_error_of_its_own_is_no_lost_rank() -> None:
     for message in (
         "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:31415",
         "NCCL communicator was aborted on rank 1.",
         "(External) Connection reset by peer",
     ):
-        assert watch._broke_off(RuntimeError(message))
+        assert _broke_off(RuntimeError(message))
     for error in (RuntimeError("mat1 and mat2 shapes cannot be multiplied (8x16 and 17x4)"), ValueError("gloo"), None):
-        assert not watch._broke_off(error)
+        assert not _broke_off(error)
 
 
 def test_a_rank_with_a_nan_is_named(twin: Any) -> None:
-    training, distributed = twin.module("training"), twin.module("distributed")
+    training = twin.module("training.pretraining")
     args = Namespace(lr=0.1, epochs=2, warmup_epochs=1, moco_m=0.9, moco_m_cos=True)
 
     def of_rank(rank: int) -> None:
-        model = twin.module("normalization").synchronise_batch_norm(small_moco(twin))
-        optimizer = twin.module("optimizer").build_optimizer("lars", model.parameters(), 0.1, 0.0)
+        model = twin.module("models.normalization").synchronise_batch_norm(small_moco(twin))
+        optimizer = twin.module("training.optimizer").build_optimizer("lars", model.parameters(), 0.1, 0.0)
         parts = [view[4 * rank : 4 * rank + 4].copy() for view in views(8)]
         if rank == 1:
             parts[0][2] = np.nan
@@ -374,7 +381,7 @@ def test_a_rank_with_a_nan_is_named(twin: Any) -> None:
             str(error.value),
         )
 
-    distributed.simulate_ranks(2, of_rank)
+    twin.simulate_ranks(2, of_rank)
 
 
 def test_what_rank_0_cannot_write_ends_all(twin: Any) -> None:
@@ -389,16 +396,16 @@ def test_what_rank_0_cannot_write_ends_all(twin: Any) -> None:
             distributed.on_rank_0(write)
         assert distributed.on_rank_0(lambda: 7) == (7 if rank == 0 else None)
 
-    distributed.simulate_ranks(3, of_rank)
+    twin.simulate_ranks(3, of_rank)
 
 
 def test_ranks_that_differ_are_refused(twin: Any) -> None:
-    distributed = twin.module("distributed")
+    gather_objects = twin.module("distributed").gather_objects
 
     def of_rank(rank: int) -> None:
-        distributed.require_equal({"version": "1", "seed": 3})
+        require_equal(gather_objects({"version": "1", "seed": 3}))
         message = "rank 2 has version = '2', rank 0 has '1'; start all ranks alike"
         with pytest.raises(ValueError, match=message):
-            distributed.require_equal({"version": "2" if rank == 2 else "1", "seed": 3})
+            require_equal(gather_objects({"version": "2" if rank == 2 else "1", "seed": 3}))
 
-    distributed.simulate_ranks(3, of_rank)
+    twin.simulate_ranks(3, of_rank)

@@ -14,15 +14,19 @@ import timm.models.vision_transformer
 import torch
 from PIL import Image
 
+from moco_common.data.samplers import places_of_rank
+from moco_common.images.rand_augment import parse_policy
+from moco_common.images.training_augmentation import TrainingAugmentation
+
 RATE = 0.6
 
 
 def network(twin, arch: str, rate: float = RATE) -> Any:
     twin.seed(0)
     if arch == "vit":
-        kind = twin.module("vision_transformer").VisionTransformer
+        kind = twin.module("models.vision_transformer").VisionTransformer
         return kind(dim=16, depth=4, num_heads=2, patch_size=8, image_size=32, num_classes=5, drop_path=rate)
-    return twin.module("builder").build_encoder(arch, 5, drop_path=rate)
+    return twin.module("models.moco").build_encoder(arch, 5, drop_path=rate)
 
 
 def timms(arch: str) -> torch.nn.Module:
@@ -100,7 +104,7 @@ def test_training_without_draws_is_refused(twin) -> None:
     message = r"^drop path: nothing is drawn for 3 samples; call draw_paths before the step$"
     with pytest.raises(RuntimeError, match=message):
         model(x)
-    twin.module("drop_path").draw_paths(model, 2, 0, 0, 0)
+    twin.module("models.drop_path").draw_paths(model, 2, 0, 0, 0)
     with pytest.raises(RuntimeError, match=message):
         model(x)
     with pytest.raises(ValueError, match=r"^--drop-path: must be from 0 to below 1, got 1.0$"):
@@ -108,7 +112,7 @@ def test_training_without_draws_is_refused(twin) -> None:
 
 
 def drawn(twin, model: Any, *address: int, samples: int = 8) -> np.ndarray:
-    twin.module("drop_path").draw_paths(model, samples, *address)
+    twin.module("models.drop_path").draw_paths(model, samples, *address)
     return np.array([path.factors for path in paths(twin, model)])
 
 
@@ -137,10 +141,7 @@ def test_chances_are_the_rates(twin) -> None:
 
 def test_ranks_drop_what_one_process_drops(twin) -> None:
     whole = drawn(twin, network(twin, "vit"), 0, 1, 2, samples=12)
-    found = twin.module("distributed").simulate_ranks(
-        3, lambda rank: drawn(twin, network(twin, "vit"), 0, 1, 2, samples=4)
-    )
-    places_of_rank = twin.module("sampler").places_of_rank
+    found = twin.simulate_ranks(3, lambda rank: drawn(twin, network(twin, "vit"), 0, 1, 2, samples=4))
     for rank, own in enumerate(found):
         assert np.array_equal(own, whole[:, places_of_rank(12, rank, 3)])
 
@@ -159,17 +160,17 @@ def pictures(tmp_path_factory) -> Path:
 
 def trained(twin, root: Path, initial: dict[str, np.ndarray], rate: float = 0.5) -> tuple[list, dict[str, np.ndarray]]:
     """Losses and weights of a training in float64 with all that fine-tuning has."""
-    labelled, classifier = twin.module("labelled_data"), twin.module("classifier")
+    classifier = twin.module("training.classification")
     model = classifier.build_classifier("vit_digits", 3, drop_path=rate)
     twin.load(model, initial)
     twin.to(model, "float64")
     parameters = [parameter for parameter in model.parameters() if twin.is_trainable(parameter)]
     # A momentum that paddle's kernel, which keeps it in float32, can represent.
-    optimizer = twin.module("optimizer").build_optimizer("sgd", parameters, 0.1, 0.0, 0.5)
-    rand_augment = twin.module("rand_augment").parse_policy("rand-m9-mstd0.5-inc1")
-    augmentation = labelled.TrainingAugmentation(rand_augment=rand_augment, erase_probability=0.25)
-    loader = labelled.build_training_loader(root, 8, 32, 5, augmentation=augmentation, repeats=3)
-    mixing = twin.module("mixing").Mixing(3, mixup=0.8, cutmix=1.0, smoothing=0.1, seed=5)
+    optimizer = twin.module("training.optimizer").build_optimizer("sgd", parameters, 0.1, 0.0, 0.5)
+    rand_augment = parse_policy("rand-m9-mstd0.5-inc1")
+    augmentation = TrainingAugmentation(rand_augment=rand_augment, erase_probability=0.25)
+    loader = twin.module("data").build_training_loader(root, 8, 32, 5, augmentation=augmentation, repeats=3)
+    mixing = twin.module("training.mixing").Mixing(3, mixup=0.8, cutmix=1.0, smoothing=0.1, seed=5)
     records: list[Any] = []
     args = Namespace(lr=0.25, epochs=4, warmup_epochs=1, seed=5)
     classifier.train_classifier(
@@ -180,7 +181,7 @@ def trained(twin, root: Path, initial: dict[str, np.ndarray], rate: float = 0.5)
 
 def test_twins_train_alike_in_float64(twins, pictures: Path) -> None:
     twins[0].seed(0)
-    initial = twins[0].state(twins[0].module("classifier").build_classifier("vit_digits", 3))
+    initial = twins[0].state(twins[0].module("training.classification").build_classifier("vit_digits", 3))
     initial = {key: array.copy() for key, array in initial.items()}
     (losses, state), (their_losses, their_state) = (trained(twin, pictures, initial) for twin in twins)
     assert len(losses) == 12

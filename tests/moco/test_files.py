@@ -18,7 +18,7 @@ UNWRITABLE = Path("/sys/kernel")
 
 @pytest.fixture
 def checkpoint(twin, tmp_path: Path) -> Path:
-    path = tmp_path / f"saved{twin.module('checkpoint').SUFFIX}"
+    path = tmp_path / f"saved{twin.module('files.checkpoint').SUFFIX}"
     twin.save(path)
     return path
 
@@ -38,7 +38,7 @@ def flip_a_bit(path: Path, content: bytes) -> None:
 
 
 def test_a_flipped_bit_is_damage(twin, data: Path, checkpoint: Path, capsys) -> None:
-    weights = twin.module("weights").read_weights(checkpoint)[0]
+    weights = twin.module("files.weights").read_weights(checkpoint)[0]
     flip_a_bit(checkpoint, np.asarray(weights["base_encoder.blocks.0.mlp.fc1.weight"]).tobytes())
     knn = twin.refusal(capsys, "knn", data, "-a", "vit_digits", "--workers", 0, "--pretrained", checkpoint)
     resumed = twin.refusal(capsys, "train", data, *train_options("--resume", checkpoint))
@@ -50,7 +50,7 @@ def test_a_flipped_bit_is_damage(twin, data: Path, checkpoint: Path, capsys) -> 
 
 
 def test_torchs_files_without_checksums_are_read(tmp_path: Path) -> None:
-    from moco_ref.weights import read_weights
+    from moco_ref.files.weights import read_weights
 
     torch.serialization.set_crc32_options(False)
     try:
@@ -63,10 +63,10 @@ def test_torchs_files_without_checksums_are_read(tmp_path: Path) -> None:
 def test_torchs_checkpoint_is_named_with_the_conversion(twins, data: Path, tmp_path: Path, capsys) -> None:
     path, paddle = tmp_path / "saved.pth.tar", twins[1]
     twins[0].save(path)
-    model = 'builder:build_moco(arch="ARCH")'
+    model = 'build_moco(arch="ARCH")'
     expected = (
         f"{path}: is torch's own file, which is converted before it is read: twinalign convert {path} "
-        f"{tmp_path / 'saved.npz'} --ref 'moco_ref.{model}' --paddle 'moco_paddle.{model}'"
+        f"{tmp_path / 'saved.npz'} --ref 'moco_ref:{model}' --paddle 'moco_paddle:{model}'"
     )
     assert paddle.refusal(capsys, "knn", data, "-a", "vit_digits", "--workers", 0, "--pretrained", path) == expected
     assert paddle.refusal(capsys, "train", data, *train_options("--resume", path)) == expected
@@ -75,33 +75,36 @@ def test_torchs_checkpoint_is_named_with_the_conversion(twins, data: Path, tmp_p
 @pytest.mark.parametrize("arch", ["vit_digits", "resnet18"])
 def test_either_twin_reads_what_either_exports(twins, arch: str, tmp_path: Path) -> None:
     for writer in twins:
-        checkpoint, exported = tmp_path / f"saved{writer.module('checkpoint').SUFFIX}", tmp_path / "encoder.safetensors"
+        checkpoint, exported = (
+            tmp_path / f"saved{writer.module('files.checkpoint').SUFFIX}",
+            tmp_path / "encoder.safetensors",
+        )
         expected = writer.state(writer.save(checkpoint, arch))
         assert writer.run("export", checkpoint, exported) == 0
         for reader in twins:
-            model = reader.module("builder").build_encoder(arch, 3)
-            reader.module("weights").load_encoder(model, exported)
+            model = reader.module("models.moco").build_encoder(arch, 3)
+            reader.module("files.weights").load_encoder(model, exported)
             found = reader.state(model)
             uncompared = ("head.", "fc."), "num_batches_tracked"  # paddle's batch norms count no batches
             compared = [key for key in found if not (key.startswith(uncompared[0]) or key.endswith(uncompared[1]))]
             assert len(compared) > 20
             assert [key for key in compared if not np.array_equal(found[key], expected[f"base_encoder.{key}"])] == []
             with pytest.raises(ValueError, match=r"encoder.safetensors: holds no average; leave --use-ema out"):
-                reader.module("weights").load_encoder(model, exported, True)
+                reader.module("files.weights").load_encoder(model, exported, True)
 
 
 def test_only_linear_weights_are_matrices(twins) -> None:
     """What the paddle twin turns by its number of axes."""
     paddle = twins[1]
-    for arch in paddle.module("builder").ARCHITECTURES:
+    for arch in paddle.module("models.moco").ARCHITECTURES:
         if "152" in arch or "101" in arch or "base" in arch:
             continue  # deeper, not other
-        model = paddle.module("builder").build_encoder(arch)
+        model = paddle.module("models.moco").build_encoder(arch)
         assert {key for key, value in model.state_dict().items() if value.ndim == 2} == paddle.transposed(model)
 
 
 def test_the_printed_call_of_timm_gives_our_features(twin, tmp_path: Path, capsys) -> None:
-    checkpoint, exported = tmp_path / f"saved{twin.module('checkpoint').SUFFIX}", tmp_path / "encoder.safetensors"
+    checkpoint, exported = tmp_path / f"saved{twin.module('files.checkpoint').SUFFIX}", tmp_path / "encoder.safetensors"
     twin.save(checkpoint, "vit_small")
     assert twin.run("export", checkpoint, exported) == 0
     line = capsys.readouterr().out.splitlines()[1]
@@ -111,8 +114,8 @@ def test_the_printed_call_of_timm_gives_our_features(twin, tmp_path: Path, capsy
     arrays = safetensors.numpy.load_file(exported)
     state = {key: torch.from_numpy(array) for key, array in arrays.items()}
     images = np.random.RandomState(0).randn(2, 3, 224, 224).astype("float32")
-    model = twin.module("builder").build_encoder("vit_small")
-    twin.module("weights").load_encoder(model, exported)
+    model = twin.module("models.moco").build_encoder("vit_small")
+    twin.module("files.weights").load_encoder(model, exported)
     model.eval()
     with twin.without_gradients():
         expected = twin.array(model.forward_features(twin.tensor(images)))
@@ -155,7 +158,7 @@ def test_a_full_disk_is_one_line(twin, tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "saved"
     twin.save(path)
     before = path.read_bytes()
-    module = twin.module("checkpoint")
+    module = twin.module("files.checkpoint")
 
     class Full:
         def __init__(self, file: Any) -> None:
@@ -187,8 +190,10 @@ def test_a_full_disk_is_one_line(twin, tmp_path: Path, monkeypatch) -> None:
 
 def official_form(path: Path, arch: str = "vit_digits", optimizer: str = "adamw") -> tuple[Any, Any]:
     """Write what the official pre-training writes after its first epoch; return model and optimizer."""
-    model = importlib.import_module("moco_ref.builder").build_moco(arch, 8, 16)
-    moving = importlib.import_module("moco_ref.optimizer").build_optimizer(optimizer, model.parameters(), 0.1, 0.1)
+    model = importlib.import_module("moco_ref.models.moco").build_moco(arch, 8, 16)
+    moving = importlib.import_module("moco_ref.training.optimizer").build_optimizer(
+        optimizer, model.parameters(), 0.1, 0.1
+    )
     model(torch.randn(4, 3, 32, 32), torch.randn(4, 3, 32, 32), 0.9).backward()
     moving.step()
     file = {
@@ -204,9 +209,9 @@ def official_form(path: Path, arch: str = "vit_digits", optimizer: str = "adamw"
 
 @pytest.mark.parametrize("name", ["adamw", "lars"])
 def test_a_checkpoint_of_the_official_form_is_gone_on_from(name: str, data: Path, tmp_path: Path, capsys) -> None:
-    from moco_ref.builder import build_moco
-    from moco_ref.checkpoint import load_checkpoint
-    from moco_ref.optimizer import build_optimizer
+    from moco_ref.files.checkpoint import load_checkpoint
+    from moco_ref.models.moco import build_moco
+    from moco_ref.training.optimizer import build_optimizer
 
     path = tmp_path / "official.pth.tar"
     model, moving = official_form(path, optimizer=name)

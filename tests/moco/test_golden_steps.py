@@ -66,7 +66,7 @@ class GoldenRun:
 
     def build(self) -> Any:
         figures = self.figures
-        build_moco = self.twin.module("builder").build_moco
+        build_moco = self.twin.module("models.moco").build_moco
         model = build_moco(
             figures["arch"], figures["dim"], figures["mlp_dim"], stop_grad_conv1=figures["stop_grad_conv1"]
         )
@@ -121,7 +121,7 @@ class GoldenRun:
         return {"rel": 1e-5, "abs": NOISE_FACTOR * abs(self.reference_in_float64()[name] - self.figures[name])}
 
     def optimizer(self) -> Any:
-        build_optimizer = self.twin.module("optimizer").build_optimizer
+        build_optimizer = self.twin.module("training.optimizer").build_optimizer
         if self.figures["arch"].startswith("vit"):
             return build_optimizer("adamw", self.model.parameters(), 1e-3, 0.1)
         return build_optimizer("lars", self.model.parameters(), 0.05, 1e-6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import multiprocessing
 import multiprocessing.queues
 import os
@@ -18,6 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+
+from moco_common.training.interruption import StopRequest, set_up_worker
+from moco_common.training.reporting import Reporter
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTION_TEXT = (
@@ -48,8 +50,8 @@ def started(twin, *arguments: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def run(twin, module: str, *arguments: Any) -> int:
-    return twin.module(module).main([str(argument) for argument in arguments])
+def run(twin, program: str, *arguments: Any) -> int:
+    return twin.module(f"programs.{program}").main([str(argument) for argument in arguments])
 
 
 def arrays(twin, path: Path) -> dict[str, np.ndarray]:
@@ -75,37 +77,36 @@ def assert_same_bits(twin, first: Path, second: Path) -> None:
     assert [name for name in one if one[name].tobytes() != other[name].tobytes()] == []
 
 
-def stop_at(monkeypatch, twin, place: tuple[int, int], number: signal.Signals) -> None:
+def stop_at(monkeypatch, place: tuple[int, int], number: signal.Signals) -> None:
     """Send this process a signal while the step at `place` is reported."""
-    reporter = twin.module("reporting").Reporter
-    report = reporter.__call__
+    report = Reporter.__call__
 
     def call(self: Any, record: Any) -> None:
         report(self, record)
         if (record.epoch, record.iteration) == place:
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(reporter, "__call__", call)
+    monkeypatch.setattr(Reporter, "__call__", call)
 
 
 def test_training_stopped_anywhere_goes_on_bit_by_bit(twin, folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    suffix = twin.module("checkpoint").SUFFIX
+    suffix = twin.module("files.checkpoint").SUFFIX
     options = [folder, *OPTION_TEXT.split(), "--workers", 0]
-    assert run(twin, "training", *options, "--output", tmp_path / "whole") == 0
+    assert run(twin, "train", *options, "--output", tmp_path / "whole") == 0
     lines = capsys.readouterr().out.splitlines()[1:]  # after the options
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     for place, number, code in (((0, 1), signal.SIGINT, 130), ((1, 2), signal.SIGTERM, 143)):
         output = tmp_path / number.name
         with monkeypatch.context() as patch:
-            stop_at(patch, twin, place, number)
-            assert run(twin, "training", *options, "--output", output) == code
+            stop_at(patch, place, number)
+            assert run(twin, "train", *options, "--output", output) == code
         captured = capsys.readouterr()
         stopped = output / f"interrupted{suffix}"
         assert captured.err == f"{number.name}: stopped; go on with --resume {stopped}\n"
         steps = 3 * place[0] + place[1] + 1
         assert len(captured.out.splitlines()) == 1 + steps
         # Other options that change no bit may change.
-        assert run(twin, "training", *options, "--output", output, "--resume", stopped, "--keep", 1) == 0
+        assert run(twin, "train", *options, "--output", output, "--resume", stopped, "--keep", 1) == 0
         first = [line.partition(", avg_reader")[0] for line in capsys.readouterr().out.splitlines()[1:]]
         assert first == [line.partition(", avg_reader")[0] for line in lines[steps:]]
         assert_same_bits(twin, tmp_path / "whole" / f"checkpoint_0003{suffix}", output / f"checkpoint_0003{suffix}")
@@ -116,20 +117,20 @@ def test_training_stopped_anywhere_goes_on_bit_by_bit(twin, folder: Path, tmp_pa
 def test_a_linear_classification_stopped_goes_on_bit_by_bit(
     twin, folder: Path, tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    suffix = twin.module("checkpoint").SUFFIX
+    suffix = twin.module("files.checkpoint").SUFFIX
     pretrained = tmp_path / f"pretrained{suffix}"
-    model = twin.module("builder").build_moco("vit_digits", 8, 16)
-    optimizer = twin.module("optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0)
-    twin.module("checkpoint").save_checkpoint(pretrained, model, optimizer, 1, 0, {"arch": "vit_digits"})
+    model = twin.module("models.moco").build_moco("vit_digits", 8, 16)
+    optimizer = twin.module("training.optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0)
+    twin.module("files.checkpoint").save_checkpoint(pretrained, model, optimizer, 1, 0, {"arch": "vit_digits"})
     options = [folder, *LINEAR_TEXT.split()]
     start = ["--pretrained", pretrained]
-    assert run(twin, "linear_classification", *options, *start, "--output", tmp_path / "whole") == 0
+    assert run(twin, "lincls", *options, *start, "--output", tmp_path / "whole") == 0
     with monkeypatch.context() as patch:
-        stop_at(patch, twin, (1, 2), signal.SIGTERM)
-        assert run(twin, "linear_classification", *options, *start, "--output", tmp_path / "parts") == 143
+        stop_at(patch, (1, 2), signal.SIGTERM)
+        assert run(twin, "lincls", *options, *start, "--output", tmp_path / "parts") == 143
     resume = ["--resume", tmp_path / "parts" / f"interrupted{suffix}", "--output", tmp_path / "parts"]
     capsys.readouterr()
-    assert run(twin, "linear_classification", *options, *resume) == 0
+    assert run(twin, "lincls", *options, *resume) == 0
     # The last batch, of two pictures, was still to come in epoch 1.
     assert capsys.readouterr().out.splitlines()[1].startswith("[epoch 1, iter 3]")
     assert_same_bits(twin, *(tmp_path / name / f"checkpoint{suffix}" for name in ("whole", "parts")))
@@ -138,7 +139,7 @@ def test_a_linear_classification_stopped_goes_on_bit_by_bit(
 @pytest.mark.slow
 def test_control_c_on_the_whole_process_group_loses_no_batch(twin, folder: Path, tmp_path: Path) -> None:
     """A terminal sends SIGINT to the workers too."""
-    suffix = twin.module("checkpoint").SUFFIX
+    suffix = twin.module("files.checkpoint").SUFFIX
     options = [*OPTION_TEXT.replace("--epochs 3", "--epochs 60").split(), "--workers", "2", "--output", str(tmp_path)]
     process = started(twin, "train", str(folder), *options)
     try:
@@ -192,41 +193,40 @@ def test_workers_end_with_a_parent_that_is_killed(twin, folder: Path, tmp_path: 
     assert left == []
 
 
-def as_worker(package: str, path: Path) -> None:
+def as_worker(path: Path) -> None:
     """What becomes of errors in a worker's threads, standard error being a file."""
     sys.stderr = open(path, "w", buffering=1)  # noqa: SIM115
-    importlib.import_module(f"{package}.interruption").set_up_worker(0)
+    set_up_worker(0)
     tell_of_queue: Any = multiprocessing.queues.Queue._on_queue_feeder_error
     for error in (BrokenPipeError("pipe"), EOFError("end"), ValueError("worth telling")):
         sys.excepthook(type(error), error, None)
         tell_of_queue(error, None)
 
 
-def test_a_worker_is_silent_about_a_parent_that_is_gone(twin, tmp_path: Path) -> None:
+def test_a_worker_is_silent_about_a_parent_that_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "errors"
-    worker = multiprocessing.get_context("fork").Process(target=as_worker, args=(twin.package, path))
+    worker = multiprocessing.get_context("fork").Process(target=as_worker, args=(path,))
     worker.start()
     worker.join(60)
     assert worker.exitcode == 0
     assert path.read_text() == "ValueError: worth telling\n" * 2
 
 
-def test_a_second_signal_ends_at_once(twin) -> None:
-    interruption = twin.module("interruption")
-    with interruption.StopRequest() as stop:
+def test_a_second_signal_ends_at_once() -> None:
+    with StopRequest() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.signal == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_other_threads_leave_signals_alone(twin) -> None:
+def test_other_threads_leave_signals_alone() -> None:
     before = signal.getsignal(signal.SIGINT)
     errors = []
 
     def use() -> None:
         try:
-            with twin.module("interruption").StopRequest():
+            with StopRequest():
                 pass
         except ValueError as error:
             errors.append(error)

@@ -9,8 +9,8 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from moco_paddle.evaluation import linear_accuracy as paddle_accuracy
-from moco_ref.evaluation import linear_accuracy as ref_accuracy
+from moco_paddle.training.evaluation import linear_accuracy as paddle_accuracy
+from moco_ref.training.evaluation import linear_accuracy as ref_accuracy
 
 
 @pytest.fixture(scope="module")

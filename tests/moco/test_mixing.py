@@ -13,6 +13,10 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
+from moco_common.images import augmentation, training_augmentation
+from moco_common.images.rand_augment import parse_policy
+from moco_common.images.training_augmentation import TrainingAugmentation
+
 
 def batch(twin, classes: int = 5) -> tuple[Any, Any, np.ndarray, np.ndarray]:
     random = np.random.RandomState(0)
@@ -21,7 +25,7 @@ def batch(twin, classes: int = 5) -> tuple[Any, Any, np.ndarray, np.ndarray]:
 
 
 def mixing(twin, **options: Any) -> Any:
-    return twin.module("mixing").Mixing(5, **options)
+    return twin.module("training.mixing").Mixing(5, **options)
 
 
 def test_mixup_is_the_weighted_sum_with_the_reversed_batch(twin) -> None:
@@ -82,7 +86,7 @@ def test_twins_draw_and_mix_alike(twins) -> None:
 def test_loss_of_shares_is_torchs(twin) -> None:
     random = np.random.RandomState(1)
     logits, shares = random.randn(4, 5) * 50, random.dirichlet(np.ones(5), 4)
-    actual = twin.module("classifier").cross_entropy(twin.tensor(logits), twin.tensor(shares))
+    actual = twin.module("training.classification").cross_entropy(twin.tensor(logits), twin.tensor(shares))
     expected = torch.nn.functional.cross_entropy(torch.from_numpy(logits), torch.from_numpy(shares))
     assert float(actual) == pytest.approx(float(expected), rel=1e-12)
 
@@ -124,9 +128,8 @@ def noise(tmp_path_factory) -> Path:
 
 
 def loaded(twin, root: Path, **options: Any) -> list[np.ndarray]:
-    labelled = twin.module("labelled_data")
-    augmentation = labelled.TrainingAugmentation(**options)
-    loader = labelled.build_training_loader(root, 4, 32, seed=3, augmentation=augmentation)
+    build = twin.module("data").build_training_loader
+    loader = build(root, 4, 32, seed=3, augmentation=TrainingAugmentation(**options))
     loader.set_epoch(1)
     return [twin.array(views) for views, _, _ in loader]
 
@@ -146,10 +149,9 @@ def test_erasing_puts_normal_noise_into_a_box(twin, noise: Path) -> None:
     assert all(np.array_equal(one, other) for one, other in zip(plain, loaded(twin, noise), strict=True))
 
 
-def test_erased_boxes_come_as_often_as_asked_and_over_the_whole_view(twin) -> None:
-    labelled, augmentation = twin.module("labelled_data"), twin.module("augmentation")
+def test_erased_boxes_come_as_often_as_asked_and_over_the_whole_view() -> None:
     boxes = [
-        labelled.draw_erasing(224, 224, 0.25, augmentation.addressed_uniforms(0, 0, index, 4, 23))
+        training_augmentation.draw_erasing(224, 224, 0.25, augmentation.addressed_uniforms(0, 0, index, 4, 23))
         for index in range(4000)
     ]
     found = np.array([box for box in boxes if box is not None])
@@ -162,10 +164,9 @@ def test_erased_boxes_come_as_often_as_asked_and_over_the_whole_view(twin) -> No
     assert abs((found[:, 0] / (224 - found[:, 2])).mean() - 0.5) < 0.05
 
 
-def test_jitter_is_torchvisions_without_hue(twin, noise: Path) -> None:
-    labelled, augmentation = twin.module("labelled_data"), twin.module("augmentation")
+def test_jitter_is_torchvisions_without_hue(noise: Path) -> None:
     image = Image.open(noise / "a" / "0.png")
-    recipe = labelled.jittered(0.4)
+    recipe = training_augmentation.jittered(0.4)
     for index in range(12):
         draws = augmentation.draw_view(*image.size, recipe, augmentation.addressed_uniforms(0, 0, index, 1))
         assert sorted(draws.jitter.order) == [0, 1, 2]
@@ -178,16 +179,15 @@ def test_jitter_is_torchvisions_without_hue(twin, noise: Path) -> None:
             expected = parts[part](expected)
         assert np.array_equal(np.asarray(augmentation.adjust_colors(image, draws.jitter)), np.asarray(expected))
         assert 0.6 <= draws.jitter.brightness <= 1.4
-    assert labelled.jittered(0.0) == labelled.CROP_AND_FLIP
+    assert training_augmentation.jittered(0.0) == training_augmentation.CROP_AND_FLIP
 
 
 def test_repeats_have_draws_of_their_own(twin, noise: Path) -> None:
     """A repeat is augmented anew and erased anew; the first has the draws that a picture without repeats has."""
-    labelled = twin.module("labelled_data")
-    policy = twin.module("rand_augment").parse_policy("rand-m9-mstd0.5-inc1")
-    augmentation = labelled.TrainingAugmentation(rand_augment=policy, erase_probability=0.5)
-    plain = labelled.build_training_loader(noise, 12, 32, seed=3, augmentation=augmentation)
-    repeated = labelled.build_training_loader(noise, 12, 32, seed=3, augmentation=augmentation, repeats=3)
+    policy, build = parse_policy("rand-m9-mstd0.5-inc1"), twin.module("data").build_training_loader
+    drawn = TrainingAugmentation(rand_augment=policy, erase_probability=0.5)
+    plain = build(noise, 12, 32, seed=3, augmentation=drawn)
+    repeated = build(noise, 12, 32, seed=3, augmentation=drawn, repeats=3)
     (views, labels, shown), (copies, copied_labels, copied) = (
         [twin.array(part) for part in next(iter(loader))] for loader in (plain, repeated)
     )
@@ -207,10 +207,10 @@ def test_fine_tuning_with_all_of_it_resumes_to_the_bit(twin, noise: Path, tmp_pa
         "--smoothing 0.1 --reprob 0.5 --aa rand-m9-mstd0.5-inc1 --drop-path 0.5 --repeated-aug --repeats 2 "
         "--train-interpolation bicubic --clip-grad 1 --model-ema"
     )
-    main, suffix = twin.module("__main__").main, twin.module("checkpoint").SUFFIX
+    main, suffix = twin.module("__main__").main, twin.module("files.checkpoint").SUFFIX
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main(["finetune", str(noise), *text.split(), "--output", str(whole)]) == 0
-    classifier = twin.module("classifier")
+    classifier = twin.module("training.classification")
     train_step, calls = classifier.train_step, []
 
     def interrupted(*arguments: Any) -> float:
@@ -228,7 +228,7 @@ def test_fine_tuning_with_all_of_it_resumes_to_the_bit(twin, noise: Path, tmp_pa
     assert len(calls) == 5  # of three an epoch
     resume = ["--resume", str(parts / f"interrupted{suffix}")]
     assert main(["finetune", str(noise), *text.split(), "--output", str(parts), *resume]) == 0
-    read_weights = twin.module("weights").read_weights
+    read_weights = twin.module("files.weights").read_weights
     for use_average in (False, True):
         one, other = (read_weights(folder / f"checkpoint{suffix}", use_average)[0] for folder in (whole, parts))
         assert one.keys() == other.keys()

@@ -27,7 +27,7 @@ ARCHITECTURES = [
 
 def digits_moco(twin, dtype: str = "float64") -> Any:
     """A MoCo that is small enough for every test."""
-    model = twin.module("builder").build_moco("vit_digits", dim=16, mlp_dim=32)
+    model = twin.module("models.moco").build_moco("vit_digits", dim=16, mlp_dim=32)
     return twin.to(model, dtype)
 
 
@@ -46,7 +46,7 @@ def digit_views(twin, seed: int = 0) -> list[Any]:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_state_and_counts_equal_official_release(twin, golden_figures, arch: str) -> None:
     figures = golden_figures("models.json")[arch]
-    model = twin.module("builder").build_moco(arch)
+    model = twin.module("models.moco").build_moco(arch)
     assert model.temperature == figures["T"]
     expected = [(key, tuple(shape), dtype) for key, shape, dtype in figures["state_dict"]]
     if not twin.is_torch:
@@ -70,7 +70,7 @@ def test_state_and_counts_equal_official_release(twin, golden_figures, arch: str
 @pytest.mark.parametrize("arch", ["vit_small", pytest.param("vit_conv_small", marks=LARGE)])
 def test_stop_grad_conv1_freezes_what_it_freezes_in_the_official_release(twin, golden_figures, arch: str) -> None:
     figures = golden_figures("models.json")[arch]
-    model = twin.module("builder").build_moco(arch, stop_grad_conv1=True)
+    model = twin.module("models.moco").build_moco(arch, stop_grad_conv1=True)
     trainable = [key for key, parameter in model.named_parameters() if twin.is_trainable(parameter)]
     assert trainable == figures["requires_grad_stop_grad_conv1"]
 
@@ -79,7 +79,7 @@ def test_stop_grad_conv1_freezes_what_it_freezes_in_the_official_release(twin, g
 def test_initial_distributions_equal_official_release(twin, golden_figures, arch: str) -> None:
     """Standard deviations within five standard errors of the official run's, both being samples."""
     twin.seed(0)
-    state = twin.state(twin.module("builder").build_moco(arch))
+    state = twin.state(twin.module("models.moco").build_moco(arch))
     figures = golden_figures("models.json")[arch]["init_seed0"]
     wrong = {}
     for key, official in figures.items():
@@ -110,7 +110,7 @@ def test_initial_distributions_of_the_twins_are_one(twins, arch: str) -> None:
         found: dict[str, list[np.ndarray]] = {}
         for seed in (11, 12, 13):
             twin.seed(seed)
-            state = twin.state(twin.module("builder").build_moco(arch, dim=32, mlp_dim=64))
+            state = twin.state(twin.module("models.moco").build_moco(arch, dim=32, mlp_dim=64))
             for key, array in state.items():
                 if not key.startswith("momentum_encoder.") and not key.endswith("num_batches_tracked"):
                     found.setdefault(key, []).append(array.ravel()[:4000])
@@ -140,7 +140,7 @@ def test_initial_distributions_of_the_twins_are_one(twins, arch: str) -> None:
 def test_position_embedding_equals_official_release(twin, golden_figures) -> None:
     with np.load(GOLDEN / "pos_embed.npz") as file:
         official = file["pos_embed_vit_small_full"]
-    embedding = twin.array(twin.module("vision_transformer").sincos_position_embedding(14, 14, 384))[0]
+    embedding = twin.array(twin.module("models.vision_transformer").sincos_position_embedding(14, 14, 384))[0]
     assert embedding.dtype == np.float32
     if twin.is_torch:
         digest = golden_figures("facts.json")["pos_embed_vit_small_224"]["sha256_exact_f32"]
@@ -148,7 +148,7 @@ def test_position_embedding_equals_official_release(twin, golden_figures) -> Non
     # Elsewhere sine and cosine may round otherwise.
     np.testing.assert_allclose(embedding, official, rtol=0, atol=2e-7)
     base = golden_figures("facts.json")["pos_embed_vit_base_224"]["values_at"]
-    embedding = twin.array(twin.module("vision_transformer").sincos_position_embedding(14, 14, 768))[0]
+    embedding = twin.array(twin.module("models.vision_transformer").sincos_position_embedding(14, 14, 768))[0]
     for row, column, value in base:
         assert embedding[row, column] == pytest.approx(value, abs=1e-6)
 
@@ -158,7 +158,7 @@ def test_position_embedding_equals_official_release(twin, golden_figures) -> Non
 )
 def test_resnet_family_equals_torchvision(twins, arch: str) -> None:
     with torch.device("meta"):
-        own, other = twins[0].module("builder").build_encoder(arch), getattr(torchvision.models, arch)()
+        own, other = twins[0].module("models.moco").build_encoder(arch), getattr(torchvision.models, arch)()
     shapes = [{key: value.shape for key, value in model.state_dict().items()} for model in (own, other)]
     assert shapes[0] == shapes[1]
     assert list(shapes[0]) == list(shapes[1])
@@ -166,7 +166,7 @@ def test_resnet_family_equals_torchvision(twins, arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["resnet18", pytest.param("resnext50_32x4d", marks=LARGE)])
 def test_resnets_compute_what_torchvision_computes(twin, fill, arch: str) -> None:
-    own, other = twin.module("builder").build_encoder(arch, num_classes=10), getattr(torchvision.models, arch)
+    own, other = twin.module("models.moco").build_encoder(arch, num_classes=10), getattr(torchvision.models, arch)
     other = other(num_classes=10).double().eval()
     own = twin.to(own, "float64")
     own.eval()
@@ -233,7 +233,7 @@ def test_momentum_update_is_the_moving_average(twin, m: float) -> None:
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 0.005])
 def test_loss_equals_the_paper(twin, temperature: float) -> None:
     """At 0.005 log-probabilities go below -64, where paddle's own cross entropy ends."""
-    model = twin.module("builder").build_moco("vit_digits", dim=16, mlp_dim=32, temperature=temperature)
+    model = twin.module("models.moco").build_moco("vit_digits", dim=16, mlp_dim=32, temperature=temperature)
     q, k = (np.random.RandomState(seed).randn(5, 16) for seed in (0, 1))
     q_unit, k_unit = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (q, k))
     logits = q_unit @ k_unit.T / temperature
@@ -250,7 +250,7 @@ def test_loss_equals_the_paper(twin, temperature: float) -> None:
 @pytest.mark.parametrize("shape", [(6, 4), (2, 4, 3, 3)], ids=str)
 def test_batch_norm_keeps_torchs_statistics(twin, shape: tuple[int, ...]) -> None:
     reference = (torch.nn.BatchNorm1d if len(shape) == 2 else torch.nn.BatchNorm2d)(4).double()
-    normalization = twin.module("normalization")
+    normalization = twin.module("models.normalization")
     name = [name for name in normalization.__all__ if name.lower() == f"batchnorm{len(shape) // 2}d"]
     own = twin.to(getattr(normalization, name[0])(4), "float64")
     plain = paddle.nn.BatchNorm1D(4) if len(shape) == 2 else paddle.nn.BatchNorm2D(4)
@@ -272,7 +272,7 @@ def test_batch_norm_keeps_torchs_statistics(twin, shape: tuple[int, ...]) -> Non
 
 
 def test_batch_norm_refuses_a_single_value(twin) -> None:
-    normalization = twin.module("normalization")
+    normalization = twin.module("models.normalization")
     layer = getattr(normalization, normalization.__all__[0])(4)
     layer.train()
     with pytest.raises(ValueError, match=r"^Expected more than 1 value per channel when training, got input size"):
@@ -281,13 +281,13 @@ def test_batch_norm_refuses_a_single_value(twin) -> None:
 
 def test_conversion_rules_see_batch_norms_and_linears(twins) -> None:
     _, twin = twins
-    encoder = twin.module("builder").build_encoder("resnet18", num_classes=2)
+    encoder = twin.module("models.moco").build_encoder("resnet18", num_classes=2)
     assert isinstance(encoder.bn1, paddle.nn.BatchNorm2D)
     assert isinstance(encoder.fc, paddle.nn.Linear)
 
 
 def test_wrong_use_gets_one_line(twin) -> None:
-    builder = twin.module("builder")
+    builder = twin.module("models.moco")
     with pytest.raises(ValueError, match=r"^no architecture is called 'vit_tiny'; there are vit_small, vit_base, "):
         builder.build_moco("vit_tiny")
     with pytest.raises(ValueError, match=r"^stop_grad_conv1 is for the ViT architectures, 'resnet18' is none$"):

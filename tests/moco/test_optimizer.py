@@ -10,7 +10,7 @@ import pytest
 import timm.optim
 import torch
 
-from moco_paddle.optimizer import clip_gradients, euclidean_norm
+from moco_paddle.training.optimizer import clip_gradients, euclidean_norm
 
 RATES = (0.0, 0.3, 0.1)
 
@@ -22,7 +22,7 @@ def gradients_of(shape: tuple[int, ...]) -> list[np.ndarray]:
 def run(twin, name: str, weight: np.ndarray, gradients: list[np.ndarray], weight_decay: float) -> np.ndarray:
     """The weight after a step a gradient, at the rates of `RATES`."""
     parameter = twin.parameter(weight)
-    optimizer = twin.module("optimizer").build_optimizer(name, [parameter], 1.0, weight_decay)
+    optimizer = twin.module("training.optimizer").build_optimizer(name, [parameter], 1.0, weight_decay)
     for rate, gradient in zip(RATES, gradients, strict=True):
         (parameter * twin.tensor(gradient)).sum().backward()
         if twin.is_torch:
@@ -114,7 +114,7 @@ def test_weight_decay_as_l2_would_be_noticed() -> None:
 @pytest.mark.parametrize("name", ["lars", "adamw", "sgd"])
 def test_parameters_without_gradient_stay(twin, name: str) -> None:
     used, unused = twin.parameter(np.ones((2, 2))), twin.parameter(np.ones((2, 2)))
-    optimizer = twin.module("optimizer").build_optimizer(name, [used, unused], 0.1, 0.1)
+    optimizer = twin.module("training.optimizer").build_optimizer(name, [used, unused], 0.1, 0.1)
     for _ in range(2):
         (used * used).sum().backward()
         optimizer.step()
@@ -127,19 +127,23 @@ def test_parameters_without_gradient_stay(twin, name: str) -> None:
 @pytest.mark.parametrize("arch", ["vit_digits", "resnet18"])
 def test_decay_can_leave_out_what_timm_leaves_out(twin, twins, arch: str, rule) -> None:
     """Which parameters of a network: timm's own grouping; how they move: the rules with and without decay."""
-    reference = twins[0].module("builder").build_encoder(arch, 3)
+    reference = twins[0].module("models.moco").build_encoder(arch, 3)
     groups = timm.optim.param_groups_weight_decay(reference, 0.1, no_weight_decay_list={"cls_token", "pos_embed"})
     without = {id(parameter) for group in groups if not group["weight_decay"] for parameter in group["params"]}
     names = {name for name, parameter in reference.named_parameters() if id(parameter) in without}
-    model = twin.module("builder").build_encoder(arch, 3)
+    model = twin.module("models.moco").build_encoder(arch, 3)
     twin.load(model, {name: np.full(array.shape, 0.7, "float32") for name, array in twin.state(model).items()})
     parameters = {name: value for name, value in model.named_parameters() if twin.is_trainable(value)}
     assert 0 < len(names & parameters.keys()) < len(parameters)
-    optimizer = twin.module("optimizer").build_optimizer(rule.__name__, parameters.values(), 1.0, 0.1, decays_all=False)
+    optimizer = twin.module("training.optimizer").build_optimizer(
+        rule.__name__, parameters.values(), 1.0, 0.1, decays_all=False
+    )
     gradients = [0.3, -0.2, 0.4]
     for rate, gradient in zip(RATES, gradients, strict=True):
         sum((value * gradient).sum() for value in parameters.values()).backward()
-        twin.module("schedule").adjust_learning_rate(optimizer, 0, Namespace(lr=rate, warmup_epochs=0, epochs=1))
+        twin.module("training.schedule").adjust_learning_rate(
+            optimizer, 0, Namespace(lr=rate, warmup_epochs=0, epochs=1)
+        )
         optimizer.step()
         twin.clear_gradients(optimizer)
     steps = [np.full((1,), gradient) for gradient in gradients]
@@ -152,4 +156,4 @@ def test_decay_can_leave_out_what_timm_leaves_out(twin, twins, arch: str, rule) 
 
 def test_unknown_name(twin) -> None:
     with pytest.raises(ValueError, match=r"^no optimizer is called 'adam'; there are lars, adamw, sgd$"):
-        twin.module("optimizer").build_optimizer("adam", [twin.parameter(np.ones(2))], 0.1, 0.0)
+        twin.module("training.optimizer").build_optimizer("adam", [twin.parameter(np.ones(2))], 0.1, 0.0)

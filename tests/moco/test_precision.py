@@ -18,10 +18,10 @@ ARGS = Namespace(lr=1e-4, epochs=10, warmup_epochs=0, moco_m=0.9, moco_m_cos=Fal
 
 def small_moco(twin, mode: str, name: str = "sgd") -> tuple[Any, Any, Any]:
     twin.seed(3)
-    model = twin.module("builder").build_moco("vit_digits", dim=8, mlp_dim=16)
+    model = twin.module("models.moco").build_moco("vit_digits", dim=8, mlp_dim=16)
     model.train()
-    precision = twin.module("precision").Precision(mode, model)
-    return model, twin.module("optimizer").build_optimizer(name, model.parameters(), 1e-3, 0.0), precision
+    precision = twin.module("training.precision").Precision(mode, model)
+    return model, twin.module("training.optimizer").build_optimizer(name, model.parameters(), 1e-3, 0.0), precision
 
 
 def views(twin) -> list[Any]:
@@ -29,7 +29,7 @@ def views(twin) -> list[Any]:
 
 
 def step(twin, model: Any, optimizer: Any, precision: Any) -> float:
-    return twin.module("training").train_step(model, optimizer, *views(twin), 1.0, ARGS, precision)[0]
+    return twin.module("training.pretraining").train_step(model, optimizer, *views(twin), 1.0, ARGS, precision)[0]
 
 
 @pytest.mark.parametrize("mode", ["o1", "bf16"])
@@ -50,8 +50,8 @@ def test_linear_layers_round_as_numpy_rounds(twin, mode: str) -> None:
 
 
 def test_convolutions_round_as_numpy_rounds(twin) -> None:
-    model = twin.module("builder").build_encoder("resnet18", 2)
-    twin.module("precision").Precision("o1", model)
+    model = twin.module("models.moco").build_encoder("resnet18", 2)
+    twin.module("training.precision").Precision("o1", model)
     layer = model.layer2[0].conv1
     weight = twin.state(model)["layer2.0.conv1.weight"]
     x = np.random.RandomState(0).randn(2, 64, 9, 9).astype("float32")
@@ -117,7 +117,7 @@ def test_a_state_in_half_is_torchs_own_optimizer_on_half_tensors(twin, name: str
     theirs = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[name]([parameter], rate, **options)
     args = Namespace(**{**vars(ARGS), "lr": rate})
     for _ in range(2 if name == "sgd" else 1):
-        twin.module("training").train_step(model, optimizer, *views(twin), 0.0, args, precision)
+        twin.module("training.pretraining").train_step(model, optimizer, *views(twin), 0.0, args, precision)
         parameter.grad = as_tensor(twin.gradients(model)).half()
         theirs.step()
     found, expected = as_tensor(twin.state(model)), parameter.detach().float()
@@ -133,7 +133,7 @@ def test_a_state_in_half_is_torchs_own_optimizer_on_half_tensors(twin, name: str
 
 
 def test_scale_moves_as_torchs_scaler_moves_it(twin) -> None:
-    own = twin.module("precision").LossScaler(1024.0, growth_interval=3)
+    own = twin.module("training.precision").LossScaler(1024.0, growth_interval=3)
     theirs = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], 0.1)
@@ -201,7 +201,7 @@ def test_the_program_says_that_it_emulates_and_keeps_the_scale(twin, tmp_path: P
         Image.fromarray(np.random.RandomState(number).randint(0, 256, (32, 32, 3), dtype="uint8")).save(path)
     text = "--arch vit_digits -b 8 --epochs 2 --warmup-epochs 0 --moco-dim 8 --moco-mlp-dim 16 -j 0 --device cpu"
     options = [str(tmp_path / "pictures"), *text.split(), "--precision", "o2", "--output", str(tmp_path)]
-    assert twin.module("training").main(options) == 0
+    assert twin.module("programs.train").main(options) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith(
         "--precision o2: emulated, float32 values rounded to float16\noptions: program=train "
@@ -211,11 +211,11 @@ def test_the_program_says_that_it_emulates_and_keeps_the_scale(twin, tmp_path: P
     assert re.fullmatch(
         r"\[epoch 0, iter 0\] no step: the gradient of \S+ is not finite; loss scale now 32768", steps[0]
     )
-    suffix = twin.module("checkpoint").SUFFIX
+    suffix = twin.module("files.checkpoint").SUFFIX
     last = tmp_path / f"checkpoint_0002{suffix}"
-    read = twin.module("weights").read_weights
+    read = twin.module("files.weights").read_weights
     _, expected = read(last)
     assert expected["loss_scaler"]["scale"] <= 32768
     last.unlink()
-    assert twin.module("training").main([*options, "--resume", str(tmp_path / f"checkpoint_0001{suffix}")]) == 0
+    assert twin.module("programs.train").main([*options, "--resume", str(tmp_path / f"checkpoint_0001{suffix}")]) == 0
     assert read(last)[1]["loss_scaler"] == expected["loss_scaler"]

@@ -16,6 +16,10 @@ import torchvision
 from PIL import Image
 from torch.utils.flop_counter import FlopCounterMode
 
+from moco_common.programs import classification, recipes, train
+from moco_common.programs.recipes import parse_with_recipe
+from moco_common.training.reporting import Reporter, StepRecord
+
 CLASSES = ("blue", "green", "red")
 
 
@@ -42,11 +46,11 @@ def pretrained(twin, tmp_path: Path) -> Path:
 
 def save_moco(twin, folder: Path, arch: str = "vit_digits", average: bool = False) -> Path:
     twin.seed(5)
-    model = twin.module("builder").build_moco(arch, 8, 16)
-    optimizer = twin.module("optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0)
-    checkpoint = twin.module("checkpoint")
+    model = twin.module("models.moco").build_moco(arch, 8, 16)
+    optimizer = twin.module("training.optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0)
+    checkpoint = twin.module("files.checkpoint")
     path = folder / f"pretrained{checkpoint.SUFFIX}"
-    kept = twin.module("model_average").ModelAverage(model, 0.9) if average else None
+    kept = twin.module("training.model_average").ModelAverage(model, 0.9) if average else None
     if kept:
         for value in kept.state.values():
             value.fill_(0.25)
@@ -68,7 +72,7 @@ def test_linear_classification_learns_judges_and_predicts(
     accuracies = [line for line in lines if "best top-1" in line]
     assert len(accuracies) == 4
     assert accuracies[-1].startswith("[epoch 3] top-1: 100.000 %, top-5: 100.000 %, loss: 0.")
-    suffix = twin.module("checkpoint").SUFFIX
+    suffix = twin.module("files.checkpoint").SUFFIX
     best = output / f"model_best{suffix}"
     assert sorted(path.name for path in output.iterdir()) == [f"checkpoint{suffix}", best.name]
     assert twin.run("lincls", pictures, "--resume", best, "--evaluate", *linear_options(output)) == 0
@@ -90,13 +94,13 @@ def test_linear_classification_learns_judges_and_predicts(
 
 def test_linear_classification_is_momentum_sgd_on_the_classifier(twin, pictures: Path) -> None:
     """Three steps against the formula in numpy; nothing else moves by a bit."""
-    classifier, labelled = twin.module("classifier"), twin.module("labelled_data")
+    classifier = twin.module("training.classification")
     twin.seed(1)
     model = twin.to(classifier.build_classifier("vit_digits", 3), "float64")
     classifier.freeze_encoder(model)
     parameters = [parameter for parameter in model.parameters() if twin.is_trainable(parameter)]
-    optimizer = twin.module("optimizer").build_optimizer("sgd", parameters, 0.5, 0.0)
-    loader = labelled.build_training_loader(pictures / "train", 8, 32, seed=2)
+    optimizer = twin.module("training.optimizer").build_optimizer("sgd", parameters, 0.5, 0.0)
+    loader = twin.module("data").build_training_loader(pictures / "train", 8, 32, seed=2)
     before = {key: array.copy() for key, array in twin.state(model).items()}
     weight, bias = before["head.weight"].copy(), before["head.bias"].copy()
     velocity = np.zeros_like(weight), np.zeros_like(bias)
@@ -131,7 +135,7 @@ def test_linear_classification_is_momentum_sgd_on_the_classifier(twin, pictures:
 
 
 def test_an_encoder_that_moves_is_noticed(twin) -> None:
-    classifier = twin.module("classifier")
+    classifier = twin.module("training.classification")
     model = classifier.build_classifier("resnet18", 2)
     before = classifier.encoder_state(model)
     classifier.check_encoder_unmoved(model, before)
@@ -145,9 +149,9 @@ def test_fine_tuning_moves_the_encoder(twin, pictures: Path, pretrained: Path, t
     text = "--arch vit_digits -b 8 --epochs 3 --warmup-epochs 1 --optimizer adamw --lr 0.03 --device cpu --workers 0"
     assert twin.run("finetune", pictures, "--pretrained", pretrained, *text.split(), "--output", tmp_path) == 0
     assert "best top-1: 100.000 %" in capsys.readouterr().out
-    model = twin.module("builder").build_encoder("vit_digits", 3)
-    weights = twin.module("weights")
-    values = weights.load_classifier(model, tmp_path / f"checkpoint{twin.module('checkpoint').SUFFIX}")
+    model = twin.module("models.moco").build_encoder("vit_digits", 3)
+    weights = twin.module("files.weights")
+    values = weights.load_classifier(model, tmp_path / f"checkpoint{twin.module('files.checkpoint').SUFFIX}")
     assert values["classes"] == list(CLASSES)
     moved = twin.state(model)["blocks.0.mlp.fc1.weight"].copy()
     weights.load_encoder(model, pretrained)
@@ -185,8 +189,8 @@ def test_wrong_use_gets_one_line(twin, pictures: Path, pretrained: Path, capsys,
 
 
 def test_another_architecture_is_refused(twin, pretrained: Path) -> None:
-    weights = twin.module("weights")
-    model = twin.module("builder").build_encoder("resnet18")
+    weights = twin.module("files.weights")
+    model = twin.module("models.moco").build_encoder("resnet18")
     with pytest.raises(weights.WeightsError) as caught:
         weights.load_encoder(model, pretrained)
     assert str(caught.value).startswith(
@@ -209,9 +213,12 @@ def test_exports_are_the_base_encoder_by_torchs_names(twin, tmp_path: Path, arch
     target = tmp_path / "encoder.safetensors"
     assert twin.run("export", pretrained, target) == 0
     exported = safetensors.numpy.load_file(target)
-    model = twin.module("builder").build_moco(arch, 8, 16)
-    twin.module("checkpoint").load_checkpoint(
-        pretrained, model, twin.module("optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0), {"arch": arch}
+    model = twin.module("models.moco").build_moco(arch, 8, 16)
+    twin.module("files.checkpoint").load_checkpoint(
+        pretrained,
+        model,
+        twin.module("training.optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0),
+        {"arch": arch},
     )
     expected = {
         key.removeprefix("base_encoder."): array
@@ -253,8 +260,8 @@ def test_torchs_forms_load_where_deit_and_timm_load_them(twins, tmp_path: Path) 
     deit, timm = (torch.load(tmp_path / f"{form}.pth", weights_only=True) for form in ("deit", "timm"))
     assert list(deit) == ["model"]
     assert deit["model"].keys() == timm.keys()
-    model = twins[0].module("builder").build_encoder("vit_digits", 4)
-    twins[0].module("weights").load_encoder(model, tmp_path / "deit.pth")
+    model = twins[0].module("models.moco").build_encoder("vit_digits", 4)
+    twins[0].module("files.weights").load_encoder(model, tmp_path / "deit.pth")
     assert all(torch.equal(timm[key], value) for key, value in model.state_dict().items() if "head" not in key)
 
 
@@ -268,10 +275,10 @@ def test_wrong_exports_leave_nothing(twin, pretrained: Path, tmp_path: Path, cap
 def test_flops_equal_torchs_own_counter(twins, arch: str) -> None:
     summaries = []
     for twin in twins:
-        model = twin.module("builder").build_encoder(arch)
-        summaries.append(twin.module("summary").summarize(model, model.image_size))
+        model = twin.module("models.moco").build_encoder(arch)
+        summaries.append(twin.module("programs.summary").summarize(model, model.image_size))
     assert asdict(summaries[0]) == asdict(summaries[1])
-    reference = twins[0].module("builder").build_encoder(arch).eval()
+    reference = twins[0].module("models.moco").build_encoder(arch).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         reference(torch.zeros(1, 3, reference.image_size, reference.image_size))
     assert 2 * sum(summaries[0].flops.values()) == counter.get_total_flops()
@@ -285,13 +292,22 @@ def test_summary_shows_the_official_counts(twin, capsys) -> None:
     assert "MoCo v3 of it (256, 4096): 30,766,208 parameters, 16,435,776 trained" in output
 
 
-def test_recipes_are_the_published_ones(twin) -> None:
-    """The figures of the official release's reference setups, by its own option names."""
-    parse = twin.module("recipes").parse_with_recipe
-    training, linear = twin.module("training").build_parser(), twin.module("linear_classification").build_parser()
+def parser_of(command: str) -> Any:
+    architectures = ["resnet50", "vit_small", "vit_base"]
+    if command == "train":
+        return train.build_parser("moco_ref", architectures, "cpu", ["lars", "adamw"])
+    return classification.build_linear_parser("moco_ref", architectures, "cpu")
 
-    def options(parser: Any, recipes: str, *argv: str) -> dict[str, Any]:
-        return vars(parse(parser, getattr(twin.module("recipes"), recipes), ["data", *argv]))
+
+def test_recipes_are_the_published_ones() -> None:
+    """The figures of the official release's reference setups, by its own option names."""
+    training, linear = (
+        parser_of("train"),
+        parser_of("lincls"),
+    )
+
+    def options(parser: Any, kind: str, *argv: str) -> dict[str, Any]:
+        return vars(parse_with_recipe(parser, getattr(recipes, kind), ["data", *argv]))
 
     resnet = {"arch": "resnet50", "optimizer": "lars", "batch_size": 4096, "moco_m_cos": True, "crop_min": 0.2}
     vit = {"optimizer": "adamw", "batch_size": 4096, "lr": 1.5e-4, "weight_decay": 0.1, "epochs": 300, "crop_min": 0.08}
@@ -303,24 +319,24 @@ def test_recipes_are_the_published_ones(twin) -> None:
         "vit-s-300ep": {**vit, "arch": "vit_small"},
         "vit-b-300ep": {**vit, "arch": "vit_base"},
     }
-    assert list(twin.module("recipes").PRETRAINING) == list(published)
+    assert list(recipes.PRETRAINING) == list(published)
     for name, expected in published.items():
-        found = options(twin.module("training").build_parser(), "PRETRAINING", "--recipe", name)
+        found = options(parser_of("train"), "PRETRAINING", "--recipe", name)
         assert {key: found[key] for key in expected} == expected, name
     for name, arch, rate in (("r50", "resnet50", 0.1), ("vit-s", "vit_small", 3.0), ("vit-b", "vit_base", 3.0)):
-        found = options(twin.module("linear_classification").build_parser(), "LINEAR", "--recipe", f"{name}-linear")
+        found = options(parser_of("lincls"), "LINEAR", "--recipe", f"{name}-linear")
         expected = {"arch": arch, "lr": rate, "epochs": 90, "batch_size": 1024, "weight_decay": 0.0, "momentum": 0.9}
         assert {key: found[key] for key in expected} == expected
     assert options(training, "PRETRAINING", "--lr", "7", "--recipe", "r50-300ep", "-b", "64")["lr"] == 7
     assert options(linear, "LINEAR")["lr"] == 0.1
 
 
-def test_options_are_the_official_ones(twin, golden_figures) -> None:
+def test_options_are_the_official_ones(golden_figures) -> None:
     """Names, types and defaults; those of launchers have no meaning here, --workers and --seed have better defaults."""
     launching = {"world_size", "rank", "dist_url", "dist_backend", "gpu", "multiprocessing_distributed"}
     figures = golden_figures("options.json")
-    for program, module in (("main_moco", "training"), ("main_lincls", "linear_classification")):
-        own = {action.dest: action for action in twin.module(module).build_parser()._actions}
+    for program, command in (("main_moco", "train"), ("main_lincls", "lincls")):
+        own = {action.dest: action for action in parser_of(command)._actions}
         for option in figures[program]:
             if option["dest"] in launching or (program, option["dest"]) == ("main_lincls", "start_epoch"):
                 continue
@@ -331,8 +347,8 @@ def test_options_are_the_official_ones(twin, golden_figures) -> None:
 
 
 def test_model_average_ramps_and_survives_a_checkpoint(twin, tmp_path: Path) -> None:
-    model = twin.module("builder").build_moco("vit_digits", 8, 16)
-    average = twin.module("model_average").ModelAverage(model, 0.3)
+    model = twin.module("models.moco").build_moco("vit_digits", 8, 16)
+    average = twin.module("training.model_average").ModelAverage(model, 0.3)
     key = "base_encoder.blocks.0.mlp.fc1.bias"
     expected, weights = twin.state(model)[key].astype("float64"), []
     for step in range(1, 7):
@@ -344,25 +360,26 @@ def test_model_average_ramps_and_survives_a_checkpoint(twin, tmp_path: Path) -> 
         expected = decay * expected + (1 - decay) * value
     assert weights[0] < weights[1] < weights[-1] == 0.3
     np.testing.assert_allclose(twin.array(average.state[key]), expected, rtol=1e-6, atol=1e-7)
-    checkpoint = twin.module("checkpoint")
-    optimizer = twin.module("optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0)
+    checkpoint = twin.module("files.checkpoint")
+    optimizer = twin.module("training.optimizer").build_optimizer("sgd", model.parameters(), 0.1, 0.0)
     path = tmp_path / "saved"
     with open(path, "wb"):
         pass
     checkpoint.save_checkpoint(path, model, optimizer, 1, 2, {}, average=average)
-    other = twin.module("model_average").ModelAverage(twin.module("builder").build_moco("vit_digits", 8, 16), 0.3)
+    other = twin.module("training.model_average").ModelAverage(
+        twin.module("models.moco").build_moco("vit_digits", 8, 16), 0.3
+    )
     assert checkpoint.load_checkpoint(path, model, optimizer, {}, average=other) == (1, 2)
     assert other.updates == 6
     assert all(np.array_equal(twin.array(other.state[name]), twin.array(average.state[name])) for name in average.state)
 
 
-def test_scalars_are_what_tensorboard_reads(twin, tmp_path: Path) -> None:
+def test_scalars_are_what_tensorboard_reads(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    reporting = twin.module("reporting")
-    with reporting.Reporter(2, 2, 8, 10, tensorboard=tmp_path) as reporter:
+    with Reporter(2, 2, 8, 10, tensorboard=tmp_path) as reporter:
         for place, loss in (((0, 0), 4.0), ((0, 1), 3.0), ((1, 0), 2.5)):
-            reporter(reporting.StepRecord(*place, loss, 0.1, 0.99, 0.5, 2.0))
+            reporter(StepRecord(*place, loss, 0.1, 0.99, 0.5, 2.0))
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(0, 4.0), (1, 3.0), (2, 2.5)]
@@ -372,4 +389,4 @@ def test_scalars_are_what_tensorboard_reads(twin, tmp_path: Path) -> None:
 def test_a_missing_tensorboard_gets_one_line(twin, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
     with pytest.raises(ValueError, match=r"^--tensorboard: the package tensorboardX is missing; pip install "):
-        twin.module("reporting").Reporter(2, 2, 8, 10, tensorboard=tmp_path)
+        Reporter(2, 2, 8, 10, tensorboard=tmp_path)

@@ -24,12 +24,12 @@ def current_rate(twin, optimizer) -> float:
 
 def build(twin):
     parameter = twin.parameter(np.ones((2, 2)))
-    return twin.module("optimizer").build_optimizer("sgd", [parameter], 1.0, 0.0)
+    return twin.module("training.optimizer").build_optimizer("sgd", [parameter], 1.0, 0.0)
 
 
 @pytest.mark.parametrize("recipe", PRETRAINING)
 def test_pretraining_equals_official_schedule(twin, golden_figures, recipe: str) -> None:
-    schedule, figures = twin.module("schedule"), golden_figures("schedules.json")[recipe]
+    schedule, figures = twin.module("training.schedule"), golden_figures("schedules.json")[recipe]
     args = Namespace(
         lr=figures["scaled_lr"],
         epochs=figures["epochs"],
@@ -49,7 +49,7 @@ def test_pretraining_equals_official_schedule(twin, golden_figures, recipe: str)
 
 @pytest.mark.parametrize("recipe", ["lincls_resnet50", "lincls_vit_small"])
 def test_linear_probe_equals_official_schedule(twin, golden_figures, recipe: str) -> None:
-    schedule, figures = twin.module("schedule"), golden_figures("schedules.json")[recipe]
+    schedule, figures = twin.module("training.schedule"), golden_figures("schedules.json")[recipe]
     args = Namespace(lr=figures["init_lr"], epochs=figures["epochs"], warmup_epochs=0)
     optimizer = build(twin)
     for epoch, learning_rate in figures["rows"]:
@@ -57,7 +57,7 @@ def test_linear_probe_equals_official_schedule(twin, golden_figures, recipe: str
 
 
 def test_first_iteration_has_rate_zero_and_an_iteration_late_is_seen(twin) -> None:
-    schedule, optimizer = twin.module("schedule"), build(twin)
+    schedule, optimizer = twin.module("training.schedule"), build(twin)
     args = Namespace(lr=1.0, epochs=10, warmup_epochs=2, moco_m=0.99)
     rates = [schedule.adjust_learning_rate(optimizer, step / 5, args) for step in range(50)]
     assert rates[0] == 0.0

@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from moco_common.files import written_beside
+from moco_common.programs import train
+
 LINE = re.compile(
     r"\[epoch (\d+), iter (\d+)\] lr: (\S+), loss: (\d+\.\d{5}), avg_reader_cost: \d+\.\d{5} sec, "
     r"avg_batch_cost: \d+\.\d{5} sec, avg_ips: \d+\.\d{2} images/sec, eta: \d+:\d\d:\d\d"
@@ -37,15 +40,15 @@ def folder(tmp_path_factory) -> Path:
 
 
 def run(twin, *arguments: Any) -> int:
-    return twin.module("training").main([str(argument) for argument in arguments])
+    return twin.module("programs.train").main([str(argument) for argument in arguments])
 
 
 def setup(twin, folder: Path, name: str = "adamw") -> tuple[Any, Any, Any, Namespace]:
     twin.seed(3)
-    model = twin.module("builder").build_moco("vit_digits", dim=8, mlp_dim=16)
+    model = twin.module("models.moco").build_moco("vit_digits", dim=8, mlp_dim=16)
     loader = twin.module("data").build_pretraining_loader(folder, 8, 32)
     args = Namespace(lr=1e-3, epochs=2, warmup_epochs=1, moco_m=0.9, moco_m_cos=True)
-    return model, loader, twin.module("optimizer").build_optimizer(name, model.parameters(), 1e-3, 0.1), args
+    return model, loader, twin.module("training.optimizer").build_optimizer(name, model.parameters(), 1e-3, 0.1), args
 
 
 def assert_equal_states(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> None:
@@ -54,7 +57,7 @@ def assert_equal_states(first: dict[str, np.ndarray], second: dict[str, np.ndarr
 
 
 def test_program_logs_saves_and_resumes(twin, folder: Path, tmp_path: Path, capsys) -> None:
-    suffix = twin.module("checkpoint").SUFFIX
+    suffix = twin.module("files.checkpoint").SUFFIX
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert run(twin, folder, *OPTIONS, "--output", whole) == 0
     options, *lines = capsys.readouterr().out.splitlines()
@@ -73,7 +76,7 @@ def test_program_logs_saves_and_resumes(twin, folder: Path, tmp_path: Path, caps
     states = []
     for path in (whole, resumed):
         model, _, optimizer, _ = setup(twin, folder)
-        checkpoint = twin.module("checkpoint")
+        checkpoint = twin.module("files.checkpoint")
         settings = saved_settings(twin, path / f"checkpoint_0002{suffix}")
         assert checkpoint.load_checkpoint(path / f"checkpoint_0002{suffix}", model, optimizer, settings) == (2, 0)
         states.append({key: value.copy() for key, value in twin.state(model).items()})
@@ -82,14 +85,14 @@ def test_program_logs_saves_and_resumes(twin, folder: Path, tmp_path: Path, caps
 
 def saved_settings(twin, path: Path) -> dict[str, Any]:
     """What the program records, from its own options."""
-    training = twin.module("training")
-    args = training.build_parser().parse_args(["anywhere", *OPTIONS])
-    return {name: value for name, value in vars(args).items() if name not in training.FREE_ON_RESUME}
+    parser = train.build_parser(twin.package, twin.module("models.moco").ARCHITECTURES, "cpu", ["adamw"])
+    args = parser.parse_args(["anywhere", *OPTIONS])
+    return {name: value for name, value in vars(args).items() if name not in train.FREE_ON_RESUME}
 
 
 @pytest.mark.parametrize("name", ["adamw", "lars", "sgd"])
 def test_resuming_in_the_middle_of_an_epoch_changes_no_bit(twin, folder: Path, tmp_path: Path, name: str) -> None:
-    training, checkpoint = twin.module("training"), twin.module("checkpoint")
+    training, checkpoint = twin.module("training.pretraining"), twin.module("files.checkpoint")
     path = tmp_path / f"middle{checkpoint.SUFFIX}"
     model, loader, optimizer, args = setup(twin, folder, name)
     records = []
@@ -112,7 +115,9 @@ def test_resuming_in_the_middle_of_an_epoch_changes_no_bit(twin, folder: Path, t
 def test_records_tell_the_steps(twin, folder: Path) -> None:
     model, loader, optimizer, args = setup(twin, folder)
     records, epochs = [], []
-    twin.module("training").train(model, loader, optimizer, args, on_step=records.append, on_epoch=epochs.append)
+    twin.module("training.pretraining").train(
+        model, loader, optimizer, args, on_step=records.append, on_epoch=epochs.append
+    )
     assert epochs == [1, 2]
     assert [(r.epoch, r.iteration) for r in records] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     assert [r.learning_rate for r in records] == pytest.approx([0, 1 / 3e3, 2 / 3e3, 1e-3, 0.75e-3, 0.25e-3])
@@ -122,7 +127,7 @@ def test_records_tell_the_steps(twin, folder: Path) -> None:
     args.moco_m_cos = False
     args.epochs, args.warmup_epochs = 1, 0
     records.clear()
-    twin.module("training").train(model, loader, optimizer, args, on_step=records.append)
+    twin.module("training.pretraining").train(model, loader, optimizer, args, on_step=records.append)
     assert {r.moco_momentum for r in records} == {0.9}
 
 
@@ -135,9 +140,9 @@ def test_twins_train_alike(twins, folder: Path) -> None:
         weights = weights or {key: value.copy() for key, value in twin.state(model).items()}
         twin.load(model, weights)
         twin.to(model, "float64")
-        optimizer = twin.module("optimizer").build_optimizer("lars", model.parameters(), 1e-3, 0.1)
+        optimizer = twin.module("training.optimizer").build_optimizer("lars", model.parameters(), 1e-3, 0.1)
         records = []
-        twin.module("training").train(model, loader, optimizer, args, on_step=records.append)
+        twin.module("training.pretraining").train(model, loader, optimizer, args, on_step=records.append)
         losses.append([record.loss for record in records])
     assert losses[1] == pytest.approx(losses[0], rel=1e-7)
     assert len(set(losses[0])) == 6
@@ -180,12 +185,12 @@ def test_a_missing_folder_gets_one_line(twin, tmp_path: Path, capsys) -> None:
 def test_several_processes_are_refused_by_what_is_for_one(twin, folder: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("WORLD_SIZE" if twin.is_torch else "PADDLE_TRAINERS_NUM", "2")
     options = ["--arch", "vit_digits", "--pretrained", "x", "--device", "cpu"]
-    assert twin.module("neighbours").main([str(folder), *options]) == 2
+    assert twin.module("programs.knn").main([str(folder), *options]) == 2
     assert capsys.readouterr().err.startswith("error: several processes were started, this program is for one;")
 
 
 def test_other_settings_are_refused(twin, folder: Path, tmp_path: Path) -> None:
-    checkpoint = twin.module("checkpoint")
+    checkpoint = twin.module("files.checkpoint")
     model, _, optimizer, _ = setup(twin, folder)
     path = tmp_path / "saved"
     checkpoint.save_checkpoint(path, model, optimizer, 1, 0, {"seed": 3, "lr": 0.1})
@@ -202,7 +207,7 @@ class Payload:
 @pytest.mark.parametrize("kind", ["pickle", "text", "cut"])
 def test_files_that_are_no_checkpoints_are_refused(twin, folder: Path, tmp_path: Path, monkeypatch, kind: str) -> None:
     monkeypatch.chdir(tmp_path)
-    checkpoint = twin.module("checkpoint")
+    checkpoint = twin.module("files.checkpoint")
     model, _, optimizer, _ = setup(twin, folder)
     path = tmp_path / "saved"
     if kind == "pickle":
@@ -224,7 +229,7 @@ def test_a_failed_save_leaves_the_old_file(twin, tmp_path: Path) -> None:
     path.write_text("old")
 
     def save() -> None:
-        with twin.module("checkpoint").written_beside(path) as temporary:
+        with written_beside(path) as temporary:
             temporary.write_text("half")
             raise KeyboardInterrupt
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from typing import Any
 
 import pytest
+
+from moco_common import distributed
+from moco_common.distributed import Watch
 
 
 class SlowStore:
@@ -34,15 +35,76 @@ class GoneStore(SlowStore):
 @pytest.mark.parametrize("store", [SlowStore, GoneStore])
 def test_no_thread_is_left_in_the_stores_code(twin: Any, monkeypatch: pytest.MonkeyPatch, store: type) -> None:
     # The interpreter's end would find it there, and abort a process that has done all its work.
-    watch = twin.module("watch")
+    own = twin.module("distributed")
     asked = threading.Event()
-    for name, answer in (("is_launched", True), ("rank", 0), ("world_size", 1)):
-        monkeypatch.setattr(watch.distributed, name, lambda answer=answer: answer)
-    monkeypatch.setattr(watch.distributed, "gather_objects", lambda _: [(socket.gethostname(), os.getpid())])
-    monkeypatch.setattr(watch, "_store", lambda *_: store(asked))
+    monkeypatch.setattr(own, "is_launched", lambda: True)
+    monkeypatch.setattr(own, "_store", lambda _: store(asked))
     ended = []
-    monkeypatch.setattr(watch.Watch, "_give_up", lambda _, why: ended.append(why))
-    with watch.Watch(0.1) as watching:
+    monkeypatch.setattr(Watch, "_give_up", lambda _, why: ended.append(why))
+    with own.watch(0.1) as watching:
         assert asked.wait(10)
     assert not watching._thread.is_alive()
     assert ended == []
+
+
+class SharedStore:
+    """What the ranks of a test tell each other."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def add(self, key: str, amount: int) -> int:
+        self.numbers[key] = self.numbers.get(key, 0) + amount
+        return self.numbers[key]
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, exchanges: int, peers: dict[str, int], seconds: float = 60.0) -> list[str]:
+    """Why rank 0 gives up on a rank 1 that told the store these numbers and says no more."""
+    for name in ("_SILENT_SECONDS", "_IDLE_SECONDS"):
+        monkeypatch.setattr(distributed, name, 0.5)
+    monkeypatch.setattr(distributed, "_TURNS", 1)
+    store, ended, over = SharedStore(), [], threading.Event()
+    store.numbers = {f"{name}/1": value for name, value in peers.items()}
+
+    def give_up(_: Watch, why: str) -> None:
+        ended.append(why)
+        over.set()
+
+    monkeypatch.setattr(Watch, "_give_up", give_up)
+    with Watch(1000.0, 0, [("here", 1), ("there", 2)], lambda: exchanges, lambda: store) as watching:
+        watching.timeout = 1000.0
+        if not over.wait(seconds):
+            return []
+        watching._over.set()
+    return ended[:1]
+
+
+def test_a_rank_that_shows_no_sign_of_life_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = ["rank 1 (process 2 on there) stands still: it has shown no sign of life for 0.5 s"]
+    assert watched(monkeypatch, 3, {"exchanges": 3, "looks": 7}) == why
+
+
+def test_a_rank_that_is_done_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watched(monkeypatch, 3, {"exchanges": 3, "looks": 7 + (1 << 40)}, 4.0) == []
+
+
+def test_a_rank_that_computes_nothing_while_others_wait_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = ["rank 1 (process 2 on there) stands still: the others wait for it, and it has computed nothing for 0.5 s"]
+    assert watched(monkeypatch, 4, {"exchanges": 3, "looks": 7 + (1 << 40)}) == why
+
+
+def test_nobody_is_left_unwatched_if_the_store_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(Watch, "_give_up", lambda _, why: ended.append(why))
+    with Watch(10.0, 0, [("here", 1)], lambda: 0, lambda: {}["PADDLE_MASTER"]) as watching:
+        watching._thread.join(10)
+    assert ended == ["the launcher's store cannot be reached ('PADDLE_MASTER')"]
+
+
+def test_a_rank_ends_with_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(Watch, "_give_up", lambda _, why: ended.append(why))
+    with Watch(1.0, 0, [("here", 1)], lambda: 0, SharedStore) as watching:
+        watching._parent = -1
+        watching._thread.join(30)
+    assert ended == ["the launcher is gone"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
+import html
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +18,20 @@ import pytest
 import twinalign
 from tests.twinalign.test_import_rule import loaded_frameworks
 from twinalign import Case, InputError, api
+from twinalign.bundle.verifying import Verification
 from twinalign.cli import cli
-from twinalign.settings import case_name, run_settings
+from twinalign.conversion.ledger import Ledger
+from twinalign.conversion.options import ConversionResult
+from twinalign.model_zoo.align_architectures import ZooResult
+from twinalign.notebook import Shown
+from twinalign.planted_faults.selftest import SelftestResult
+from twinalign.recorder.run_settings import RunSettings
+from twinalign.runs.options import REQUIRED, RUN_OPTIONS, case_name, run_settings
+from twinalign.runs.run_result import RunResult
+from twinalign.search.locator import LocateResult
+from twinalign.terminal import as_text
+from twinalign.verdict import Classic, Comparison
+from twinalign.verdict.results import TensorVerdict
 
 MODELS = """
 def reference():
@@ -88,7 +103,7 @@ for name in ("locate", "convert", "selftest", "report"):
     except TypeError as error:
         print(error)
 """
-    for first in ("twinalign", "twinalign.locate.locator, twinalign.convert.converter"):
+    for first in ("twinalign", "twinalign.search.locator, twinalign.conversion.convert_file"):
         finished = subprocess.run([sys.executable, "-c", code.format(first=first)], capture_output=True, text=True)
         lines = finished.stdout.splitlines()
         assert lines[0] == "locate() missing 1 required positional argument: 'case'", finished.stderr
@@ -135,3 +150,56 @@ def test_what_there_is_not() -> None:
         twinalign.locate(Known, device="cuda")
     with pytest.raises(InputError, match=r"^side 'port': give 'ref' or 'paddle'$"):
         twinalign.record(Known, "port", out="x")
+
+
+@pytest.mark.parametrize("command", ["run", "record", "locate", "selftest"])
+def test_functions_take_what_their_commands_take(command: str) -> None:
+    parameters = inspect.signature(getattr(api, command)).parameters
+    shared = [option for option in RUN_OPTIONS if command in option.commands and option.name != "data"]
+    assert shared
+    for option in shared:
+        default = option.default_of.get(command, option.default)
+        given = parameters[option.name].default
+        if default is REQUIRED:
+            assert given is inspect.Parameter.empty
+        else:
+            assert (given or None) == (str(default) if isinstance(default, Path) else default or None), option.name
+
+
+def test_every_field_of_the_settings_is_an_option() -> None:
+    fields = {field.name for field in dataclasses.fields(RunSettings)} - {"case", "pythons", "plan"}
+    assert fields == {option.name for option in RUN_OPTIONS} - {"ref_python", "paddle_python", "data"}
+
+
+def test_an_option_that_there_is_not_is_named_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"^run: there is no option 'stagess'; did you mean 'stages'\?$"):
+        twinalign.run(Known, stagess=["forward"])
+    with pytest.raises(InputError, match=r"^locate: there is no option 'qqq'; it takes out, stages, "):
+        twinalign.locate(Known, qqq=1)
+    with pytest.raises(InputError, match=r"^compare: there is no option 'rtoll'; did you mean 'rtol'\?$"):
+        twinalign.compare("a.npz", "b.npz", rtoll=1.0)
+    with pytest.raises(InputError, match=r"^convert: there is no option 'weight_only'; did you mean 'weights_only'\?$"):
+        twinalign.convert("a.pth", "b.pdparams", weight_only=True)
+    with pytest.raises(InputError, match=r"^swaps 'nothing': give one of "):
+        twinalign.run(Known, swaps=["nothing"])
+
+
+def test_every_result_shows_itself_in_a_notebook() -> None:
+    results: list[Shown] = [RunResult("net", {}, {}, 1.0), LocateResult("net"), SelftestResult("net"), ZooResult()]
+    results += [ConversionResult(Ledger([]), [Path("here.pdparams")])]
+    results += [Comparison("aligned", [], Classic(True, 1e-6, ["diff check passed"]))]
+    results += [Verification("b.zip", 1, "0" * 64, "net", [])]
+    for result in results:
+        page = html.unescape(re.sub("<[^>]*>", "", result._repr_html_() or ""))
+        assert as_text(result).splitlines()[-1].strip() in page
+        assert str(result) == as_text(result)
+        assert len(repr(result)) < 80
+
+
+def test_what_print_shows_is_short() -> None:
+    tensors = [TensorVerdict(f"t{number}", "aligned", "identical", max_abs=0.0, mean_abs=0.0) for number in range(5000)]
+    found = Comparison("aligned", tensors, Classic(True, 1e-6, ["diff check passed"]))
+    result = RunResult("net", {"forward": found}, {}, 1.0)
+    assert repr(result) == "RunResult(case='net', verdict='aligned', …)"
+    assert [line.split() for line in str(result).splitlines()][1][:4] == ["01", "forward", "aligned", "5000"]
+    assert len(str(result).splitlines()) < 10

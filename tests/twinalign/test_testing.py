@@ -75,7 +75,7 @@ def test_the_plugin_judges_marked_tests_and_leaves_properties(folder: Path) -> N
     assert "cause: the normalisation's epsilon has another value: 0.001 in place of 1e-05" in finished.stdout
     assert "case 'gone.py': no file gone.py; give a path to a case.py, or a registered name" in finished.stdout
     assert (
-        "test_port.py::test_unmarked: the fixture alignment wants a case: mark the test with "
+        "test_port.py::test_unmarked: the fixture alignment needs a case: mark the test with "
         '@pytest.mark.twinalign("case.py")'
     ) in finished.stdout
     assert "never reached" not in [line.strip() for line in finished.stdout.splitlines() if line.startswith("E  ")]

@@ -1,66 +1,113 @@
 """The commands as functions: `import twinalign`, then `twinalign.run(…)`, `twinalign.compare(…)` and so on.
 
-Each takes what its command takes, returns the result as an object that shows itself as a table in a notebook, and
-raises `InputError` for a user's mistake and `SideCrashError` where a side died. Frameworks are imported in processes of
-their own, never here. The examples run as they stand in a folder with the files of `tests/twinalign/test_api.py`.
+Each takes the arguments of its command and returns the result as an object that a notebook shows as a table. Mistakes
+of the user raise `InputError`: missing or broken files, unknown options, or a case, data or interpreter that does not
+work. `SideCrashError` is raised if the case's own code raised or the process of a side died. Frameworks are imported in
+their own processes, never here. The examples run unchanged in a folder with the files of `tests/twinalign/test_api.py`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from twinalign.case import Case
-from twinalign.errors import InputError
-from twinalign.settings import PathLike, run_settings
+import twinalign.terminal  # noqa: F401  defines how notebooks show results
+from twinalign.case.definition import Case
+from twinalign.recorder.run_settings import DEFAULT_MARGIN, RunSettings
+from twinalign.runs.options import PathLike, require_choice, require_known, run_settings
+from twinalign.sides import SIDES
 
 if TYPE_CHECKING:
     from twinalign.bundle.verifying import Verification
-    from twinalign.convert.options import Report
-    from twinalign.judging import RunResult
-    from twinalign.locate import LocateResult
-    from twinalign.selftest.running import SelftestResult
+    from twinalign.conversion.options import ConversionResult
+    from twinalign.model_zoo.align_architectures import ZooResult
+    from twinalign.planted_faults.selftest import SelftestResult
+    from twinalign.runs.model_info import ModelInfo
+    from twinalign.runs.run_result import RunResult
+    from twinalign.search.locator import LocateResult
     from twinalign.verdict import Allowance, Comparison
-    from twinalign.zoo.running import ZooResult
 
 Progress = Callable[[str, str], None]
-"""Told of a side and what it is doing."""
+"""Called with a side and what it is doing."""
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def _quiet(side: str, text: str) -> None: ...
 
 
+def _names_unknown_options(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Reject an unknown keyword in one line that suggests the nearest known one."""
+    known = [name for name, it in inspect.signature(function).parameters.items() if it.kind is it.KEYWORD_ONLY]
+
+    @functools.wraps(function)
+    def checked(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+        require_known(function.__name__, options.keys() - {"case", "side"}, known)
+        return function(*arguments, **options)
+
+    return checked
+
+
+def _settings(arguments: Mapping[str, Any], *others: str) -> RunSettings:
+    """The settings of a run from a function's arguments; `others` and `progress` are not among them."""
+    return run_settings(**{name: value for name, value in arguments.items() if name not in ("progress", *others)})
+
+
+@_names_unknown_options
 def run(
     case: PathLike | type[Case],
     *,
     out: PathLike = "result",
     stages: Sequence[str] = (),
+    device: str = "cpu",
     precision: str = "both",
+    ranks: int = 1,
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    options: Mapping[str, Any] | None = None,
     locate: bool = True,
     sequential: bool = False,
     fresh: bool = False,
     language: str = "en",
+    accuracy_compatible: bool = False,
+    seeds: int = 1,
+    margin: float = DEFAULT_MARGIN,
+    tensorboard: bool = False,
+    switch_at: int = 0,
+    switch_from: str = "ref",
+    swaps: Sequence[str] = (),
+    debug: bool = False,
     progress: Progress = _quiet,
-    **environment: Any,
 ) -> RunResult:
     """Record both sides of a case, compare them stage by stage, write logs and report into `out`.
 
     Args:
         case: a registered name, `path/to/case.py`, `package.module:ClassName`, or the class itself.
-        out: folder for recordings, logs, `summary.json` and `report.html`; what has not changed there is reused.
-        stages: which to take; all that the case defines by default.
-        precision: `"float32"`, `"float64"`, `"both"`, or a half precision, which float64 judges as well.
-        locate: whether to find the wrong layers and parts where stages diverge.
+        out: folder for recordings, logs, `summary.json` and `report.html`; unchanged recordings are reused.
+        stages: stages to run; all that the case defines by default.
+        device: `"cpu"` or `"gpu"`.
+        precision: `"float32"`, `"float64"`, `"both"`, or a half precision, which is also checked in float64.
+        ranks: processes per side that record loss, backward and train.
+        ref_python, paddle_python: interpreters that have torch and paddle; twinalign need not be installed there.
+        options: attribute of the case → value.
+        locate: whether to find the wrong layers and parts if stages diverge.
         sequential: one side after the other, for models that fill the memory.
-        fresh: reuse nothing.
+        fresh: record everything again.
         language: of the report, `"en"` or `"zh"`.
-        progress: told what each side is doing.
-        **environment: further options of `twinalign.settings.run_settings`.
-
-    Raises:
-        InputError: case, stages, data or interpreter are at fault.
-        SideCrashError: the case's own code raised, or a process died.
+        accuracy_compatible: use paddle's kernels that compute like torch's, and say what they change.
+        seeds: number of seeds; each side trains once with each.
+        margin: greatest difference of mean outcomes, in points, that counts as equivalent.
+        tensorboard: write TensorBoard logs of all trainings.
+        switch_at: train once more, this many steps on one side and the rest on the other.
+        switch_from: the side where this training begins, `"ref"` or `"paddle"`.
+        swaps: parts of the reference's training to put into the port's, one after the other.
+        debug: show tracebacks of a side's own code.
+        progress: called with what each side is doing.
 
     >>> result = run("case.py", stages=["forward"])
     >>> result.verdict
@@ -68,51 +115,43 @@ def run(
     >>> [tensor.name for tensor in result.stages["forward"].tensors]
     ['output']
     """
-    from twinalign import judging
+    settings = _settings(locals())
+    from twinalign.runs import run_stages
 
-    asked = run_settings(
-        case,
-        out=out,
-        stages=stages,
-        precision=precision,
-        sequential=sequential,
-        fresh=fresh,
-        locate=locate,
-        language=language,
-        **environment,
-    )
-    return judging.run(asked, progress)
+    return run_stages.run(settings, progress)
 
 
+@_names_unknown_options
 def record(
     case: PathLike | type[Case],
     side: str,
     *,
     out: PathLike,
     stages: Sequence[str] = (),
+    device: str = "cpu",
     precision: str = "both",
+    ranks: int = 1,
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    accuracy_compatible: bool = False,
     fresh: bool = False,
+    debug: bool = False,
     progress: Progress = _quiet,
-    **environment: Any,
 ) -> list[Path]:
     """Record one side, `"ref"` or `"paddle"`, of a case into `out`; returns the paths of its recordings.
 
-    The reference comes first: it makes the weights, which the paddle side takes from `out/weights`.
-
-    Raises:
-        InputError: as of `run`, and for the paddle side where there are no weights of the reference.
-        SideCrashError: the case's own code raised, or the process died.
+    Options are those of `run`. Record the reference first: it makes the weights, which the paddle side reads from
+    `out/weights`.
 
     >>> [path.name for path in record("case.py", "ref", out="there", precision="float32")]
-    ['forward_ref.npy']
+    ['forward_ref.npy', 'initial_ref.npy']
     """
-    from twinalign.runner import SIDES, Recorder
+    settings = _settings(locals(), "side")
+    require_choice("side", side, SIDES)
+    from twinalign.recorder.recorder import Recorder
 
-    if side not in SIDES:
-        raise InputError(f"side {side!r}: give 'ref' or 'paddle'")
-    recorder = Recorder(
-        run_settings(case, out=out, stages=stages, precision=precision, fresh=fresh, **environment), progress
-    )
+    recorder = Recorder(settings, progress)
     done = list(recorder.record([side]))
     return [recorder.recording_path(side, stage, dtype) for stage in done for dtype in recorder.dtypes_of(stage)]
 
@@ -136,18 +175,13 @@ def compare(
     Args:
         reference: the reference's file.
         reproduced: the port's.
-        reference64: the reference's float64 run, which measures rounding; found by itself in a folder `float64`.
+        reference64: the reference's float64 run, which measures rounding; by default one in a folder `float64`.
         reproduced64: the port's float64 run, which tells a bug from rounding.
-        rtol: relative tolerance; decides alone, together with `atol`.
-        atol: absolute tolerance.
-        only: patterns of tensors to compare.
-        skip: patterns of tensors to leave out.
-        accept: `ID` or `ID=PATTERN` of conventions whose differences do not decide.
+        rtol, atol: relative and absolute tolerance; given together, they decide alone.
+        only, skip: patterns of tensors to compare, and to leave out.
+        accept: `ID` or `ID=PATTERN` of conventions whose differences do not affect the verdict.
         allowances: `ID` or `ID=PATTERN` of float32 constants that explain differences.
-        **options: further ones of `twinalign.verdict.compare_files`.
-
-    Raises:
-        InputError: a file that is missing or broken.
+        **options: further options of `twinalign.verdict.compare_arrays`, and `reference_repeat`, a file.
 
     >>> import numpy as np
     >>> np.save("a.npy", np.ones(4, "float32"))
@@ -155,45 +189,62 @@ def compare(
     >>> compare("a.npy", "a.npy").verdict, compare("a.npy", "b.npy").verdict
     ('aligned', 'diverged')
     """
-    from twinalign.comparing import compare_recordings
+    asked = {name: value for name, value in locals().items() if name != "options"}
+    from twinalign.verdict.compare import compare_arrays, compare_files
 
-    return compare_recordings(
-        reference,
-        reproduced,
-        reference64=reference64,
-        reproduced64=reproduced64,
-        rtol=rtol,
-        atol=atol,
-        only=only,
-        skip=skip,
-        accept=accept,
-        allowances=allowances,
-        **options,
-    )
+    require_known("compare", options, inspect.signature(compare_arrays).parameters)
+    return compare_files(**asked, **options)
 
 
+@_names_unknown_options
 def locate(
     case: PathLike | type[Case],
     *,
     out: PathLike = "result",
     stages: Sequence[str] = (),
+    device: str = "cpu",
+    ranks: int = 1,
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    options: Mapping[str, Any] | None = None,
     explain: bool = True,
+    debug: bool = False,
     progress: Progress = _quiet,
-    **environment: Any,
 ) -> LocateResult:
-    """Name every wrong layer and part of a port, and the proven cause of each.
-
-    Raises:
-        InputError: as of `run`.
-        SideCrashError: the case's own code raised, or a process died.
+    """Name every wrong layer and part of a port, and the proven cause of each; options as in `run`.
 
     >>> found = locate("wrong.py", out="wrong")
     >>> [(fault.paddle_layer, fault.explanation.id) for fault in found.faults]
     [('1', 'norm_epsilon')]
     """
-    from twinalign.locate import locator
+    settings = _settings(locals(), "explain")
+    from twinalign.search import locator
 
-    return locator.locate(run_settings(case, out=out, stages=stages, **environment), progress, explain)
+    return locator.locate(settings, progress, explain)
+
+
+@_names_unknown_options
+def info(
+    case: PathLike | type[Case],
+    *,
+    out: PathLike = "result",
+    device: str = "cpu",
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    debug: bool = False,
+    progress: Progress = _quiet,
+) -> ModelInfo:
+    """Count parameters, buffers and FLOPs of both models, layer by layer; options as in `run`.
+
+    >>> found = info("case.py", out="counted")
+    >>> found.layers[0]["differ"]
+    []
+    """
+    settings = _settings(locals())
+    from twinalign.runs import model_info
+
+    return model_info.info(settings, progress)
 
 
 def convert(
@@ -206,58 +257,57 @@ def convert(
     paddle_python: str | None = None,
     verify: bool = False,
     **options: Any,
-) -> Report:
+) -> ConversionResult:
     """Convert the checkpoint `source` of one framework into `target` of the other; returns the ledger of every key.
+
+    Raises `DivergedError` if `verify` finds that the two models compute different things.
 
     Args:
         source: the checkpoint.
-        target: what to write; its suffix says how.
+        target: the file to write; its suffix chooses the format.
         ref: the torch model, `module:factory`.
-        paddle: the paddle model; one of the two is enough where both have the same names.
-        ref_python: interpreter that has torch.
-        paddle_python: interpreter that has paddle.
+        paddle: the paddle model; one of the two is enough if both have the same names.
+        ref_python, paddle_python: interpreters that have torch and paddle.
         verify: run both models in float64 before anything is written.
-        **options: further fields of `twinalign.convert.options.Options`.
-
-    Raises:
-        InputError: a broken file, keys without a partner, or an assignment that cannot be proven.
-        DivergedError: the two models compute different things.
-        SideCrashError: a model's own code raised.
+        **options: further fields of `twinalign.conversion.options.Options`.
 
     >>> done = convert("model.pth", "model.pdparams", ref="models:reference", paddle="models:port", verify=True)
     >>> done.ledger.totals()
     {'copied': 3, 'transposed': 1}
     """
-    from twinalign.convert.converter import convert_checkpoint
-    from twinalign.convert.options import Options
+    from twinalign.conversion.convert_file import convert_checkpoint
+    from twinalign.conversion.options import Options
 
+    require_known("convert", options, [field.name for field in dataclasses.fields(Options)])
     factories = {side: factory for side, factory in (("ref", ref), ("paddle", paddle)) if factory}
-    pythons = {"ref": ref_python, "paddle": paddle_python}
-    asked = Options(factories=factories, pythons=pythons, verify=verify, **options)
+    asked = Options(factories=factories, pythons={"ref": ref_python, "paddle": paddle_python}, verify=verify, **options)
     return convert_checkpoint(Path(source), Path(target), asked)
 
 
+@_names_unknown_options
 def selftest(
     case: PathLike | type[Case],
     *,
     faults: Sequence[str] = (),
     out: PathLike = "result/selftest",
+    device: str = "cpu",
+    ranks: int = 1,
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    options: Mapping[str, Any] | None = None,
     locate: bool = True,
+    debug: bool = False,
     progress: Progress = _quiet,
-    **environment: Any,
 ) -> SelftestResult:
     """Plant faults into a port (with `ranks=N`, between its N processes), and see whether each is found and explained.
-
-    Raises:
-        InputError: as of `run`, and for a fault that there is not.
-        SideCrashError: the case's own code raised, or a process died.
 
     >>> selftest("case.py", faults=["layer_norm_epsilon"], locate=False).summary()["detected"]  # doctest: +SKIP
     1
     """
-    from twinalign.selftest.ranks import selftest_of
+    settings = _settings(locals(), "faults", "locate")
+    from twinalign.planted_faults.ranks import selftest_of
 
-    return selftest_of(run_settings(case, out=out, **environment), list(faults), locate, progress).run()
+    return selftest_of(settings, list(faults), locate, progress).run()
 
 
 def zoo(
@@ -269,16 +319,13 @@ def zoo(
     paddle_python: str | None = None,
     progress: Progress = _quiet,
 ) -> ZooResult:
-    """Align the architectures that torchvision and paddle.vision share: those named, or all.
-
-    Raises:
-        InputError: a name that not both have, or an interpreter without its library.
+    """Align the architectures that torchvision and paddle.vision share: the named ones, or all.
 
     >>> result = zoo("resnet18", size=32)  # doctest: +SKIP
     >>> result.counts, result.outcomes[0].matched  # doctest: +SKIP
     ({'aligned': 1}, {'name': 102})
     """
-    from twinalign.zoo.running import run_zoo
+    from twinalign.model_zoo.align_architectures import run_zoo
 
     pythons = {"ref": ref_python, "paddle": paddle_python}
     return run_zoo(names, out=Path(out), size=size, device=device, pythons=pythons, progress=progress)
@@ -287,34 +334,25 @@ def zoo(
 def report(
     folder: PathLike, *, md: PathLike | None = None, junit: PathLike | None = None, language: str = "en"
 ) -> list[Path]:
-    """Write `report.html` into the folder of a finished run, or the table and JUnit XML that are asked for instead.
-
-    Raises:
-        InputError: no run has finished there.
+    """Write `report.html` into the folder of a finished run, or the requested table and JUnit XML instead.
 
     >>> [path.name for path in report("result", md="table.md")]
     ['table.md']
     """
-    from twinalign.recording import write_text
-    from twinalign.report import load_summary, write_report
-    from twinalign.report.junit import junit as as_junit
-    from twinalign.report.markdown import markdown
+    from twinalign.files.recordings import write_text
+    from twinalign.reports import load_summary, write_report
+    from twinalign.reports.junit import junit as as_junit
+    from twinalign.reports.markdown import markdown
 
-    written = []
     if md is not None:
         write_text(Path(md), markdown(load_summary(Path(folder)), language))
-        written.append(Path(md))
     if junit is not None:
         write_text(Path(junit), as_junit(Path(folder)))
-        written.append(Path(junit))
-    return written or [write_report(Path(folder), language)]
+    return [Path(path) for path in (md, junit) if path is not None] or [write_report(Path(folder), language)]
 
 
 def pack(folder: PathLike, bundle: PathLike, *, partial: bool = False) -> Verification:
-    """Pack a finished run into one file for review, checked as a reviewer will check it.
-
-    Raises:
-        InputError: what is stale, aliased or incomplete.
+    """Pack a finished run into one file for review; `InputError` names stale, aliased or incomplete files.
 
     >>> pack("result", "case.zip", partial=True).recomputed
     'aligned'
@@ -333,43 +371,33 @@ def verify(
     options: Mapping[str, str] | None = None,
     progress: Progress = _quiet,
 ) -> Verification:
-    """Check a bundle of `pack`, trusting nobody: every verdict is recomputed, signs of fabrication are named.
+    """Check a bundle of `pack` without trusting it: verdicts are recomputed, signs of fabrication are named.
 
     Args:
         bundle: the file.
-        replay: run the packed case again; this executes code out of the bundle.
-        ref_python: for the replay, interpreter that has torch.
-        paddle_python: for the replay, interpreter that has paddle.
-        options: for the replay, attributes of the case.
-        progress: told what is being done.
-
-    Raises:
-        InputError: no bundle, or one that is damaged or hostile.
+        replay: run the packed case again; this executes code from the bundle.
+        ref_python, paddle_python, options: for the replay, the interpreters and attributes of the case.
+        progress: called with what is being done.
 
     >>> verify("case.zip").verdict
     'confirmed'
     """
-    from twinalign.bundle.replay import replay_case
+    from twinalign.bundle.rerun import run_case_again
     from twinalign.bundle.verifying import verify_bundle
 
-    pythons = {"ref": ref_python, "paddle": paddle_python}
-
-    def again(contents: Any) -> dict[str, Any]:
-        return replay_case(contents, pythons=pythons, options=options or {}, progress=progress)
-
+    again = functools.partial(
+        run_case_again, pythons={"ref": ref_python, "paddle": paddle_python}, options=options or {}, progress=progress
+    )
     return verify_bundle(bundle, replay=again if replay else None, progress=lambda text: progress("verify", text))
 
 
 def doctor(*, ref_python: str | None = None, paddle_python: str | None = None) -> dict[str, Any]:
     """What is installed for each side and which device paths work there.
 
-    Raises:
-        InputError: an interpreter that does not start.
-
     >>> doctor()["ref"]["paths"]["cpu float64"]  # doctest: +SKIP
     'works'
     """
-    from twinalign.diagnosis import diagnose
+    from twinalign.recorder.diagnosis import diagnose
 
     return diagnose({"ref": ref_python, "paddle": paddle_python})
 
@@ -379,22 +407,16 @@ def init(path: PathLike = "case.py", *, ref: str, paddle: str, inputs: Sequence[
 
     Args:
         path: the file, which must not exist.
-        ref: the torch model, `module:factory` or `file.py:factory`.
-        paddle: the paddle model, likewise.
-        inputs: what the models take, each `name:shape:dtype`.
-        name: of the case; that of the port's factory by default.
-
-    Raises:
-        InputError: a file that exists, or what is no factory, input or name.
+        ref, paddle: the models, `module:factory` or `file.py:factory`.
+        inputs: of the models, each `name:shape:dtype`.
+        name: of the case; the name of the port's factory by default.
 
     >>> init("new.py", ref="models:reference", paddle="models:port", inputs=["x:4,8:float32"])
     'Port'
     """
-    from twinalign.scaffold import parse_factory, parse_input, write_case
+    from twinalign.runs.scaffold import parse_factory, parse_input, write_case
 
     target = Path(path)
-    factories = {
-        "torch": parse_factory("ref", ref, target.parent),
-        "paddle": parse_factory("paddle", paddle, target.parent),
-    }
+    given = (("torch", "ref", ref), ("paddle", "paddle", paddle))
+    factories = {framework: parse_factory(side, text, target.parent) for framework, side, text in given}
     return write_case(target, factories, [parse_input(text) for text in inputs], name)

@@ -1,32 +1,30 @@
-"""Results in a notebook: what a command would print, as HTML."""
+"""Results that `print` and notebooks show like their command prints them."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_FORMAT = '<pre style="overflow-x:auto;line-height:normal;font-family:monospace">{code}</pre>'
-_WIDTH = 160
+from typing import Any, ClassVar
 
 
-def as_html(show: Callable[[Console], None]) -> str:
-    """What `show` prints to the console that it is given, escaped, with its colours."""
-    from rich.console import Console
+class Shown:
+    """A result as data: terminal, notebook and report are made from its `to_json()`."""
 
-    # force_jupyter=False: rich would else show what is printed by itself, beside what is returned here.
-    console = Console(record=True, file=io.StringIO(), width=_WIDTH, force_jupyter=False)
-    show(console)
-    return console.export_html(inline_styles=True, code_format=_FORMAT)
+    kind: ClassVar[str]
+    """Name of its command, by which `twinalign.terminal` finds the function that prints it."""
+    to_html: ClassVar[Callable[[Shown], str] | None] = None
+    """Set by `twinalign.terminal`, which knows how to print each result; so is `to_text`."""
+    to_text: ClassVar[Callable[[Shown], str] | None] = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        raise NotImplementedError
 
-def as_text(show: Callable[[Console], None], width: int = _WIDTH) -> str:
-    """What `show` prints to the console that it is given, as plain text."""
-    from rich.console import Console
+    def __repr__(self) -> str:
+        facts = {name: getattr(self, name, None) for name in ("case", "verdict")}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in facts.items() if value)}, …)"
 
-    file = io.StringIO()
-    show(Console(file=file, width=width, force_jupyter=False, no_color=True))
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+    def __str__(self) -> str:
+        return repr(self) if Shown.to_text is None else Shown.to_text(self)
+
+    def _repr_html_(self) -> str | None:
+        return None if Shown.to_html is None else Shown.to_html(self)

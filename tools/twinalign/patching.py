@@ -1,18 +1,19 @@
-"""Attributes of classes, modules and objects that are something else for as long as a block lasts."""
-
-from __future__ import annotations
+"""Attributes of classes, modules and objects, replaced inside a block."""
 
 import contextlib
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+Around = Callable[[Any], contextlib.AbstractContextManager[Any]]
+"""Given a model, returns a context manager for its training."""
 
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Let `owner.name` be something else inside the block; what it had, its own or inherited, is there again after."""
+    """Replace `owner.name` inside the block, and restore it afterwards, whether it was its own or inherited."""
     plain = isinstance(owner, (type, types.ModuleType))
-    # A framework's layer has a setter of its own, which enters parameters and layers.
+    # Frameworks' layers have their own setter, which registers parameters and layers.
     give, take = (setattr, delattr) if plain else (object.__setattr__, object.__delattr__)
     had, before = name in vars(owner), vars(owner).get(name)
     give(owner, name, value)
@@ -26,5 +27,5 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def family(kind: Any) -> list[Any]:
-    """A class and all that derive from it."""
+    """A class and all its subclasses, direct or not."""
     return [kind, *(below for child in kind.__subclasses__() for below in family(child))]

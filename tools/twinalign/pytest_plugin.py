@@ -4,27 +4,30 @@
     def test_port(alignment):
         assert alignment.stages["forward"].verdict == "aligned"
 
-A marked test that takes the fixture is handed the run; it fails where that is not aligned. The verdict, and of
-each stage the verdict and the greatest differences, are written into JUnit XML as properties of the test. Recordings
-are kept in pytest's cache, so that what has not changed is not recorded again.
+A marked test that uses the fixture gets the run and fails if it is not aligned. The verdict, and the verdict and
+greatest differences of each stage, are written into JUnit XML as properties of the test. Recordings are kept in
+pytest's cache, so that unchanged ones are reused.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from twinalign import api
+from twinalign.api import Result
 from twinalign.errors import TwinalignError
 from twinalign.testing import check
 
 if TYPE_CHECKING:
-    from twinalign.judging import RunResult
+    from twinalign.runs.run_result import RunResult
 
-_MARKER = "twinalign(case, **options): the case that the fixture `alignment` runs; options as of twinalign.run"
+_MARKER = "twinalign(case, **options): the case that the fixture `alignment` runs; options as in twinalign.run"
 _RUN = pytest.StashKey["tuple[RunResult, Path]"]()
 
 
@@ -35,9 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def alignment(request: pytest.FixtureRequest) -> RunResult:
-    """The run of the case that the test's `twinalign` marker names; unless it is aligned, the test fails when called.
+    """The run of the case in the test's `twinalign` marker; unless it is aligned, the test fails when called.
 
-    A user's mistake and a side that crashed are errors of the fixture, in one line.
+    A mistake of the user or a crashed side is an error of the fixture, in one line.
 
     Raises:
         pytest.UsageError: the test has no such marker.
@@ -45,19 +48,13 @@ def alignment(request: pytest.FixtureRequest) -> RunResult:
     marker = request.node.get_closest_marker("twinalign")
     if marker is None or len(marker.args) != 1:
         raise pytest.UsageError(
-            f"{request.node.nodeid}: the fixture alignment wants a case: mark the test with "
+            f"{request.node.nodeid}: the fixture alignment needs a case: mark the test with "
             '@pytest.mark.twinalign("case.py")'
         )
     options = {"out": _folder(request), **marker.kwargs}
-    problem = None
-    try:
-        result = api.run(marker.args[0], **options)
-    except TwinalignError as error:
-        problem = str(error)
-    if problem is not None:  # out of the except block, or pytest would show the error a second time
-        pytest.fail(problem, pytrace=False)
+    result = _or_fail(TwinalignError, functools.partial(api.run, marker.args[0], **options))
     request.node.stash[_RUN] = result, Path(options["out"])
-    # Not by the fixture record_property, which warns where the JUnit family is the default one.
+    # Not with the fixture record_property, which warns with the default JUnit family.
     request.node.user_properties.extend(properties(result))
     return result
 
@@ -65,15 +62,17 @@ def alignment(request: pytest.FixtureRequest) -> RunResult:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Fail a test whose case is not aligned, before its own code runs."""
-    if _RUN not in item.stash:
-        return
-    problem = None
+    if _RUN in item.stash:
+        _or_fail(AssertionError, functools.partial(check, *item.stash[_RUN]))
+
+
+def _or_fail(kind: type[Exception], function: Callable[[], Result]) -> Result:
+    """The function's result; an error of that kind fails the test with its message alone."""
     try:
-        check(*item.stash[_RUN])
-    except AssertionError as error:
+        return function()
+    except kind as error:
         problem = str(error)
-    if problem is not None:
-        pytest.fail(problem, pytrace=False)
+    pytest.fail(problem, pytrace=False)  # outside of the except block, or pytest would show the error twice
 
 
 def properties(result: RunResult) -> list[tuple[str, str]]:
@@ -93,7 +92,7 @@ def properties(result: RunResult) -> list[tuple[str, str]]:
 
 
 def _folder(request: pytest.FixtureRequest) -> Path:
-    """A folder of the test's own: tests that run at the same time must not share recordings."""
+    """A separate folder for each test: parallel tests must not share recordings."""
     name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
     cache = request.config.cache
     return Path(cache.mkdir("twinalign")) / name if cache else request.getfixturevalue("tmp_path") / "twinalign"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinalign.files import pickle_machine
-from twinalign.files.array_runs import _HEAD, ArrayRuns
-from twinalign.files.pickle_machine import PickleMachine
-from twinalign.files.pickled import settle
-from twinalign.files.symbols import NUMPY_SYMBOLS
+from plain_pickles import machine as pickle_machine
+from plain_pickles.array_runs import _HEAD, ArrayRuns
+from plain_pickles.machine import PickleMachine
+from plain_pickles.reading import settle
+from plain_pickles.symbols import NUMPY_SYMBOLS
 
 
 def tree() -> dict[str, Any]:

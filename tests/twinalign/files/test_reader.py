@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
 from twinalign.errors import InputError
-from twinalign.files import read_arrays, read_tree
+from twinalign.files.reader import read_arrays, read_tree
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -261,7 +261,7 @@ def test_two_names_that_become_one_are_refused(tmp_path: Path) -> None:
 
 _NO_FRAMEWORK = """
 import sys
-from twinalign.files import read_arrays
+from twinalign.files.reader import read_arrays
 read_arrays(sys.argv[1])
 print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "paddle", "reprod_log", "rich"}))
 """

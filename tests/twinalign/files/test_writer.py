@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from twinalign.files import read_arrays, write_reprod_log
+from twinalign.errors import InputError
+from twinalign.files.reader import read_arrays
+from twinalign.files.writer import write_reprod_log
 
 CASES = {
     "floats": {"logits": np.linspace(0, 1, 12, dtype="f4").reshape(3, 4), "loss": np.array(1.5)},
@@ -57,11 +60,12 @@ def test_a_write_that_breaks_midway_leaves_the_old_file(tmp_path: Path, monkeypa
 
     def half_written(stream: object, value: object) -> None:
         stream.write(b"\x93NUMPY")  # type: ignore[attr-defined]
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "save", half_written)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError) as caught:
         write_reprod_log(target, {"b": np.ones(2)})
+    assert str(caught.value) == f"{target}: the disk is full; nothing was written; free some space and repeat"
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == [target]
     assert list(read_arrays(target)) == ["a"]

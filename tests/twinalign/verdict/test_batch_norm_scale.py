@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.case_allowances import allowances_for
 from twinalign.verdict import compare_arrays
+from twinalign.verdict.case_allowances import allowances_for
 
 
 def test_one_rounding_of_many_batch_norms_alike_adds_up_and_is_allowed_to_that_extent_alone() -> None:

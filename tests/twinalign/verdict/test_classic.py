@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twinalign.verdict import classic_verdict, log_lines
-from twinalign.verdict.classic import classic_difference
+from twinalign.verdict import classic_verdict
+from twinalign.verdict.classic import classic_difference, log_lines
 
 Arrays = dict[str, np.ndarray]
 

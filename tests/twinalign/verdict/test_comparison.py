@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinalign.case_allowances import allowances_for
 from twinalign.errors import InputError
 from twinalign.verdict import Allowance, Comparison, Described, compare_arrays
-from twinalign.verdict.float32_constants import allowances_of_classes, bound_of_classes
+from twinalign.verdict.case_allowances import allowances_for, allowances_of_classes, bound_of_classes
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.standard_normal((4, 10)).astype("f4")
@@ -59,7 +58,8 @@ STRUCTURE = [
     (LOGITS, LOGITS.reshape(-1), "shape [4, 10] against [40]; it is the reference reshaped to [40]"),
     (LOGITS, LOGITS.T, "shape [4, 10] against [10, 4]; it is the reference with its axes in the order [1, 0]"),
     (LOGITS, LOGITS.astype("f8"), "dtype float32 against float64"),
-    (np.float32(1).reshape(()), np.ones(1, "f4"), "shape [] against [1]"),
+    (np.float32(1).reshape(()), np.ones(1, "f4"), "shape [] against [1]; the values are equal"),
+    (np.float32(1).reshape(()), np.full(1, 1.5, "f4"), "shape [] against [1]; the values differ by up to 0.5"),
     (np.array([1.0, np.nan]), np.array([1.0, 2.0]), "1 element is NaN or infinite on one side only, first at [1]"),
     (np.array([np.inf, 1]), np.array([-np.inf, 1]), "1 element is NaN or infinite on one side only, first at [0]"),
     (np.array([1, 2]), np.array([1, 3]), "1 of 2 integers differ, by up to 1"),
@@ -73,6 +73,44 @@ STRUCTURE = [
 def test_structure_decides_first(first: np.ndarray, second: np.ndarray, reason: str) -> None:
     tensor = one(first, second)
     assert (tensor.verdict, tensor.reason) == ("diverged", reason)
+
+
+def test_a_shape_of_ones_does_not_hide_the_numbers() -> None:
+    tensor = one(np.full((2, 1), 2.0, "f4"), np.full((2,), 2.5, "f4"))
+    assert (tensor.max_abs, tensor.reference_value, tensor.reproduced_value) == (0.5, 2.0, 2.5)
+    found = compare_arrays({"loss": np.float32(1).reshape(())}, {"loss": np.ones(1, "f4")})
+    assert found.classic.quirks == ["loss: reprod_log transposes or broadcasts () against (1,)"]
+
+
+def small(seed: int = 0) -> np.ndarray:
+    """Values around 1e-7."""
+    return (1e-7 * np.random.default_rng(seed).standard_normal(200)).astype("f4")
+
+
+@pytest.mark.parametrize(
+    ("port", "verdict", "reason"),
+    [
+        (-small(), "diverged", "; it is the reference times -1"),
+        (small() * np.float32(1.01), "diverged", "; it is the reference times 1.01"),
+        (small() * (1 + 0.01 * np.random.default_rng(2).standard_normal(200)).astype("f4"), "diverged", ""),
+        (np.nextafter(small(), np.float32(1)), "aligned", ""),
+        (small(1), "inconclusive", "; below 1e-05 it may be rounding of zeros: float64 runs (--ref64, --paddle64) can"),
+    ],
+)
+def test_tolerances_follow_the_size_of_a_small_tensor(port: np.ndarray, verdict: str, reason: str) -> None:
+    tensor = one(small(), port)
+    assert tensor.verdict == verdict
+    size = float(np.sqrt(np.mean(small().astype("f8") ** 2)))
+    assert tensor.atol == pytest.approx(1e-3 * size, rel=1e-2)
+    assert (
+        f"the tolerances of float32, limited to 0.001 of its own size, {size:.2g} (rtol 1.3e-06, atol " in tensor.reason
+    )
+    assert reason in tensor.reason
+
+
+def test_tolerances_of_a_tensor_that_is_not_small_are_torchs() -> None:
+    tensor = one(np.full(4, 0.1, "f4"), np.full(4, 0.1, "f4") + np.float32(9e-6))
+    assert tensor.reason == "within the tolerances of float32 (rtol 1.3e-06, atol 1e-05)"
 
 
 def test_names_that_one_side_lacks_are_each_named() -> None:
@@ -122,15 +160,19 @@ def test_tolerances_are_torchs_and_said_to_be_all_there_is() -> None:
             assert found.verdict == expected, (dtype, shift)
     assert found.notes == [
         "1 of 1 tensors were judged by tolerances: "
-        "no float64 recording and no repeat was at hand to measure rounding with"
+        "there was no float64 recording and no repeat to measure rounding with"
     ]
 
 
 @pytest.mark.parametrize(
     ("first", "second", "reason"),
     [
-        (np.zeros(2, ml_dtypes.bfloat16), np.zeros(2, "u2"), "no type holds the numbers of bfloat16 and uint16"),
-        (np.array([2**63], "u8"), np.array([0]), "no type holds the numbers of uint64 and int64"),
+        (
+            np.zeros(2, ml_dtypes.bfloat16),
+            np.zeros(2, "u2"),
+            "no type holds the numbers of both bfloat16 and uint16",
+        ),
+        (np.array([2**63], "u8"), np.array([0]), "no type holds the numbers of both uint64 and int64"),
         (np.array([2**62 + 1], "u8"), np.array([2**62]), "1 of 1 integers differ, by up to 1"),
     ],
 )
@@ -215,7 +257,7 @@ def test_coarse_arithmetic_is_caught_where_float64_agrees() -> None:
         reproduced64={"y": model.run("f8", True)},
     )
     assert found.verdict == "diverged"
-    assert "it is the lower precision that is computed worse" in found.tensors[0].reason
+    assert "only the lower precision is computed less accurately" in found.tensors[0].reason
 
 
 @pytest.mark.parametrize("dtype", ["f2", "bfloat16"])
@@ -301,7 +343,9 @@ def test_float32_constants_are_allowed_by_name_only() -> None:
     model = Product()
     found = model.compare(1 + 5e-8)
     assert found.verdict == "diverged"
-    assert "as small as a constant kept in float32; if that is the cause, allow it by name" in found.tensors[0].reason
+    assert (
+        "as small as the error of a float32 constant; if that is the cause, allow it by name" in found.tensors[0].reason
+    )
     found = model.compare(1 + 5e-8, allowances=["paddle_optimizer_scalars=y*"])
     assert (found.verdict, found.tensors[0].allowed) == ("aligned", "paddle_optimizer_scalars")
     assert "allowed as paddle_optimizer_scalars" in found.tensors[0].reason
@@ -374,7 +418,7 @@ def test_kinks_are_told_from_spoiled_elements() -> None:
     kinked["gradient.b"][3] += np.float32(1e-3)
     found = compare_arrays(noisy[0], kinked, **options)
     assert found.verdict == "aligned"
-    assert "kink" in found.tensors[1].reason
+    assert "as when rounding flips a few elements" in found.tensors[1].reason
     # An accepted convention differs in float64 by itself, and says nothing against a kink; what is not accepted does.
     biased = ({"running_var": np.ones(8)}, {"running_var": np.full(8, 1.1)})
     wide = [

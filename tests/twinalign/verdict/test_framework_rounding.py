@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 from twinalign.backends import backend_of_side
-from twinalign.case_allowances import allowances_for
+from twinalign.backends.paddle.port_only.kernels import kernels_called
 from twinalign.verdict import Comparison, compare_arrays
+from twinalign.verdict.allowances import Allowance
+from twinalign.verdict.case_allowances import allowances_for, momentum_error
 
 STEPS, RATE = 6, 1e-3
 PORT_METADATA: dict[str, Any] = {"layer_classes": {}}
@@ -162,3 +165,200 @@ def test_paddle_adds_the_gradient_of_an_offset_one_after_the_other() -> None:
     exact = upstream.astype(np.float64).sum(axis=(0, 2, 3))
     own, theirs = (np.sqrt(np.mean((bias.grad.numpy() / exact - 1) ** 2)) for bias in (port.bias, reference.bias))
     assert own > 5 * theirs
+
+
+def trained(framework: str, dtype: str, seed: int, kind: str = "AdamW", **changed: float) -> dict[str, np.ndarray]:
+    """Six steps of a small network with biases that begin at zero, after a loss with label smoothing.
+
+    `changed` are the port's mistakes: `smoothing` and `momentum`.
+    """
+    rng, sizes, is_torch = np.random.default_rng(seed), (8, 16, 16, 4), framework == "torch"
+    smoothing, momentum = changed.get("smoothing", 0.1), changed.get("momentum", 0.9)
+    parameters: dict[str, Any] = {}
+    for number, (rows, columns) in enumerate(itertools.pairwise(sizes)):
+        weight = (rng.standard_normal((rows, columns)) / np.sqrt(rows)).astype(np.float32)
+        for name, array in ((f"{number}.weight", weight), (f"{number}.bias", np.zeros(columns))):
+            if is_torch:
+                parameters[name] = torch.nn.Parameter(torch.from_numpy(array.astype(dtype)))
+            else:
+                parameters[name] = paddle.create_parameter(list(array.shape), dtype=dtype)
+                parameters[name].set_value(array.astype(dtype))
+    values = list(parameters.values())
+    optimizer: Any
+    if is_torch:
+        settings = {"lr": 0.1, "momentum": momentum} if kind == "SGD" else {"lr": RATE}
+        optimizer = getattr(torch.optim, kind)(values, **settings)
+    elif kind == "SGD":
+        optimizer = paddle.optimizer.Momentum(0.1, momentum, parameters=values)
+    else:
+        optimizer = paddle.optimizer.AdamW(RATE, parameters=values)
+    library: Any = torch if is_torch else paddle
+    found = {}
+    for step in range(STEPS):
+        inputs, labels = rng.standard_normal((4, 8)).astype(np.float32), rng.integers(0, 4, 4)
+        x = library.as_tensor(inputs.astype(dtype)) if is_torch else paddle.to_tensor(inputs.astype(dtype))
+        for number in range(3):
+            x = x @ parameters[f"{number}.weight"] + parameters[f"{number}.bias"]
+            x = library.nn.functional.gelu(x) if number < 2 else x
+        target = torch.from_numpy(labels) if is_torch else paddle.to_tensor(labels)
+        loss = library.nn.functional.cross_entropy(x, target, label_smoothing=smoothing)
+        found[f"step{step}.loss"] = loss.detach().numpy().copy().reshape(())
+        loss.backward()
+        found |= {f"step{step}.gradient.{name}": p.grad.numpy().copy() for name, p in parameters.items()}
+        optimizer.step()
+        optimizer.zero_grad() if is_torch else optimizer.clear_grad(set_to_zero=False)
+        for name, parameter in parameters.items():
+            found[f"step{step}.parameter.{name}"] = parameter.detach().numpy().copy()
+            averages = backend_of_side("ref" if is_torch else "paddle").optimizer_averages(optimizer, parameter)
+            found |= {f"step{step}.{quantity}.{name}": a.detach().numpy().copy() for quantity, a in averages}
+    return found
+
+
+def trained_as_run(framework: str, dtype: str, seed: int, kind: str = "AdamW", **changed: float) -> Any:
+    """The same as a run records it: in the precision's default dtype, with exact constants in float64."""
+    backend = backend_of_side("ref" if framework == "torch" else "paddle")
+    with backend.default_dtype(dtype), kernels_called():
+        return trained(framework, dtype, seed, kind, **({} if framework == "torch" else changed))
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_smoothed_labels_and_zero_biases_are_no_alarm_with_any_seed(kind: str) -> None:
+    for seed in range(10):
+        found = judged([trained_as_run(*pair, seed, kind) for pair in PAIRS])
+        assert [(t.name, t.reason) for t in found.tensors if t.verdict == "diverged"] == [], seed
+        # Nothing that depends on label smoothing or momentum is allowed in float64, so that nothing is hidden there.
+        assert {t.allowed for t in found.tensors if (t.fp64_ratio or 0.0) > 1.0} <= {"float32_epsilon"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "quantity"), [({"smoothing": 0.1 + 1.5e-9}, "step0.loss"), ({"momentum": 0.9 - 2.4e-8}, "velocity")]
+)
+def test_a_constant_that_is_really_off_by_what_float32_makes_of_it_is_caught(
+    changed: dict[str, float], quantity: str
+) -> None:
+    reference, port, reference64, port64 = (trained_as_run(*pair, 0, "SGD", **changed) for pair in PAIRS)
+    found = compare_arrays(reference, port, reference64=reference64, reproduced64=port64, only=[f"*{quantity}*"])
+    assert found.verdict == "diverged"
+
+
+def batch_norm_steps(framework: str, dtype: str, momentum: float, kind: Any = None) -> dict[str, np.ndarray]:
+    """Running statistics after each of four batches whose means differ from zero; `momentum` as torch counts it."""
+    rng, found = np.random.default_rng(4), {}
+    layer = torch.nn.BatchNorm2d(16, momentum=momentum) if framework == "torch" else kind(16, momentum=1 - momentum)
+    layer = layer.to(getattr(torch, dtype)) if framework == "torch" else layer
+    if framework == "paddle":
+        layer.to(dtype=dtype)
+    for step in range(4):
+        x = (rng.standard_normal((8, 16, 4, 4)) + rng.standard_normal((16, 1, 1))).astype(np.float32).astype(dtype)
+        layer(torch.from_numpy(x) if framework == "torch" else paddle.to_tensor(x))
+        mean = layer.running_mean if framework == "torch" else layer._mean
+        found[f"step{step}.buffer.norm.running_mean"] = mean.numpy().copy()
+    return found
+
+
+class OwnNorm(paddle.nn.BatchNorm2D):
+    """A subclass that adds to the layer and leaves its computation alone."""
+
+    def forward(self, x: Any) -> Any:
+        return paddle.nn.functional.relu(super().forward(x))
+
+
+@pytest.mark.parametrize("kind", [paddle.nn.BatchNorm2D, OwnNorm])
+@pytest.mark.parametrize("momentum", [0.5, 0.1, 0.03, 0.01, 0.001])
+def test_any_momentum_of_batch_norm_is_no_alarm(momentum: float, kind: type) -> None:
+    with kernels_called() as called:
+        arrays = [batch_norm_steps(*pair, momentum, kind) for pair in PAIRS]
+    allowed = allowances_for("forward", {"kernels": called}, {})
+    reference, port, reference64, port64 = arrays
+
+    def verdict(port: dict[str, np.ndarray], port64: dict[str, np.ndarray]) -> str:
+        return compare_arrays(reference, port, reference64=reference64, reproduced64=port64, allowances=allowed).verdict
+
+    assert verdict(port, port64) in ("aligned", "rounding")
+    # A little more than the float32 share of a batch is off by, and than what rounding is, is caught in float32.
+    error = momentum_error(1 - momentum)
+    more = {name: (array * (1 + 2 * error + 4e-6)).astype(np.float32) for name, array in port.items()}
+    assert verdict(more, port64) == "diverged"
+    # In float64 the momentum is exact: more of its share is caught than what a float32 epsilon may do, 1e-7.
+    with kernels_called():
+        other = batch_norm_steps("paddle", "float64", momentum * (1 + 3e-7), kind)
+    assert verdict(port, other) == "diverged"
+
+
+def test_the_error_of_a_momentum_is_that_of_its_float32_share() -> None:
+    assert momentum_error(0.5) == 0.0
+    assert momentum_error(1.0) == 0.0
+    for momentum in (0.9, 0.97, 0.99, 0.999):
+        share = 1 - float(np.float32(momentum))
+        assert momentum_error(momentum) == pytest.approx(abs(share / (1 - momentum) - 1), rel=1e-6)
+    # No momentum that a recording claims is allowed more than the slowest that anybody uses.
+    (claimed,) = [
+        allowance
+        for allowance in allowances_for("train", {"kernels": {"batch_norm": {"momentum": [1 - 1e-7]}}}, {})
+        if isinstance(allowance, Allowance)
+    ]
+    assert claimed.low_of_movement == 2.0**-25 / 1e-3
+
+
+def without_float64(scale: float, quantity: str = "moment2", repeated: bool = True) -> Comparison:
+    """Float32 alone: Adam's second moments in the port scaled, judged by a repeat of the reference or by tolerances."""
+    reference, port = (
+        {name: array * (100 if "moment2" in name else 1) for name, array in adam_steps(f, "float32", ZEROS).items()}
+        for f in ("torch", "paddle")
+    )
+    port = {name: array * np.float32(scale) if quantity in name else array for name, array in port.items()}
+    repeat = {name: array * np.float32(1 + 2.0**-22) for name, array in reference.items()}
+    return compare_arrays(
+        reference,
+        port,
+        reference_repeat=repeat if repeated else None,
+        allowances=allowances_for("backward", PORT_METADATA, {}),
+    )
+
+
+ZEROS = np.zeros((32, 2))
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_adam_is_no_alarm_where_float64_does_not_run(repeated: bool) -> None:
+    found = without_float64(1.0, repeated=repeated)
+    assert found.verdict in ("aligned", "rounding"), [t.reason for t in found.tensors if t.verdict == "diverged"]
+    assert "paddle_adam_second_moment" in {tensor.allowed for tensor in found.tensors}
+    assert without_float64(1 + 1e-4, repeated=repeated).verdict == "diverged"
+    share = 1e-4 if repeated else 1e-2  # tolerances have an absolute part
+    assert without_float64(1 + share, "parameter", repeated=repeated).verdict == "diverged"
+
+
+def test_the_criterion_that_failed_is_said() -> None:
+    truth = np.linspace(1, 2, 64)
+    low = {"step0.velocity.bias": truth.astype(np.float32)}
+
+    def reason(low_factor: float, high_factor: float) -> str:
+        port = {name: (truth * low_factor).astype(np.float32) for name in low}
+        return (
+            compare_arrays(
+                low,
+                port,
+                reference64=dict.fromkeys(low, truth),
+                reproduced64=dict.fromkeys(low, truth * high_factor),
+                allowances=["paddle_optimizer_scalars"],
+            )
+            .tensors[0]
+            .reason
+        )
+
+    assert "; 1.5 times what paddle_optimizer_scalars allows in RMS" in reason(1, 1 + 1.5e-7)
+    assert "at most 8 in RMS and 16 in the worst element is rounding" in reason(1 + 1e-5, 1)
+
+
+def test_the_advice_can_be_followed() -> None:
+    """Where the reference has no float64 run, recording the port in float64 tells nothing."""
+    rng = np.random.default_rng(0)
+    reference = {"step0.loss": np.array(1.0, np.float32), "w": rng.standard_normal(64).astype(np.float32)}
+    repeat = {name: array * np.float32(1 + 2.0**-22) for name, array in reference.items()}
+    port = {**reference, "step0.loss": np.array(1.001, np.float32)}
+    found = compare_arrays(reference, port, reference_repeat=repeat).tensors[0]
+    assert found.verdict == "inconclusive"
+    assert "too few to decide: let both models run in the dtype of their inputs, without casts to float32, or try" in (
+        found.reason
+    )

@@ -19,7 +19,7 @@ def test_the_horizon_is_the_first_step_beyond_the_tolerance() -> None:
     assert (found.port[0], found.reference) == (7, (20, 20, 20))
     assert found.port_growth == pytest.approx(3.0)
     assert found.reference_growth is None
-    assert found.sentence() == "within 1e-06 for 7 of 20 steps, the reference's moved copy for all 20"
+    assert found.sentence() == "within 1e-06 for 7 of 20 steps, the reference's copy with changed last bits for all 20"
 
 
 def test_zeros_agree_and_nan_does_not() -> None:

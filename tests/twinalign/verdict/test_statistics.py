@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from twinalign.verdict.chunks import CHUNK, sum_pairwise
+from twinalign.verdict.cache_pieces import CHUNK, sum_pairwise
 from twinalign.verdict.statistics import measure
 
 FLOATS = st.floats(-(2.0**50), 2.0**50, width=32, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-15)

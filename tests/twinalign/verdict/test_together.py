@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twinalign.verdict import compare_arrays
-from twinalign.verdict.chunks import CHUNK, dots_of_rows, sums_of_rows
+from twinalign.verdict.cache_pieces import CHUNK, dots_of_rows, sums_of_rows
 from twinalign.verdict.noise import Noise, Recordings, TensorNoise, gather, gather_all
 from twinalign.verdict.statistics import measure, measure_all
 

@@ -90,7 +90,7 @@ def test_without_float64_chaos_passes_and_says_what_is_missing() -> None:
     curves = four()
     found = judge_trajectory(curves["reference"], curves["reproduced"])
     assert (found.verdict, found.kind) == ("rounding", "chaos")
-    assert found.reason.endswith("no float64 runs were at hand to prove it")
+    assert found.reason.endswith("there were no float64 runs to prove it")
 
 
 def test_a_repeat_shows_the_growth_of_rounding() -> None:

@@ -1,29 +1,30 @@
-"""One module a framework, with the same functions; each imports its framework, so only a recorder process loads it."""
+"""twinalign's access to torch and paddle: two packages with the same modules and functions, defined in `protocol`.
 
-from __future__ import annotations
+A backend imports its framework, so only the process that records a side loads the backend of that side.
+"""
 
-import importlib
 import sys
-from types import ModuleType
 
+from twinalign.backends.protocol import Backend
 from twinalign.errors import InputError
-
-FRAMEWORK_OF_SIDE = {"ref": "torch", "paddle": "paddle"}
-"""The framework that records each side: the reference is torch, the reproduced port is paddle."""
+from twinalign.sides import FRAMEWORK_OF_SIDE
 
 
-def load_backend(framework: str) -> ModuleType:
-    """Import and return the backend of `"torch"` or `"paddle"`; raises ImportError where it is not installed."""
-    return importlib.import_module(f"twinalign.backends.{framework}_backend")
+def load_backend(framework: str) -> Backend:
+    """The backend of `"torch"` or `"paddle"`; raises ImportError if the framework is not installed."""
+    if framework == "torch":
+        from twinalign.backends.torch import backend as torch_backend
+
+        return torch_backend
+    if framework == "paddle":
+        from twinalign.backends.paddle import backend as paddle_backend
+
+        return paddle_backend
+    raise ImportError(f"there is no backend for {framework}; there are torch and paddle")
 
 
-def load_distributed(framework: str) -> ModuleType:
-    """Import and return what several processes of `"torch"` or `"paddle"` need."""
-    return importlib.import_module(f"twinalign.backends.{framework}_distributed")
-
-
-def backend_of_side(side: str) -> ModuleType:
-    """The backend of the framework that records `side`; raises InputError where this interpreter lacks it."""
+def backend_of_side(side: str) -> Backend:
+    """The backend of the framework that records `side`; raises InputError if this interpreter lacks it."""
     framework = FRAMEWORK_OF_SIDE[side]
     try:
         return load_backend(framework)

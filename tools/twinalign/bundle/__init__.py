@@ -1,5 +1,5 @@
-"""The review bundle: a run packed into one file, and the check of such a file by someone who trusts nobody.
+"""A run packed into one file for review, and the check of such a file by a reviewer who does not trust it.
 
-`pack_run` refuses what no reviewer should be handed; `verify_bundle` recomputes every verdict from the arrays. Neither
-imports a framework, and nothing out of a bundle is executed unless `replay` is asked for.
+`pack_run` refuses stale, aliased and incomplete runs; `verify_bundle` recomputes every verdict from the arrays. Neither
+imports a framework, and no code from a bundle is executed unless `replay` is given.
 """

@@ -1,6 +1,4 @@
-"""What the summary claims against what the arrays give."""
-
-from __future__ import annotations
+"""Compares what the summary claims with what is recomputed from the arrays."""
 
 import dataclasses
 import math
@@ -8,22 +6,24 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from twinalign.bundle.layout import shown
+from twinalign.files.text import shown
 from twinalign.verdict import Comparison
 from twinalign.verdict.results import TensorVerdict, plain
 
 _RELATIVE = 1e-4
-"""Sums are taken in another order on another processor; nothing that is compared is less stable than this."""
-# Without a way back (++): a claim is a stranger's, and digits without end must not take time without end.
+"""Another processor adds up in another order; no number that is compared varies more than this."""
+_IN_WORDS = 0.12
+"""Of the numbers in a sentence, which has two or three digits of each: 1.0 and 1.1 may be one number."""
+# Possessive quantifiers (++) never backtrack: a stranger's claim of endless digits must not take endless time.
 _NUMBER = re.compile(r"[-+]?(?:(?<!\d)\d++(?:\.\d++)?+(?:e[-+]?\d++)?+|inf|nan)\b", re.IGNORECASE)
 _LINE_MORE = 80
-"""Letters by which a line of a log may be longer than twice what is expected: its time, a number of more digits."""
+"""Characters that a log line may have beyond twice the expected length: its time stamp, numbers with more digits."""
 _STAMP = re.compile(r"^\[(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d)\] root INFO: ", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mismatch:
-    """One thing that is claimed and not so."""
+    """One claim that is not true."""
 
     stage: str
     tensor: str
@@ -31,13 +31,9 @@ class Mismatch:
     claimed: Any
     found: Any
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dataclasses.asdict(self)
-
     def __str__(self) -> str:
         where = shown(f"{self.stage} {self.tensor}".strip())
-        return f"{where}: {self.field} is claimed as {_worded(self.claimed)}, and is {_worded(self.found)}"
+        return f"{where}: {self.field} is claimed as {_worded(self.claimed)}, but is {_worded(self.found)}"
 
 
 def _worded(value: Any) -> str:
@@ -45,13 +41,9 @@ def _worded(value: Any) -> str:
 
 
 def check_stage(stage: str, claim: dict[str, Any], found: Comparison, words: bool = True) -> list[Mismatch]:
-    """Every claim on a stage that its recordings do not bear out.
+    """Every claim of the summary about a stage that its recordings contradict.
 
-    Args:
-        stage: Its name.
-        claim: What the summary says of it.
-        found: What its recordings give.
-        words: Whether reasons are compared: another version of twinalign may say the same in other words.
+    Reasons are compared only with `words`: another version of twinalign may word them differently.
     """
     mismatches = []
     if claim["verdict"] != found.verdict:
@@ -83,6 +75,30 @@ def check_stage(stage: str, claim: dict[str, Any], found: Comparison, words: boo
     return mismatches
 
 
+def check_initial(claim: dict[str, Any], found: dict[str, Any], words: bool = True) -> list[Mismatch]:
+    """Claims about the initial weights that the recordings contradict; `words` as in `check_stage`."""
+    fields = ("verdict", "tensors", "seeds")
+    odd = [Mismatch("initial", "", name, claim[name], found[name]) for name in fields if claim[name] != found[name]]
+    claimed, recomputed = ({one["name"]: one for one in each["differences"]} for each in (claim, found))
+    for name in sorted(claimed.keys() | recomputed.keys()):
+        one, other = claimed.get(name), recomputed.get(name)
+        if one is None or other is None:
+            odd.append(
+                Mismatch(
+                    "initial", name, "difference", *("absent" if it is None else it["text"] for it in (one, other))
+                )
+            )
+        else:
+            odd += [
+                Mismatch("initial", name, key, one[key], other[key])
+                for key in other
+                if words and one[key] != other[key]
+            ]
+    if words and claim["notes"] != found["notes"]:
+        odd.append(Mismatch("initial", "", "notes", claim["notes"], found["notes"]))
+    return odd
+
+
 def _first_odd(claim: dict[str, Any], found: dict[str, Any], field: str) -> tuple[Any, Any]:
     one, other = claim[field], found[field]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
@@ -91,9 +107,9 @@ def _first_odd(claim: dict[str, Any], found: dict[str, Any], field: str) -> tupl
 
 
 def _check_tensor(stage: str, claim: dict[str, Any], found: TensorVerdict) -> Iterator[Mismatch]:
-    """Fields that another version of twinalign adds or lacks are passed over; the schema has those that must be."""
+    """Fields that another version of twinalign adds or lacks are skipped; the schema lists the required ones."""
     if _identical(claim, found):
-        return  # on the machine that packed the bundle nearly all are equal: no need to look closer
+        return  # almost always so on the machine that packed the bundle
     for field, value in found.to_json().items():
         if field not in claim or (claim[field] == value and type(claim[field]) is type(value)):
             continue
@@ -102,17 +118,17 @@ def _check_tensor(stage: str, claim: dict[str, Any], found: TensorVerdict) -> It
 
 
 def _identical(claim: dict[str, Any], found: TensorVerdict) -> bool:
-    """Whether every field is for certain claimed as it is found; False says nothing."""
+    """Whether every field is certainly claimed as it was found; False leaves it open."""
     values = [list(value) if type(value) is tuple else value for value in vars(found).values()]
     claimed = list(map(claim.get, vars(found)))
     if claimed != values or list(map(type, claimed)) != list(map(type, values)):
         return False
-    # Infinities are text in JSON, and a number too large to be one is read as one; findings may hold such.
+    # JSON holds infinities as text and reads too large a number as infinity; findings may hold either.
     return not found.findings and math.inf not in values and -math.inf not in values
 
 
 def _same(claimed: Any, found: Any, *, text: bool = False, loose: bool = False) -> bool:
-    """Equal, numbers up to `_RELATIVE`; `text` looks at the numbers in texts, `loose` passes over them."""
+    """Whether values are equal, numbers up to `_RELATIVE`; `text`: those in texts too, `loose`: roughly."""
     if isinstance(claimed, bool) or isinstance(found, bool):
         return claimed is found
     if isinstance(claimed, int) and isinstance(found, int):
@@ -136,16 +152,18 @@ def _same(claimed: Any, found: Any, *, text: bool = False, loose: bool = False) 
 def _same_text(claimed: str, found: str, loose: bool) -> bool:
     if _NUMBER.sub("#", claimed) != _NUMBER.sub("#", found):
         return False
-    # A reason has its numbers in two or three digits; the fields beside it have them in full, and those are compared.
     pairs = zip(_NUMBER.findall(claimed), _NUMBER.findall(found), strict=True)
-    return loose or all(_same(float(one), float(other)) or one == other for one, other in pairs)
+    share = _IN_WORDS if loose else _RELATIVE
+    return all(
+        one == other or math.isclose(float(one), float(other), rel_tol=share, abs_tol=1e-300) for one, other in pairs
+    )
 
 
 def check_log(stage: str, log: str, found: Comparison) -> list[Mismatch]:
-    """Whether the classic log of a stage is the one that its recordings give."""
+    """Compare the classic log of a stage with the one that its recordings give."""
     expected = [part for line in found.classic.lines for part in line.splitlines()]
     most = sum(2 * len(line) + _LINE_MORE for line in expected)
-    if len(log) > most:  # a stranger's log is taken apart only where it can be the right one
+    if len(log) > most:  # too long to be right, so it is not parsed
         return [Mismatch(stage, "", "the log's length", len(log), f"at most {most}")]
     lines = [_STAMP.sub("", line, count=1) for line in log.splitlines()]
     if len(lines) != len(expected):

@@ -1,11 +1,10 @@
-"""`twinalign verify`: a reviewer's check of a bundle, with numpy alone and no trust."""
-
-from __future__ import annotations
+"""`twinalign verify`: a reviewer's check of a bundle; it needs numpy alone and trusts nothing in the bundle."""
 
 import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
+import functools
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -13,99 +12,93 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.bundle.archive import Archive, PageRelease
-from twinalign.bundle.arithmetic import fault_of_sample, signs_in_arrays
-from twinalign.bundle.claims import Mismatch, check_log, check_stage
+from twinalign.bundle.archive import Archive, releasing_pages
+from twinalign.bundle.claims import Mismatch, check_initial, check_log, check_stage
+from twinalign.bundle.consistency import signs_between_texts, signs_in_names
 from twinalign.bundle.contents import Contents, check_digests
-from twinalign.bundle.layout import MANIFEST, log_member, shown
-from twinalign.bundle.signs import Sign, is_of_another_version, notes_in_metadata, signs_in_metadata
+from twinalign.bundle.excuses import excuse_signs, missing_float64_signs, unread_signs
+from twinalign.bundle.fabrication_in_arrays import fault_of_sample, signs_in_arrays
+from twinalign.bundle.fabrication_in_metadata import Sign, is_of_another_version, notes_in_metadata, signs_in_metadata
+from twinalign.bundle.layout import MANIFEST, log_member
 from twinalign.errors import ExitCode, InputError
-from twinalign.recording import Recording
-from twinalign.stage_verdict import StageRecordings, compare_stage
+from twinalign.files.recordings import Recording
+from twinalign.files.text import shown
+from twinalign.notebook import Shown
+from twinalign.sides import INITIAL
 from twinalign.verdict import Comparison
+from twinalign.verdict.compare import compare_stage
+from twinalign.verdict.initial_weights import InitialWeights, compare_initial
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
+from twinalign.verdict.stage_recordings import StageRecordings
 
 CONFIRMED = "confirmed"
 REFUTED = "refuted"
 SUSPECT = "suspect"
 
 _MESSAGE_LIMIT = 1000
-_EXIT_CODES = {CONFIRMED: ExitCode.ALIGNED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
+_EXIT_CODES = {
+    CONFIRMED: ExitCode.ALIGNED,
+    SUSPECT: ExitCode.INCONCLUSIVE,
+    INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+}
 
 
 @dataclasses.dataclass
 class StageCheck:
-    """One stage: what was claimed, what its arrays give."""
+    """What was claimed about one stage, and what its arrays give."""
 
     claimed: str
     found: str
     tensors: int
     accepted: list[str]
-    """Tensors that do not decide because the case accepts their convention, with its id."""
+    """Tensors left out of the verdict because the case accepts their convention, with the convention's id."""
     notes: list[str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return dataclasses.asdict(self)
 
+@dataclasses.dataclass(repr=False)
+class Verification(Shown):
+    """What a reviewer learns about a bundle."""
 
-@dataclasses.dataclass
-class Verification:
-    """What a reviewer learns of a bundle."""
+    kind = "verify"
 
     file: str
     size: int
     manifest_sha256: str
-    """It stands for the whole: the manifest has the digest of every member, and nothing else can be in the file."""
+    """Identifies the whole file: the manifest has the digest of every member, and nothing else can be in the file."""
     case: str
-    environment: dict[str, Any]
     missing_stages: list[str]
     stages: dict[str, StageCheck] = dataclasses.field(default_factory=dict)
     mismatches: list[Mismatch] = dataclasses.field(default_factory=list)
     signs: list[Sign] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    environment: dict[str, Any] = dataclasses.field(default_factory=dict)
     replay: dict[str, Any] | None = None
+    initial: dict[str, Any] | None = None
+    """Of the initial weights the verdict claimed and found, the number of tensors, and whether they count."""
 
     @property
     def recomputed(self) -> str:
-        """The gravest verdict that the arrays give."""
+        """The worst verdict that the arrays give."""
         found = {stage.found for stage in self.stages.values()}
+        if self.initial is not None and self.initial["counts"]:
+            found.add(self.initial["found"])
         return next((verdict for verdict in (DIVERGED, INCONCLUSIVE) if verdict in found), ALIGNED)
 
     @property
     def verdict(self) -> str:
-        """`refuted` (claims that the arrays do not bear out), `suspect` (signs of fabrication), `diverged`,
-        `inconclusive` or `confirmed`; the first that holds."""
-        replayed = self.replay["verdict"] if self.replay else ALIGNED
-        if self.mismatches:
-            return REFUTED
-        if self.signs:
-            return SUSPECT
-        found = {self.recomputed, replayed}
+        """`refuted` (the arrays contradict a claim), `suspect` (signs of fabrication), `diverged`, `inconclusive` or
+        `confirmed`; the first that holds."""
+        if self.mismatches or self.signs:
+            return REFUTED if self.mismatches else SUSPECT
+        found = {self.recomputed, self.replay["verdict"] if self.replay else ALIGNED}
         return next((verdict for verdict in (DIVERGED, INCONCLUSIVE) if verdict in found), CONFIRMED)
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the command ends with."""
         return _EXIT_CODES.get(self.verdict, ExitCode.DIVERGED)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {
-            "verdict": self.verdict,
-            "recomputed": self.recomputed,
-            "file": self.file,
-            "size": self.size,
-            "manifest_sha256": self.manifest_sha256,
-            "case": self.case,
-            "missing_stages": self.missing_stages,
-            "stages": {name: stage.to_json() for name, stage in self.stages.items()},
-            "mismatches": [mismatch.to_json() for mismatch in self.mismatches],
-            "signs": [sign.to_json() for sign in self.signs],
-            "notes": self.notes,
-            "environment": self.environment,
-            "replay": self.replay,
-        }
+        return {"verdict": self.verdict, "recomputed": self.recomputed, **dataclasses.asdict(self)}
 
 
 def verify_bundle(
@@ -115,33 +108,26 @@ def verify_bundle(
     progress: Callable[[str], None] = lambda text: None,
     now: datetime.datetime | None = None,
 ) -> Verification:
-    """Check a bundle: its form and manifest, every verdict from its arrays, every claim, every sign of fabrication.
+    """Check a bundle: its form and manifest, every verdict and claim against its arrays, every sign of fabrication.
 
-    Nothing out of the bundle is executed, unless `replay` is given. The file is read in place and its pages are given
-    back, so that memory does not grow with it.
-
-    Args:
-        path: A file of `pack_run`.
-        replay: Runs the packed case again; see `twinalign.bundle.replay`.
-        progress: Told what is being done.
-        now: The reviewer's time, UTC; the clock's by default.
+    No code from the bundle is executed unless `replay` is given. The file is mapped and its pages are released, so that
+    memory does not grow with its size. `replay` runs the packed case again (see `twinalign.bundle.rerun`); `now` is the
+    reviewer's time, UTC, by default the clock's.
 
     Raises:
-        InputError: the file is no bundle, is damaged, or is made to harm.
+        InputError: the file is not a bundle, is damaged, or is malicious.
     """
-    now = now or datetime.datetime.now(datetime.UTC)
     try:
         with _without_collector():
-            return _verified(path, replay, progress, now)
+            return _verified(path, replay, progress, now or datetime.datetime.now(datetime.UTC))
     except InputError as error:
-        # What a bundle says can stand in a message of any module; none of it may steer the reader's terminal.
+        # Any module's message may quote the bundle, which must not be able to send control characters to a terminal.
         raise InputError(shown(str(error), _MESSAGE_LIMIT)) from error
 
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
-    """Without Python's search for cyclic garbage: a bundle makes millions of objects and no cycles among them, and the
-    search takes as long as a sixth of all the rest."""
+    # A bundle makes millions of objects and no cycles; searching them for cycles would take a sixth more time.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -157,11 +143,14 @@ def _verified(
     progress: Callable[[str], None],
     now: datetime.datetime,
 ) -> Verification:
-    with Archive(path) as archive, PageRelease(archive), concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with Archive(path) as archive, releasing_pages(archive), concurrent.futures.ThreadPoolExecutor(1) as pool:
         contents = Contents.of(archive)
         hashing = pool.submit(_hash, contents)
-        with _damage_first(hashing):
+        try:
             result = _checked(contents, now, progress)
+        except InputError:
+            hashing.result()  # if the content is odd and the file is damaged too, the reviewer must hear of the damage
+            raise
         result.manifest_sha256 = hashing.result()
         if replay is not None:
             progress("running the packed case again")
@@ -172,16 +161,6 @@ def _verified(
 def _hash(contents: Contents) -> str:
     check_digests(contents.archive, contents.manifest)
     return contents.archive.digest(MANIFEST)[1]
-
-
-@contextlib.contextmanager
-def _damage_first(hashing: concurrent.futures.Future[str]) -> Iterator[None]:
-    """Where both the content is odd and the file is damaged, the damage is what the reviewer must hear of."""
-    try:
-        yield
-    except InputError:
-        hashing.result()
-        raise
 
 
 def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str], None]) -> Verification:
@@ -195,16 +174,19 @@ def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str
         missing_stages=contents.manifest["missing_stages"],
     )
     result.signs += signs_in_metadata(contents, now)
+    result.signs += [*signs_between_texts(contents), *unread_signs(contents), *missing_float64_signs(contents)]
     result.notes += notes_in_metadata(contents, now)
     for stage in contents.stages:
-        progress(f"judging {stage}")
-        recordings = contents.recordings(stage)
+        progress(f"comparing {stage}")
+        recordings, claim = contents.recordings(stage), summary["stages"][stage]
         comparison = _judged(stage, recordings, contents)
         signs, notes = signs_in_arrays(stage, recordings, contents.layers_of(stage))
-        claim = summary["stages"][stage]
         result.mismatches += check_stage(stage, claim, comparison, words=not is_of_another_version(contents))
         result.mismatches += check_log(stage, contents.text(log_member(stage)), comparison)
         result.signs += signs
+        result.signs += signs_in_names(stage, recordings, contents)
+        judge = functools.partial(_judged, stage, contents=contents)
+        result.signs += excuse_signs(stage, recordings, comparison, judge)
         result.notes += notes
         for side, reason in contents.without_float64(stage).items():
             result.notes.append(f"{stage}: no float64 on the {side} side, so that less is proven ({shown(reason)})")
@@ -215,13 +197,19 @@ def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str
             [f"{tensor.name} ({tensor.accepted})" for tensor in comparison.tensors if tensor.accepted],
             comparison.notes,
         )
+    if INITIAL in summary:
+        progress("comparing initial weights")
+        claim, found = summary[INITIAL], _judged_initial(contents)
+        result.initial = {"claimed": claim["verdict"], "found": found.verdict, "tensors": found.tensors}
+        result.initial["counts"] = claim["counts"]
+        result.mismatches += check_initial(claim, found.to_json(), words=not is_of_another_version(contents))
     if result.recomputed != summary["verdict"]:
         result.mismatches.append(Mismatch("", "the whole run", "verdict", summary["verdict"], result.recomputed))
     return result
 
 
 def _judged(stage: str, recordings: StageRecordings, contents: Contents) -> Comparison:
-    """`judging.compare_stage`, as `twinalign run` calls it, on recordings that a stranger made."""
+    """Call `compare_stage` as `twinalign run` does, on recordings that a stranger made."""
     label = f"{contents.archive.label}: stage {stage}"
     whole = StageRecordings(
         {key: Recording(r.arrays, _without_false_samples(r)) for key, r in recordings.by_key.items()},
@@ -235,6 +223,15 @@ def _judged(stage: str, recordings: StageRecordings, contents: Contents) -> Comp
         raise InputError(f"{label}: {error}") from None
     except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError, RecursionError) as error:
         raise InputError(f"{label}: its recordings cannot be compared ({type(error).__name__}); refused") from error
+
+
+def _judged_initial(contents: Contents) -> InitialWeights:
+    try:
+        with np.errstate(all="ignore"):
+            return compare_initial(contents.recordings(INITIAL), contents.summary[INITIAL]["counts"])
+    except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
+        label = f"{contents.archive.label}: initial weights"
+        raise InputError(f"{label}: the recordings cannot be compared ({type(error).__name__}); refused") from error
 
 
 def _without_false_samples(recording: Recording) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""The command line: a command is a module here with a click command called `command`, imported when it is used."""
+"""The command line: each command is a module here with a click command called `command`, imported when used."""
 
-from __future__ import annotations
-
+import difflib
 import importlib
 import os
-import signal
 import sys
+import traceback
 from typing import Any
 
 import click
 
-from twinalign.errors import ExitCode, TwinalignError
+from twinalign.errors import INTERRUPTED, ExitCode, TwinalignError, has_no_room, unwritten
+from twinalign.files.text import printable
 
 _COMMANDS = {
     "init": "Write a commented case.py for a model and its port.",
@@ -18,28 +18,34 @@ _COMMANDS = {
     "record": "Record one side of a case, to compare it elsewhere.",
     "compare": "Compare two recordings or tensor files.",
     "locate": "Name every wrong layer and part of a port, and the proven cause of each.",
+    "info": "Count parameters, buffers and FLOPs of both models, layer by layer.",
     "convert": "Convert a checkpoint between the frameworks.",
     "selftest": "Plant faults into a port and see whether each is found and explained.",
     "zoo": "Align every architecture that torchvision and paddle.vision share.",
     "report": "Write the HTML report of a run, or its table for a pull request.",
     "pack": "Pack a finished run into one file for review.",
-    "verify": "Check a packed run, trusting nobody: numpy is enough.",
+    "verify": "Check a packed run without trusting it; needs only numpy.",
     "doctor": "Say what is installed and which device paths work here.",
 }
 
 
-# click 8.1 shows its help and ends where there is no argument at all; later ones raise this.
+# Without any argument click 8.1 shows its help and exits; later versions raise this.
 _ASKED_NOTHING: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class _LazyGroup(click.Group):
-    """A group that imports a command's module only when that command is asked for: `compare` starts in a blink."""
+    """Imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
+            near = (
+                [f"run {cmd_name}"] if cmd_name.endswith(".py") else difflib.get_close_matches(cmd_name, _COMMANDS, 1)
+            )
+            if near and not ctx.resilient_parsing:
+                raise click.UsageError(f"No such command {cmd_name!r}. Did you mean {near[0]!r}?", ctx)
             return None
         return importlib.import_module(f"twinalign.cli.{cmd_name}").command
 
@@ -55,21 +61,19 @@ class _LazyGroup(click.Group):
 def cli(context: click.Context, debug: bool) -> None:
     """Port models from PyTorch to PaddlePaddle and know that the port is right.
 
-    Exit codes: 0 all aligned (or done), 1 diverged, 2 bad usage or bad input, 3 inconclusive, 4 a side crashed.
+    Exit codes: 0 all aligned (or done), 1 diverged, 2 bad usage or bad input, 3 inconclusive, 4 a side crashed
+    or twinalign itself did, 130 interrupted.
     """
     context.obj = {"debug": debug}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; every error that a user can cause ends as one line and an exit code."""
-    # SIGTERM ends a run as Ctrl-C does: recorder processes are closed and nothing half-written stays.
-    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         result: Any = cli.main(arguments, prog_name="twinalign", standalone_mode=False)
     except TwinalignError as error:
-        if "--debug" in arguments:
-            raise
+        _show_traceback(error, arguments)
         for note in getattr(error, "__notes__", ()):  # frames of the user's own code; the line comes last
             click.echo(note, err=True)
         _end(str(error), error.exit_code)
@@ -81,24 +85,37 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         _end(_in_one_line(error), ExitCode.BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
-        _end("interrupted; finished recordings are kept and will be reused", ExitCode.BAD_INPUT)
+        _end(INTERRUPTED, ExitCode.INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.BAD_INPUT)
     except OSError as error:
-        if "--debug" in arguments:
-            raise
-        _end(f"{error.filename or 'file system'}: {error.strerror or error}", ExitCode.BAD_INPUT)
+        _show_traceback(error, arguments)
+        where = error.filename or "file system"
+        said = str(unwritten(error, where)) if has_no_room(error) else f"{where}: {error.strerror or error}"
+        _end(said, ExitCode.BAD_INPUT)
+    except Exception as error:  # Python's own exit code of a traceback is 1, which would read as diverged
+        _show_traceback(error, arguments)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__} in {os.path.basename(last.filename)}:{last.lineno}: {error}"
+        remedy = "please report it with the command and what it prints with --debug"
+        _end(f"a fault of twinalign itself ({what[:300]}); {remedy}", ExitCode.SIDE_CRASHED)
     sys.exit(int(result or 0))
 
 
 def _in_one_line(error: click.ClickException) -> str:
-    """What is wrong with the arguments, and where the right ones are listed."""
-    message = " ".join(error.format_message().split()).rstrip(".")
+    # click puts suggestions into brackets: "(Did you mean one of: …?)".
+    message = " ".join(error.format_message().split()).rstrip(".").replace("(Did", "Did").replace("?)", "?")
     context = getattr(error, "ctx", None)
-    return f"{message}; see {context.command_path} --help" if context is not None else message
+    joint = "" if message.endswith("?") else ";"
+    return f"{message}{joint} see {context.command_path} --help" if context is not None else message
+
+
+def _show_traceback(error: Exception, arguments: list[str]) -> None:
+    if "--debug" in arguments:
+        traceback.print_exception(error)
 
 
 def _end(message: str, code: int) -> None:
-    click.echo(f"twinalign: {message}", err=True)
+    click.echo(f"twinalign: {printable(message)}", err=True)  # a name of a file may hold a newline
     sys.exit(int(code))

@@ -1,6 +1,4 @@
-"""Options that several commands share."""
-
-from __future__ import annotations
+"""The options of `RUN_OPTIONS` on the command line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,115 +6,62 @@ from typing import Any
 
 import click
 
-from twinalign.case import STAGES
 from twinalign.errors import InputError
-from twinalign.jobs import PRECISIONS, SIDES, SWAPS
-from twinalign.verdict.equivalence import DEFAULT_MARGIN
+from twinalign.runs.options import REQUIRED, RUN_OPTIONS, RunOption
+from twinalign.sides import INITIAL, STAGES
 
 DEFAULT_CASE = "moco_v3_vit_small"
 
 
-def parse_settings(pairs: tuple[str, ...], data: Path | None) -> dict[str, str]:
-    """`NAME=VALUE` texts and `--data` as a dictionary; raises InputError on a text without `=`."""
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise InputError(f"--set {pair}: NAME=VALUE expected")
-        options[key] = value
-    if data is not None:
-        options["data"] = str(data)
-    return options
+def run_options(command: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the options in `RUN_OPTIONS` that belong to a command."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(RUN_OPTIONS):
+            if command in option.commands:
+                function = _as_click(option, command)(function)
+        return function
+
+    return decorate
 
 
-def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of commands that record."""
-    for option in reversed(
-        [
-            click.option("--stages", metavar="A,B,…", help="Stages to take, comma-separated; all by default."),
-            click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True),
-            click.option(
-                "--precision",
-                type=click.Choice(PRECISIONS),
-                default="both",
-                show_default=True,
-                help="What is recorded; a half precision is judged by the reference's own error in it.",
-            ),
-            click.option(
-                "--ranks",
-                type=int,
-                default=1,
-                show_default=True,
-                metavar="N",
-                help="Record loss, backward and train as N processes a side, started by torchrun and "
-                "paddle.distributed.launch; the other stages as one.",
-            ),
-            click.option(
-                "--accuracy-compatible",
-                is_flag=True,
-                help="Use paddle's kernels that compute as torch's do (3.3 and later), and say what they change.",
-            ),
-            click.option(
-                "--data", type=click.Path(path_type=Path), help="Data folder of the case (its option `data`)."
-            ),
-            click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set an option of the case."),
-            click.option("--fresh", is_flag=True, help="Record anew, reuse nothing."),
-            click.option("--debug", is_flag=True, help="Show tracebacks of errors."),
-        ]
-    ):
-        function = option(function)
-    return function
-
-
-def training_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What more the train stage may be asked for."""
-    for option in reversed(
-        [
-            click.option("--seeds", type=int, default=1, show_default=True, help="Trainings a side, of as many seeds."),
-            click.option(
-                "--margin",
-                type=float,
-                default=DEFAULT_MARGIN,
-                show_default=True,
-                metavar="POINTS",
-                help="With --seeds: how far apart mean outcomes may be and count as equivalent.",
-            ),
-            click.option(
-                "--tensorboard", is_flag=True, help="Write TensorBoard logs of all trainings into OUT/tensorboard."
-            ),
-            click.option(
-                "--switch-at",
-                type=int,
-                default=0,
-                metavar="STEP",
-                help="Train once more, the first STEP steps on one side and the rest on the other.",
-            ),
-            click.option(
-                "--switch-from",
-                type=click.Choice(SIDES),
-                default="ref",
-                show_default=True,
-                help="With --switch-at: the side to begin on.",
-            ),
-            click.option(
-                "--swap",
-                "swaps",
-                type=click.Choice(SWAPS),
-                multiple=True,
-                help="Put the reference's batches, first weights, or weights after each step into the port's training, "
-                "or leave nothing but its network; the part whose swap removes the difference is named.",
-            ),
-        ]
-    ):
-        function = option(function)
-    return function
+def _as_click(option: RunOption, command: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    default = option.default_of.get(command, option.default)
+    written = option.flag or "--" + option.name.replace("_", "-")
+    told: dict[str, Any] = {"help": option.help_of.get(command, option.help) or None, "metavar": option.metavar}
+    if default is REQUIRED:
+        told["required"] = True
+    elif not isinstance(option.default, tuple | dict):
+        told |= {"default": default, "show_default": bool(default)}
+    if option.is_path or isinstance(option.default, Path):
+        told["type"] = click.Path(path_type=Path)
+    elif option.choices:
+        told |= {"type": click.Choice(option.choices), "multiple": isinstance(option.default, tuple)}
+    elif isinstance(option.default, bool):
+        told["is_flag"] = True
+        written = f"{written}/--no-{option.name}" if option.default else written
+    elif isinstance(option.default, tuple):
+        told["callback"] = lambda context, parameter, text: split_stages(text)
+    elif isinstance(option.default, dict):
+        told |= {"multiple": True, "callback": lambda context, parameter, pairs: _by_name(pairs)}
+    return click.option(written, option.name, **told)
 
 
 def split_stages(text: str | None) -> tuple[str, ...]:
-    """Stage names from a comma-separated text, none where it is not given; raises InputError where it names none."""
+    """Stage names from a comma-separated text; raises InputError if it is given but names none."""
     stages = tuple(stage.strip() for stage in (text or "").split(",") if stage.strip())
     if text is not None and not stages:
         raise InputError(
-            f"--stages {text!r}: names no stage; leave it out for all, or give some of {', '.join(STAGES)}"
+            f"--stages {text!r}: names no stage; leave it out for all, or give some of {', '.join((*STAGES, INITIAL))}"
         )
     return stages
+
+
+def _by_name(pairs: tuple[str, ...]) -> dict[str, str]:
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"--set {pair}: NAME=VALUE expected")
+        options[name] = value
+    return options

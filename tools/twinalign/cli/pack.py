@@ -1,7 +1,5 @@
 """`twinalign pack`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click
@@ -16,12 +14,12 @@ def command(folder: Path, bundle: Path, partial: bool, debug: bool) -> None:
     """Pack DIR, the --out folder of a finished `twinalign run`, into FILE (.zip) for review.
 
     The bundle holds recordings, logs, summary, environment, the case's own source, the conversion ledger, and the
-    hashes of weights, inputs, code and data. What is stale, aliased or incomplete is refused by name. The bundle is
-    checked as `twinalign verify` will check it before it gets its name; a run that has diverged can be packed.
+    hashes of weights, inputs, code and data. Stale, aliased or incomplete files are refused by name. The bundle is
+    checked as `twinalign verify` will check it before it is renamed to FILE; a diverged run can be packed.
     """
     from twinalign.bundle.packing import pack_run
-    from twinalign.bundle.text import size_of
     from twinalign.cli.progress import SideProgress
+    from twinalign.terminal.verification import size_of
 
     with SideProgress() as progress:
         result = pack_run(folder, bundle, partial=partial, progress=lambda text: progress("pack", text))

@@ -1,6 +1,4 @@
-"""CRC-32 as zip archives have it, six times as fast as zlib's where isal is installed."""
-
-from __future__ import annotations
+"""CRC-32 as in zip archives; six times as fast as zlib's if isal is installed."""
 
 import contextlib
 import zipfile
@@ -16,5 +14,5 @@ __all__ = ["crc32", "fast_zipfile"]
 
 
 def fast_zipfile() -> contextlib.AbstractContextManager[None]:
-    """Let `zipfile` take its checksums with this module's `crc32`: zlib's takes longer than a disk does to write."""
+    """Let `zipfile` use this module's `crc32`: zlib's takes longer than writing to a disk."""
     return replaced(zipfile, "crc32", crc32)

@@ -1,7 +1,5 @@
 """numpy's own files: `.npy` and `.npz`."""
 
-from __future__ import annotations
-
 import ast
 import math
 import os
@@ -10,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.files.dtypes import array_over, checked_numeric
-from twinalign.files.errors import BrokenFileError, RefusedError
-from twinalign.files.pickled import read_object
+from plain_pickles.dtypes import array_over, checked_numeric, checked_shape, numpy_dtype
+from plain_pickles.errors import BrokenFileError, RefusedError
+from plain_pickles.machine import MOST_STEPS
+from plain_pickles.reading import read_pickle
 
 MAGIC = b"\x93NUMPY"
-_MAXIMUM_HEADER = 65536
+_MAXIMUM_HEADER = 10_000  # as numpy.load has it: Python parses the header
 
 
-def read_npy(buffer: memoryview, most_steps: float = math.inf) -> Any:
-    """The array in a `.npy`, mapped and not copied, or the tree that an object array wraps.
+def read_npy(buffer: memoryview, most_steps: int = MOST_STEPS) -> Any:
+    """The memory-mapped array of a `.npy`, or the tree inside an object array.
 
     Format: numpy.lib.format's documentation, versions 1.0 to 3.0. `most_steps` limits such a tree (`PickleMachine`).
     """
@@ -38,14 +37,13 @@ def read_npy(buffer: memoryview, most_steps: float = math.inf) -> Any:
     if dtype.hasobject:
         if dtype.kind != "O":
             raise RefusedError("it holds structures with objects in them, which are not numbers")
-        return read_object(data, most_steps)
-    count = 1
-    for extent in shape:
-        count *= extent
-    if count * dtype.itemsize > len(data):
-        raise BrokenFileError(f"it is cut short: shape {shape} and {dtype} need {count * dtype.itemsize} bytes")
-    # np.load ignores bytes after the data as well (several arrays may be saved one after another).
-    return fields(array_over(data[: count * dtype.itemsize], dtype, shape, fortran))
+        return read_pickle(data, most_steps)
+    size = math.prod(shape) * dtype.itemsize
+    if size > len(data):
+        raise BrokenFileError(f"it is cut short: shape {shape} and {dtype} need {size} bytes")
+    if size < len(data):
+        raise RefusedError(f"{len(data) - size} bytes at its end belong to nothing")
+    return fields(array_over(data, dtype, shape, fortran))
 
 
 def _parse_header(header: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[int, ...]]:
@@ -54,8 +52,7 @@ def _parse_header(header: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[i
         if not isinstance(parsed, dict) or set(parsed) != {"descr", "fortran_order", "shape"}:
             raise ValueError("other keys")
         shape = parsed["shape"]
-        if not isinstance(shape, tuple) or not all(isinstance(extent, int) and extent >= 0 for extent in shape):
-            raise ValueError("shape")
+        checked_shape(shape)
         dtype = np.lib.format.descr_to_dtype(parsed["descr"])
         return dtype, bool(parsed["fortran_order"]), shape
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
@@ -63,14 +60,12 @@ def _parse_header(header: bytes, encoding: str) -> tuple[np.dtype, bool, tuple[i
 
 
 def fields(array: np.ndarray) -> Any:
-    """The array, or name -> array where it is one of structures; the text where it holds a single one."""
+    """The array; name -> array for an array of structures; the text for a single text."""
     if array.dtype.names is None:
         if array.dtype.kind == "U" and array.shape == ():
             return str(array)
         if array.dtype.kind == "V" and array.dtype.itemsize == 2:
             # np.save writes ml_dtypes' bfloat16 as two opaque bytes; nothing else of this field is stored so.
-            from twinalign.files.dtypes import numpy_dtype
-
             return array.view(numpy_dtype("bfloat16"))
         checked_numeric(array.dtype)
         return array
@@ -78,16 +73,16 @@ def fields(array: np.ndarray) -> Any:
 
 
 def read_npz(archive: Any) -> dict[str, Any]:
-    """name -> array of a `.npz`; members that are stored are mapped, compressed ones are unpacked into memory."""
+    """name -> array of a `.npz`; uncompressed members are mapped, compressed ones are unpacked into memory."""
     tree: dict[str, Any] = {}
     for member in archive.members:
         name = member[:-4] if member.endswith(".npy") else member
         if name in tree:
-            raise BrokenFileError(f"it holds {name!r} twice")
+            raise BrokenFileError(f"it holds {name[:80]!r} twice")
         tree[name] = read_npy(archive.read(member))
     return tree
 
 
 def memory_limit() -> int:
-    """Bytes that unpacking may take: three quarters of this machine's memory."""
+    """The bytes that unpacking may use: three quarters of this machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4

@@ -1,71 +1,35 @@
-"""Pickle files: paddle.save's, torch.save's old format, and numpy's object arrays."""
+"""Pickle files: paddle.save's, and torch.save's old format."""
 
-from __future__ import annotations
-
-import math
 import struct
 from typing import Any
 
 import numpy as np
 
-from twinalign.files.dtypes import numpy_dtype
-from twinalign.files.errors import BrokenFileError
-from twinalign.files.pickle_machine import PickleMachine, Stateful, Symbol
-from twinalign.files.symbols import NUMPY_SYMBOLS, TORCH_SYMBOLS, Storage
+from plain_pickles.dtypes import checked_shape, numpy_dtype
+from plain_pickles.errors import BrokenFileError, RefusedError
+from plain_pickles.machine import PickleMachine, Symbol
+from plain_pickles.reading import settle
+from plain_pickles.symbols import NUMPY_SYMBOLS
+from twinalign.files.symbols import TORCH_SYMBOLS, Storage
 
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
-_MAXIMUM_DEPTH = 100
 
 _PADDLE_NAME_TABLE = "StructuredToParameterName@@"
 _PADDLE_SLICES = "UnpackBigParamInfor@@"
 
 
-def read_object(buffer: memoryview, most_steps: float = math.inf) -> Any:
-    """The tree in the one numpy pickle that `buffer` begins with; `most_steps` as `PickleMachine` has it."""
-    return settle(PickleMachine(buffer, NUMPY_SYMBOLS, most_steps=most_steps).load())
-
-
 def read_pickle_file(buffer: memoryview) -> Any:
-    """The tree in a file that is a pickle: paddle.save's, or torch.save's before torch 1.6."""
+    """The tree in a pickle file: paddle.save's, or torch.save's before torch 1.6."""
     machine = PickleMachine(buffer, NUMPY_SYMBOLS)
     first = machine.load()
     if first == _TORCH_MAGIC and isinstance(first, int):
         return _read_torch_legacy(buffer, machine.position)
-    return _as_paddle(settle(first))
+    machine.require_end()
+    return _as_paddle(settle(first), len(buffer))
 
 
-def settle(value: Any, depth: int = 0, seen: dict[int, Any] | None = None) -> Any:
-    """Replace arrays under construction by arrays, in plain dictionaries, lists and tuples.
-
-    Raises:
-        BrokenFileError: nesting deeper than any checkpoint (a list may contain itself).
-    """
-    seen = {} if seen is None else seen
-    if depth > _MAXIMUM_DEPTH:
-        raise BrokenFileError(f"its data is nested more than {_MAXIMUM_DEPTH} deep")
-    if id(value) in seen:
-        return seen[id(value)]
-    settled: Any = value
-    if isinstance(value, Stateful):
-        settled = value.finished()
-        if not isinstance(settled, np.ndarray):
-            settled = settle(settled, depth + 1, seen)
-    elif isinstance(value, dict):
-        settled = {key: settle(item, depth + 1, seen) for key, item in value.items()}
-    elif isinstance(value, list):
-        settled = [settle(item, depth + 1, seen) for item in value]
-    elif isinstance(value, tuple):
-        settled = tuple([settle(item, depth + 1, seen) for item in value])
-    elif isinstance(value, Symbol):
-        settled = value.name
-    elif isinstance(value, memoryview):
-        settled = bytes(value)
-    seen[id(value)] = settled
-    return settled
-
-
-def _as_paddle(value: Any, seen: dict[int, Any] | None = None) -> Any:
-    """What paddle.save meant: bfloat16 is stored as uint16, a tensor inside a container as (name, array)."""
+def _as_paddle(value: Any, size: int, seen: dict[int, Any] | None = None) -> Any:
+    """Undo paddle.save's encoding: bfloat16 as uint16, a tensor inside a container as (name, array)."""
     seen = {} if seen is None else seen
     if id(value) in seen:  # shared lists stay shared: unfolding them here could take for ever
         return seen[id(value)]
@@ -74,21 +38,22 @@ def _as_paddle(value: Any, seen: dict[int, Any] | None = None) -> Any:
         # paddle has no uint16 tensors; paddle.load makes the same of them.
         meant = value.view(numpy_dtype("bfloat16")) if value.dtype == np.uint16 else value
     elif isinstance(value, dict):
-        joined = {key: item for key, item in _join_slices(value).items() if key != _PADDLE_NAME_TABLE}
-        meant = {key: _as_paddle(item, seen) for key, item in joined.items()}
-    elif isinstance(value, tuple) and len(value) == 2 and _is_named_tensor(*value):
-        meant = _as_paddle(value[1], seen)
+        joined = {key: item for key, item in _join_slices(value, size).items() if key != _PADDLE_NAME_TABLE}
+        meant = {key: _as_paddle(item, size, seen) for key, item in joined.items()}
+    elif _is_named_array(value):
+        meant = _as_paddle(value[1], size, seen)
     elif isinstance(value, list | tuple):
-        meant = [_as_paddle(item, seen) for item in value]
+        meant = [_as_paddle(item, size, seen) for item in value]
     seen[id(value)] = meant
     return meant
 
 
-def _is_named_tensor(name: Any, array: Any) -> bool:
-    return isinstance(name, str) and isinstance(array, np.ndarray)
+def _is_named_array(value: Any) -> bool:
+    pair = isinstance(value, tuple) and len(value) == 2
+    return pair and isinstance(value[0], str) and isinstance(value[1], np.ndarray)
 
 
-def _join_slices(tree: dict[Any, Any]) -> dict[Any, Any]:
+def _join_slices(tree: dict[Any, Any], size: int) -> dict[Any, Any]:
     # paddle.save with protocols 2 and 3 cuts tensors over a gigabyte into pieces and says how to join them.
     joints = tree.get(_PADDLE_SLICES)
     if joints is None:
@@ -98,7 +63,11 @@ def _join_slices(tree: dict[Any, Any]) -> dict[Any, Any]:
     try:
         for key, joint in joints.items():
             pieces = [tree.pop(name) for name in joint["slices"]]
-            tree[key] = np.concatenate(pieces).reshape(joint["OriginShape"])
+            if key in tree or not all(isinstance(piece, np.ndarray) for piece in pieces):
+                raise ValueError("another value in its place")
+            if sum(piece.nbytes for piece in pieces) > size:
+                raise ValueError("pieces that share their bytes")
+            tree[key] = np.concatenate(pieces).reshape(checked_shape(tuple(joint["OriginShape"])))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BrokenFileError("the pieces of a large paddle tensor do not fit together") from error
     return tree
@@ -114,8 +83,13 @@ def _read_torch_legacy(buffer: memoryview, position: int) -> Any:
             raise BrokenFileError("a reference to a torch storage is malformed")
         _, kind, key, _, count, view = identifier
         if view is not None:
-            raise BrokenFileError("it holds views of storages as torch before 0.4 wrote them; save it again")
-        return storages.setdefault(str(key), storage_of(kind, count))
+            raise BrokenFileError("it holds views of storages, as written by torch before 0.4; save it again")
+        if type(key) not in (str, int):
+            raise BrokenFileError("a reference to a torch storage is malformed")
+        found = storages.setdefault(str(key), storage_of(kind, count))
+        if found.count != count or found.dtype != kind.value:
+            raise BrokenFileError("two references to one torch storage disagree")
+        return found
 
     machine = PickleMachine(buffer, TORCH_SYMBOLS, position, load_persistent)
     version, _ = machine.load(), machine.load()
@@ -124,7 +98,7 @@ def _read_torch_legacy(buffer: memoryview, position: int) -> Any:
     tree = machine.load()
     keys = machine.load()
     position = machine.position
-    if not isinstance(keys, list) or not all(str(key) in storages for key in keys):
+    if not isinstance(keys, list) or not all(type(key) in (str, int) and str(key) in storages for key in keys):
         raise BrokenFileError("its list of storages is malformed")
     for key in keys:
         storage = storages[str(key)]
@@ -134,13 +108,17 @@ def _read_torch_legacy(buffer: memoryview, position: int) -> Any:
         end = position + 8 + count * numpy_dtype(storage.dtype).itemsize
         if count < 0 or end > len(buffer):
             raise BrokenFileError(f"it is cut short: storage {key} needs {end} bytes and {len(buffer)} are there")
+        if storage.data is not None or count != storage.count:
+            raise BrokenFileError(f"storage {key} is there twice, or has two sizes")
         storage.data = buffer[position + 8 : end]
         position = end
+    if position != len(buffer):
+        raise RefusedError(f"{len(buffer) - position} bytes at its end belong to nothing")
     return settle(tree)
 
 
 def storage_of(kind: Any, count: Any) -> Storage:
-    """A storage without its bytes, from what torch's persistent id says of it."""
-    if not isinstance(kind, Symbol) or not isinstance(kind.value, str) or not isinstance(count, int) or count < 0:
+    """A storage without its bytes, from torch's persistent id."""
+    if not isinstance(kind, Symbol) or not isinstance(kind.value, str) or type(count) is not int or count < 0:
         raise BrokenFileError("a reference to a torch storage is malformed")
     return Storage(kind.value, count)

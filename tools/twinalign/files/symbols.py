@@ -1,201 +1,22 @@
-"""What pickles of arrays may name, and what each name builds.
+"""The globals that torch's pickles of tensors may name besides numpy's, and what each builds."""
 
-The lists hold what numpy (1.x and 2.x), reprod_log, paddle.save and torch.save write for arrays, tensors, state_dicts
-and optimizer states. `eval` is among them by name only: paddle.save writes a DenseTensor as the call
-`eval('data', {'data': array})`, and the function here gives back that array and refuses any other arguments.
-"""
-
-from __future__ import annotations
-
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from twinalign.files.dtypes import (
-    ML_DTYPES,
-    TORCH_DTYPES,
-    TORCH_STORAGES,
-    array_over,
-    checked_numeric,
-    numpy_dtype,
-)
-from twinalign.files.errors import BrokenFileError, RefusedError
-from twinalign.files.pickle_machine import Stateful, StatefulDict, Symbol
+from plain_pickles.dtypes import checked_shape, numpy_dtype
+from plain_pickles.errors import BrokenFileError, RefusedError
+from plain_pickles.machine import Stateful, Symbol
+from plain_pickles.symbols import NUMPY_SYMBOLS, sequence
+from twinalign.files.dtypes import EXPANDED_BYTES, EXPANDED_SHARE, TORCH_DTYPES, TORCH_STORAGES
 
-
-def as_buffer(data: Any) -> memoryview:
-    """Bytes of an array's data, which Python 2 wrote as text."""
-    if isinstance(data, memoryview):
-        return data
-    if isinstance(data, str):
-        data = data.encode("latin-1")
-    if not isinstance(data, bytes | bytearray):
-        raise BrokenFileError(f"an array's data is a {type(data).__name__}")
-    return memoryview(data)
-
-
-class _PendingDtype(Stateful):
-    """`numpy.dtype(code, align, copy)`, whose byte order arrives as state."""
-
-    def __init__(self, code: Any) -> None:
-        if isinstance(code, Symbol):
-            code = code.value
-        if not isinstance(code, str) or len(code) > 32 or not (code in ML_DTYPES or code.isalnum()):
-            raise RefusedError(f"its pickle asks for the numpy type {code!r}")
-        self.object = code[:1] == "O"
-        if not self.object:
-            try:
-                self.dtype = checked_numeric(numpy_dtype(code))
-            except TypeError as error:
-                raise BrokenFileError(f"numpy has no type {code!r}") from error
-
-    def set_state(self, state: Any) -> None:
-        if not isinstance(state, tuple) or len(state) < 2 or any(part is not None for part in state[2:5]):
-            raise RefusedError("its pickle holds an array of structures, which cannot be compared as numbers")
-        if not self.object and state[1] == ">":
-            self.dtype = self.dtype.newbyteorder(">")
-
-    def finished(self) -> Any:
-        raise RefusedError("its pickle holds a bare numpy type where data should be")
-
-
-class _PendingArray(Stateful):
-    """`numpy.ndarray` between `_reconstruct` and its state (version, shape, dtype, is_fortran, data)."""
-
-    def __init__(self) -> None:
-        self._array: Any = None
-
-    def set_state(self, state: Any) -> None:
-        if not isinstance(state, tuple) or len(state) not in (4, 5):
-            raise BrokenFileError("an array's state is malformed")
-        shape, dtype, fortran, data = state[-4:]
-        if not isinstance(dtype, _PendingDtype) or not isinstance(shape, tuple):
-            raise BrokenFileError("an array's state is malformed")
-        if not dtype.object:
-            self._array = array_over(as_buffer(data), dtype.dtype, shape, bool(fortran))
-        elif isinstance(data, list):
-            # An object array is how numpy wraps what is no array: a dictionary (shape ()) or a list of arrays.
-            self._array = data[0] if shape == () and len(data) == 1 else data
-        else:
-            raise BrokenFileError("an array of objects has no list of them")
-
-    def finished(self) -> Any:
-        if self._array is None:
-            raise BrokenFileError("an array was announced and never filled")
-        return self._array
-
-
-def _reconstruct(kind: Any, shape: Any, code: Any) -> _PendingArray:
-    if not isinstance(kind, Symbol) or kind.name != "numpy.ndarray":
-        raise RefusedError("its pickle builds a subclass of numpy.ndarray")
-    return _PendingArray()
-
-
-def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any = "C", axis_order: Any = None) -> np.ndarray:
-    if not isinstance(dtype, _PendingDtype) or dtype.object or not isinstance(shape, tuple) or axis_order is not None:
-        raise BrokenFileError("an array's buffer is malformed")
-    return array_over(as_buffer(data), dtype.dtype, shape, order == "F")
-
-
-def _scalar(dtype: Any, data: Any = b"") -> np.ndarray:
-    if not isinstance(dtype, _PendingDtype) or dtype.object:
-        raise BrokenFileError("a numpy scalar is malformed")
-    return array_over(as_buffer(data), dtype.dtype, ())
-
-
-def _encode(text: Any, encoding: Any = "utf-8") -> bytes:
-    if not isinstance(text, str) or encoding not in ("latin1", "latin-1", "utf-8", "ascii"):
-        raise BrokenFileError("its pickle encodes something that is not text")
-    return text.encode(encoding)
-
-
-def _paddle_dense_tensor(*arguments: Any) -> Any:
-    match arguments:
-        case ("data", {"data": array, **others}) if not others:
-            return array
-    raise RefusedError("its pickle calls eval; nothing was run")
-
-
-def _ordered_dict(items: Any = ()) -> StatefulDict:
-    if not isinstance(items, list | tuple) or not all(
-        isinstance(item, list | tuple) and len(item) == 2 for item in items
-    ):
-        raise BrokenFileError("an OrderedDict is malformed")
-    return StatefulDict((key, value) for key, value in items)
-
-
-def _counter(counts: Any = None) -> StatefulDict:
-    if counts is not None and not isinstance(counts, dict):
-        raise BrokenFileError("a Counter is malformed")
-    return StatefulDict(counts or {})
-
-
-def _default_dict(factory: Any = None, items: Any = ()) -> StatefulDict:
-    return _ordered_dict(items)
-
-
-def _sequence(items: Any = ()) -> tuple[Any, ...]:
-    if not isinstance(items, list | tuple):
-        raise BrokenFileError("a tuple is made from something else")
-    return tuple(items)
-
-
-def _set(items: Any = ()) -> set[Any]:
-    return set(_sequence(items))
-
-
-def _complex(real: Any, imaginary: Any) -> complex:
-    return complex(float(real), float(imaginary))
-
-
-def _bytes(data: Any = b"", encoding: Any = None) -> bytes:
-    if isinstance(data, str):
-        return _encode(data, encoding)
-    return bytes(as_buffer(data)) if not isinstance(data, list) else bytes(data)
-
-
-def _numpy_symbols() -> dict[str, Symbol]:
-    found: dict[str, Callable[..., Any]] = {}
-    for package in ("numpy.core", "numpy._core"):
-        found[f"{package}.multiarray._reconstruct"] = _reconstruct
-        found[f"{package}.multiarray.scalar"] = _scalar
-        found[f"{package}.numeric._frombuffer"] = _from_buffer
-    symbols = {name: Symbol(name, build) for name, build in found.items()}
-    symbols["numpy.ndarray"] = Symbol("numpy.ndarray")
-    symbols["numpy.dtype"] = Symbol("numpy.dtype", lambda code, align=False, copy=True: _PendingDtype(code))
-    for name in ML_DTYPES:
-        symbols[f"ml_dtypes.{name}"] = Symbol(f"ml_dtypes.{name}", value=name)
-    return symbols
-
-
-def _container_symbols() -> dict[str, Symbol]:
-    builders: dict[str, Callable[..., Any]] = {
-        "collections.OrderedDict": _ordered_dict,
-        "collections.defaultdict": _default_dict,
-        "collections.Counter": _counter,
-        "_codecs.encode": _encode,
-        "builtins.tuple": _sequence,
-        "builtins.set": _set,
-        "builtins.frozenset": _set,
-        "builtins.complex": _complex,
-        "builtins.bytes": _bytes,
-        "builtins.bytearray": _bytes,
-        "builtins.eval": _paddle_dense_tensor,
-    }
-    symbols = {name: Symbol(name, build) for name, build in builders.items()}
-    for name, symbol in list(symbols.items()):  # protocol 2 writes the names of Python 2
-        symbols[name.replace("builtins.", "__builtin__.")] = symbol
-    for name in ("builtins.dict", "builtins.list", "builtins.int", "builtins.float"):  # arguments of defaultdict
-        symbols[name] = symbols[name.replace("builtins.", "__builtin__.")] = Symbol(name)
-    return symbols
-
-
-NUMPY_SYMBOLS: Mapping[str, Symbol] = {**_numpy_symbols(), **_container_symbols()}
+_PLAIN = (str, int, float, bool, type(None))
 
 
 class Storage:
-    """Bytes of a torch storage; in the legacy format they arrive after the pickle that refers to them."""
+    """The bytes of a torch storage; in the legacy format they come after the pickle that refers to them."""
 
     def __init__(self, dtype: str, count: int) -> None:
         self.dtype = dtype
@@ -205,61 +26,100 @@ class Storage:
 
 
 class PendingTensor(Stateful):
-    """A torch tensor: a strided view of a storage, made once the storage's bytes are there."""
+    """A torch tensor: a strided view of a storage, made once the storage's bytes are known."""
 
-    def __init__(self, storage: Any, offset: Any, size: Any, stride: Any, dtype: str | None = None) -> None:
-        numbers = [offset, *size, *stride] if isinstance(size, tuple) and isinstance(stride, tuple) else [None]
-        if not isinstance(storage, Storage) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+    def __init__(
+        self, storage: Any, offset: Any, size: Any, stride: Any, dtype: str | None = None, bits: Any = None
+    ) -> None:
+        if not isinstance(storage, Storage) or type(offset) is not int or offset < 0:
             raise BrokenFileError("a torch tensor is malformed")
-        if len(size) != len(stride) or len(size) > 32:
-            raise BrokenFileError(f"a torch tensor has size {size} and stride {stride}")
+        if len(checked_shape(size)) != len(checked_shape(stride)):
+            raise BrokenFileError("a torch tensor has another number of sizes than of strides")
+        # torch keeps a conjugated or negated view as it was, and says so beside it.
+        bits = {} if bits is None else bits
+        if not isinstance(bits, dict) or not all(key in ("conj", "neg") and type(bits[key]) is bool for key in bits):
+            raise RefusedError("its pickle holds a torch tensor with unknown metadata")
         self._storage, self._offset, self._size, self._stride = storage, offset, size, stride
-        self._dtype = dtype
+        self._dtype, self._bits = dtype, bits
 
     def set_state(self, state: Any) -> None:
-        """Attributes set on a tensor are not data."""
+        raise RefusedError("its pickle sets the state of a torch tensor, which could replace its numbers")
 
     def finished(self) -> np.ndarray:
-        """The strided view; raises BrokenFileError where it reaches beyond its storage."""
+        """The strided view, a copy if it is conjugated or negated; raises BrokenFileError if it exceeds its storage."""
         storage = self._storage
         if storage.data is None:
             raise BrokenFileError("a torch tensor's storage is missing")
         dtype = numpy_dtype(self._dtype or storage.dtype)
         if storage.big_endian:
             dtype = dtype.newbyteorder(">")
-        count = int(np.prod([float(extent) for extent in self._size])) if self._size else 1
-        if count * dtype.itemsize > max(2**30, 1024 * len(storage.data)):
-            raise BrokenFileError(f"a torch tensor of size {self._size} stands on {len(storage.data)} bytes")
-        strides = tuple(step * dtype.itemsize for step in self._stride)
-        try:
-            array = np.ndarray(self._size, dtype, storage.data, self._offset * dtype.itemsize, strides)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise BrokenFileError(f"a torch tensor of size {self._size} reaches beyond its storage") from error
+        count, size, available = math.prod(self._size), list(self._size), len(storage.data)
+        # In Python's integers: numpy's own check overflows.
+        last = self._offset + sum((extent - 1) * step for extent, step in zip(size, self._stride, strict=True))
+        if count and (last + 1) * dtype.itemsize > available:
+            raise BrokenFileError(f"a torch tensor of size {size} reaches beyond its storage")
+        if count * 8 > EXPANDED_BYTES + EXPANDED_SHARE * available:
+            raise BrokenFileError(f"a torch tensor of size {size} stands on {available} bytes")
+        # Without elements any offset and strides will do.
+        steps = [step * dtype.itemsize for step in self._stride] if count else [0] * len(size)
+        array = np.ndarray(self._size, dtype, storage.data, self._offset * dtype.itemsize if count else 0, tuple(steps))
+        if True in self._bits.values():
+            if dtype.kind not in "fc":
+                raise RefusedError(f"its pickle holds a conjugated or negated tensor of {dtype}")
+            array = np.conj(array) if self._bits.get("conj") else array
+            array = np.negative(array) if self._bits.get("neg") else array
         array.flags.writeable = False
         return array
 
 
-def _tensor_v2(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> PendingTensor:
-    return PendingTensor(storage, offset, size, stride)
+def _tensor_v2(
+    storage: Any, offset: Any, size: Any, stride: Any, gradient: Any = None, hooks: Any = None, bits: Any = None
+) -> PendingTensor:
+    return PendingTensor(storage, offset, size, stride, bits=bits)
 
 
 def _tensor_v3(
-    storage: Any, offset: Any, size: Any, stride: Any, gradient: Any, hooks: Any, dtype: Any, *_: Any
+    storage: Any, offset: Any, size: Any, stride: Any, gradient: Any, hooks: Any, dtype: Any, bits: Any = None
 ) -> PendingTensor:
     if not isinstance(dtype, Symbol) or not isinstance(dtype.value, str):
         raise BrokenFileError("a torch tensor's type is malformed")
-    return PendingTensor(storage, offset, size, stride, dtype.value)
-
-
-def _parameter(data: Any, *_: Any) -> Any:
-    return data
+    return PendingTensor(storage, offset, size, stride, dtype.value, bits)
 
 
 def _tensor_subclass(build: Any, kind: Any, arguments: Any, state: Any = None) -> Any:
     plain = ("torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
-    if not isinstance(build, Symbol) or not isinstance(kind, Symbol) or kind.name not in plain:
+    if not isinstance(kind, Symbol) or kind.name not in plain:
         raise RefusedError("its pickle builds a subclass of torch.Tensor")
-    return build(*_sequence(arguments))
+    if not isinstance(build, Symbol) or build.build not in (_tensor_v2, _tensor_v3) or not isinstance(arguments, tuple):
+        raise RefusedError("its pickle builds a torch tensor in an unknown way")
+    _check_attributes(state)
+    return build(*arguments)
+
+
+def _parameter_with_state(data: Any, gradient: Any = None, hooks: Any = None, state: Any = None) -> Any:
+    _check_attributes(state)
+    return data
+
+
+def _check_attributes(state: Any) -> None:
+    """Attributes of a tensor are not its data, and are dropped: plain values only, an array could replace the data."""
+    parts = state if isinstance(state, tuple) else (state,)
+    if not all(part is None or isinstance(part, dict) for part in parts) or not all(
+        type(value) in _PLAIN for part in parts for value in (part or {}).values()
+    ):
+        raise RefusedError("its pickle sets the state of a torch tensor, which could replace its numbers")
+
+
+def _device(*parts: Any) -> str:
+    if not all(type(part) in (str, int) for part in parts):
+        raise BrokenFileError("a torch device is malformed")
+    return ":".join(str(part) for part in parts)
+
+
+def _layout(name: Any) -> str:
+    if not isinstance(name, str):
+        raise BrokenFileError("a torch layout is malformed")
+    return name
 
 
 def _torch_symbols() -> dict[str, Symbol]:
@@ -267,21 +127,18 @@ def _torch_symbols() -> dict[str, Symbol]:
         "torch._utils._rebuild_tensor": _tensor_v2,
         "torch._utils._rebuild_tensor_v2": _tensor_v2,
         "torch._utils._rebuild_tensor_v3": _tensor_v3,
-        "torch._utils._rebuild_parameter": _parameter,
-        "torch._utils._rebuild_parameter_with_state": _parameter,
+        "torch._utils._rebuild_parameter": lambda data, *_: data,
+        "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
         "torch._tensor._rebuild_from_type_v2": _tensor_subclass,
-        "torch.nn.parameter.Parameter": _parameter,
-        "torch.Size": _sequence,
-        "torch.device": lambda *parts: ":".join(str(part) for part in parts),
-        "torch.serialization._get_layout": lambda name: str(name),
+        "torch.nn.parameter.Parameter": lambda data, *_: data,
+        "torch.Size": sequence,
+        "torch.device": _device,
+        "torch.serialization._get_layout": _layout,
     }
     symbols = {name: Symbol(name, build) for name, build in builders.items()}
     for name in ("torch.Tensor", "torch.nn.parameter.Buffer"):
         symbols[name] = Symbol(name)
-    for name, dtype in TORCH_DTYPES.items():
-        if dtype is not None:
-            symbols[f"torch.{name}"] = Symbol(f"torch.{name}", value=dtype)
-    for name, dtype in TORCH_STORAGES.items():
+    for name, dtype in [*zip(TORCH_DTYPES, TORCH_DTYPES, strict=True), *TORCH_STORAGES.items()]:
         symbols[f"torch.{name}"] = Symbol(f"torch.{name}", value=dtype)
     for name in ("torch.storage.UntypedStorage", "torch.UntypedStorage"):
         symbols[name] = Symbol(name, value="uint8")

@@ -1,22 +1,21 @@
-"""torch.save's files: a zip archive with `data.pkl` and one member a storage."""
-
-from __future__ import annotations
+"""torch.save's files: a zip archive with `data.pkl` and one member per storage."""
 
 from typing import Any
 
-from twinalign.files.dtypes import numpy_dtype
-from twinalign.files.errors import BrokenFileError, RefusedError
-from twinalign.files.pickle_machine import PickleMachine
-from twinalign.files.pickled import settle, storage_of
+from plain_pickles.dtypes import numpy_dtype
+from plain_pickles.errors import BrokenFileError, RefusedError
+from plain_pickles.machine import PickleMachine, Symbol
+from plain_pickles.reading import settle
+from twinalign.files.pickled import storage_of
 from twinalign.files.symbols import TORCH_SYMBOLS, Storage
 from twinalign.files.zip_archive import ZipArchive
 
 
 def read_torch(archive: ZipArchive, pickle_name: str) -> Any:
-    """The tree in a torch file, its tensors mapped and not copied.
+    """The tree in a torch file; its tensors are mapped, not copied.
 
     Raises:
-        RefusedError: TorchScript, whole modules and whatever else asks for code.
+        RefusedError: TorchScript, whole modules and anything else that asks for code.
     """
     folder = pickle_name[: -len("data.pkl")]
     if f"{folder}constants.pkl" in archive.members:
@@ -35,13 +34,18 @@ def read_torch(archive: ZipArchive, pickle_name: str) -> Any:
             storage.data = archive.read(f"{folder}data/{key}")
             storage.big_endian = big_endian
             if len(storage.data) < count * numpy_dtype(storage.dtype).itemsize:
-                raise BrokenFileError(f"storage {key} in it is cut short")
+                raise BrokenFileError(f"storage {key[:80]} in it is cut short")
+            if len(storage.data) > count * numpy_dtype(storage.dtype).itemsize:
+                raise BrokenFileError(f"storage {key[:80]} in it has two sizes")
             storages[key] = storage
         found = storages[key]
-        if getattr(kind, "value", None) == found.dtype:
+        if isinstance(kind, Symbol) and kind.value == found.dtype:
             return found
         other = storage_of(kind, count)
         other.data, other.big_endian = found.data, big_endian
         return other
 
-    return settle(PickleMachine(archive.read(pickle_name), TORCH_SYMBOLS, 0, load_persistent).load())
+    machine = PickleMachine(archive.read(pickle_name), TORCH_SYMBOLS, 0, load_persistent)
+    tree = settle(machine.load())
+    machine.require_end()
+    return tree

@@ -1,19 +1,67 @@
-"""Writer of recordings in the format that reviewers know: reprod_log's `.npy` dictionary. Needs numpy alone."""
+"""The writer of recordings, in reprod_log's `.npy` dictionary, which reviewers know. Needs only numpy."""
 
-from __future__ import annotations
-
+import contextlib
+import fcntl
+import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
+from twinalign.errors import writing
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that replaces `path` if the block succeeds, so that no reader ever sees half of it.
+
+    If it fails, the old file stays as it was. Leftovers of a killed process are removed. Raises InputError if `path`
+    cannot be written, say because the disk is full.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_abandoned(path)
+        try:
+            with open(beside, "wb") as file:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield file
+            os.replace(beside, path)
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+
+def _clear_abandoned(path: Path) -> None:
+    """Remove partial files of `path` whose writer is dead and holds no lock."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        number = part.name.removesuffix(".part").rpartition(".")[2]
+        if not number.isdigit() or _is_alive(int(number)):
+            continue
+        # The writer may be alive on another machine that shares the folder; then its lock is held.
+        with contextlib.suppress(OSError), part.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
+
 
 def write_reprod_log(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write the bytes that reprod_log 1.0.1's `ReprodLogger.save` would, without importing it (it imports paddle).
+    """Write the same bytes as reprod_log 1.0.1's `ReprodLogger.save`, without importing it (it imports paddle).
 
-    reprod_log saves `np.save(path, {name: array})`, a pickled dictionary in a 0-d object array; numpy appends `.npy`
-    where the name lacks it, and so does this. The file appears whole or not at all.
+    reprod_log saves `np.save(path, {name: array})`, a pickled dictionary in a 0-d object array; like numpy, this
+    appends `.npy` if the name lacks it. The file appears complete or not at all.
 
     Raises:
         TypeError: a value is not a numpy array, or a name is not a string.
@@ -24,11 +72,5 @@ def write_reprod_log(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarr
     target = Path(path)
     if not target.name.endswith(".npy"):
         target = target.with_name(target.name + ".npy")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with open(beside, "wb") as stream:
-            np.save(stream, dict(arrays))  # type: ignore[arg-type]
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(target) as stream:
+        np.save(stream, dict(arrays))  # type: ignore[arg-type]

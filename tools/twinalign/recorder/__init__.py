@@ -1,4 +1,1 @@
-"""Recording a side in a process of its own.
-
-`worker` is what runs there (numpy and one framework are all it needs), `process` is the handle on it.
-"""
+"""The recordings of a case: one process a framework, or one a rank, makes them stage by stage."""

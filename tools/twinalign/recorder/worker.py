@@ -1,48 +1,43 @@
-"""The recorder: a process of one framework that takes requests as JSON lines and answers with events.
-
-Run as `python -m twinalign.recorder.worker`. Standard output carries nothing but events; whatever the framework or the
-user's code prints goes to standard error.
-"""
-
-from __future__ import annotations
+"""The state of a recorder process (framework, case, last model), and the functions that make the recordings."""
 
 import contextlib
 import datetime
 import functools
 import gc
-import importlib
-import os
-import platform
 import resource
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from twinalign.backends import FRAMEWORK_OF_SIDE, backend_of_side
-from twinalign.case import Case, load_case, stages_of
+from twinalign.backends import backend_of_side
+from twinalign.case.definition import Case, stages_of
+from twinalign.case.loading import load_case
+from twinalign.case.moved_values import moved_arrays
+from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.conversion.model_factory import load_rules
+from twinalign.conversion.trial_model import TrialModel
 from twinalign.errors import InputError
-from twinalign.freshness import hash_paths
-from twinalign.halves import rounded
-from twinalign.recorder import tracebacks
-from twinalign.recorder.rank_files import rank_path
-from twinalign.recorder.serving import end_with_parent, serve
-from twinalign.recording import save_npz, write_json
+from twinalign.files.freshness import hash_paths
+from twinalign.files.half_precision import rounded
+from twinalign.files.rank_recordings import rank_path
+from twinalign.files.recordings import save_npz, write_json
+from twinalign.processes import tracebacks
+from twinalign.processes.side_process import doing
+from twinalign.recorder.provenance import code_hashes, environment, full_name, layer_classes
+from twinalign.sides import FRAMEWORK_OF_SIDE, INITIAL
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext, step_inputs
-from twinalign.stages.drawing import measure_draws
-from twinalign.stages.moving import moved_arrays
-from twinalign.stages.naming import CanonicalNames
-from twinalign.stages.watching import TrainingPlan
+from twinalign.stages.random_draws import measure_draws
+from twinalign.stages.training_plan import TrainingPlan
 
 
 class PlantedFault(Protocol):
-    """What `twinalign selftest` plants: every case and model that is made afterwards is wrong in one way."""
+    """A fault that `twinalign selftest` plants: every case and model made afterwards has it."""
 
     def spoil_case(self, case: Case) -> None:
         """Change methods of a case that was just loaded."""
@@ -55,15 +50,20 @@ class PlantedFault(Protocol):
 
 
 class Worker:
-    """State of one recorder process: its framework, its case, the last model that it built."""
+    """State of one recorder process; functions that are called there get it as their first argument."""
 
-    def __init__(self, emit: Callable[..., None], start: Mapping[str, Any]) -> None:
-        """Import the framework and the case named in the `start` request."""
-        self.emit = emit
-        self.side: str = start["side"]
-        self.device: str = start["device"]
-        self.case_reference: str = start["case"]
-        self.options: Mapping[str, str] = start["options"]
+    def __init__(
+        self,
+        emit: Callable[..., None],
+        *,
+        side: str,
+        device: str,
+        case: str,
+        options: Mapping[str, str],
+        threads: int | None = None,
+    ) -> None:
+        self.emit, self.side, self.device = emit, side, device
+        self.case_reference, self.options = case, options
         self.framework = FRAMEWORK_OF_SIDE[self.side]
         self.case = load_case(self.case_reference, self.options)
         other = next(framework for framework in FRAMEWORK_OF_SIDE.values() if framework != self.framework)
@@ -73,71 +73,82 @@ class Worker:
         self.backend = backend_of_side(self.side)
         try:
             self.rank, self.ranks = self.join()
-            self.backend.configure(self.device, start["threads"])
+            self.backend.configure(self.device, threads)
         except RuntimeError as error:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
         self.planted: PlantedFault | None = None
         self._model: tuple[tuple[str, str], Any] | None = None
+        self._own: dict[str, np.ndarray] = {}
+        """Initial values of the last model where the other side has no partner."""
+        self._trial: tuple[str, TrialModel] | None = None
         self.kept: dict[str, Any] = {}
         """What functions called through `call` keep for the requests that follow."""
 
     def join(self) -> tuple[int, int]:
-        """Which of how many processes this one is; before anything is put on a device."""
+        """This process's rank and the number of ranks; called before anything is put on a device."""
         return 0, 1
 
+    @staticmethod
+    def explain(error: Exception, side: str) -> str | None:
+        """The message for an import of a framework that is not installed here, usually the other side's."""
+        missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
+        if missing not in FRAMEWORK_OF_SIDE.values() or sys.modules.get(missing) is not None:
+            return None
+        where = tracebacks.place(error) or "the case"
+        if missing == FRAMEWORK_OF_SIDE[side]:
+            return f"{where}: {sys.executable} has no {missing}; name an interpreter that has it with --{side}-python"
+        return (
+            f"{where}: imports {missing} on the {side} side, where it is not installed; import it inside the methods "
+            "of its own side, not at the top of the file"
+        )
+
+    @doing("starting")
     def describe(self) -> dict[str, Any]:
-        """What the parent must know of the case, so that it need not import it."""
+        """What the parent needs to know of the case without importing it."""
         stages = stages_of(self.case)
         parts = {stage: self.part_key(stage) for stage in stages}
+        parts[INITIAL] = parts["forward"]
         return {
             "name": self.case.name,
             "stages": stages,
             "parts": parts,
             "rename": {parts[stage]: dict(self.case.part(stage).rename) for stage in stages},
+            "allow_missing": {parts[stage]: list(self.case.part(stage).allow_missing) for stage in stages},
+            "allow_unexpected": {parts[stage]: list(self.case.part(stage).allow_unexpected) for stage in stages},
             "rules": self._rules(),
             "accept": list(self.case.accept),
+            "initial": self.case.initial,
             "allowances": list(self.case.allowances),
             "train_mode": any(self.case.part(stage).train_mode for stage in stages),
             "float64_train_steps": self.case.part("train").float64_train_steps if "train" in stages else 0,
-            "environment": self.environment(),
+            "environment": environment(self.framework, self.device, self.backend),
         }
 
     def _rules(self) -> list[str]:
-        """The case's rules, files by their whole path."""
         folder = Path(getattr(sys.modules[type(self.case).__module__], "__file__", ".")).resolve().parent
         return [str(folder / rule) if rule.endswith(".py") else rule for rule in self.case.rules]
 
-    def environment(self) -> dict[str, Any]:
-        """Framework, versions, flags that change numbers, interpreter and machine of this side."""
-        return {
-            "framework": self.framework,
-            "device": self.device,
-            "versions": self.backend.versions(),
-            "flags": self.backend.numerics_flags(),
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "processors": os.cpu_count(),
-        }
-
+    @doing("preparing")
     def prepare(self) -> dict[str, Any]:
-        """Let the case make what it needs."""
         self.case.prepare()
         return {}
 
+    @doing("building the model of")
     def initialise(
         self, stage: str, arrays: str, layout: str, inputs: str, rounded_to: str | None = None
     ) -> dict[str, Any]:
-        """Build the model of a stage's case and write its layout; on the reference side weights and inputs too."""
+        """Build the model of a stage's case and write its layout; on the reference side also weights and inputs."""
         case = self.fresh_case(stage)
         self.forget_model()
-        model = self._construct(case)
+        model = self.construct(case)
         write_json(Path(layout), self.backend.describe_state(model))
         if self.side == "ref":
-            save_npz(Path(arrays), rounded(self.backend.state_arrays(model), rounded_to or ""))
+            save_npz(Path(arrays), rounded(dict(self.backend.state_items(model)), rounded_to or ""))
             if type(case).inputs is not Case.inputs:
                 save_npz(Path(inputs), step_inputs(case))
         return {}
 
+    @doing("recording")
     def record(
         self,
         stage: str,
@@ -153,14 +164,10 @@ class Worker:
         """Record one stage in one precision into `path`.
 
         Args:
-            stage: its name.
-            dtype: the precision.
-            path: the recording.
-            weights: the initial weights' file and hash, and names of the other side.
-            identity: what the recording is known by.
+            weights: the initial weights' file and hash, and the names on the other side.
             moved: start from weights and inputs moved by one unit in the last place.
-            rounded_to: half precision that the inputs are rounded to, as the weights are.
-            compatible: use paddle's accuracy-compatible kernels, where it has them.
+            rounded_to: half precision to which the inputs are rounded, as the weights are.
+            compatible: use paddle's accuracy-compatible kernels, if it has them.
             plan: fields of a `TrainingPlan`, for the train stage.
         """
         self.backend.use_accuracy_compatible(compatible)
@@ -168,50 +175,54 @@ class Worker:
             self.forget_model()  # one that was wrapped keeps the hooks that average its gradients
             path = str(rank_path(Path(path), self.rank))
         case = self.fresh_case(stage)
-        definition = STAGE_BY_NAME[stage]
+        record = STAGE_BY_NAME[stage].record
         started = time.perf_counter()
         self.backend.set_seed(case.seed)
-        context = StageContext(
-            case=case,
-            framework=self.framework,
-            backend=self.backend,
-            dtype=dtype,
-            device=self.device,
-            build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved),
-            canonical=CanonicalNames.of(weights),
-            progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
-            moved=moved,
-            seed=case.seed,
-            rounded_to=rounded_to or "",
-            plan=TrainingPlan(**(plan or {})),
-            rank=self.rank,
-            ranks=self.ranks,
-            points=lambda prefix, step, values: self.emit(
-                "points", precision=dtype, prefix=prefix, step=step, values=values
-            ),
-        )
+        context = self._context(case, stage, dtype, weights, moved)
+        context.rounded_to, context.plan = rounded_to or "", TrainingPlan(**(plan or {}))
         checkpoints = CheckpointPlace(
             Path(path).with_suffix(".checkpoint"), lambda: self._made_by(case, stage, dtype, weights, identity)
         )
         context.checkpoints = checkpoints if self.ranks == 1 else None  # one of several ranks cannot go on alone
         casts = self._casts_counted(dtype)
-        with self.backend.default_dtype(dtype), casts:
-            definition.record(context)
-            measure_draws(context, definition.record, self.forget_model if self.ranks > 1 else lambda: None)
+        with casts, self.backend.default_dtype(dtype), self._kernels_noted() as kernels:
+            record(context)
+            measure_draws(context, record, self.forget_model if self.ranks > 1 else lambda: None)
         recording = context.recording
         recording.metadata = {
             **self._made_by(case, stage, dtype, weights, identity),
             "seconds": round(time.perf_counter() - started, 3),
             "casts_to_float32": getattr(casts, "count", 0),
+            "kernels": {kernel: {n: sorted(values) for n, values in of.items()} for kernel, of in kernels.items()},
             **recording.metadata,
+            **{name: weights[name] for name in ("tied_apart",) if name in weights and stage == "forward"},
         }
         recording.save(Path(path))
         checkpoints.remove()
         checkpoints.below("repeat").remove()
         return {name: recording.metadata[name] for name in ("seconds", "casts_to_float32")}
 
+    def _context(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], moved: bool) -> StageContext:
+        return StageContext(
+            case=case,
+            framework=self.framework,
+            backend=self.backend,
+            dtype=dtype,
+            device=self.device,
+            build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved),
+            construct=functools.partial(self.construct, case),
+            canonical=CanonicalNames.of(weights),
+            progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
+            moved=moved,
+            rank=self.rank,
+            ranks=self.ranks,
+            points=lambda prefix, step, values: self.emit(
+                "points", precision=dtype, prefix=prefix, step=step, values=values
+            ),
+        )
+
     def _made_by(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], identity: Any) -> dict[str, Any]:
-        """Metadata of a recording: what it is, and all that it depends on."""
+        """Metadata of a recording: what it is, and everything that it depends on."""
         return {
             "format": 1,
             "side": self.side,
@@ -219,11 +230,11 @@ class Worker:
             "case": self.case.name,
             "dtype": dtype,
             "seed": case.seed,
-            "environment": self.environment(),
+            "environment": environment(self.framework, self.device, self.backend),
             "weights_sha256": weights.get("sha256"),
-            "layer_classes": self.layer_classes() if STAGE_BY_NAME[stage].needs_model else {},
+            "layer_classes": self.layer_classes() if STAGE_BY_NAME[stage].judged_in_any_precision else {},
             "identity": identity,
-            "code_sha256": self._code_hashes(case),
+            "code_sha256": code_hashes(case),
             "data_sha256": hash_paths(case.data_files()),
             "recorded_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -231,48 +242,48 @@ class Worker:
         }
 
     def _casts_counted(self, dtype: str) -> contextlib.AbstractContextManager[Any]:
-        """On the reference side in float64, counts what the model computes in float32 all the same."""
+        """On the reference side in float64, counts computations that the model still makes in float32."""
         if self.side != "ref" or dtype != "float64":
             return contextlib.nullcontext()
-        counter: contextlib.AbstractContextManager[Any] = importlib.import_module(
-            "twinalign.backends.torch_casts"
-        ).CastCount()
+        from twinalign.backends.torch.reference_only.graph import CastCount
+
+        counter: contextlib.AbstractContextManager[Any] = CastCount()
         return counter
 
+    def _kernels_noted(self) -> contextlib.AbstractContextManager[Mapping[str, Mapping[str, set[float]]]]:
+        """On the port's side, notes the calls of paddle's kernels that keep constants in float32."""
+        if self.side == "ref":
+            return contextlib.nullcontext({})
+        from twinalign.backends.paddle.port_only.kernels import kernels_called
+
+        return kernels_called()
+
+    @doing("giving memory back in")
     def release(self) -> dict[str, Any]:
-        """Give the model's memory back: the other side wants it."""
         self.forget_model()
         return {}
 
-    def call(self, function: str, **arguments: Any) -> dict[str, Any]:
-        """Call `module:name`, a function of this package, with this worker and what was sent; returns its answer."""
-        module, _, name = function.partition(":")
-        if not module.startswith("twinalign."):
-            raise ValueError(f"{function}: not a function of twinalign")
-        found: dict[str, Any] = getattr(importlib.import_module(module), name)(self, **arguments)
-        return found
-
     def part_key(self, stage: str) -> str:
-        """Name of the part of the case that defines a stage."""
         part = self.case.part(stage)
         return part.name or type(part).__name__
 
     def fresh_case(self, stage: str) -> Case:
-        """A new instance of the case that defines `stage`: what one recording leaves on it must not reach the next."""
+        """A new instance of the case that defines `stage`, so that no recording affects the next one."""
         case = load_case(self.case_reference, self.options).part(stage)
         if self.planted is not None:
             self.planted.spoil_case(case)
         return case
 
-    def _construct(self, case: Case) -> Any:
-        self.backend.set_seed(case.seed)
-        model = case.reference() if self.side == "ref" else case.reproduced()
+    def construct(self, case: Case, further_seeds: int = 0) -> Any:
+        """A freshly built model of this side; `further_seeds`: by how many the seed is behind the case's own."""
+        self.backend.set_seed(case.seed + further_seeds)
+        with self.backend.building():
+            model = case.reference() if self.side == "ref" else case.reproduced()
         if not self.backend.is_model(model):
             method = "reference" if self.side == "ref" else "reproduced"
-            kind = f"{type(model).__module__}.{type(model).__qualname__}"
             raise InputError(
-                f"{type(case).__name__}.{method}() returned {kind}, which is no {self.backend.MODEL_CLASS}; build the "
-                f"{self.framework} model there"
+                f"{type(case).__name__}.{method}() returned {full_name(type(model))}, which is not a "
+                f"{self.backend.MODEL_CLASS}; build the {self.framework} model there"
             )
         if self.planted is not None:
             self.planted.spoil_model(case, model)
@@ -285,8 +296,10 @@ class Worker:
             self.forget_model()
             # Built in the default dtype, as the user's code is used to, and converted after.
             with self.backend.default_dtype("float32"):
-                built = self._construct(case)
+                built = self.construct(case)
             self._model = key, self.backend.prepare_model(built, dtype, self.device)
+            kept = set(weights.get("kept", ()))
+            self._own = {name: array for name, array in self.backend.state_items(built) if name in kept} if kept else {}
         model = self._model[1]
         self.restore_weights(model, weights)
         if self.planted is not None:
@@ -297,48 +310,35 @@ class Worker:
         return model
 
     def restore_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
-        """Give a model the initial weights of its part."""
         with np.load(weights["path"], allow_pickle=False) as stored:
-            self.backend.load_state_arrays(model, dict(stored))
+            self.backend.load_state_arrays(model, {**self._own, **stored})
 
     def layer_classes(self) -> dict[str, dict[str, Any]]:
-        """Of each class that the model's layers have, by full name: how many there are, and its base classes."""
-        counts = Counter(type(layer) for layer in (self.backend.all_layers(self._model[1]) if self._model else []))
-        return {
-            _full_name(kind): {"count": count, "bases": [_full_name(base) for base in kind.__mro__[1:-1]]}
-            for kind, count in counts.items()
-        }
+        return layer_classes(self.backend, self._model[1]) if self._model else {}
+
+    def trial_model(self, stage: str) -> TrialModel:
+        """The converter's model of a stage's case, kept until the next recording is made."""
+        if self._trial is None or self._trial[0] != stage:
+            self.forget_model()
+            load_rules(self._rules())
+            case = self.fresh_case(stage)
+            made = TrialModel(
+                self.backend,
+                self.framework,
+                self.device,
+                lambda: self.construct(case),
+                lambda model, inputs: case.forward(model, inputs, self.framework),
+            )
+            self._trial = stage, made
+        return self._trial[1]
 
     def forget_model(self) -> None:
-        """Let the next model be built anew."""
-        self._model = None
+        self._model = self._trial = None
         gc.collect()
 
-    def _code_hashes(self, case: Case) -> dict[str, str]:
-        """SHA-256 of every loaded source file that is twinalign's, the case's or beside neither Python nor packages."""
-        own_packages = {"twinalign", *case.code_packages}
-        files = set()
-        for name, module in list(sys.modules.items()):
-            path = getattr(module, "__file__", None)
-            if not path or not path.endswith(".py"):
-                continue
-            path = os.path.realpath(path)
-            if name.partition(".")[0] in own_packages or not path.startswith(tracebacks.LIBRARIES):
-                files.add(Path(path))
-        return hash_paths(files)
 
+class RankWorker(Worker):
+    """A worker that records its share together with the other ranks, into its own file."""
 
-def _full_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def main() -> None:
-    """Serve requests until standard input closes."""
-    end_with_parent()
-    events: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    serve(sys.stdin, events, Worker)
-
-
-if __name__ == "__main__":
-    main()
+    def join(self) -> tuple[int, int]:
+        return self.backend.join_ranks(self.device)

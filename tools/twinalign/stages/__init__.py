@@ -1,14 +1,14 @@
-"""The six stages: what each records on a side. A stage is defined here once; `run` and the pipeline scripts use it."""
-
-from __future__ import annotations
+"""What the six stages and the check of initial weights record on a side; `run` and pipeline scripts share them."""
 
 import dataclasses
 from collections.abc import Callable
 
+from twinalign.sides import INITIAL
 from twinalign.stages.backward import record_backward
 from twinalign.stages.context import StageContext
 from twinalign.stages.data import record_data
 from twinalign.stages.forward import record_forward
+from twinalign.stages.initial import record_initial
 from twinalign.stages.loss import record_loss
 from twinalign.stages.metric import record_metric
 from twinalign.stages.train import record_train
@@ -27,6 +27,11 @@ class Stage:
     float64: bool = True
     """Whether a float64 recording means anything for this stage."""
 
+    @property
+    def judged_in_any_precision(self) -> bool:
+        """Whether it computes with the model, so that a half precision or other kernels change what it records."""
+        return self.needs_model and self.float64
+
 
 STAGE_BY_NAME = {
     stage.name: stage
@@ -37,5 +42,6 @@ STAGE_BY_NAME = {
         Stage("loss", "loss", record_loss),
         Stage("backward", "losses", record_backward),
         Stage("train", "train", record_train),
+        Stage(INITIAL, "initial", record_initial, float64=False),
     )
 }

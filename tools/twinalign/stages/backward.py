@@ -1,14 +1,13 @@
-"""Stage 05: whole optimizer steps, with every gradient, parameter, buffer and optimizer tensor after each."""
-
-from __future__ import annotations
+"""Stage 05: complete optimizer steps; every gradient, parameter, buffer and optimizer tensor after each."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
+from twinalign.backends.state_layout import tied_keys
 from twinalign.errors import InputError
 from twinalign.stages.context import StageContext
-from twinalign.stages.drawing import initial_model
+from twinalign.stages.random_draws import initial_model
 
 
 def record_backward(context: StageContext) -> None:
@@ -29,7 +28,7 @@ def record_backward(context: StageContext) -> None:
         scheduled = case.schedule(optimizer, step, context.framework) or {}
         inputs = context.inputs(step)
         values = run(inputs)
-        backend.backward(values.loss)
+        values.loss.backward()
 
         prefix = f"step{step}."
         context.add(prefix + "loss", values.losses)
@@ -37,14 +36,15 @@ def record_backward(context: StageContext) -> None:
         for name, value in scheduled.items():
             context.recording.add(prefix + name, np.asarray(value))
         context.add_state((prefix + "gradient.", key, array) for key, array in backend.gradient_items(model))
-        backend.optimizer_step(optimizer)
+        optimizer.step()
         backend.clear_gradients(model)
         _record_state(context, model, parameters, optimizer, prefix)
         context.progress(f"step {step + 1} of {case.steps}")
 
 
 def _record_state(context: StageContext, model: object, parameters: Mapping, optimizer: object, prefix: str) -> None:
-    tied = context.backend.tied_keys(model)  # recorded once: the other side may have no such second name
+    # Recorded once: the other side may have no such second name.
+    tied = tied_keys(context.backend.state_tensors(model))
     context.add_state(
         (prefix + ("parameter." if key in parameters else "buffer."), key, array)
         for key, array in context.backend.state_items(model)

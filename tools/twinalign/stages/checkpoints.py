@@ -1,8 +1,9 @@
-"""Trainings that can be stopped and continued: the case keeps its own state, the curves so far are kept beside it."""
+"""Trainings that can be stopped and continued: the case saves its own state, the curves are saved beside it."""
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -11,28 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.freshness import is_fresh
-from twinalign.recording import read_metadata, save_npz, write_json
+from twinalign.errors import unwritten
+from twinalign.files.freshness import is_fresh
+from twinalign.files.recordings import read_metadata, save_npz, write_json
 
 _STATE = "state"
 _CURVES = "curves.npz"
 _METADATA = "made_by"
+_LEAST_FREE = 1 << 20
+"""Bytes: a disk with less is full, for a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointPlace:
-    """Where the checkpoints of one training lie, and what they must have been made by.
+    """The folder of one training's checkpoints, and what they must have been made by.
 
     Attributes:
-        folder: of the newest checkpoint; empty folders of other names are beside it while one is written.
-        made_by: gives the metadata that a recording of now would have.
+        folder: of the newest checkpoint; while one is written, folders with other suffixes are beside it.
+        made_by: returns the metadata that a recording made now would have.
     """
 
     folder: Path
     made_by: Callable[[], Mapping[str, Any]]
 
     def newest(self) -> Path | None:
-        """The folder of a checkpoint that still stands for code, data and weights; None where there is none."""
+        """The folder of a checkpoint that is up to date with code, data and weights; None without one."""
         now = self.made_by()
         for folder in (self.folder, self._beside("old")):
             then = read_metadata(folder / _METADATA)
@@ -41,11 +45,16 @@ class CheckpointPlace:
         return None
 
     def write(self, save: Callable[[Path], Any], curves: Mapping[str, np.ndarray]) -> None:
-        """Let `save` write the state, add the curves, and put both in the place of the checkpoint before."""
+        """Let `save` write the state, add the curves, and replace the previous checkpoint."""
         new, old = self._beside("new"), self._beside("old")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
-        save(new / _STATE)
+        try:
+            save(new / _STATE)
+        except Exception:
+            if shutil.disk_usage(new).free < _LEAST_FREE:  # torch.save raises a RuntimeError that does not say so
+                raise unwritten(OSError(errno.ENOSPC, ""), new / _STATE) from None
+            raise
         save_npz(new / _CURVES, curves)
         write_json(new / f"{_METADATA}.json", dict(self.made_by()))
         shutil.rmtree(old, ignore_errors=True)
@@ -55,12 +64,12 @@ class CheckpointPlace:
         shutil.rmtree(old, ignore_errors=True)
 
     def remove(self) -> None:
-        """Once the recording is written, nothing is to be continued."""
+        """Remove all checkpoints: the recording is complete."""
         for folder in (self.folder, self._beside("new"), self._beside("old")):
             shutil.rmtree(folder, ignore_errors=True)
 
     def below(self, name: str) -> CheckpointPlace:
-        """The place of another training of the same recording."""
+        """The place for another training of the same recording."""
         return dataclasses.replace(self, folder=self.folder.with_name(f"{self.folder.name}_{name}"))
 
     def _beside(self, end: str) -> Path:
@@ -68,7 +77,7 @@ class CheckpointPlace:
 
 
 class TrainingRecord:
-    """What `Case.train` is given as `record`: a function of name and value, which can also keep a checkpoint.
+    """The `record` of `Case.train`: a function of name and value that can also save a checkpoint.
 
     Attributes:
         told: name → the values so far.
@@ -87,15 +96,15 @@ class TrainingRecord:
     def beside(
         self, others: Callable[[], Mapping[str, list[float]]], take: Callable[[Mapping[str, list[float]]], None]
     ) -> None:
-        """Keep further curves in checkpoints: `others` gives them, `take` is given them back."""
+        """Also save the curves of `others` in checkpoints; on resuming, `take` gets them back."""
         self._others, self._take = others, take
 
     def checkpoint(self, save: Callable[[Path], Any]) -> None:
-        """Keep the state of the training, so that a run which is stopped can go on from here.
+        """Save the state of the training, so that a stopped run can continue from here.
 
         Args:
-            save: given a path, writes model, optimizer and place to it; the path has no suffix, and may become a file,
-                a folder, or the stem of several files.
+            save: writes model, optimizer and position to the given path, which has no suffix and may become a file, a
+                folder, or the stem of several files.
         """
         if self._place is not None:
             curves = {f"told/{name}": np.asarray(points) for name, points in self.told.items()}
@@ -103,9 +112,9 @@ class TrainingRecord:
             self._place.write(save, curves)
 
     def resume(self) -> Path | None:
-        """The path that `checkpoint` gave to `save` in a run that was stopped; the curves up to there are back.
+        """The path that `checkpoint` gave to `save` in a stopped run; the curves up to there are restored.
 
-        None where there is nothing to go on from: then the training begins with its first step.
+        None if there is no checkpoint: then the training begins with its first step.
         """
         folder = self._place.newest() if self._place is not None else None
         if folder is None:

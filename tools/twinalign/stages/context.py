@@ -1,32 +1,29 @@
-"""What a stage has at hand while it records one side."""
-
-from __future__ import annotations
+"""The values and methods available to a stage while it records one side."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from twinalign.backends import load_distributed
-from twinalign.case import Case
+from twinalign.backends.protocol import Backend
+from twinalign.case.calling import named_values
+from twinalign.case.definition import Case
+from twinalign.case.moved_values import moved_arrays
+from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.errors import InputError
-from twinalign.halves import rounded
-from twinalign.recording import Recording, hash_arrays
-from twinalign.stages.calling import named_values
+from twinalign.files.half_precision import rounded
+from twinalign.files.recordings import Recording, hash_arrays
 from twinalign.stages.checkpoints import CheckpointPlace
-from twinalign.stages.moving import moved_arrays
-from twinalign.stages.naming import CanonicalNames
-from twinalign.stages.watching import TrainingPlan
+from twinalign.stages.training_plan import TrainingPlan
 
 
 def step_inputs(case: Case, step: int = 0) -> dict[str, np.ndarray]:
-    """The case's inputs for a step, which both sides make for themselves from the same seed.
+    """The case's inputs for a step; each side makes them itself from the same seed.
 
     Raises:
-        InputError: they are no dictionary.
-        ValueError: there are none.
+        InputError: they are not a dictionary, or there are none.
     """
     given = case.inputs(np.random.default_rng([case.seed, step]))
     if not isinstance(given, Mapping):
@@ -35,12 +32,12 @@ def step_inputs(case: Case, step: int = 0) -> dict[str, np.ndarray]:
         )
     arrays = {name: np.asarray(value) for name, value in given.items()}
     if not arrays:
-        raise ValueError(f"{case.name}: inputs() returned nothing")
+        raise InputError(f"case {case.name}: inputs(rng) returned an empty dictionary; return name -> array")
     return arrays
 
 
 def rank_inputs(case: Case, inputs: Mapping[str, np.ndarray], rank: int, ranks: int) -> dict[str, np.ndarray]:
-    """What one of several ranks is given of a step's inputs, as the case has it.
+    """The share of a step's inputs of one of several ranks, by `Case.share`.
 
     Raises:
         InputError: there is no such share.
@@ -52,16 +49,16 @@ def rank_inputs(case: Case, inputs: Mapping[str, np.ndarray], rank: int, ranks: 
 
 
 def scalar_loss(losses: Any) -> Any:
-    """The tensor to differentiate: the loss itself, or `losses["loss"]`; raises ValueError where there is neither."""
+    """The tensor to differentiate: the loss itself, or `losses["loss"]`; raises ValueError if there is neither."""
     if not isinstance(losses, Mapping):
         return losses
     if "loss" not in losses:
-        raise ValueError(f'loss() returned {list(losses)} and no "loss" to differentiate')
+        raise ValueError(f'loss() returned {list(losses)} without a "loss" to differentiate')
     return losses["loss"]
 
 
 class StepValues(NamedTuple):
-    """What a model and its loss make of the inputs."""
+    """What a model and its loss return for the inputs."""
 
     outputs: Any
     losses: Any
@@ -76,7 +73,7 @@ class StageContext:
 
     case: Case
     framework: str
-    backend: ModuleType
+    backend: Backend
     dtype: str
     device: str
     build_model: Callable[[], Any]
@@ -84,10 +81,12 @@ class StageContext:
     canonical: CanonicalNames
     """What the tensors of this side are on the reference side."""
     progress: Callable[[str], None]
+    construct: Callable[[int], Any] = lambda further_seeds: None
+    """Returns a freshly built model, as the case gives it; takes by how many the seed is behind the case's own."""
     moved: bool = False
     """Whether inputs are moved by one unit in the last place, to see what rounding does."""
-    seed: int = 0
-    """Of the framework's generators."""
+    further_seeds: int = 0
+    """By how many the seed of the framework's generators is behind the case's own."""
     random_state: str | None = None
     """Digest of the framework's generators once the model was built, of a stage that looks after its draws."""
     rounded_to: str = ""
@@ -99,17 +98,16 @@ class StageContext:
     points: Callable[[str, int, Mapping[str, float]], None] = lambda prefix, step, values: None
     """Told a training's prefix, its step and the newest value of each of its curves."""
     rank: int = 0
-    """Of this process among those that record the stage together."""
+    """Number of this process among the `ranks` that record the stage together."""
     ranks: int = 1
-    """How many there are."""
     recording: Recording = dataclasses.field(default_factory=Recording)
 
     def inputs(self, step: int = 0) -> dict[str, Any]:
-        """The case's inputs for a step, this rank's share, as tensors; their hash goes into the metadata."""
+        """The inputs for a step (this rank's share) as tensors; their hash goes into the metadata."""
         return self.as_tensors(self.step_inputs(step))
 
     def step_inputs(self, step: int = 0) -> dict[str, np.ndarray]:
-        """Likewise, as arrays."""
+        """The same as arrays."""
         arrays = rounded(step_inputs(self.case, step), self.rounded_to)
         if self.ranks > 1:
             arrays = rank_inputs(self.case, arrays, self.rank, self.ranks)
@@ -117,16 +115,15 @@ class StageContext:
         return dict(moved_arrays(arrays.items(), self.dtype)) if self.moved else arrays
 
     def as_tensors(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Arrays as tensors of the run's precision and device."""
         return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}
 
     def step_of(self, model: Any) -> Callable[[Mapping[str, Any]], StepValues]:
-        """What takes the inputs to outputs and losses; of several ranks, so that gradients are averaged over them."""
+        """A function from inputs to outputs and losses; with several ranks, gradients are averaged over them."""
 
         def run(model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any, Any], Any]:
             outputs = self.case.forward(model, inputs, self.framework)
             losses = self.case.loss(outputs, inputs, self.framework)
-            return (outputs, losses), scalar_loss(losses)
+            return (outputs, losses), self._one_number(scalar_loss(losses))
 
         def alone(inputs: Mapping[str, Any]) -> StepValues:
             (outputs, losses), loss = run(model, inputs)
@@ -134,7 +131,7 @@ class StageContext:
 
         if self.ranks == 1:
             return alone
-        step = load_distributed(self.framework).Step(model, run)
+        step = self.backend.loss_layer(model, run)
         parallel = self.case.distributed(step, self.framework)
 
         def together(inputs: Mapping[str, Any]) -> StepValues:
@@ -144,20 +141,27 @@ class StageContext:
 
         return together
 
+    def _one_number(self, loss: Any) -> Any:
+        # The port's is compared with it: there a vector is a fault to be found, of which paddle differentiates the sum.
+        if self.framework == "torch" and math.prod(getattr(loss, "shape", ())) != 1:
+            raise InputError(
+                f"case {self.case.name}: loss() returned a tensor of shape {list(loss.shape)} on the reference's side; "
+                'return one number, its mean say, or {"loss": that number, "each": the tensor}'
+            )
+        return loss
+
     def add(self, prefix: str, value: Any) -> None:
-        """Record every leaf of `value` under `prefix`."""
-        for name, leaf in named_values(value, self.backend.is_tensor, prefix):
+        """Record every leaf of `value` under `prefix`; the metadata name what holds no numbers, such as a cache."""
+        left_out: dict[str, str] = {}
+        for name, leaf in named_values(value, self.backend.is_tensor, prefix, left_out):
             self.recording.add(name, self.as_array(leaf))
+        if left_out:
+            self.recording.metadata["left_out"] = {**self.recording.metadata.get("left_out", {}), **left_out}
 
     def add_state(self, items: Iterable[tuple[str, str, np.ndarray]]) -> None:
-        """Record arrays of parameters and buffers by sample, under the reference's names and in its layout.
-
-        Args:
-            items: prefix, key of this side, array.
-        """
+        """Record parameters and buffers (prefix, key of this side, array) by sample, as the reference has them."""
         for prefix, name, array in self.canonical.to_reference(items):
             self.recording.add_sampled(prefix + name, array)
 
     def as_array(self, leaf: Any) -> np.ndarray:
-        """A tensor, array or number as an array."""
         return self.backend.to_array(leaf) if self.backend.is_tensor(leaf) else np.asarray(leaf)

@@ -1,17 +1,18 @@
-"""Stage 01: outputs of the model, and in training mode the buffers that the call has moved."""
-
-from __future__ import annotations
+"""Stage 01: outputs of the model, and in training mode the buffers that the call has changed."""
 
 from typing import Any
 
 import numpy as np
 
-from twinalign.stages.context import StageContext
-from twinalign.stages.drawing import initial_model
+from twinalign.case.calling import named_values
+from twinalign.files.half_precision import rounded
+from twinalign.files.recordings import hash_arrays
+from twinalign.stages.context import StageContext, step_inputs
+from twinalign.stages.random_draws import initial_model
 
 
 def record_forward(context: StageContext) -> None:
-    """Record what `Case.observe` returns, and every moved buffer where the case runs in training mode."""
+    """Record the result of `Case.observe`, and in training mode every changed buffer."""
     model = initial_model(context)
     backend = context.backend
     inputs = context.inputs()
@@ -23,7 +24,33 @@ def record_forward(context: StageContext) -> None:
     after = _buffers(context, model) if buffers else {}
     context.add_state(("buffer.", key, array) for key, array in after.items() if (array != buffers[key]).any())
     if not context.recording.arrays:
-        raise ValueError(f"{context.case.name}: the model returned nothing to record")
+        kinds = ", ".join(sorted(set(context.recording.metadata.get("left_out", {}).values())))
+        raise ValueError(
+            f"{context.case.name}: the model returned nothing to record" + (f", only {kinds}" if kinds else "")
+        )
+    if context.framework == "torch" and context.dtype != "float64" and not (context.moved or context.further_seeds):
+        context.recording.metadata["effect_of_inputs"] = _effect_of_inputs(context)
+
+
+def _effect_of_inputs(context: StageContext) -> float | None:
+    """Greatest relative change (root mean square) of an output by other inputs; None if the inputs never change."""
+    other = step_inputs(context.case, 1)
+    if hash_arrays(other) == hash_arrays(step_inputs(context.case)):
+        return None
+    model = initial_model(context)
+    context.backend.set_training(model, context.case.train_mode)
+    inputs = context.as_tensors(rounded(other, context.rounded_to))
+    with context.backend.no_grad():
+        outputs = context.case.observe(model, inputs, context.framework)
+    changes = [0.0]
+    for name, leaf in named_values(outputs, context.backend.is_tensor, "output", {}):
+        array, first = context.as_array(leaf), context.recording.arrays.get(name)
+        if first is None or first.shape != array.shape:
+            return None  # their shapes depend on the inputs
+        norm = float(np.linalg.norm(first.astype(np.complex128)))
+        change = float(np.linalg.norm(array.astype(np.complex128) - first))
+        changes.append(change / norm if norm else float(change > 0))
+    return max(changes) if np.isfinite(changes).all() else None
 
 
 def _buffers(context: StageContext, model: Any) -> dict[str, np.ndarray]:

@@ -1,16 +1,14 @@
-"""Stage 04: the loss, and its parts where the case gives them."""
-
-from __future__ import annotations
+"""Stage 04: the loss, and its parts if the case returns them."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from twinalign.stages.calling import named_values
+from twinalign.case.calling import named_values
+from twinalign.case.moved_values import moved_at_random
 from twinalign.stages.context import StageContext
-from twinalign.stages.drawing import initial_model
-from twinalign.stages.moving import moved_at_random
+from twinalign.stages.random_draws import initial_model
 
 REPEATS = 4
 """How often the reference computes its loss once more, from inputs moved by one unit in the last place."""

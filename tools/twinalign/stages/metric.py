@@ -1,15 +1,13 @@
-"""Stage 03: the numbers by which a model is judged, on the same weights and data."""
-
-from __future__ import annotations
+"""Stage 03: the model's metrics, on the same weights and data."""
 
 import itertools
 from typing import Any
 
 import numpy as np
 
-from twinalign.case import Case
-from twinalign.halves import rounded
-from twinalign.stages.calling import call_model
+from twinalign.case.calling import call_model
+from twinalign.case.definition import Case
+from twinalign.files.half_precision import rounded
 from twinalign.stages.context import StageContext
 
 

@@ -1,18 +1,18 @@
-"""Stage 06: real training; curves over steps, the weights that it leads to, and the outcomes at the end."""
-
-from __future__ import annotations
+"""Stage 06: real training; curves over the steps, the resulting weights, and the outcomes at the end."""
 
 import contextlib
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from twinalign.case.moved_values import moved_arrays
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext
-from twinalign.stages.moving import moved_arrays
-from twinalign.stages.watching import RUNNING_VARIANCE, Reporter, TrainingPlan, run_training
+from twinalign.stages.training_plan import TrainingPlan
+from twinalign.stages.watching import RUNNING_VARIANCE, run_training
 
 CURVE_PREFIX = "curve."
 OUTCOME_PREFIX = "outcome."
@@ -20,16 +20,18 @@ WEIGHTS_PREFIX = "weights."
 """Before the name of a parameter or buffer: statistics of what the training has made of it (`weight_statistics`)."""
 REPEAT_PREFIX = "repeat."
 """Before the names of the reference's second training."""
-FLOAT32_ROUNDING = 2.0**-24
+_FLOAT32_ROUNDING = 2.0**-24
+_QUIET_SECONDS = 10.0
 
 
 def record_train(context: StageContext) -> None:
     """Record the curves and outcomes of `Case.train`; in float64 only its first `float64_train_steps` steps.
 
-    The reference trains a second time, moved by as little as the two frameworks may differ: how far its curves part is
-    what rounding alone does to this training, and the yardstick for the port. In float32 the weights move by one unit
-    in the last place; in float64 rate and decay by one part in 2^24, which is what a framework that keeps them in
-    float32 leaves, and the weights by one part in 10^10, what a normalisation's epsilon so stored leaves.
+    The reference trains a second time with changes as small as those that two frameworks may have: how far its curves
+    move apart is the effect of rounding on this training, and the measure for the port. In float32 the weights change
+    by one unit in the last place. In float64 the learning rate and weight decay change by one part in 2^24, the effect
+    of a framework that keeps them in float32, and the weights by one part in 10^10, the effect of a normalisation's
+    epsilon in float32.
     """
     steps = context.case.float64_train_steps if context.dtype == "float64" else None
     steps = context.plan.steps or steps
@@ -38,7 +40,8 @@ def record_train(context: StageContext) -> None:
     _train(context, context.build_model(), "", steps, context.plan, place)
     if context.framework == "torch" and context.plan.repeat:
         model = context.build_model()
-        context.backend.load_state_arrays(model, dict(moved_arrays(context.backend.state_items(model), context.dtype)))
+        moved = moved_arrays(context.backend.state_items(model), context.dtype, constants=True)
+        context.backend.load_state_arrays(model, dict(moved))
         with _moved_scalars(context.dtype):
             _train(context, model, REPEAT_PREFIX, steps, TrainingPlan(), place.below("repeat") if place else None)
 
@@ -46,23 +49,23 @@ def record_train(context: StageContext) -> None:
 def _moved_scalars(dtype: str) -> contextlib.AbstractContextManager[Any]:
     if dtype != "float64":
         return contextlib.nullcontext()
-    from twinalign.backends.torch_training import moved_scalars
+    from twinalign.backends.torch.reference_only.changed_training import moved_scalars
 
-    return moved_scalars(FLOAT32_ROUNDING)
+    return moved_scalars(_FLOAT32_ROUNDING)
 
 
 def _train(
-    context: StageContext,
-    model: Any,
-    prefix: str,
-    steps: int | None,
-    plan: TrainingPlan,
-    place: CheckpointPlace | None,
+    context: StageContext, model: Any, prefix: str, steps: int | None, plan: TrainingPlan, place: CheckpointPlace | None
 ) -> None:
-    reporter = Reporter(lambda text: context.progress(prefix + text))
+    reported = 0.0
 
     def on_step(step: int, values: Mapping[str, float]) -> None:
-        reporter(step, values)
+        nonlocal reported
+        now = time.perf_counter()
+        if step % 50 == 0 or now - reported >= _QUIET_SECONDS:
+            reported = now
+            loss = f", loss {values['loss']:.4f}" if "loss" in values else ""
+            context.progress(f"{prefix}step {step}{loss}")
         context.points(prefix, step, {name: value for name, value in values.items() if math.isfinite(value)})
 
     found = run_training(

@@ -1,11 +1,9 @@
-"""Float64 differences that a framework is known to make by storing a constant in float32: each by name, measured.
+"""Known float64 differences between frameworks from constants stored in float32: each has a name and was measured.
 
-A framework that keeps a hyperparameter or a slope in float32 computes with a constant that is off by up to 2^-24 =
-6e-8 of itself, in float64 as well. That is no bug of a port, and no wide threshold lets it pass: a caller names the
+A framework that stores a hyperparameter or a slope in float32 computes with a constant that is off by up to 2^-24 =
+6e-8 of itself, in float64 too. That is not a bug of the port, and no wide threshold hides it: a caller names the
 allowance, and the verdict says that it was used.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import fnmatch
@@ -25,36 +23,38 @@ class Allowance:
     text: str
     pattern: str = "*"
     low_bound: float = 0.0
-    """Likewise in the judged precision, where the constant is amplified there: a difference from float64 truth."""
+    """The same in the judged precision, if the constant is amplified there: a difference from float64 truth."""
     of_rounding: float = 0.0
     """A float64 difference of this share of the reference's own float32 rounding is allowed as well. A constant inside
     the network is amplified on its way as rounding is, and by how much only the rounding of that very tensor tells."""
 
     low_of_movement: float = 0.0
-    """In the judged precision, the share of a parameter's way since the first step, `stepN.parameter.NAME`."""
+    """In the judged precision, the share of a tensor's way: of a parameter, `stepN.parameter.NAME`, since the first
+    step, of a buffer since it was zero."""
     low_of_rounding: float = 0.0
     """In the judged precision, a tensor of at most one dimension may be off by so many times the reference's own
     rounding: its elements are sums over all that a batch has for a channel, or over the batch."""
+    of_update: bool = False
+    """Whether `low_bound` and `low_of_movement` follow from the update of the tensor itself, through no other layer:
+    they then hold without float64 runs that agree."""
+
+    def limit(self, group: Noise, shrunk: float = 1.0) -> tuple[float, float]:
+        """How far apart it lets two float64 runs be: RMS and worst element; `shrunk` of float32's rounding is known."""
+        truth, rounding = group.truth, group.reference
+        rms = max(self.bound * truth.rms, self.of_rounding * rounding.rms / shrunk)
+        return rms, 2 * max(self.bound * truth.greatest, self.of_rounding * rounding.greatest / shrunk)
 
     def covers(self, name: str) -> bool:
-        """Whether the allowance is meant for a tensor of this name."""
         return fnmatch.fnmatchcase(name, self.pattern)
 
-    def low_fits(self, reproduced: Distance, group: Noise, moved: Distance, dimensions: int) -> bool:
-        """Whether it explains how far the reproduction is from the float64 truth in the judged precision.
+    def low_limits(self, group: Noise, moved: Distance, dimensions: int) -> list[tuple[float, float]]:
+        """How far from the truth it lets a tensor be in float32 or less: pairs of RMS and worst element.
 
-        Args:
-            reproduced: That distance.
-            group: The elements that are judged.
-            moved: How far an optimizer has moved the tensor.
-            dimensions: Of the tensor.
+        `group` are the judged elements, and `moved` is how far training has changed the tensor.
         """
         sums = self.low_of_rounding if dimensions <= 1 else 0.0
         measures = ((self.low_bound, group.truth), (self.low_of_movement, moved), (sums, group.reference))
-        return any(
-            reproduced.rms <= share * measure.rms and reproduced.greatest <= share * measure.greatest
-            for share, measure in measures
-        )
+        return [(share * measure.rms, share * measure.greatest) for share, measure in measures if share]
 
 
 LONG_SUM = 1 << 20
@@ -76,12 +76,15 @@ KNOWN_ALLOWANCES = {
             "paddle's batch norm rounds one over the deviation to float32, for a whole channel alike",
             low_bound=2.0**-23,
         ),
-        # The share of the new batch is 1 minus a float32 0.9, which is off by 2.4e-7 of itself.
+        # The share of the new batch is 1 minus a float32 momentum: of 0.9 it is off by 2.4e-7 of itself, of others by
+        # what `momentum_error` gives. The running statistics are off by as much of every change that they make.
         Allowance(
             "paddle_batch_norm_momentum",
             2.5e-7,
             "paddle's batch norm keeps its momentum in float32",
             pattern="*running_*",
+            low_of_movement=2.5e-7,
+            of_update=True,
         ),
         Allowance("paddle_optimizer_scalars", 1e-7, "paddle's optimizers keep rate and coefficients in float32"),
         # 1 - beta2 of a float32 beta2 = 0.999 is off by up to 2^-25 / 0.001 of itself; torch computes it in double.
@@ -91,6 +94,7 @@ KNOWN_ALLOWANCES = {
             2.0**-25 / 0.1,
             "paddle's NAdam and RAdam subtract beta1 from 1 in float32",
             pattern="*moment1*",
+            of_update=True,
         ),
         Allowance(
             "paddle_adam_second_moment",
@@ -98,6 +102,7 @@ KNOWN_ALLOWANCES = {
             "paddle's Adam subtracts beta2 from 1 in float32",
             pattern="*moment2*",
             low_bound=2.0**-24 / 1e-3,
+            of_update=True,
         ),
         # The powers of beta2 that 1 is reduced by are taken by one multiplication in float32 a step, each off by up to
         # 2^-25: of 1 - beta2^t, about t * 0.001, the sum of t such errors is 2^-25 / 0.001, and the step has its root.
@@ -107,6 +112,7 @@ KNOWN_ALLOWANCES = {
             "paddle's Adam takes the powers of beta2 in float32",
             pattern="*.parameter.*",
             low_of_movement=2.0**-26 / 1e-3,
+            of_update=True,
         ),
         Allowance(
             "paddle_long_sums",
@@ -139,10 +145,10 @@ ALWAYS = ("float32_epsilon",)
 
 
 def resolve(allowances: Iterable[Allowance | str]) -> list[Allowance]:
-    """Allowances from themselves or `ID` or `ID=PATTERN`, and those that hold always, the tightest first.
+    """Allowances from `Allowance`, `ID` or `ID=PATTERN`, and those that always hold, the tightest first.
 
     Raises:
-        InputError: an id that nobody has measured.
+        InputError: an unknown id.
     """
     found = []
     for item in (*ALWAYS, *allowances):
@@ -150,9 +156,8 @@ def resolve(allowances: Iterable[Allowance | str]) -> list[Allowance]:
             identifier, _, pattern = item.partition("=")
             known = KNOWN_ALLOWANCES.get(identifier)
             if known is None:
-                raise InputError(
-                    f"allowance {identifier!r} is unknown; known are {', '.join(sorted(KNOWN_ALLOWANCES))}"
-                )
+                listed = ", ".join(sorted(KNOWN_ALLOWANCES))
+                raise InputError(f"allowance {identifier!r} is unknown; known are {listed}")
             item = dataclasses.replace(known, pattern=pattern or known.pattern)
         found.append(item)
     return sorted(found, key=lambda allowance: allowance.bound)

@@ -5,16 +5,16 @@ difference in the arrays' own precision against one threshold. It passes NaN (no
 unsigned integers, transposes a first array whose reversed shape fits, and broadcasts; so does this, and says so.
 """
 
-from __future__ import annotations
-
 import dataclasses
+import datetime
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.chunks import CHUNK, WORKSPACE, in_memory_order, pieces, sum_pairwise
-from twinalign.verdict.results import plain
+from twinalign.verdict.cache_pieces import CHUNK, WORKSPACE, in_memory_order, pieces, sum_pairwise
+from twinalign.verdict.results import Classic
 
 THRESHOLD = 1e-6
 _WHOLE = 1 << 20
@@ -31,42 +31,22 @@ class ClassicDifference:
     min: Any
 
 
-@dataclasses.dataclass
-class Classic:
-    """reprod_log's verdict; `lines` are its log lines without time and logger name."""
-
-    passed: bool
-    threshold: float
-    lines: list[str]
-    error: str | None = None
-    """Why reprod_log would have stopped with an exception, if so; `passed` is then False."""
-    quirks: list[str] = dataclasses.field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {
-            "passed": self.passed,
-            "threshold": plain(self.threshold),
-            "lines": list(self.lines),
-            "error": self.error,
-            "quirks": list(self.quirks),
-        }
+def log_lines(classic: Classic, time: datetime.datetime | None = None) -> list[str]:
+    """Lines as `ReprodDiffHelper.report` of reprod_log 1.0.1 writes them to `*_diff.log`; `time` is now by default."""
+    stamp = (time or datetime.datetime.now()).strftime("%Y/%m/%d %H:%M:%S")
+    return [f"[{stamp}] root INFO: {line}" for line in classic.lines]
 
 
 def classic_verdict(
-    reference: Mapping[str, np.ndarray], reproduced: Mapping[str, np.ndarray], threshold: float = THRESHOLD
-) -> Classic:
-    """What `ReprodDiffHelper.compare_info(reference, reproduced)` and `.report(diff_threshold=threshold)` would say."""
-    return judge_classic(reference, reproduced, threshold, {})
-
-
-def judge_classic(
     reference: Mapping[str, np.ndarray],
     reproduced: Mapping[str, np.ndarray],
-    threshold: float,
-    known: Mapping[str, ClassicDifference],
+    threshold: float = THRESHOLD,
+    known: Mapping[str, ClassicDifference] = MappingProxyType({}),
 ) -> Classic:
-    """`classic_verdict` with differences that a pass over the data has already computed."""
+    """What `ReprodDiffHelper.compare_info(reference, reproduced)` and `.report(diff_threshold=threshold)` would say.
+
+    Differences in `known` are not computed again.
+    """
     for name in (*reference, *reproduced):
         if name not in reference or name not in reproduced:
             side = "data2" if name in reference else "data1"
@@ -95,10 +75,10 @@ def judge_classic(
 
 
 def classic_difference(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
-    """`np.abs(first - second)`'s mean, max and min, to the bit, without arrays of the size of the inputs.
+    """Mean, max and min of `np.abs(first - second)`, bit-equal, without arrays of the size of the inputs.
 
     Raises:
-        ValueError, TypeError: where numpy would (shapes that do not broadcast, booleans, empty arrays).
+        ValueError, TypeError: where numpy raises them (shapes that do not broadcast, booleans, empty arrays).
     """
     if first.shape != second.shape:
         if first.T.shape == second.shape:
@@ -166,5 +146,5 @@ def _in_buffers(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
 
 
 def mean_of(total: np.floating, count: int) -> np.floating:
-    """Sum to mean as numpy's `mean` does: divided in float64, rounded to the sum's precision."""
+    """Sum to mean like numpy's `mean`: divided in float64, rounded to the sum's precision."""
     return total.dtype.type(float(total) / count)

@@ -1,75 +1,56 @@
-"""Are the outcomes of two trainings of equal worth? Equivalence is shown, not the absence of a difference.
+"""Are the outcomes of two trainings equivalent? This must be shown; not finding a difference is not enough.
 
 Two one-sided tests (D. J. Schuirmann, J. Pharmacokinet. Biopharm. 15(6), 1987): with K seeds, each of which gives both
-sides the same initial weights and the same batches, the mean of the K differences is equivalent to zero where both
-hypotheses, that it lies at or below -margin and that it lies at or above +margin, are refused by Student's t at 5%;
-which is where its interval of 90% lies within the margin.
+sides the same initial weights and the same batches, the mean of the K differences is equivalent to zero if Student's t
+at 5% rejects both hypotheses, that it is at most -margin and that it is at least +margin. This is the case if its 90%
+interval lies within the margin.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from twinalign.errors import InputError
-from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, plain
+from twinalign.recorder.run_settings import DEFAULT_MARGIN
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, JsonFields
 
-DEFAULT_MARGIN = 0.15
-"""In points: what the alignment guide of the field allows a reproduction's accuracy to differ by."""
 LEVEL = 0.05
 POWER = 0.8
 MOST_SEEDS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Equivalence:
-    """What the outcomes of K seeds say.
-
-    Attributes:
-        name: of the outcome.
-        verdict: aligned where equivalent, diverged where the interval lies outside of the margin, else inconclusive.
-        reason: in words.
-        margin: in the unit of the outcome.
-        reference, port: an outcome a seed.
-        mean, deviation: of the differences, port minus reference.
-        interval: of 90%, of the mean difference.
-        p_value: the greater of the two tests'.
-        seeds_needed: for a power of 80% where the truth is no difference and seeds scatter as here; None where
-            one cannot say.
-    """
+class Equivalence(JsonFields):
+    """The evidence from the outcomes of K seeds."""
 
     name: str
     verdict: str
+    """Aligned if equivalent, diverged if the interval lies outside of the margin, else inconclusive."""
     reason: str
     margin: float
+    """In the unit of the outcome."""
     reference: tuple[float, ...]
     port: tuple[float, ...]
     mean: float
+    """Mean of the differences, port minus reference."""
     deviation: float
     interval: tuple[float, float]
+    """90% interval of the mean difference."""
     p_value: float
+    """The greater of the two tests."""
     seeds_needed: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+    """Seeds that would be needed if the scatter stays the same."""
 
 
 def judge_equivalence(
     name: str, reference: Sequence[float], port: Sequence[float], margin: float = DEFAULT_MARGIN
 ) -> Equivalence:
-    """Judge the outcomes of the same seeds on both sides.
+    """Judge the outcomes of the same K seeds on both sides.
 
-    Args:
-        name: for the verdict.
-        reference: an outcome a seed, `[K]`.
-        port: likewise, in the same order.
-        margin: greatest difference of the means that counts as none, in the outcomes' unit.
+    A difference of the means up to `margin`, in the outcomes' unit, counts as none.
 
     Raises:
         InputError: fewer than two seeds, or a margin that is not positive.
@@ -124,10 +105,10 @@ def _reason(
 
 
 def seeds_needed(deviation: float, margin: float) -> int | None:
-    """Seeds at which equivalence is shown four times in five where there is no difference.
+    """Seeds that show equivalence four times in five if there is no difference; None if more than `MOST_SEEDS`.
 
     The smallest K with (t(0.95, K-1) + t(0.9, K-1)) deviation / sqrt(K) <= margin: 5% on each side, and a tenth missed
-    on each side. None where more than `MOST_SEEDS` would be needed.
+    on each side.
     """
     if deviation == 0:
         return 2
@@ -147,7 +128,7 @@ def seeds_needed(deviation: float, margin: float) -> int | None:
 
 
 def student_cdf(value: float, freedom: int) -> float:
-    """P(T <= value) of Student's t; by the regularised incomplete beta function (DLMF 8.17)."""
+    """P(T <= value) of Student's t, by the regularised incomplete beta function (DLMF 8.17)."""
     if value == 0:
         return 0.5
     if not math.isfinite(value):
@@ -158,7 +139,7 @@ def student_cdf(value: float, freedom: int) -> float:
 
 @functools.lru_cache(maxsize=256)
 def student_quantile(probability: float, freedom: int) -> float:
-    """The value that Student's t stays below with a probability, by bisection; between -10 000 and 10 000."""
+    """The quantile of Student's t, by bisection between -10 000 and 10 000."""
     low, high = -1e4, 1e4
     for _ in range(64):
         middle = (low + high) / 2

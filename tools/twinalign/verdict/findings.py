@@ -1,10 +1,8 @@
-"""Facts about a difference that name a cause at once: transpose, permutation, shift, factor, offset.
+"""Facts about a difference that name its cause: transpose, permutation, shift, factor, offset.
 
-A finding is a statement that was checked on every element: undoing it leaves at most `_LEFT` of the difference, and
-values that agree to `_CLOSE` of the reference's greatest. Nothing here changes a verdict.
+A finding is checked on every element: undoing it leaves at most `_LEFT` of the difference, and values that agree to
+`_CLOSE` of the reference's greatest. Nothing here changes a verdict.
 """
-
-from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
@@ -21,10 +19,11 @@ Finding = dict[str, Any]
 
 
 def describe_difference(reference: np.ndarray, reproduced: np.ndarray) -> list[Finding]:
-    """Findings, each `{"id", "text", ...}`; the first that explains the difference, empty where nothing simple does."""
+    """At most one finding, `{"id", "text", ...}`: the first that explains the difference."""
     if reference.size != reproduced.size or not 2 <= reference.size <= _LARGEST or reference.dtype.kind == "c":
         return []
-    first, second = reference.astype(np.float64), reproduced.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of NaNs that signal
+        first, second = reference.astype(np.float64), reproduced.astype(np.float64)
     if not (np.isfinite(first).all() and np.isfinite(second).all()) or np.ptp(first) == 0:
         return []
     if first.shape != second.shape:
@@ -53,7 +52,7 @@ class _Check:
 
 
 def _of_layouts(first: np.ndarray, second: np.ndarray) -> Iterator[Finding]:
-    """The same numbers in another shape: axes moved, or only reshaped."""
+    """The same numbers in another shape: axes exchanged, or only reshaped."""
     scale = float(np.abs(first).max())
     if first.ndim <= 5:
         for axes in itertools.permutations(range(first.ndim)):
@@ -116,7 +115,7 @@ def _of_transposes(check: _Check) -> Iterator[Finding]:
 
 
 def _of_axes(check: _Check) -> Iterator[Finding]:
-    """Slices along one axis in another place: reversed, rotated, shifted or permuted."""
+    """Slices along one axis in other positions: reversed, rotated, shifted or permuted."""
     for axis, extent in enumerate(check.first.shape):
         if not 2 <= extent <= _LONGEST_AXIS:
             continue
@@ -148,7 +147,7 @@ def _shifts(check: _Check, axis: int, extent: int) -> Iterator[Finding]:
 
 
 def _matching(check: _Check, axis: int) -> np.ndarray | None:
-    """For every slice of the second the slice of the first with the nearest weighted sum, where that is one to one."""
+    """For every slice of the second the slice of the first with the nearest sum; None if the order is unchanged."""
     others = tuple(other for other in range(check.first.ndim) if other != axis)
     first, second = check.first.sum(axis=others), check.second.sum(axis=others)
     order = np.empty(len(first), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Distances of both sides from the float64 truth, tensor by tensor, with structural zeros apart.
+"""Distances of both sides from the float64 truth, tensor by tensor; exact zeros are measured separately.
 
-docs/verdict.md, "The noise floor" and "Values that are zero in exact arithmetic", derives what is gathered here.
+docs/verdict.md derives this in "The noise floor" and "Values that are zero in exact arithmetic".
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from twinalign.verdict.chunks import CHUNK, WORKSPACE, as_type, dots_of_rows, in_memory_order, pieces, rows_of, stacked
+from twinalign.verdict.cache_pieces import (
+    CHUNK,
+    WORKSPACE,
+    as_type,
+    dots_of_rows,
+    in_memory_order,
+    pieces,
+    rows_of,
+    stacked,
+)
 
 ZERO_SHARE = 2.0**-16
 """An element is zero in exact arithmetic where float64 leaves less than this share of the float32 rounding error: its
@@ -31,21 +40,18 @@ class Distance:
     count: int = 0
 
     def add(self, difference: np.ndarray) -> None:
-        """Take the differences of one more piece."""
         if difference.size:
             self.squares += float(np.dot(difference, difference))
             self.greatest = max(self.greatest, float(_maximum(difference)), -float(_minimum(difference)))
             self.count += difference.size
 
     def merge(self, other: Distance) -> None:
-        """Take what another has gathered."""
         self.squares += other.squares
         self.greatest = max(self.greatest, other.greatest)
         self.count += other.count
 
     @property
     def rms(self) -> float:
-        """Root of the mean square."""
         return math.sqrt(self.squares / self.count) if self.count else 0.0
 
 
@@ -66,11 +72,10 @@ class Noise:
 
     @property
     def count(self) -> int:
-        """Elements in the group."""
         return self.reference.count
 
     def add(self, r32: np.ndarray, p32: np.ndarray, r64: np.ndarray, p64: np.ndarray | None) -> None:
-        """Take the elements of one more piece, all four in float64."""
+        """Add a piece; all arrays are float64."""
         self.reference.add(r32 - r64)
         self.reproduced.add(p32 - r64)
         self.truth.add(r64)
@@ -79,14 +84,13 @@ class Noise:
             self.high.add(p64 - r64)
 
     def merge(self, other: Noise) -> None:
-        """Take what another has gathered."""
         for name in ("reference", "reproduced", "own", "high", "truth"):
             getattr(self, name).merge(getattr(other, name))
 
 
 @dataclasses.dataclass
 class TensorNoise:
-    """`ordinary` elements, those `zero` in exact arithmetic, and those `blown` up from such by an optimizer."""
+    """Noise of `ordinary` elements, of those `zero` in exact arithmetic, and of zeros `blown` up by an optimizer."""
 
     ordinary: Noise
     zero: Noise
@@ -100,7 +104,7 @@ Recordings = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
 float64 run, and the reproduction's, if there is one."""
 
 _NOTHING = Noise()
-"""Of groups that nearly no tensor has; never added to."""
+"""Stands for groups that nearly no tensor has; never added to."""
 
 
 def gather(
@@ -110,21 +114,13 @@ def gather(
     reproduced64: np.ndarray | None,
     inherited_zeros: np.ndarray | None = None,
 ) -> TensorNoise:
-    """Walk over the four recordings of one tensor, all of one shape.
-
-    Args:
-        reference: In the precision that is judged.
-        reproduced: Likewise.
-        reference64: The reference's float64 run.
-        reproduced64: The reproduction's float64 run, if there is one.
-        inherited_zeros: Flat mask of elements whose gradient is zero in exact arithmetic.
-    """
+    """Measure the recordings of one tensor; `inherited_zeros` masks elements whose gradient is zero (flat)."""
     with np.errstate(all="ignore"):
         return _gather_one((reference, reproduced, reference64, reproduced64), inherited_zeros)
 
 
 def gather_all(tensors: Sequence[Recordings]) -> list[TensorNoise]:
-    """`gather` of each tensor, to the same bit; small tensors of one size together, which is faster."""
+    """`gather` for each tensor, bit-equal; small tensors of one size are measured together, which is faster."""
     found: dict[int, TensorNoise] = {}
     alike: dict[tuple[int, tuple[np.dtype | None, ...]], list[int]] = {}
     for at, recordings in enumerate(tensors):
@@ -133,8 +129,8 @@ def gather_all(tensors: Sequence[Recordings]) -> list[TensorNoise]:
             dtypes = tuple(None if array is None else array.dtype for array in recordings)
             alike.setdefault((size, dtypes), []).append(at)
     with np.errstate(all="ignore"):
-        for (size, _), places in alike.items():
-            for some in rows_of(places, size):
+        for (size, _), positions in alike.items():
+            for some in rows_of(positions, size):
                 r32, p32, r64, p64 = (
                     None if side[0] is None else stacked([array for array in side if array is not None], size, name)
                     for side, name in zip(zip(*(tensors[at] for at in some), strict=True), _SIDES, strict=True)
@@ -153,7 +149,7 @@ def gather_all(tensors: Sequence[Recordings]) -> list[TensorNoise]:
 def _gather_one(
     recordings: Recordings, inherited_zeros: np.ndarray | None, plain: list[_Plain] | None = None
 ) -> TensorNoise:
-    """Noise of one tensor; `plain` where its pieces are measured already."""
+    """Noise of one tensor; `plain` if its pieces are already measured."""
     reference = recordings[0]
     given = [array for array in recordings if array is not None]
     flat, order = in_memory_order(*given)
@@ -183,7 +179,7 @@ def _gather_one(
 
 
 def _plain_pieces(flat: tuple[np.ndarray, ...]) -> list[_Plain]:
-    """Pieces of `_PIECE` elements, `CHUNK` elements at a time, and what is left."""
+    """Pieces of `_PIECE` elements, measured `CHUNK` elements at a time, and the rest."""
     size, found = flat[0].size, []
     whole = size - size % _PIECE
     for piece in [*pieces(whole), slice(whole, size)]:
@@ -201,13 +197,13 @@ def _float64(flat: tuple[np.ndarray, ...], piece: slice) -> Recordings:
 
 @dataclasses.dataclass(slots=True)
 class _Plain:
-    """A piece measured as if all of it were finite and nothing zero in exact arithmetic, as nearly all pieces are."""
+    """A piece measured as if it were finite and without exact zeros, as nearly all pieces are."""
 
     noise: Noise
     least: float
     """Smallest magnitude in the truth."""
     rounding: Distance
-    """Of the finite elements: the reference's rounding."""
+    """Rounding error of the reference, over the finite elements."""
     finite: bool
 
     @classmethod
@@ -238,7 +234,7 @@ class _Plain:
 
 
 def _distances(rows: np.ndarray, truth: np.ndarray | None) -> list[Distance]:
-    """Of each row of `[rows, elements]`, float64, from the truth, or from zero."""
+    """For each row of `[rows, elements]`, float64: distance from the truth, or from zero."""
     difference = rows
     if truth is not None:
         difference = np.subtract(rows, truth, out=WORKSPACE.take("difference", _FLOAT64, rows.shape))
@@ -251,7 +247,7 @@ def _distances(rows: np.ndarray, truth: np.ndarray | None) -> list[Distance]:
 
 
 def _add_by_groups(found: TensorNoise, four: Recordings, inherited: np.ndarray | None, typical: float) -> np.ndarray:
-    """Add a piece element by element to the group that each is in; returns the mask of those that are zero."""
+    """Add each element of a piece to its group; returns the mask of zeros."""
     r32, p32, r64, p64 = four
     finite = np.isfinite(r32) & np.isfinite(p32) & np.isfinite(r64)
     if p64 is not None:

@@ -1,39 +1,44 @@
 """What a comparison found, as data."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from twinalign.verdict.classic import Classic
+from twinalign.errors import ExitCode
+from twinalign.notebook import Shown
 
 ALIGNED = "aligned"
 ROUNDING = "rounding"
 DIVERGED = "diverged"
 INCONCLUSIVE = "inconclusive"
-
-_SHOWN_IN_NOTEBOOK = 40
+EXIT_CODES = {ALIGNED: ExitCode.ALIGNED, DIVERGED: ExitCode.DIVERGED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
 
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """What a stored array stands for, where it is a sample of a larger tensor.
+    """What a stored sample of a larger tensor stands for.
 
-    `shape` is the whole tensor's, and `index_of` turns a flat position in the sample into an index in it.
+    `shape` is that of the whole tensor; `index_of` converts a flat position in the sample into an index.
     """
 
     shape: tuple[int, ...]
     index_of: Callable[[int], tuple[int, ...]]
 
 
-@dataclasses.dataclass
-class TensorVerdict:
-    """One tensor's verdict with every number it rests on; None where a number could not be had.
+class JsonFields:
+    """Base of dataclasses whose JSON form has exactly their fields."""
 
-    Relative errors are elementwise against the reference, over elements whose reference is not zero.
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {name: plain(value) for name, value in vars(self).items()}
+
+
+@dataclasses.dataclass
+class TensorVerdict(JsonFields):
+    """One tensor's verdict with the numbers behind it; None for numbers that are not available.
+
+    Relative errors are elementwise, over elements with a nonzero reference.
     """
 
     name: str
@@ -79,7 +84,7 @@ class TensorVerdict:
     fp64_ratio: float | None = None
     """The float64 runs' difference over what rounding in float64 explains; at most 1 is agreement."""
     structural_zeros: int | None = None
-    """Elements that are zero in exact arithmetic, so that float32 holds rounding alone."""
+    """Elements that are zero in exact arithmetic, so that float32 contains only rounding."""
     findings: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """Facts that name a cause: permutation, transpose, factor, offset, shift."""
     accepted: str | None = None
@@ -89,41 +94,45 @@ class TensorVerdict:
     parted_at: int | None = None
     """Of a curve: first step over what rounding explains, or, where rounding grows, at which they are 1% apart."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; not-a-number and infinities become the strings "NaN", "Infinity", "-Infinity"."""
-        return {name: plain(value) for name, value in vars(self).items()}
-
 
 @dataclasses.dataclass
-class Comparison:
+class Classic(JsonFields):
+    """reprod_log's verdict; `lines` are its log lines without time and logger name."""
+
+    passed: bool
+    threshold: float
+    lines: list[str]
+    error: str | None = None
+    """Why reprod_log would have stopped with an exception, if so; `passed` is then False."""
+    quirks: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(repr=False)
+class Comparison(Shown):
     """The verdict on two sets of arrays."""
+
+    kind = "compare"
 
     verdict: str
     """"aligned" ("rounding" tensors included), "diverged" or "inconclusive"."""
     tensors: list[TensorVerdict]
     classic: Classic
     notes: list[str] = dataclasses.field(default_factory=list)
-    """What the reader of a verdict must know, such as that no float64 partner was at hand."""
+    """What the reader of a verdict must know, such as a missing float64 run."""
     training: dict[str, Any] | None = None
     """Of the train stage: divergence horizons, kinds of trained weights, equivalence of outcomes, experiments."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tensors have each verdict, accepted ones counted apart."""
+        """Number of tensors by verdict; accepted ones are counted separately."""
         found: dict[str, int] = {}
         for tensor in self.tensors:
             key = "accepted" if tensor.accepted else tensor.verdict
             found[key] = found.get(key, 0) + 1
         return found
 
-    def _repr_html_(self) -> str:
-        from twinalign.notebook import as_html
-        from twinalign.verdict.render import rich_table
-
-        return as_html(lambda console: console.print(rich_table(self, _SHOWN_IN_NOTEBOOK)))
-
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types, in the form of a stage in `summary.json`."""
+        """A stage of `summary.json`."""
         return {
             "verdict": self.verdict,
             "classic": self.classic.to_json(),
@@ -135,7 +144,7 @@ class Comparison:
 
 
 def whole(tensors: list[TensorVerdict]) -> str:
-    """Verdict of all from each: one divergence decides, then one open question; accepted ones do not count."""
+    """The worst verdict of all tensors that are not accepted: diverged, inconclusive, aligned."""
     verdicts = {tensor.verdict for tensor in tensors if tensor.accepted is None}
     if DIVERGED in verdicts:
         return DIVERGED
@@ -143,7 +152,7 @@ def whole(tensors: list[TensorVerdict]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` in types that strict JSON knows."""
+    """`value` in types of strict JSON; NaN and infinities become "NaN", "Infinity", "-Infinity"."""
     if isinstance(value, bool | str) or value is None:
         return value
     if isinstance(value, tuple | list):

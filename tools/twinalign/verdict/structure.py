@@ -1,6 +1,4 @@
-"""What must agree before numbers are looked at: names, shapes, element types. Nothing is made to fit."""
-
-from __future__ import annotations
+"""What must agree before numbers are compared: names, shapes, element types. Nothing is converted to fit."""
 
 import fnmatch
 from collections.abc import Iterable, Mapping
@@ -12,7 +10,7 @@ from twinalign.verdict.results import DIVERGED, Described, TensorVerdict
 
 
 def select_names(names: Iterable[str], only: Iterable[str], skip: Iterable[str]) -> list[str]:
-    """Names that match a pattern of `only` (all where there is none) and none of `skip`; shell patterns."""
+    """Names that match a shell pattern of `only` (all if empty) and none of `skip`."""
     only, skip = tuple(only), tuple(skip)
 
     def matches(name: str, patterns: tuple[str, ...]) -> bool:
@@ -24,7 +22,7 @@ def select_names(names: Iterable[str], only: Iterable[str], skip: Iterable[str])
 def require_something(
     reference: Mapping[str, np.ndarray], reproduced: Mapping[str, np.ndarray], patterns: Iterable[str]
 ) -> None:
-    """Raise InputError where there is nothing to compare: equality of nothing proves nothing."""
+    """Raise InputError if there is nothing to compare: an empty comparison proves nothing."""
     if not reference and not reproduced:
         patterns = ", ".join(patterns)
         raise InputError(
@@ -35,7 +33,7 @@ def require_something(
 
 
 def lone(name: str, array: np.ndarray, in_reference: bool) -> TensorVerdict:
-    """The verdict on a tensor that one side alone has."""
+    """The verdict on a tensor that only one side has."""
     where = "missing in the reproduction" if in_reference else "not in the reference"
     verdict = TensorVerdict(name, DIVERGED, f"{where}: {array.dtype} {list(array.shape)}", basis="structure")
     if in_reference:
@@ -49,7 +47,7 @@ def lone(name: str, array: np.ndarray, in_reference: bool) -> TensorVerdict:
 def structural_reason(
     reference: np.ndarray, reproduced: np.ndarray, described: Described | None, check_dtype: bool
 ) -> str | None:
-    """Why two arrays cannot be equal whatever their numbers, or None."""
+    """Why two arrays cannot be equal whatever their numbers; None if they can."""
     reasons = []
     if reference.shape != reproduced.shape:
         if described is not None:
@@ -64,15 +62,15 @@ def structural_reason(
 
 
 def native(array: np.ndarray) -> np.ndarray:
-    """The array in this machine's byte order, which is no property of the numbers; a copy only where it is another."""
+    """The array in this machine's byte order; a copy only if it differs."""
     array = np.asarray(array)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def common_type(reference: np.ndarray, reproduced: np.ndarray) -> np.dtype | None:
-    """A type that holds the numbers of both arrays, for comparing them; None where numpy has none.
+    """A type that can represent the numbers of both arrays; None if there is none.
 
-    numpy would turn int64 beside uint64 into float64, in which neighbouring integers are equal from 2^53 on.
+    numpy would convert int64 and uint64 to float64, where neighbouring integers are equal from 2^53 on.
     """
     try:
         common = np.result_type(reference.dtype, reproduced.dtype)

@@ -1,19 +1,16 @@
-"""Statistics of two trained models' weights, kind by kind: what decays that should not, or does not and should.
+"""Statistics of two trained models' weights, kind by kind, which show a weight decay on the wrong parameters.
 
-Two right trainings end in other weights. But what rounding does to the size of a tensor goes up as often as down,
-while a decay that reaches the wrong parameters makes all of one kind smaller. So each kind of tensor of each part of
-the model is judged by the middle of its log ratios, against the scatter of the reference's against its moved copy.
+Two correct trainings end in different weights. But rounding makes a tensor larger as often as smaller, while a decay on
+the wrong parameters makes all tensors of one kind smaller. So each kind of tensor of each part of the model is judged
+by the median of its log ratios, against the scatter between the reference and its copy that differs in the last bit.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.results import ALIGNED, DIVERGED, TensorVerdict, plain
+from twinalign.verdict.results import ALIGNED, DIVERGED, JsonFields, TensorVerdict
 
 RMS, AXES = 2, 4
 """Places in what `stages.train.weight_statistics` gives."""
@@ -25,41 +22,33 @@ _SHOWN = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class KindOfWeights:
-    """Tensors of one kind in one part of the model.
-
-    Attributes:
-        kind: what they are.
-        names: of the tensors.
-        shift: middle of the logarithms of the port's root mean square over the reference's.
-        scatter: root mean square of the same logarithms of the reference's moved copy.
-        wrong: whether the shift is beyond what the scatter explains.
-        decay: weight decay that, on one side only, would make the shift; None where no learning rates are known.
-    """
+class KindOfWeights(JsonFields):
+    """Tensors of one kind in one part of the model."""
 
     kind: str
     names: tuple[str, ...]
     shift: float
+    """Median logarithm of the port's root mean square over the reference's."""
     scatter: float
+    """Root mean square of these logarithms for a copy of the reference that differs in the last bit."""
     wrong: bool
+    """Whether the scatter does not explain the shift."""
     decay: float | None
+    """Weight decay that would make the shift if only one side had it; None if learning rates are unknown."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
-
-    def verdict(self) -> TensorVerdict:
-        """As a row among the tensors of the stage."""
+    def verdict(self, suffix: str = "") -> TensorVerdict:
+        """A row among the tensors of the stage."""
         shown = ", ".join(self.names[:_SHOWN]) + (
             f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
         )
         size = f"{100 * np.expm1(self.shift):+.2g}%"
-        reason = f"in the middle {size} of the reference's size, whose own scatter is {100 * self.scatter:.2g}%"
+        reason = f"median size {size} against the reference, whose own scatter is {100 * self.scatter:.2g}%"
         if self.wrong and self.decay is not None:
             side = "the port" if self.shift < 0 else "the reference"
-            reason += f"; a weight decay of {abs(self.decay):.2g} on {side}'s side alone would do that"
+            reason += f"; a weight decay of {abs(self.decay):.2g} on {side}'s side alone would explain that"
         reason += f": {shown}"
-        tensor = TensorVerdict(f"weights of {self.kind}", DIVERGED if self.wrong else ALIGNED, reason, basis="repeat")
+        verdict = DIVERGED if self.wrong else ALIGNED
+        tensor = TensorVerdict(f"weights of {self.kind}{suffix}", verdict, reason, basis="repeat")
         tensor.size, tensor.max_rel = len(self.names), float(abs(np.expm1(self.shift)))
         tensor.noise_ratio = abs(self.shift) / self.scatter if self.scatter else None
         return tensor
@@ -71,13 +60,10 @@ def compare_weights(
     moved: Mapping[str, np.ndarray],
     rates: np.ndarray | None = None,
 ) -> list[KindOfWeights]:
-    """Judge the weights of two trained models.
+    """Judge the weights of two trained models, from the statistics of their tensors (`[5]`) by the reference's names.
 
-    Args:
-        reference: name → statistics of the reference's tensors, `[5]` each.
-        port: likewise, under the reference's names.
-        moved: of the reference trained once more, moved a little.
-        rates: the learning rate of every step.
+    `moved` is of a second training of the reference, from weights that differ in the last bit; `rates` are the learning
+    rates of all steps.
     """
     found = []
     for kind, names in _kinds(reference).items():

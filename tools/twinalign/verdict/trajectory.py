@@ -1,15 +1,12 @@
-"""Losses and metrics over steps: growth of rounding (chaos) told from a bug, with the step at which they part.
+"""Losses and metrics over steps: growth of rounding (chaos) or a bug, and the step at which the curves depart.
 
 Training multiplies any difference by a factor a step, rounding as well as a bug. Three things tell them apart
 (docs/verdict.md, "Trajectories"): where the difference starts (at rounding or above), whether it grows at the rate at
 which rounding is seen to grow, and whether float64 shrinks it 2^29 times, as it shrinks rounding and no bug.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,9 +18,9 @@ _ROUNDING = 2.0**-24
 _SHRINK = 2.0**-29
 _ARBITER_MARGIN = 1024.0
 FLOOR_FACTOR = 32.0
-_OWN_FACTOR = 4.0
-"""What may be between the port's rounding in its first steps, as measured, and later ones: growth is no exact power."""
 """A scalar's rounding at one step is a poor measure of its size; docs/verdict.md has the calibration."""
+_OWN_FACTOR = 4.0
+"""Allowed ratio of the port's rounding in later steps to that measured in the first: growth is no exact power."""
 _START_FACTOR = 4096.0
 """Rounding in a deep network's loss, over the rounding of the loss itself, before any update."""
 _JUMP = 100.0
@@ -35,8 +32,8 @@ _PARTED = 1e-2
 
 
 @dataclasses.dataclass
-class TrajectoryVerdict:
-    """Whether two curves are one up to the growth of rounding."""
+class TrajectoryVerdict(results.JsonFields):
+    """Whether two curves agree up to the growth of rounding."""
 
     name: str
     verdict: str
@@ -54,10 +51,6 @@ class TrajectoryVerdict:
     first_rel: float
     """The same at the first step."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {field.name: results.plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
-
 
 def judge_trajectory(
     reference: ArrayLike,
@@ -73,41 +66,39 @@ def judge_trajectory(
     """Judge a scalar recorded at every step.
 
     Args:
-        reference: One value a step, float32 run.
-        reproduced: Likewise, the port's.
-        reference64: The reference's float64 run, same steps.
-        reproduced64: The port's float64 run.
-        reference_repeat: The reference's float32 run with another summation order.
-        own_times: How many times the floor the port's own rounding is (`own_rounding_over_floor`), 0 where unknown.
-        rounding: Of one operation, relative, in the precision of `reference` and `reproduced`.
-        name: For the verdict.
+        reference: one value per step, float32 run.
+        reproduced: the port's.
+        reference64: the reference's float64 run, same steps.
+        reproduced64: the port's float64 run.
+        reference_repeat: the reference's float32 run with another summation order.
+        own_times: ratio of the port's own rounding to the floor (`own_rounding_over_floor`), 0 if unknown.
+        rounding: of one operation, relative, in the precision of `reference` and `reproduced`.
+        name: for the verdict.
 
     Raises:
         InputError: curves that are not one-dimensional or are empty.
     """
-    curves = [_curve(values, name) for values in (reference, reproduced)]
-    partners = [None if values is None else _curve(values, name) for values in (reference64, reproduced64)]
-    repeat = None if reference_repeat is None else _curve(reference_repeat, name)
-    if len(curves[0]) != len(curves[1]):
-        reason = f"{len(curves[0])} steps against {len(curves[1])}"
-        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, len(curves[0]), None, None, "structure", 0, 0)
-    steps = len(curves[0])
+    ours, port = (_curve(values, name) for values in (reference, reproduced))
+    given = (reference64, reproduced64, reference_repeat)
+    partners = [None if values is None else _curve(values, name) for values in given]
+    steps = len(ours)
+    if steps != len(port):
+        reason = f"{steps} steps against {len(port)}"
+        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, None, None, "structure", 0, 0)
     partners = [curve if curve is not None and len(curve) == steps else None for curve in partners]
-    repeat = repeat if repeat is not None and len(repeat) == steps else None
-    if (step := _first(_nonfinite_differ(curves[0], curves[1]))) is not None:
+    if (step := _first(_nonfinite_differ(ours, port))) is not None:
         reason = f"NaN or infinite on one side only at step {step}"
         return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, step, None, "structure", math.inf, 0)
-    high, other = partners
+    high, other, _ = partners
     if high is not None and other is not None and (step := _first(_nonfinite_differ(high, other))) is not None:
         reason = f"NaN or infinite in one float64 run only at step {step}"
         return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, step, None, "float64", math.inf, 0)
-    if not np.isfinite(curves[0]).any():
+    if not np.isfinite(ours).any():
         reason = "every step is NaN or infinite on both sides"
         return TrajectoryVerdict(name, results.INCONCLUSIVE, "identical", reason, steps, None, None, "structure", 0, 0)
     # A run that is NaN where the reference is a number measures nothing there.
-    partners = [curve if _measures(curves[0], curve) else None for curve in partners]
-    repeat = repeat if _measures(curves[0], repeat) else None
-    return _Curves(name, curves[0], curves[1], partners[0], partners[1], repeat, own_times, rounding).judge()
+    high, other, repeat = (curve if _measures(ours, curve) else None for curve in partners)
+    return _Curves(name, ours, port, high, other, repeat, own_times, rounding).judge()
 
 
 def _nonfinite_differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -127,54 +118,45 @@ def _curve(values: ArrayLike, name: str) -> np.ndarray:
     return curve
 
 
+@dataclasses.dataclass
 class _Curves:
-    def __init__(
-        self,
-        name: str,
-        reference: np.ndarray,
-        reproduced: np.ndarray,
-        reference64: np.ndarray | None,
-        reproduced64: np.ndarray | None,
-        repeat: np.ndarray | None,
-        own_times: float,
-        rounding: float,
-    ) -> None:
-        self._name = name
-        self._rounding = rounding
-        self._finite = np.isfinite(reference) & np.isfinite(reproduced)
-        self._difference = np.where(self._finite, np.abs(reproduced - reference), 0.0)
-        finite = np.abs(reference[self._finite])
-        self._scale = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
-        self._reference, self._reproduced = reference, reproduced
-        self._reference64, self._reproduced64, self._repeat = reference64, reproduced64, repeat
-        self._own_times = own_times
+    name: str
+    reference: np.ndarray
+    reproduced: np.ndarray
+    reference64: np.ndarray | None
+    reproduced64: np.ndarray | None
+    repeat: np.ndarray | None
+    own_times: float
+    rounding: float
+
+    def __post_init__(self) -> None:
+        finite = np.isfinite(self.reference) & np.isfinite(self.reproduced)
+        self._difference = np.where(finite, np.abs(self.reproduced - self.reference), 0.0)
+        self._scale = greatest(self.reference[finite]) or 1.0
 
     def judge(self) -> TrajectoryVerdict:
-        """The verdict by the best evidence at hand."""
-        if self._reference64 is not None and self._reproduced64 is not None:
-            own = np.maximum(np.abs(self._reference - self._reference64), np.abs(self._reproduced - self._reproduced64))
-            high = np.abs(self._reproduced64 - self._reference64)
+        if self.reference64 is not None and self.reproduced64 is not None:
+            own = np.maximum(np.abs(self.reference - self.reference64), np.abs(self.reproduced - self.reproduced64))
+            high = np.abs(self.reproduced64 - self.reference64)
             over = self._first_over_arbiter(np.nan_to_num(own, nan=0.0, posinf=0.0), np.nan_to_num(high))
             return self._verdict("float64", over, np.nan_to_num(high))
         if self._difference.max() == 0:
             return self._verdict("exact", None, self._difference)
-        if self._repeat is not None or self._reference64 is not None:
-            other = self._repeat if self._repeat is not None else self._reference64
-            assert other is not None
-            floor = _shown_by(self._reference, other, self._rounding * self._scale)
+        other = self.repeat if self.repeat is not None else self.reference64
+        if other is not None:
+            floor = _shown_by(self.reference, other, self.rounding * self._scale)
             allowed = FLOOR_FACTOR * floor
-            # Nothing has been amplified before the first step: there the port must round as the reference does.
-            allowed[1:] = np.maximum(allowed[1:], _OWN_FACTOR * self._own_times * floor[1:])
+            # Before the first step nothing is amplified yet: there the port must round like the reference.
+            allowed[1:] = np.maximum(allowed[1:], _OWN_FACTOR * self.own_times * floor[1:])
             over = _first(self._difference > allowed)
-            basis = "repeat" if self._repeat is not None else "noise floor"
-            return self._verdict(basis, over, self._difference)
+            return self._verdict("noise floor" if self.repeat is None else "repeat", over, self._difference)
         return self._verdict("growth", self._first_over_growth(), self._difference)
 
     def _first_over_arbiter(self, own: np.ndarray, high: np.ndarray) -> int | None:
         floor = _envelope(own) + _ROUNDING * self._scale
         shrink = _ARBITER_MARGIN * _SHRINK
-        # Where float32 is saturated its floor stops growing and float64 does not: there the float64 difference may
-        # grow on at the pace at which rounding grew before, with room for a bad step.
+        # Once float32 is saturated, its floor stops growing and float64 does not: the float64 difference may then
+        # continue to grow at the earlier pace of rounding, with room for a bad step.
         saturated = floor > _PARTED * self._scale
         before = floor[~saturated]
         pace = 4.0 * max(1.5, float(np.exp(np.diff(np.log(before)).max()))) if len(before) > 1 else 16.0
@@ -198,7 +180,7 @@ class _Curves:
     def _verdict(self, basis: str, over: int | None, judged: np.ndarray) -> TrajectoryVerdict:
         relative = self._difference / self._scale
         found = TrajectoryVerdict(
-            self._name,
+            self.name,
             results.ALIGNED,
             "identical",
             "identical",
@@ -215,10 +197,12 @@ class _Curves:
         elif relative.max() > _PARTED:
             found.verdict, found.kind = results.ROUNDING, "chaos"
             found.parted_at = _first(relative > _PARTED)
-            pace = f" by {found.growth:.2f} a step" if found.growth else ""
-            found.reason = f"rounding grows{pace} until the curves part at step {found.parted_at}; no step adds to it"
+            pace = f" by a factor of {found.growth:.2f} per step" if found.growth else ""
+            found.reason = (
+                f"rounding grows{pace} until the curves depart at step {found.parted_at}; no step adds an error"
+            )
             if basis == "growth":
-                found.reason += "; no float64 runs were at hand to prove it"
+                found.reason += "; there were no float64 runs to prove it"
         elif relative.max() > 0:
             found.kind, found.verdict = "rounding", results.ROUNDING
             found.reason = f"the curves differ by rounding, at most {relative.max():.2g} of the greatest value"
@@ -232,29 +216,27 @@ class _Curves:
             return "offset", f"the curves differ from the first step on, {place}: forward pass, loss or data"
         before = float(judged[:step].max())
         if step == 1 or judged[step] <= _JUMP * max(before, 2.0**-53 * self._scale):
-            return "slope", f"the curves part from step {step} on, {place}: gradient, optimizer or schedule"
+            return "slope", f"the curves depart from step {step} on, {place}: gradient, optimizer or schedule"
         return "jump", f"the difference jumps at step {step}, {place}: schedule, data order or state"
 
 
 def own_rounding_over_floor(
     reference: ArrayLike, reference_repeat: ArrayLike, own: ArrayLike, rounding: float = _ROUNDING
 ) -> float:
-    """How many times the floor the port's own rounding is, at worst from the second step on.
+    """Greatest ratio of the port's own rounding to the floor, from the second step on.
 
-    One repeat of the reference may happen not to meet what takes the port further: a gradient next to zero that changes
-    its sign, of which an optimizer makes a full step. The state of a training errs as a whole, so that the greatest of
-    its curves' numbers goes for all of them.
+    One repeat of the reference may not show what happens in the port: rounding flips the sign of a gradient near zero,
+    and an optimizer makes a full step of it. The state of a training errs as a whole, so the greatest ratio of any
+    curve holds for all.
 
     Args:
-        reference: One value a step, float32 run.
-        reference_repeat: Likewise, from values moved by one unit in the last place.
-        own: How far the port's float32 run is from its float64 run, for as many first steps as that has, where the
-            float64 runs of both sides agree.
-        rounding: Of one operation, relative.
+        reference: one value per step, float32 run.
+        reference_repeat: the same from values changed by one unit in the last place.
+        own: distance of the port's float32 run from its float64 run, for the first steps, if both float64 runs agree.
+        rounding: of one operation, relative.
     """
     curve, repeat, measured = (np.asarray(values, np.float64) for values in (reference, reference_repeat, own))
-    finite = np.abs(curve[np.isfinite(curve)])
-    scale = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    scale = greatest(curve[np.isfinite(curve)]) or 1.0
     floor = _shown_by(curve, repeat, rounding * scale)[1 : len(measured)]
     over = measured[1 : len(floor) + 1] / floor
     return float(over[np.isfinite(over)].max(initial=0.0))
@@ -262,9 +244,14 @@ def own_rounding_over_floor(
 
 def _shown_by(reference: np.ndarray, other: np.ndarray, least: float) -> np.ndarray:
     floor = _envelope(np.nan_to_num(np.abs(reference - other))) + least
-    # Growth sets in at a random step (an element that rounding tips over); two runs need not agree on which.
+    # Growth begins at a random step (rounding flips an element), which need not be the same in two runs.
     lag = math.ceil(_ONSET_SHARE * len(floor))
     return np.concatenate([floor[lag:], np.full(lag, floor[-1])])
+
+
+def greatest(values: np.ndarray) -> float:
+    """Greatest magnitude; 0 if there are no values."""
+    return float(np.abs(values).max(initial=0.0))
 
 
 def _envelope(values: np.ndarray) -> np.ndarray:
@@ -276,9 +263,9 @@ def _first(flags: np.ndarray) -> int | None:
 
 
 def growth_of(reference: np.ndarray, other: np.ndarray) -> float | None:
-    """Factor a step by which two curves of one length part, fitted while they are within 1%; None where they do not."""
+    """Factor per step by which the difference of two curves grows, fitted below 1%; None if it does not grow."""
     finite = np.isfinite(reference) & np.isfinite(other)
-    scale = float(np.abs(reference[finite]).max(initial=0.0))
+    scale = greatest(reference[finite])
     return _growth(np.where(finite, np.abs(other - reference), 0.0) / scale) if scale else None
 
 

@@ -1,0 +1,117 @@
+"""Paddle's kernels with float32 constants are exact in float64, beside numpy; in float32 they stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import paddle
+import pytest
+import torch
+from paddle.nn import functional
+
+from twinalign.backends.paddle.port_only.kernels import Called, kernels_called
+
+MOMENTA = [0.5, 0.9, 0.97, 0.99, 0.999, 0.3, 0.0, 1.0]
+
+
+@pytest.fixture
+def called() -> Iterator[Called]:
+    with kernels_called() as found:
+        yield found
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.05, 0.3])
+@pytest.mark.parametrize("prior", [None, [[0.1, 0.2, 0.3, 0.4]]])
+def test_label_smoothing(epsilon: float, prior: list | None, called: Called) -> None:
+    rest = np.full(4, 0.25) if prior is None else np.array(prior)
+    expected = np.eye(4) * (1 - epsilon) + epsilon * rest
+    given = None if prior is None else paddle.to_tensor(np.array(prior))
+    found = functional.label_smooth(paddle.to_tensor(np.eye(4)), given, epsilon)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-15)
+    assert called == {"label_smooth": {"epsilon": {epsilon}}}
+    single = paddle.eye(4)
+    np.testing.assert_array_equal(
+        functional.label_smooth(single, epsilon=epsilon).numpy(),
+        paddle._C_ops.label_smooth.__wrapped__(single, None, epsilon).numpy(),
+    )
+
+
+def test_labels_that_are_float32_in_a_float64_run(called: Called) -> None:
+    paddle.set_default_dtype("float64")
+    try:
+        found = functional.label_smooth(functional.one_hot(paddle.to_tensor([1, 2]), 3), epsilon=0.1)
+    finally:
+        paddle.set_default_dtype("float32")
+    np.testing.assert_allclose(found.numpy(), np.eye(3)[[1, 2]] * 0.9 + 0.1 / 3, rtol=1e-15)
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_running_statistics(momentum: float, called: Called) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 3, 5, 5)) + 1
+    mean, variance = rng.standard_normal(3), 1 + rng.random(3)
+    layer = paddle.nn.BatchNorm2D(3, momentum=momentum)
+    layer.to(dtype="float64")
+    layer._mean.set_value(mean)
+    layer._variance.set_value(variance)
+    layer(paddle.to_tensor(x))
+    for found, old, new in ((layer._mean, mean, x.mean((0, 2, 3))), (layer._variance, variance, x.var((0, 2, 3)))):
+        np.testing.assert_allclose(found.numpy(), momentum * old + (1 - momentum) * new, rtol=0, atol=1e-14)
+    assert called == {"batch_norm": {"epsilon": {1e-5}, "momentum": {momentum}}}
+    layer.eval()
+    called.clear()
+    layer(paddle.to_tensor(x))
+    assert called == {"batch_norm": {"epsilon": {1e-5}}}
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("decay", [None, 1e-4])
+def test_momentum(nesterov: bool, decay: float | None, called: Called) -> None:
+    rng, expected, velocity = np.random.default_rng(0), np.ones(3), np.zeros(3)
+    parameter = paddle.create_parameter([3], "float64")
+    parameter.set_value(expected)
+    optimizer = paddle.optimizer.Momentum(0.1, 0.9, parameters=[parameter], use_nesterov=nesterov, weight_decay=decay)
+    for _ in range(12):
+        gradient = rng.standard_normal(3)
+        (parameter * paddle.to_tensor(gradient)).sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        gradient = gradient + (decay or 0.0) * expected
+        velocity = 0.9 * velocity + gradient
+        expected = expected - 0.1 * (gradient + 0.9 * velocity if nesterov else velocity)
+        (kept,) = optimizer._accumulators["velocity"].values()
+        np.testing.assert_allclose(kept.numpy(), velocity, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(parameter.numpy(), expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-3, 2.0**-10])
+def test_the_epsilon_of_batch_norm(epsilon: float, training: bool, called: Called) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((4, 3, 5, 5)) * 1e-2  # variances near epsilon
+    port, reference = paddle.nn.BatchNorm2D(3, epsilon=epsilon), torch.nn.BatchNorm2d(3, eps=epsilon).double()
+    port.to(dtype="float64")
+    for layer in (port, reference):
+        layer.train() if training else layer.eval()
+    x, y = paddle.to_tensor(values, stop_gradient=False), torch.from_numpy(values).requires_grad_()
+    upstream = rng.standard_normal(values.shape)
+    found, expected = port(x), reference(y)
+    found.backward(paddle.to_tensor(upstream))
+    expected.backward(torch.from_numpy(upstream))
+    for one, other in ((found, expected), (x.grad, y.grad), (port.weight.grad, reference.weight.grad)):
+        np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=0, atol=1e-13 * np.abs(one.numpy()).max())
+    np.testing.assert_allclose(port._mean.numpy(), reference.running_mean.numpy(), rtol=0, atol=1e-15)
+
+
+def test_kernels_are_noted_whoever_calls_them(called: Called) -> None:
+    x = paddle.ones([1, 2, 4, 4])
+    functional.hardswish(x)
+    functional.max_pool2d(x, 2)
+    assert set(called) == {"hardswish"}
+    paddle.nn.AdaptiveAvgPool2D(1)(x)
+    functional.hardsigmoid(x)
+    functional.selu(x)
+    functional.batch_norm(x, paddle.zeros([2]), paddle.ones([2]), epsilon=2.0**-10)
+    assert set(called) == {"hardswish", "avg_pool", "hardsigmoid", "selu", "batch_norm"}
+    assert called["batch_norm"] == {"epsilon": {2.0**-10}}

@@ -1,0 +1,102 @@
+"""The loop that proves causes, on outcomes that are given."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from twinalign.causes.proving import Examined, Outcome, again, prove
+from twinalign.causes.registry import Cause
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    detail: str
+
+
+class Given(Examined):
+    """What is examined, with an outcome for each variant, by its detail; what has none does not run."""
+
+    def __init__(self, outcomes: dict[str, Outcome], pairs: dict[str, Outcome] | None = None) -> None:
+        self.outcomes, self.pairs = outcomes, pairs or {}
+        self.tried: list[str] = []
+
+    def candidates(self) -> Any:
+        for detail in ("a1", "a2", "b1", "c1"):
+            name = f"cause_{detail[0]}"
+            yield _CAUSES.setdefault(name, Cause(name, "forward", f"{name} is so", object, list)), Variant(detail)
+
+    def attempt(self, causes: Any, variant: Variant) -> Outcome | None:
+        self.tried.append(variant.detail)
+        return {**self.outcomes, **self.pairs}.get(variant.detail)
+
+    def together(self, one: Variant, other: Variant) -> list[Variant]:
+        return [Variant(f"{one.detail}&{other.detail}")] if self.pairs else []
+
+
+_CAUSES: dict[str, Cause] = {}
+WRONG = Outcome(False, False, 1.0, distance=1.0)
+
+
+def proven(remaining: float, exact: bool = False) -> Outcome:
+    return Outcome(True, exact, remaining, {"remaining_error": remaining})
+
+
+def test_the_first_exact_cause_is_stated_and_nothing_is_tried_after_it() -> None:
+    examined = Given({"a1": WRONG, "b1": proven(0.0, exact=True), "c1": proven(0.0, exact=True)})
+    found = prove(examined)
+    assert found is not None
+    assert (found.id, found.text, found.evidence) == ("cause_b", "cause_b is so: b1", {"remaining_error": 0.0})
+    assert examined.tried == ["a1", "a2", "b1"]
+
+
+@pytest.mark.parametrize(
+    ("clearly_less", "within", "best"),
+    [(1.0, False, "b1"), (0.1, False, "a1"), (1.0, True, "a2")],
+)
+def test_without_an_exact_one_the_best_is_stated(clearly_less: float, within: bool, best: str) -> None:
+    examined = Given({"a1": proven(1e-3), "a2": proven(0.9e-3), "b1": proven(0.5e-3)})
+    examined.clearly_less, examined.within_one_cause = clearly_less, within  # type: ignore[misc]
+    found = prove(examined)
+    assert found is not None
+    assert found.text.endswith(best)
+
+
+def test_two_causes_are_tried_where_none_alone_is_proven() -> None:
+    far, near = dataclasses.replace(WRONG, distance=0.8), dataclasses.replace(WRONG, distance=0.3)
+    examined = Given({"a1": far, "b1": near}, {"b1&c1": proven(0.0)})
+    found = prove(examined)
+    assert found is not None
+    assert (found.id, found.text) == ("cause_b+cause_c", "cause_b is so: b1; and cause_c is so: c1")
+    assert examined.tried[4:] == ["b1&a1", "b1&a2", "b1&c1"], "the closest is the first of the two"
+
+
+def test_nothing_is_stated_where_nothing_is_proven_or_the_time_is_up() -> None:
+    assert prove(Given({"a1": WRONG})) is None
+    late = Given({"c1": proven(0.0, exact=True)})
+    assert prove(late, seconds=-1.0) is None
+    assert late.not_tried == "the causes after cause_a, and two causes together"
+
+
+def test_what_is_known_of_something_like_it_is_tried_first_and_suffices() -> None:
+    class Knowing(Given):
+        def known(self) -> Any:
+            for explanation in (
+                {"id": "cause_c", "text": "cause_c is so: another detail"},
+                {"id": "cause_c", "text": "cause_c is so: c1"},
+            ):
+                found = again(self, explanation, lambda ids: [c for c in self.candidates() if c[0].id in ids])
+                if found is not None:
+                    yield found, found[0][1]
+
+    examined = Knowing({"a1": proven(0.0, exact=True), "c1": proven(1e-9)})
+    found = prove(examined)
+    assert found is not None
+    assert (found.text, examined.tried) == ("cause_c is so: c1", ["c1"])
+    # Where it does not hold, the others are tried as ever.
+    other = Knowing({"a1": proven(0.0, exact=True)})
+    found = prove(other)
+    assert found is not None
+    assert (found.text, other.tried) == ("cause_a is so: a1", ["c1", "a1"])

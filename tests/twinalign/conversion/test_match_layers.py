@@ -1,0 +1,394 @@
+"""Which layer of the port is which of the reference's, where names do not say it all; each answer is run in float64."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+
+import numpy as np
+import paddle
+import pytest
+import torch
+from paddle import nn as p
+from torch import nn as n
+
+from twinalign.backends.paddle import backend as paddle_backend
+from twinalign.backends.torch import backend as torch_backend
+from twinalign.conversion.convert_file import convert_between
+from twinalign.conversion.options import Options
+from twinalign.conversion.remote_model import RemoteModel
+from twinalign.conversion.trial_model import TrialModel
+from twinalign.conversion.unmatched import note_of, rename_rules, text_of
+from twinalign.errors import InputError, SideCrashError
+
+F = paddle.nn.functional
+
+
+class Process:
+    """A side's process, answered in the test's own."""
+
+    def __init__(self, framework, build):
+        backend = {"torch": torch_backend, "paddle": paddle_backend}[framework]
+        self._service = types.SimpleNamespace(trial_model=lambda: TrialModel(backend, framework, "cpu", build))
+
+    def send(self, function, **values):
+        self._asked = function, values
+
+    def answer(self):
+        function, values = self._asked
+        try:
+            return function(self._service, **values)
+        except ValueError as error:
+            raise SideCrashError(str(error)) from error
+
+
+def matched(tmp_path, reference, port, *inputs, **options):
+    """The conversion of a randomised `reference()` for `port()`, and both outputs in float64 with these weights."""
+    model, other = reference(), port()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    arrays = dict(torch_backend.state_items(model))
+    layouts = {"torch": torch_backend.describe_state(model), "paddle": paddle_backend.describe_state(other)}
+    np.savez(tmp_path / "inputs.npz", **{str(number): array for number, array in enumerate(inputs)})
+    models = {
+        "ref": RemoteModel("ref", Process("torch", reference), tmp_path, "of a test"),
+        "paddle": RemoteModel("paddle", Process("paddle", port), tmp_path, "of a test"),
+    }
+    options = Options(inputs=[str(tmp_path / "inputs.npz")], **options)
+    found = convert_between(arrays, layouts, options, lambda: contextlib.nullcontext(models))
+    kept = {key: array for key, array in paddle_backend.state_items(other) if key in found.alone[1]}
+    paddle_backend.load_state_arrays(other, {**kept, **found.arrays})
+    with torch.no_grad(), paddle.no_grad():
+        outputs = (
+            model.double().eval()(*map(torch.from_numpy, inputs)).numpy(),
+            paddle_backend.prepare_model(other, "float64", "cpu")(*map(paddle.to_tensor, inputs)).numpy(),
+        )
+    return found, outputs
+
+
+def pairs_of(found):
+    """Reference key → the port's."""
+    return {entry.source[0]: entry.target for entry in found.ledger.entries if entry.source and entry.target}
+
+
+def facts_of(found):
+    return found.ledger.facts.get("unmatched", {})
+
+
+X = np.random.default_rng(0).standard_normal((2, 3, 6, 5))
+
+
+class Net(n.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = n.Conv2d(3, 8, 3)
+        self.conv2 = n.Conv2d(8, 8, 3)
+        self.fc1 = n.Linear(8, 8)
+        self.fc2 = n.Linear(8, 8)
+
+    def forward(self, x):
+        x = torch.relu(self.conv2(torch.relu(self.conv1(x)))).mean((2, 3))
+        return self.fc2(torch.relu(self.fc1(x)))
+
+
+class Port(p.Layer):
+    """Net with its last two layers renamed and registered the other way round."""
+
+    early = late = staticmethod(F.relu)
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = p.Conv2D(3, 8, 3)
+        self.conv2 = p.Conv2D(8, 8, 3)
+        self.last = p.Linear(8, 8)
+        self.first = p.Linear(8, 8)
+
+    def forward(self, x):
+        x = F.relu(self.conv2(self.early(self.conv1(x)))).mean((2, 3))
+        return self.last(self.late(self.first(x)))
+
+
+class PortWithEarlyBug(Port):
+    early = staticmethod(F.silu)
+
+
+class PortWithLateBug(Port):
+    late = staticmethod(F.silu)
+
+
+def test_names_and_values_together_prove_a_renamed_pair(tmp_path):
+    found, outputs = matched(tmp_path, Net, Port, X)
+    assert (pairs_of(found)["fc1.weight"], pairs_of(found)["fc2.weight"]) == ("first.weight", "last.weight")
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-12)
+
+
+def test_a_bug_elsewhere_leaves_the_renamed_pair_to_its_place_in_the_run(tmp_path):
+    found, _ = matched(tmp_path, Net, PortWithEarlyBug, X)
+    assert (pairs_of(found)["fc1.weight"], pairs_of(found)["fc2.weight"]) == ("first.weight", "last.weight")
+    facts = facts_of(found)
+    assert facts["guessed"] == {"fc1": "first", "fc2": "last"}
+    assert (facts["reference"], facts["paddle"], facts["rename"]) == ([], [], {})
+    assert facts["reason"].startswith("the two models compute different things: from 'conv1' (paddle: 'conv1') on")
+    assert note_of({**facts, "reason": "REASON"}, "FILE") == (
+        "REASON; by position alone, without proof, these layers were paired: fc1 with first, fc2 with last. All of "
+        "them, and a rename to complete, are in FILE"
+    )
+    assert text_of({**facts, "reason": "REASON"}) == (
+        "REASON\n\nPaste this into the case, and complete the lines that begin with #:\n\n    rename = {\n"
+        '        # "fc1": "",  # perhaps first\n        # "fc2": "",  # perhaps last\n    }\n'
+    )
+
+
+def test_what_runs_before_a_bug_is_proven(tmp_path):
+    found, _ = matched(tmp_path, Net, PortWithLateBug, X)
+    assert pairs_of(found)["fc1.weight"] == "first.weight"
+    assert facts_of(found)["guessed"] == {"fc2": "last"}
+    assert facts_of(found)["rename"] == {"fc1": "first"}
+
+
+def test_another_epsilon_leaves_values_that_are_nearly_the_same(tmp_path):
+    class Branches(n.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.stem = n.LayerNorm(5, 1e-5), n.Linear(5, 8)
+            self.a, self.b, self.c = (n.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x):
+            x = torch.relu(self.stem(self.norm(x)))
+            return self.c(torch.relu(self.a(x)) - self.b(torch.sigmoid(x)))
+
+    class Others(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.stem = p.LayerNorm(5, 1.1e-5), p.Linear(5, 8)
+            self.z, self.y, self.x = (p.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x):
+            x = F.relu(self.stem(self.norm(x)))
+            second = self.y(F.sigmoid(x))
+            return self.x(F.relu(self.z(x)) - second)
+
+    found, _ = matched(tmp_path, Branches, Others, X)
+    assert [pairs_of(found)[f"{name}.weight"][0] for name in "abc"] == ["z", "y", "x"]
+    assert facts_of(found) == {}
+
+
+def test_a_rename_that_settles_one_pair_is_where_matching_starts(tmp_path):
+    found, _ = matched(tmp_path, Net, PortWithEarlyBug, X, rename={"fc2": "first"})
+    assert (pairs_of(found)["fc1.weight"], pairs_of(found)["fc2.weight"]) == ("last.weight", "first.weight")
+    assert facts_of(found)["guessed"] == {"fc1": "last"}
+
+
+def test_names_that_agree_by_accident_yield_to_values(tmp_path):
+    class Swapped(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.conv1 = p.Conv2D(3, 8, 3)
+            self.conv2 = p.Conv2D(8, 8, 3)
+            self.fc2 = p.Linear(8, 8)
+            self.other = p.Linear(8, 8)
+
+        def forward(self, x):
+            x = F.relu(self.conv2(F.relu(self.conv1(x)))).mean((2, 3))
+            return self.other(F.relu(self.fc2(x)))
+
+    found, outputs = matched(tmp_path, Net, Swapped, X)
+    assert pairs_of(found)["fc1.weight"] == "fc2.weight"
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-12)
+
+
+class Norm(n.Module):
+    """A layer norm over the channels, by hand."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.gamma = n.Parameter(torch.ones(width, 1, 1))
+        self.beta = n.Parameter(torch.zeros(width, 1, 1))
+
+    def forward(self, x):
+        centred = x - x.mean(1, keepdim=True)
+        return centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt() * self.gamma + self.beta
+
+
+class Pointwise(n.Module):
+    """Blocks on pictures, with convolutions of a single point."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = n.Conv2d(3, 8, 1)
+        self.blocks = n.ModuleList(
+            n.Sequential(Norm(8), n.Conv2d(8, 8, 1), n.ReLU(), n.Conv2d(8, 8, 1)) for _ in range(2)
+        )
+        self.register_buffer("table", torch.arange(7))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return x.mean((2, 3))
+
+
+class Tokens(p.Layer):
+    """Pointwise on tokens, channels last, the layers of a block registered the other way round."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = p.Linear(3, 8)
+        self.layers = p.LayerList(
+            [p.LayerDict({"down": p.Linear(8, 8), "up": p.Linear(8, 8), "ln": p.LayerNorm(8)}) for _ in range(2)]
+        )
+        self.register_buffer("steps", paddle.zeros([1], "int64"))
+
+    def forward(self, x):
+        x = self.embed(x.flatten(2).transpose([0, 2, 1]))
+        for layer in self.layers:
+            x = x + layer["down"](F.relu(layer["up"](layer["ln"](x))))
+        return x.mean(1)
+
+
+def test_layers_meet_whatever_the_layout_and_whoever_wrote_them_by_hand(tmp_path):
+    found, outputs = matched(tmp_path, Pointwise, Tokens, X)
+    pairs = pairs_of(found)
+    assert pairs["blocks.1.0.gamma"] == "layers.1.ln.weight"
+    assert pairs["blocks.1.1.weight"] == "layers.1.up.weight"
+    assert facts_of(found) == {}
+    assert found.alone == (["table"], ["steps"])
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-7)  # paddle keeps an epsilon in float32
+
+
+def test_the_port_may_be_the_one_written_by_hand(tmp_path):
+    class Plain(n.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = n.LayerNorm(4), n.LayerNorm(4)
+            self.scale = n.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return self.second(self.scale * self.first(x).tanh())
+
+    class Own(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.shift = self.create_parameter([4])
+            self.scale = self.create_parameter([4])
+
+        def forward(self, x):
+            centred = x - x.mean(-1, keepdim=True)
+            return centred * paddle.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5) * self.scale + self.shift
+
+    class ByHand(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.after, self.before = Own(), Own()
+            self.scale = self.create_parameter([4])
+
+        def forward(self, x):
+            return self.after(self.scale * self.before(x).tanh())
+
+    found, outputs = matched(tmp_path, Plain, ByHand, X[0, :, :5, :4].copy())
+    assert pairs_of(found)["first.bias"] == "before.shift"
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-7)
+
+
+def test_symmetric_branches_go_by_their_names(tmp_path):
+    class Gated(n.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.head = n.Linear(3, 4), n.Linear(4, 4)
+            self.up, self.gate = n.Linear(4, 4), n.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.stem(x)
+            return self.head(self.up(x) + self.gate(x))
+
+    class Other(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.entry, self.head = p.Linear(3, 4), p.Linear(4, 4)
+            self.gate, self.up = p.Linear(4, 4), p.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.entry(x)
+            return self.head(self.gate(x) + self.up(x))
+
+    found, _ = matched(tmp_path, Gated, Other, X[0, 0, :, :3].copy())
+    assert pairs_of(found)["gate.weight"] == "gate.weight"
+    assert facts_of(found) == {}
+
+
+def test_what_one_side_lacks_is_left_and_named_and_the_rest_is_converted(tmp_path):
+    class WithoutBias(Port):
+        def __init__(self):
+            super().__init__()
+            self.conv2 = p.Conv2D(8, 8, 3, bias_attr=False)
+            self.scale = self.create_parameter([5])
+
+    found, _ = matched(tmp_path, Net, WithoutBias, X)
+    assert pairs_of(found)["conv2.weight"] == "conv2.weight"
+    assert found.alone == (["conv2.bias"], ["scale"])
+    facts = facts_of(found)
+    assert (facts["reference"], facts["paddle"]) == (["conv2.bias"], ["scale"])
+    assert (
+        "the reference has tensors that the port lacks: conv2.bias; the port has tensors that the reference lacks: "
+        "scale; the port keeps its own initial values there, so its outputs decide nothing" in note_of(facts, "FILE")
+    )
+    allowed, _ = matched(tmp_path, Net, WithoutBias, X, allow_missing=["scale"], allow_unexpected=["*.bias"])
+    assert (allowed.alone, facts_of(allowed).get("reference", [])) == ((["conv2.bias"], ["scale"]), [])
+
+
+def test_a_trial_that_fails_leaves_names_and_positions(tmp_path):
+    class Refusing(Port):
+        def forward(self, x):
+            raise ValueError("not today")
+
+    with pytest.raises(ValueError, match="not today"):
+        matched(tmp_path, Net, Refusing, X)  # by the test's own run: the conversion before it has gone on
+    model, other = Net(), Refusing()
+    layouts = {"torch": torch_backend.describe_state(model), "paddle": paddle_backend.describe_state(other)}
+    models = {
+        "ref": RemoteModel("ref", Process("torch", Net), tmp_path, "of a test"),
+        "paddle": RemoteModel("paddle", Process("paddle", Refusing), tmp_path, "of a test"),
+    }
+    options = Options(inputs=[str(tmp_path / "inputs.npz")])
+    arrays = dict(torch_backend.state_items(model))
+    found = convert_between(arrays, layouts, options, lambda: contextlib.nullcontext(models))
+    facts = facts_of(found)
+    assert facts["reason"] == "running the models to find which layer is which failed: not today"
+    assert facts["guessed"] == {"fc1": "last", "fc2": "first"}  # in the order of registration
+
+
+def test_models_that_have_nothing_in_common_are_refused(tmp_path):
+    with pytest.raises(InputError, match="the two models are different networks: only the reference model has"):
+        matched(tmp_path, lambda: n.Conv2d(3, 4, 3), lambda: p.Linear(3, 4), X)
+
+
+def test_rename_rules_are_as_few_as_can_be():
+    pairs = {
+        "layer1.0.conv": "stage0.0.conv",
+        "layer1.0.norm": "stage0.0.norm",
+        "layer1.1.conv": "stage0.1.conv",
+        "layer2.0.conv": "stage1.0.conv",
+        "layer2.0.norm": "stage1.0.bn",
+        "stem": "stem",
+    }
+    assert rename_rules(pairs) == {
+        "layer1": "stage0",
+        "layer2.0.conv": "stage1.0.conv",
+        "layer2.0.norm": "stage1.0.bn",
+    }
+
+
+def test_parameters_of_fixed_names_are_built_twice():
+    def build():
+        return p.Linear(2, 2, weight_attr=paddle.ParamAttr(name="fixed_weight"))
+
+    names = []
+    for _ in range(2):
+        with paddle_backend.building():
+            names.append([parameter.name for parameter in build().parameters()])
+    assert names[0][0] == names[1][0] == "fixed_weight"
+    assert names[0][1] != names[1][1]

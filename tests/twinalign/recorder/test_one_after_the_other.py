@@ -1,0 +1,52 @@
+"""Models that fill the memory: with `--sequential` a side is built and recorded after the other has given way."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinalign.recorder.recorder import PlannedRecording, Recorder, RunSettings
+from twinalign.recorder.worker import Worker
+
+
+class Process:
+    """Notes what it is asked for, and how many requests run at the same time."""
+
+    running, most = 0, 0
+
+    def __init__(self, side: str, asked: list[tuple[str, str]]) -> None:
+        self.side, self.asked, self.alive = side, asked, True
+
+    def call(self, function: Callable[..., dict[str, Any]], **values: Any) -> dict[str, Any]:
+        import time
+
+        Process.running += 1
+        Process.most = max(Process.most, Process.running)
+        time.sleep(0.05)
+        self.asked.append((self.side, function.__name__))
+        Process.running -= 1
+        return {}
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+def test_a_side_releases_its_model_before_the_other_builds_one(sequential: bool, tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+    recorder = Recorder(RunSettings("tests.cases.variety:Everything", out=tmp_path, sequential=sequential))
+    recorder.processes = {side: Process(side, asked) for side in ("ref", "paddle")}  # type: ignore[misc]
+    recorder.description = {"parts": {"forward": "net"}, "stages": ["forward"]}
+    recorder._concurrent = not sequential
+    Process.most = 0
+    recorder._on_each(("ref", "paddle"), lambda process: process.call(Worker.initialise), together=not sequential)
+    assert Process.most == (1 if sequential else 2)
+    jobs = [PlannedRecording(side, "forward", "float32", tmp_path / side) for side in ("ref", "paddle")]
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    del asked[:]
+    for part in recorder._queues(jobs, ("ref", "paddle")):
+        recorder._record_all(part, {}, done)
+    released = [("ref", "release")] if sequential else []
+    assert asked == [("ref", "record"), *released, ("paddle", "record")]
+    assert [done.get(), done.get()] == [(one, None) for one in jobs]

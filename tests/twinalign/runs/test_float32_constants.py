@@ -1,0 +1,44 @@
+"""Constants that paddle's kernels keep in float32 are seen in the port's calls: no word of the case is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import twinalign
+from tests.conftest import ROOT
+
+CASE = "tests.cases.float32_constants:TorchDialect"
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def wrong(result: object) -> set[str]:
+    stages = result.stages  # type: ignore[attr-defined]
+    return {t.name for found in stages.values() for t in found.tensors if t.verdict == "diverged" and not t.accepted}
+
+
+@pytest.mark.slow
+def test_a_right_port_in_torchs_dialect_aligns_in_each_precision(tmp_path: Path) -> None:
+    result = twinalign.run(CASE, out=tmp_path, locate=False)
+    assert (result.verdict, wrong(result)) == ("aligned", set())
+    assert json.loads((tmp_path / "forward_paddle.json").read_text())["kernels"] == {
+        "batch_norm": {"epsilon": [1e-5], "momentum": [0.99]},
+        "hardswish": {},
+    }
+    # Float64 alone is judged by what moved values change in float64, for which the reference is run once more.
+    result = twinalign.run(CASE, out=tmp_path, precision="float64", locate=False)
+    assert (result.verdict, wrong(result)) == ("aligned", set())
+    assert {t.basis for found in result.stages.values() for t in found.tensors} <= {"repeat", "exact", "tolerance"}
+    assert "repeat" in {t.basis for t in result.stages["backward"].tensors}
+
+
+def test_a_constant_that_is_really_off_is_caught_by_float64_alone(tmp_path: Path) -> None:
+    options = {"smoothing": 0.15}
+    result = twinalign.run(CASE, out=tmp_path, stages=["loss"], precision="float64", locate=False, options=options)
+    assert wrong(result) == {"loss"}

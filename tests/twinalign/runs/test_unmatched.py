@@ -1,0 +1,116 @@
+"""Names that differ and something wrong besides: the run goes on, says what it could not prove, and finds the bug."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twinalign.recorder.recorder import RunSettings
+from twinalign.runs.run_stages import run
+
+CASES = '''
+from twinalign import Case
+
+
+class Renamed(Case):
+    """Two Linear layers have other names in the port, and another layer another epsilon."""
+
+    eps = 1e-3
+
+    def reference(self):
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm = torch.nn.LayerNorm(8)
+                self.fc1, self.fc2 = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+                self.register_buffer("table", torch.arange(3))
+
+            def forward(self, x):
+                return self.fc2(torch.relu(self.fc1(self.norm(x))))
+
+        return Net()
+
+    def reproduced(self):
+        import paddle
+
+        class Net(paddle.nn.Layer):
+            def __init__(own):
+                super().__init__()
+                own.norm = paddle.nn.LayerNorm(8, self.eps)
+                own.last, own.first = paddle.nn.Linear(8, 8), paddle.nn.Linear(8, 8)
+
+            def forward(own, x):
+                return own.last(paddle.nn.functional.relu(own.first(own.norm(x))))
+
+        return Net()
+
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((4, 8), dtype="float32"), "labels": rng.integers(0, 8, 4)}
+
+    def loss(self, outputs, inputs, framework):
+        from importlib import import_module
+
+        return import_module(framework).nn.functional.cross_entropy(outputs, inputs["labels"])
+
+
+class Apart(Renamed):
+    """A right port that keeps in two tensors what the reference has in one."""
+
+    eps = 1e-5
+
+    def reference(self):
+        import torch
+
+        model = super().reference()
+        model.scale = torch.nn.Parameter(torch.tensor([1.5, 0.5]))
+        model.register_forward_hook(lambda layer, given, returned: returned * layer.scale[0] + layer.scale[1])
+        return model
+
+    def reproduced(self):
+        import paddle
+
+        model = super().reproduced()
+        constant = paddle.nn.initializer.Constant
+        model.factor = model.create_parameter([1], default_initializer=constant(1.0))
+        model.offset = model.create_parameter([1], default_initializer=constant(0.0))
+        model.register_forward_post_hook(lambda layer, given, returned: returned * layer.factor + layer.offset)
+        return model
+'''
+
+
+def settings(tmp_path: Path, name: str) -> RunSettings:
+    (tmp_path / "case.py").write_text(CASES)
+    return RunSettings(f"{tmp_path / 'case.py'}:{name}", tmp_path / "out")
+
+
+def test_the_bug_is_found_although_two_layers_could_not_be_told_apart(tmp_path: Path) -> None:
+    result = run(settings(tmp_path, "Renamed"))
+    assert {stage: found.verdict for stage, found in result.stages.items()} == {
+        "forward": "diverged",
+        "loss": "diverged",
+    }
+    assert result.located is not None
+    assert [(fault.reference_layer, fault.explanation.id) for fault in result.located.faults if fault.explanation] == [
+        ("norm", "norm_epsilon")
+    ]
+    written = tmp_path / "out" / "weights" / "Renamed_rename.txt"
+    assert (
+        result.stages["forward"]
+        .notes[0]
+        .endswith(
+            "by position alone, without proof, these layers were paired: fc1 with first, fc2 with last. All of them, "
+            f"and a rename to complete, are in {written}"
+        )
+    )
+    assert '        # "fc1": "",  # perhaps first\n' in written.read_text()
+    assert result.stages["loss"].notes == []
+
+
+def test_a_port_whose_weights_could_not_be_given_is_neither_right_nor_wrong(tmp_path: Path) -> None:
+    result = run(settings(tmp_path, "Apart"))
+    assert (result.verdict, result.exit_code) == ("inconclusive", 3)
+    assert (
+        "the reference has tensors that the port lacks: scale; the port has tensors that the reference lacks: "
+        "factor, offset; the port keeps its own initial values there" in result.stages["forward"].notes[0]
+    )

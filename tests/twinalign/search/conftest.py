@@ -1,0 +1,37 @@
+"""Both recorders answered in the test's own process: the same requests as to recorder processes, without two starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class InProcess:
+    """Stands in for `SideProcess`; what is sent and answered goes through JSON as it would."""
+
+    def __init__(self, side: str, case: str, options: dict[str, str]) -> None:
+        from twinalign.recorder.worker import Worker
+
+        self.side = side
+        self.worker = Worker(lambda event, **values: None, side=side, device="cpu", case=case, options=options)
+
+    def call(self, function: Callable[..., dict[str, Any]], **values: Any) -> dict[str, Any]:
+        return json.loads(json.dumps(function(self.worker, **json.loads(json.dumps(values)))))
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, InProcess]]:
+    """Both sides of a case given as `path/to/case.py:Class`."""
+    # A worker collects garbage before it builds a model; with both frameworks in one process that takes most of a test.
+    monkeypatch.setattr("gc.collect", lambda *_: 0)
+    return lambda case, options=None: {side: InProcess(side, case, options or {}) for side in ("ref", "paddle")}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a search keeps its files."""
+    return tmp_path / "locate"

@@ -1,0 +1,161 @@
+"""Ports that hold their tensors in another form than the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from twinalign import Case
+
+
+class Tokens(Case):
+    """Blocks on tokens `[B, L, C]`; the port's blocks take maps `[B, H, W, C]`."""
+
+    epsilon = 1e-6
+    raises = False
+
+    def reference(self) -> Any:
+        import torch
+        from torch import nn
+
+        class Block(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.norm = nn.LayerNorm(8, eps=1e-6)
+                self.conv = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+                self.act = nn.GELU()
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                tokens, channels = x.shape[1:]
+                y = self.norm(x).transpose(1, 2).reshape(-1, channels, 4, tokens // 4)
+                return x + self.act(self.conv(y)).flatten(2).transpose(1, 2)
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.patch = nn.Conv2d(3, 8, 2, stride=2)
+                self.blocks = nn.ModuleList([Block(), Block()])
+                self.head = nn.Linear(8, 5)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.patch(x).flatten(2).transpose(1, 2)
+                for block in self.blocks:
+                    x = block(x)
+                return self.head(x.mean(1))
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        case = self
+
+        class Block(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.norm = nn.LayerNorm(8, epsilon=case.epsilon)
+                self.conv = nn.Conv2D(8, 8, 3, padding=1, groups=8)
+                self.act = nn.GELU()
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                _batch, _height, _width, _channels = x.shape
+                y = self.norm(x).transpose([0, 3, 1, 2])
+                return x + self.act(self.conv(y)).transpose([0, 2, 3, 1])
+
+        class Net(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.patch = nn.Conv2D(3, 8, 2, stride=2)
+                self.blocks = nn.LayerList([Block(), Block()])
+                self.head = nn.Linear(8, 5)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                x = self.patch(x).transpose([0, 2, 3, 1])
+                for block in self.blocks:
+                    x = block(x)
+                return self.head(x.mean([1, 2]))
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 3, 8, 12)).astype("float32")}
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return (outputs**2).mean()
+
+
+class WrongTokens(Tokens):
+    """One norm of another epsilon as well."""
+
+    epsilon = 1e-4
+
+
+class Apart(Case):
+    """The port's block gets two tensors where the reference's gets one, and cannot run on the reference's."""
+
+    scale = 1.0
+
+    def reference(self) -> Any:
+        import torch
+        from torch import nn
+
+        class Block(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc = nn.Linear(6, 6)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.fc(x)
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first = nn.Linear(6, 6)
+                self.block = Block()
+                self.head = nn.Linear(6, 3)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.first(x)
+                return self.head(self.block(torch.cat([x[:, :1], x], 1))[:, 1:])
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        scale = self.scale
+
+        class Block(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc = nn.Linear(6, 6)
+
+            def forward(self, x: paddle.Tensor, token: paddle.Tensor) -> paddle.Tensor:
+                if x.shape[1] != 4:
+                    raise ValueError("four tokens and one more are expected")
+                return self.fc(x)
+
+        class Net(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first = nn.Linear(6, 6)
+                self.block = Block()
+                self.head = nn.Linear(6, 3)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                x = self.first(x)
+                return scale * self.head(self.block(x, x[:, :1]))
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 4, 6)).astype("float32")}
+
+
+class WrongApart(Apart):
+    """What the head returns is doubled as well."""
+
+    scale = 2.0

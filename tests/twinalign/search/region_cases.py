@@ -1,0 +1,105 @@
+"""Pairs whose layers do not end at the same places: the reference's batch norm holds the activation that follows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from twinalign import Case
+
+
+class RightRegions(Case):
+    """The port calls the activation behind its batch norm; both compute the same."""
+
+    name = "regions"
+    epsilon, activation = 1e-5, "Silu"
+
+    def reference(self) -> Any:
+        import torch
+        from timm.layers import BatchNormAct2d
+
+        class Block(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv = torch.nn.Conv2d(4, 4, 3, padding=1, bias=False)
+                self.bn = BatchNormAct2d(4, act_layer=torch.nn.SiLU)
+
+            def forward(self, x: Any) -> Any:
+                return x + self.bn(self.conv(x))
+
+        return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), Block(), Block(), BatchNormAct2d(4))
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        class Block(paddle.nn.Layer):
+            def __init__(self, epsilon: float, activation: str) -> None:
+                super().__init__()
+                self.conv = paddle.nn.Conv2D(4, 4, 3, padding=1, bias_attr=False)
+                self.bn = paddle.nn.BatchNorm2D(4, epsilon=epsilon)
+                self.act = getattr(paddle.nn, activation)()
+
+            def forward(self, x: Any) -> Any:
+                return x + self.act(self.bn(self.conv(x)))
+
+        blocks = Block(1e-5, "Silu"), Block(self.epsilon, self.activation)
+        return paddle.nn.Sequential(paddle.nn.Conv2D(3, 4, 3), *blocks, paddle.nn.BatchNorm2D(4), paddle.nn.ReLU())
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": 4 * rng.standard_normal((2, 3, 9, 9)).astype("float32")}
+
+
+class Wrong(RightRegions):
+    """With another epsilon and another activation inside one region."""
+
+    epsilon, activation = 1e-3, "ReLU6"
+
+
+class Training(RightRegions):
+    """In training mode, in which paddle's own running variance differs and nothing else."""
+
+    train_mode = True
+
+
+class Needless(Case):
+    """The port leaves out a bias, which the instance norm behind takes out again, and has another epsilon there."""
+
+    name = "needless"
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4), nn.Conv2d(4, 5, 3))
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        class WithoutBias(nn.Conv2D):
+            def forward(self, x: Any) -> Any:
+                return nn.functional.conv2d(x, self.weight)
+
+        norm = nn.InstanceNorm2D(4, epsilon=1e-3, weight_attr=False, bias_attr=False)
+        return nn.Sequential(WithoutBias(3, 4, 3), norm, nn.Conv2D(4, 5, 3))
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 3, 9, 9)).astype("float32")}
+
+
+class Unexplained(Wrong):
+    """And a fault behind it that no cause explains, which must not make the others needless."""
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        made = super().reproduced()
+        made.add_sublayer("5", _Waves(paddle))
+        return made
+
+
+def _Waves(paddle: Any) -> Any:  # noqa: N802
+    class Waves(paddle.nn.Layer):
+        def forward(self, x: Any) -> Any:
+            return x + paddle.sin(37 * x)
+
+    return Waves()

@@ -1,0 +1,139 @@
+"""Wrong input pipelines are located at the step, and explained; right ones are no alarm, unknown faults stay so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import data_faults  # noqa: E402
+
+from twinalign.search.components import ComponentContext  # noqa: E402
+from twinalign.search.data import locate_data  # noqa: E402
+from twinalign.search.faults import Fault  # noqa: E402
+
+CASE = f"{HERE / 'data_case.py'}:Pipeline"
+# What each wrong step is called: the name that locate must give.
+STEP_OF = {
+    "resize": "resize", "crop": "crop", "flip": "flip", "jitter": "jitter", "argument": "jitter", "blur": "blur",
+    "grayscale": "grayscale", "solarize": "solarize", "decode": "load", "normalize": "normalize",
+    "normalized": "normalize", "normalization": "normalize", "scale": "to_tensor", "layout": "to_tensor",
+}  # fmt: skip
+
+
+@pytest.fixture
+def found(processes: Any, folder: Path) -> Any:
+    def locate(fault: str, **options: str) -> list[Fault]:
+        return locate_data(ComponentContext(processes(CASE, {"fault": fault, **options}), folder, ("forward", "data")))
+
+    return locate
+
+
+@pytest.mark.parametrize("fault", [name for name in data_faults.STEPS if name != "unknown"])
+def test_a_wrong_step_is_named_and_explained(found: Any, fault: str) -> None:
+    faults = found(fault)
+    assert [f.reference_layer for f in faults] == ["dataset.train"]
+    assert faults[0].explanation is not None, faults[0].evidence
+    assert faults[0].explanation.id == fault.split()[0], faults[0].explanation
+    expected = STEP_OF.get(fault.partition("_")[0])
+    if expected:
+        assert faults[0].evidence["step"] == expected
+
+
+def test_a_right_pipeline_is_no_alarm(found: Any) -> None:
+    assert found("") == []
+
+
+def test_a_step_that_no_cause_makes_is_unexplained(found: Any) -> None:
+    (fault,) = found("unknown")
+    assert fault.explanation is None
+    assert fault.evidence["step"] == "normalize"
+    assert fault.evidence["first_difference"] == [0, 0, 1]
+
+
+def test_both_images_are_kept_side_by_side(found: Any) -> None:
+    (fault,) = found("resize_interpolation nearest")
+    pictures = [np.asarray(Image.open(path)) for path in fault.evidence["pictures"]]
+    arrays = [np.load(path) for path in fault.evidence["arrays"]]
+    assert all((picture == array).all() for picture, array in zip(pictures, arrays, strict=True))
+    assert (pictures[0] != pictures[1]).any()
+    assert fault.evidence["sample"] == 0
+
+
+def test_two_wrong_steps_are_both_found(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    blur, mean = data_faults.STEPS["blur_sigma"], data_faults.STEPS["normalize_mean"]
+    monkeypatch.setitem(data_faults.STEPS, "both", lambda chain, index: mean(blur(chain, index), index))
+    faults = found("both")
+    assert [(f.evidence["step"], f.explanation.id) for f in faults] == [
+        ("blur", "blur_sigma"),
+        ("normalize", "normalize_mean"),
+    ]
+
+
+@pytest.mark.parametrize("fault", data_faults.SAMPLES)
+def test_wrong_samples_are_told_from_wrong_pixels(found: Any, fault: str) -> None:
+    (fault_found,) = found(fault)
+    assert fault_found.explanation is not None, fault_found.evidence
+    assert fault_found.explanation.id == fault.split()[0], fault_found.explanation
+    kind = "sample" if fault.endswith("sample") else "labels" if fault[0] in "lc" else "order"
+    assert fault_found.evidence["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("fault", "known", "text"),
+    [
+        ("channels_linear sample", "hook", "a number (port = 1.10619 x reference)"),
+        (
+            "normalization_constants odd",
+            "nothing",
+            "a number (channel 0: port = 1.09048 x reference +0.261905; channel 1: port = 1.06667 x reference "
+            "+0.12381; channel 2: port = 1.07143 x reference -0.114286)",
+        ),
+        (
+            "normalization_constants odd",
+            "hook",
+            "(mean 0.43, 0.43, 0.43 and deviation 0.21, 0.21, 0.21 "
+            "for mean 0.485, 0.456, 0.406 and deviation 0.229, 0.224, 0.225)",
+        ),
+    ],
+)
+def test_constants_that_nobody_knows_are_not_named(found: Any, fault: str, known: str, text: str) -> None:
+    (fault_found,) = found(fault, known=known)
+    assert fault_found.explanation is not None
+    assert fault_found.explanation.text.endswith(text)
+
+
+@pytest.mark.parametrize("fault", ["order_shifted", "order_swapped", "drop_last"])
+def test_the_order_is_seen_within_batches(found: Any, fault: str) -> None:
+    (fault_found,) = found(fault, batch="2", data_samples="3")
+    assert fault_found.evidence["kind"] == "order"
+    assert fault_found.explanation.id == fault
+
+
+@pytest.mark.parametrize("fault", ["resize_interpolation", "step_missing", "step_arguments", "normalize_mean"])
+def test_steps_of_a_compose_are_found_without_help(found: Any, fault: str) -> None:
+    (fault_found,) = found(fault, known="compose")
+    assert fault_found.explanation is not None, fault_found.evidence
+    # The steps are objects with attributes: another mean is also told as that.
+    assert fault_found.explanation.id == ("step_arguments" if fault == "normalize_mean" else fault)
+    expected = {"normalize_mean": "Normalize", "step_missing": "CenterCrop"}.get(fault, "Resize")
+    assert fault_found.evidence["step"] == expected
+
+
+def test_a_right_compose_is_no_alarm(found: Any) -> None:
+    assert found("", known="compose") == []
+
+
+@pytest.mark.parametrize("fault", ["resize_interpolation nearest", "blur_sigma", "channels_reversed"])
+def test_a_pipeline_whose_steps_are_unknown_is_explained_as_a_whole(found: Any, fault: str) -> None:
+    (fault_found,) = found(fault, known="nothing")
+    assert fault_found.explanation is not None, fault_found.evidence
+    assert fault_found.explanation.id == fault.split()[0], fault_found.explanation
+    assert fault_found.evidence["step"] == "(sample)"

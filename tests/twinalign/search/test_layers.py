@@ -1,0 +1,215 @@
+"""Wrong layers are found one by one: each alone, several at once, and none in a faultless port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from twinalign.processes.side_process import SideProcess
+from twinalign.recorder.recorder import RunSettings
+from twinalign.reports.fault_facts import entries
+from twinalign.search.layers import _where
+from twinalign.search.locator import LocateResult, locate
+from twinalign.terminal import show
+from twinalign.terminal.faults import fault_text
+
+PAIRS = Path(__file__).with_name("pairs.py")
+BATCH_NORM = {("part1.norm", "state"), ("part2.norm", "state")}
+"""paddle's own running variance, n / (n - 1) away from torch's: there in every pair that trains."""
+
+
+@pytest.fixture
+def located(tmp_path: Path) -> Callable[[str], LocateResult]:
+    """Locate in one of the pairs."""
+    return lambda case: locate(RunSettings(f"{PAIRS}:{case}", tmp_path / "out"))
+
+
+def places(result: LocateResult) -> set[tuple[str, str]]:
+    return {(fault.paddle_layer, fault.phase) for fault in result.faults}
+
+
+def cause(result: LocateResult, layer: str, phase: str) -> str | None:
+    (fault,) = (f for f in result.faults if (f.paddle_layer, f.phase) == (layer, phase))
+    return fault.explanation.id if fault.explanation else None
+
+
+def test_a_port_without_faults_has_none(located: Callable[[str], LocateResult]) -> None:
+    result = located("Evaluating")
+    assert result.faults == []
+    assert result.verdict == "aligned"
+    (layers,) = result.layers.values()
+    # Every layer has its partner: a shared one, one that returns nothing, one with keywords and a dictionary.
+    assert layers.matching.alone == {"reference": [], "paddle": []}
+    assert {"shared", "silent", "split", "part1.act"} <= {port.path for _, port in layers.matching.pairs}
+
+
+def test_values_on_disk_are_the_activations_once_and_are_removed(
+    located: Callable[[str], LocateResult], tmp_path: Path
+) -> None:
+    (layers,) = located("Evaluating").layers.values()
+    assert 0 < layers.bytes_on_disk <= 1.1 * layers.activation_bytes + 128 * 200  # with the heads of the files
+    assert not list((tmp_path / "out" / "locate").rglob("*.np[yz]"))
+
+
+def test_four_faults_at_once_are_all_found_though_one_hides_another(located: Callable[[str], LocateResult]) -> None:
+    result = located("Several")
+    assert places(result) == {("part1", "forward"), ("", "forward"), ("norm", "forward"), *BATCH_NORM}
+    assert cause(result, "norm", "forward") == "norm_epsilon"
+    assert cause(result, "", "forward") == "gelu_form"
+    assert result.verdict == "diverged"
+
+
+def test_a_stop_gradient_too_many_is_found_in_the_code_around_the_layers(
+    located: Callable[[str], LocateResult],
+) -> None:
+    result = located("Detached")
+    assert places(result) == {("part2", "backward"), *BATCH_NORM}
+
+
+def test_frozen_parameters_are_found(located: Callable[[str], LocateResult]) -> None:
+    result = located("Frozen")
+    assert places(result) == {("head", "backward")}
+    assert set(result.faults[0].evidence["values"]) == {"gradient.parameter.weight", "gradient.parameter.bias"}
+
+
+def test_statistics_that_move_otherwise_do_not_hide_a_wrong_gradient(located: Callable[[str], LocateResult]) -> None:
+    assert places(located("FrozenNorm")) == {("part1.norm", "backward"), *BATCH_NORM}
+
+
+def test_an_accepted_convention_does_not_hide_another_cause_in_the_same_layer(
+    located: Callable[[str], LocateResult],
+) -> None:
+    result = located("AcceptingMomentum")
+    assert result.verdict == "diverged"
+    (wrong,) = [fault for fault in result.faults if "accepted" not in fault.evidence]
+    assert wrong.explanation is not None
+    assert wrong.explanation.id == "batch_norm_momentum+running_variance_biased"
+    assert wrong.evidence["accepted_causes"] == ["running_variance_biased"]
+
+
+def test_a_convention_that_the_case_accepts_does_not_decide(located: Callable[[str], LocateResult]) -> None:
+    found = located("Net")
+    assert found.verdict == "diverged"
+    # What the reader needs to keep it is said with it.
+    assert {fault.evidence["convention"] for fault in found.faults} == {"bn_running_var_biased"}
+    assert 'write in the case: accept = ("bn_running_var_biased",)' in fault_text("1.", found.faults[0].to_json()).plain
+    # What the case accepts is counted; nobody looks for its cause, layer by layer.
+    accepted = located("Accepting")
+    assert accepted.faults == []
+    assert accepted.verdict == "aligned"
+    (layers,) = accepted.layers.values()
+    assert layers.accepted == {"bn_running_var_biased": ["part1.norm", "part2.norm"]}
+    shown = Console(record=True, width=200)
+    show(accepted, shown)
+    text = "accepted as bn_running_var_biased, and not looked into, in 2 layers: part1.norm, part2.norm"
+    assert text in shown.export_text().splitlines()
+
+
+def test_one_cause_in_many_layers_is_found_once_and_is_one_entry(located: Callable[[str], LocateResult]) -> None:
+    result = located("Momenta")
+    assert places(result) == BATCH_NORM
+    # Statistics begin at 0 and 1, so what paddle's float32 momentum changes is most of what the cause leaves.
+    assert {fault.explanation.id for fault in result.faults} == {"batch_norm_momentum+running_variance_biased"}
+    (entry,) = entries(fault.to_json() for fault in result.faults)
+    assert entry["also"] == ["part2.norm"]
+    assert "   the same in 1 more: part2.norm" in fault_text("1.", entry).plain.splitlines()
+
+
+def test_the_cause_of_one_layer_is_tried_first_on_the_others(located: Callable[[str], LocateResult]) -> None:
+    tried = {}
+    with pytest.MonkeyPatch.context() as patch:
+        ask = SideProcess.call
+        patch.setattr(SideProcess, "call", lambda side, function, **values: _noted(tried, ask, side, function, values))
+        located("Momenta")
+    known = [[explanation["id"] for explanation in values["known"]] for values in tried["reference_explain"]]
+    assert known == [[], ["batch_norm_momentum+running_variance_biased"]]
+
+
+def test_only_the_stages_that_are_asked_for_are_run(tmp_path: Path) -> None:
+    tried: dict[str, list[dict[str, Any]]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        ask = SideProcess.call
+        patch.setattr(SideProcess, "call", lambda side, function, **values: _noted(tried, ask, side, function, values))
+        settings = RunSettings(f"{PAIRS}:EvaluatingEpsilon", tmp_path / "out", stages=("forward",))
+        assert places(locate(settings)) == {("norm", "forward")}
+    assert [values["stage"] for values in tried["reference_forward"]] == ["forward"]
+    assert "reference_backward" not in tried
+
+
+def _noted(tried: dict[str, list[Any]], ask: Any, side: Any, function: Any, values: dict[str, Any]) -> Any:
+    tried.setdefault(function.__name__, []).append(values)
+    return ask(side, function, **values)
+
+
+def test_a_port_in_another_form_is_judged_in_its_own(tmp_path: Path) -> None:
+    def located(case: str) -> LocateResult:
+        return locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:{case}", tmp_path / case))
+
+    right = located("Tokens")
+    (layers,) = right.layers.values()
+    assert (right.faults, layers.left_out) == ([], {})
+    assert {"blocks.0", "blocks.1.norm", "blocks.1.conv"} <= {port.path for _, port in layers.matching.pairs}
+    wrong = located("WrongTokens")
+    assert {cause(wrong, f"blocks.{number}.norm", "forward") for number in (0, 1)} == {"norm_epsilon"}
+    assert len(wrong.faults) == 2
+
+
+@pytest.mark.parametrize(("case", "found"), [("Apart", set()), ("WrongApart", {("", "forward")})])
+def test_a_layer_that_cannot_run_on_the_references_values_is_left_out_by_name(
+    case: str, found: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:{case}", tmp_path / "out"))
+    assert places(result) == found
+    (layers,) = result.layers.values()
+    reason = "on the reference's values it raises ValueError: four tokens and one more are expected"
+    assert layers.left_out == {"block": reason}
+    shown = Console(record=True, width=200)
+    show(result, shown)
+    lines = shown.export_text().splitlines()
+    assert f"not judged alone: block: {reason}" in lines
+    assert lines[-1].endswith("; 3 layers judged alone")
+
+
+def test_a_layer_that_one_side_lacks_is_called_so() -> None:
+    layers = SimpleNamespace(
+        faults=[], to_json=lambda: {"layers": [], "without_partner": {"reference": ["bn2"], "paddle": ["a", "b"]}}
+    )
+    console = Console(record=True, width=200)
+    show(LocateResult("case", layers={"part": layers}), console)  # type: ignore[dict-item]
+    shown = console.export_text()
+    assert "1 layer of the reference without a counterpart in the port (left out, or written as code): bn2" in shown
+    assert "2 layers of the port without a counterpart in the reference (added" in shown
+
+
+def test_the_command_writes_the_contract(twinalign: Any, tmp_path: Path) -> None:
+    finished = twinalign("locate", f"{PAIRS}:Epsilon", "--json", tmp_path / "found.json", "--set", "train_mode=false")
+    assert finished.returncode == 1, finished.stderr
+    assert "norm LayerNorm  ✗ forward" in finished.stdout
+    assert "the normalisation's epsilon has another value: 1e-05 in place of 1e-06" in finished.stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["case"], found["verdict"], len(found["faults"])) == ("net", "diverged", 1)
+    fault = found["faults"][0]
+    assert (fault["reference_layer"], fault["paddle_layer"], fault["phase"]) == ("norm", "norm", "forward")
+    assert fault["explanation"]["id"] == "norm_epsilon"
+    assert fault["explanation"]["confirmed"] is True
+    assert fault["evidence"]["values"]["output.0"]["relative"] > 1e-5
+
+
+def test_layers_of_other_names_are_matched_by_order_and_by_rename(located: Callable[[str], LocateResult]) -> None:
+    result = located("Renamed")
+    (layers,) = result.layers.values()
+    assert places(result) == {("last", "forward")}
+    assert set(layers.matching.how.values()) == {"name", "order"}
+
+
+def test_every_buffer_that_differs_is_named() -> None:
+    """The running mean is first, and often differs within what is allowed; the variance is what is wrong."""
+    assert _where("norm", {"buffer.running_var": {}}) == "its buffer running_var"
+    both = {"buffer.running_mean": {}, "buffer.running_var": {}}
+    assert _where("norm", both) == "its buffers running_mean, running_var"

@@ -1,0 +1,59 @@
+"""What a search tells of several parts is counted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twinalign.causes.explanation import Explanation
+from twinalign.processes.side_process import ChildError
+from twinalign.recorder.recorder import RunSettings
+from twinalign.reports.fault_facts import remarks
+from twinalign.search import locator
+from twinalign.search.faults import Fault
+from twinalign.search.locator import _each_once, locate
+
+NORM = Explanation("batch_norm_momentum+running_variance_biased", "another momentum")
+
+
+def of_training(identifier: str) -> Fault:
+    return Fault("train", "train", "train", Explanation(identifier, "found in the training"))
+
+
+def test_a_schedule_and_its_rates_in_the_training_are_one_fault() -> None:
+    schedule = Fault("schedule", "schedule", "optimizer")
+    (found,) = _each_once([schedule, of_training("training_rates")])
+    assert found is schedule
+    assert found.explanation is not None
+    assert found.explanation.id == "training_rates"
+
+
+@pytest.mark.parametrize(
+    ("cause", "layer", "explanation", "count"),
+    [
+        ("training_batch_norm_momentum", "norm", NORM, 1),
+        ("training_batch_norm_momentum", "norm", None, 2),
+        ("training_rates", "norm", NORM, 2),
+        ("evaluation_mode", "schedule", None, 2),
+    ],
+)
+def test_only_what_is_the_same_is_told_once(
+    cause: str, layer: str, explanation: Explanation | None, count: int
+) -> None:
+    other = Fault(layer, layer, "optimizer" if layer == "schedule" else "state", explanation)
+    assert len(_each_once([other, of_training(cause)])) == count
+    assert other.explanation is explanation
+
+
+def test_a_search_that_fails_in_one_part_goes_on_in_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ChildError("the ref side crashed while searching", "KeyError: 'x'", died=False)
+
+    monkeypatch.setattr(locator, "locate_layers", fail)
+    found = locate(RunSettings(f"{Path(__file__).with_name('pairs.py')}:Evaluating", tmp_path / "out"))
+    assert found.not_searched == {"net": "the ref side crashed while searching: KeyError: 'x'"}
+    assert (found.verdict, int(found.exit_code)) == ("inconclusive", 3)
+    text = "net could not be searched: the ref side crashed while searching: KeyError: 'x'"
+    assert remarks(found.to_json()) == [text]

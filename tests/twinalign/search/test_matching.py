@@ -1,0 +1,71 @@
+"""Calls find their partners by name, order and values, and through containers that one side alone has."""
+
+from __future__ import annotations
+
+from twinalign.replay.layer_calls import Call, Tensor
+from twinalign.search.matching import match_calls
+
+Layers = dict[str, tuple[str, "Layers"]]
+
+
+def calls_of(layers: Layers) -> list[Call]:
+    """A model called once, whose layers are called in this order; a layer of no layers makes its input one wider."""
+    found: list[Call] = []
+
+    def walk(path: str, kind: str, below: Layers, parent: int | None, width: int) -> int:
+        call = Call(len(found), path, f"package.{kind}", parent, 0)
+        call.inputs = [Tensor(None, [2, width], "float64")]
+        found.append(call)
+        for name, (inner, deeper) in below.items():
+            width = walk(f"{path}.{name}".lstrip("."), inner, deeper, call.number, width)
+        width += not below
+        call.outputs = [Tensor(None, [2, width], "float64")]
+        return width
+
+    walk("", "Model", layers, None, 3)
+    return found
+
+
+def partners(reference: Layers, port: Layers, names: dict[str, str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    theirs = calls_of(port)
+    found = match_calls(calls_of(reference), theirs, {call.path: names.get(call.path, call.path) for call in theirs})
+    alone = {side: [call.path for call in calls] for side, calls in found.alone.items()}
+    return {port.path: ours.path for ours, port in found.pairs}, alone
+
+
+BLOCK: Layers = {"conv": ("Conv2d", {}), "act": ("ReLU", {})}
+PORT_BLOCK: Layers = {"conv": ("Conv2d", {}), "act": ("ReLU", {})}
+
+
+def test_blocks_meet_blocks_whatever_container_holds_them() -> None:
+    reference: Layers = {
+        "features": ("Sequential", {"0": ("Block", BLOCK), "1": ("Block", BLOCK), "2": ("Linear", {})})
+    }
+    port: Layers = {
+        "stem": ("Block", PORT_BLOCK),
+        "blocks": ("Sequential", {"0": ("Block", PORT_BLOCK)}),
+        "last": ("Linear", {}),
+    }
+    found, alone = partners(reference, port, {})
+    assert {path: found[path] for path in ("stem", "blocks.0", "last")} == {
+        "stem": "features.0",
+        "blocks.0": "features.1",
+        "last": "features.2",
+    }
+    assert found["blocks.0.act"] == "features.1.act"
+    assert alone == {"reference": [], "paddle": []}
+
+
+def test_what_has_no_partner_is_shown() -> None:
+    reference: Layers = {"conv": ("Conv2d", {}), "act": ("ReLU", {})}
+    port: Layers = {"conv": ("Conv2d", {}), "act": ("ReLU", {}), "extra": ("Dropout", {})}
+    found, alone = partners(reference, port, {})
+    assert found == {"": "", "conv": "conv", "act": "act"}
+    assert alone == {"reference": [], "paddle": ["extra"]}
+
+
+def test_a_container_is_no_partner_of_its_last_layer() -> None:
+    reference: Layers = {"head": ("Sequential", {"0": ("Conv2d", {}), "1": ("ReLU", {})})}
+    port: Layers = {"0": ("Conv2d", {}), "1": ("ReLU", {})}
+    found, _ = partners(reference, port, {})
+    assert found == {"": "", "0": "head.0", "1": "head.1"}

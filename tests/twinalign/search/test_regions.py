@@ -1,0 +1,45 @@
+"""Regions decide, not layers: where the end results of several layers agree, none of them is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twinalign.recorder.recorder import RunSettings
+from twinalign.search.locator import locate
+
+CASES = Path(__file__).with_name("region_cases.py")
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("RightRegions", {}),
+        ("Wrong", {("2", "forward"): "activation_swapped+norm_epsilon"}),
+        (
+            "Training",
+            {(path, "state"): "running_variance_biased" for path in ("1.bn", "2.bn", "3")},
+        ),
+    ],
+)
+def test_a_norm_that_holds_its_activation_meets_a_norm_with_an_activation_behind_it(
+    tmp_path: Path, case: str, expected: dict[tuple[str, str], str]
+) -> None:
+    pytest.importorskip("timm")
+    assert causes_in(tmp_path, case) == expected
+
+
+def causes_in(folder: Path, case: str) -> dict[tuple[str, str], str | None]:
+    found = locate(RunSettings(f"{CASES}:{case}", folder / "out"))
+    return {(f.paddle_layer, f.phase): f.explanation.id if f.explanation else None for f in found.faults}
+
+
+def test_a_cause_without_which_the_whole_still_gives_the_results_is_dropped(tmp_path: Path) -> None:
+    assert causes_in(tmp_path, "Needless") == {("1", "forward"): "norm_epsilon"}
+
+
+def test_what_has_no_cause_makes_no_other_cause_needless(tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    expected = {("2", "forward"): "activation_swapped+norm_epsilon", ("", "forward"): None}
+    assert causes_in(tmp_path, "Unexplained") == expected

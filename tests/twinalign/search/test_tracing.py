@@ -1,0 +1,118 @@
+"""Inside functional code the line is named from which the port's values are not the reference's."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import paddle
+import pytest
+
+from twinalign.backends.paddle import backend as paddle_backend
+from twinalign.recorder.recorder import RunSettings
+from twinalign.replay.code_lines import OwnCode, narrowed_down, print_of
+from twinalign.reports.fault_facts import facts
+from twinalign.search.locator import locate
+
+CASES = Path(__file__).with_name("functional_case.py")
+
+
+def inside(case: str, folder: Path) -> dict:
+    (fault,) = locate(RunSettings(f"{CASES}:{case}", folder)).faults
+    assert (fault.paddle_layer, fault.phase) == ("", "forward")
+    return fault.to_json()
+
+
+def test_a_line_that_binds_a_wrong_value_is_named(tmp_path):
+    fault = inside("Bound", tmp_path)
+    found = fault["evidence"]["inside"]
+    assert (found["unknown"]["name"], found["unknown"]["source"]) == ("scores", "scores = scores + 0.01 * scores**3")
+    source = "scores = paddle.matmul(q, k.transpose([0, 2, 1])) / 8**0.5"
+    assert (found["known"]["name"], found["known"]["source"]) == ("scores", source)
+    line = CASES.read_text().splitlines().index("                scores = scores + 0.01 * scores**3") + 1
+    assert found["unknown"]["line"] == line
+    assert facts(fault)[1:] == [
+        f"first value absent from the reference: `scores` in line {line} of functional_case.py: "
+        "scores = scores + 0.01 * scores**3",
+        f"last value before it that both sides have: `scores` in line {line - 2} of functional_case.py: {source}",
+    ]
+
+
+def test_a_line_that_changes_a_value_in_place_is_named(tmp_path):
+    found = inside("Changed", tmp_path)["evidence"]["inside"]
+    assert (found["unknown"]["name"], found["unknown"]["source"]) == ("scores", "scores[:, 0] = 0.0")
+
+
+def test_a_wrong_return_is_named(tmp_path):
+    found = inside("Returned", tmp_path)["evidence"]["inside"]
+    assert found["unknown"]["name"] == ""
+    assert found["unknown"]["source"] == "return self.proj(paddle.matmul(weights, v)) + 0.1 * x**3"
+    assert found["known"]["name"] == "weights"
+
+
+def test_code_without_a_fault_is_not_named(tmp_path):
+    assert locate(RunSettings(f"{CASES}:Functional", tmp_path)).faults == []
+
+
+def step(name: str, values: np.ndarray) -> dict:
+    return {"name": name, "file": "f.py", "line": 1, "source": "", "print": print_of(values)}
+
+
+def test_values_of_a_shape_that_the_reference_never_has_are_passed_over():
+    known, other = np.arange(6.0), np.arange(8.0)
+    assert narrowed_down([step("a", known), step("b", other)], [print_of(known)]) is None
+    found = narrowed_down([step("a", known), step("b", other), step("c", known + 1)], [print_of(known)])
+    assert found is not None
+    assert (found["unknown"]["name"], found["known"]["name"]) == ("c", "a")
+
+
+@pytest.mark.parametrize(("size", "same"), [(1e-11, True), (1e-7, False)])
+def test_values_are_the_same_up_to_float64_rounding(size, same):
+    values = np.random.default_rng(0).standard_normal(50)
+    assert (narrowed_down([step("a", values * (1 + size))], [print_of(values)]) is None) == same
+
+
+def test_a_debugger_that_follows_the_code_is_not_disturbed():
+    steps: list = []
+
+    def nothing(frame, event, argument):
+        return None
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(nothing)
+        with OwnCode(paddle_backend, lambda: steps).followed():
+            assert sys.gettrace() is nothing
+    finally:
+        sys.settrace(before)
+    with OwnCode(paddle_backend, lambda: steps).followed():
+        twice(paddle.ones([2]))
+    assert sys.gettrace() is before
+    assert [found.name for found in steps] == ["y", ""]
+
+
+def test_what_was_followed_is_free_afterwards():
+    class Pass:
+        steps: ClassVar[list] = []
+
+    def follow() -> weakref.ref:
+        running = Pass()
+        with OwnCode(paddle_backend, lambda: running.steps).followed():
+            twice(paddle.ones([2]))
+        assert running.steps
+        return weakref.ref(running)
+
+    gc.disable()
+    try:
+        assert follow()() is None
+    finally:
+        gc.enable()
+
+
+def twice(x):
+    y = x * 2
+    return y

@@ -1,0 +1,61 @@
+"""Wrong training loops are located and explained by their first steps in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pooled import pooled_processes
+from twinalign.recorder.recorder import RunSettings
+from twinalign.search.locator import locate
+
+CASE = f"{Path(__file__).parent / 'training_case.py'}:Training"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes() -> Iterator[None]:
+    with pooled_processes():
+        yield
+
+
+def faults(fault: str, tmp_path: Path) -> list[Any]:
+    settings = RunSettings(case=CASE, out=tmp_path, stages=("train",), options={"fault": fault})
+    return locate(settings).faults
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "words"),
+    [
+        ("curve_scaled", "curve_scaled", "loss times 3"),
+        ("gradients_accumulate", "gradients_accumulate", ""),
+        ("step_skipped", "step_skipped", "every second one"),
+        ("step_twice", "step_twice", ""),
+        ("training_rate", "training_rate", "1.3 times, as learning_rate shows"),
+        ("training_rate_shown", "training_rate", "1.5 times, as rate shows"),
+        ("evaluation_mode", "evaluation_mode", ""),
+        ("ema_inverted", "ema_inverted", ""),
+        ("ema_momentum", "ema_momentum", "not at all"),
+        ("ema_first_copied", "ema_first_copied", ""),
+        ("ema_buffers", "ema_buffers", ""),
+    ],
+)
+def test_a_wrong_training_is_explained(fault: str, cause: str, words: str, tmp_path: Path) -> None:
+    (found,) = faults(fault, tmp_path)
+    assert (found.paddle_layer, found.phase) == ("train", "train")
+    assert found.explanation is not None, found.evidence
+    assert found.explanation.id == cause
+    assert words in found.explanation.text
+
+
+def test_a_right_training_is_no_alarm(tmp_path: Path) -> None:
+    assert faults("", tmp_path) == []
+
+
+def test_a_training_that_no_cause_makes_is_unexplained(tmp_path: Path) -> None:
+    (found,) = faults("unknown", tmp_path)
+    assert found.explanation is None
+    assert found.evidence["values"]["loss"]["first_step"] == 0
+    assert "rate" not in found.evidence["values"]

@@ -1,0 +1,160 @@
+"""A small training in both frameworks, of a network with a moving average of itself; the port's loop can go wrong."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign import Case
+
+BATCH, WIDTH = 6, 5
+_STATISTICS = ("_mean", "_variance")
+
+
+class Training(Case):
+    """Regression by stochastic gradient descent with momentum; its rate falls."""
+
+    name = "training"
+    float64_train_steps = 5
+    fault = ""
+    stop = ""
+    """Stem of files: each side raises before its fourth step where there is none of its own yet."""
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return _student(nn, nn.Module)
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        return _student(nn, nn.Layer)
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((BATCH, WIDTH), dtype=np.float32)}
+
+    def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
+        fault = self.fault if framework == "paddle" else ""
+        tensor, optimizer = _tools(framework, model)
+        if framework == "paddle":
+            model.teacher.set_state_dict(model.student.state_dict())
+        else:
+            model.teacher.load_state_dict(model.student.state_dict())
+        if fault == "initialisation":
+            scale(model.student, 1.5)
+        rng = np.random.default_rng([3, self.seed])
+        model.eval() if fault == "evaluation_mode" else model.train()
+        begin = self.resumed(framework, model, optimizer, record) if self.stop else 0
+        for number in range(steps or 5):
+            x, y = tensor(rng.standard_normal((BATCH, WIDTH))), tensor(rng.standard_normal((BATCH, 1)))
+            if number < begin:
+                continue
+            if number == 3 and self.stop:
+                self.stopped(framework, model, optimizer, record)
+            if fault == "data":
+                x = 2 * x
+            rate = 0.1 / (1 + number)
+            record("rate", 1.5 * rate if fault == "training_rate_shown" else rate)
+            self.set_rate(optimizer, rate * {"training_rate": 1.3, "training_rate_shown": 1.5}.get(fault, 1.0))
+            loss = ((model.student(x) - y) ** 2).mean() + ((model.student(x) - model.teacher(x).detach()) ** 2).mean()
+            if fault == "unknown":
+                loss = loss + 0.1 * (model.student[0].weight ** 4).sum()
+            record("loss", (3 if fault == "curve_scaled" else 1) * loss)
+            loss.backward()
+            for _ in range(0 if fault == "step_skipped" and number % 2 else 2 if fault == "step_twice" else 1):
+                optimizer.step()
+            if fault != "gradients_accumulate":
+                optimizer.zero_grad() if framework == "torch" else optimizer.clear_grad()
+            m = 0.9
+            if fault != "ema_momentum":
+                copied = fault == "ema_first_copied" and number == 0
+                model.everything = fault == "ema_buffers"
+                model.update_teacher(1 - m if fault == "ema_inverted" else 0.0 if copied else m)
+        error = float(loss)
+        return {"quality": (100 / (1 + error), 50)}
+
+    def resumed(self, framework: str, model: Any, optimizer: Any, record: Any) -> int:
+        """The step to go on with."""
+        path = record.resume()
+        if path is None:
+            return 0
+        if framework == "torch":
+            import torch
+
+            state = torch.load(path, weights_only=True)
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+        else:
+            import paddle
+
+            state = paddle.load(str(path))
+            model.set_state_dict(state["model"])
+            optimizer.set_state_dict(state["optimizer"])
+        return 3
+
+    def stopped(self, framework: str, model: Any, optimizer: Any, record: Any) -> None:
+        """Keep a checkpoint, and die the first time."""
+        save = importlib.import_module(framework).save
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        record.checkpoint(lambda path: save(state, str(path)))
+        marker = Path(f"{self.stop}.{framework}")
+        if not marker.exists():
+            marker.touch()
+            raise RuntimeError("stopped")
+
+    @staticmethod
+    def set_rate(optimizer: Any, rate: float) -> None:
+        if hasattr(optimizer, "set_lr"):
+            optimizer.set_lr(rate)
+        else:
+            optimizer.param_groups[0]["lr"] = rate
+
+
+def _tools(framework: str, model: Any) -> tuple[Any, Any]:
+    if framework == "torch":
+        import torch
+
+        def tensor(array: np.ndarray) -> Any:
+            return torch.as_tensor(array, dtype=next(model.parameters()).dtype)
+
+        return tensor, torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
+    import paddle
+
+    def to_paddle(array: np.ndarray) -> Any:
+        return paddle.to_tensor(array, dtype=model.parameters()[0].dtype)
+
+    return to_paddle, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters())
+
+
+def scale(network: Any, factor: float) -> None:
+    """A loop that initialises for itself."""
+    for parameter in network.parameters():
+        value = parameter.detach() * factor
+        parameter.set_value(value) if hasattr(parameter, "set_value") else parameter.data.copy_(value)
+
+
+def _student(nn: Any, base: type) -> Any:
+    def network() -> Any:
+        norm = nn.BatchNorm1d if hasattr(nn, "BatchNorm1d") else nn.BatchNorm1D
+        return nn.Sequential(nn.Linear(WIDTH, 7), norm(7), nn.Tanh(), nn.Linear(7, 1))
+
+    class Student(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.student, self.teacher = network(), network()
+            self.everything = False
+
+        def forward(self, x: Any) -> Any:
+            return self.student(x)
+
+        def update_teacher(self, m: float) -> None:
+            # Paddle's running statistics are among the parameters.
+            pairs = zip(self.student.named_parameters(), self.teacher.parameters(), strict=True)
+            for q, k in [(q, k) for (name, q), k in pairs if self.everything or not name.endswith(_STATISTICS)]:
+                moved = k.detach() * m + q.detach() * (1 - m)
+                k.set_value(moved) if hasattr(k, "set_value") else k.data.copy_(moved)
+
+    return Student()

@@ -1,0 +1,52 @@
+"""A mistyped attribute of a case is refused, and a case's own names are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twinalign.case.loading import load_case
+from twinalign.errors import InputError
+
+CASE = "from twinalign import Case\n\nclass Own(Case):\n    {}\n"
+
+
+def load(folder: Path, text: str) -> None:
+    path = folder / "case.py"
+    path.write_text(CASE.format(text))
+    load_case(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "meant"),
+    [
+        ("seeed = 3", "seeed", "seed"),
+        ("training_mode = True", "training_mode", "train_mode"),
+        ("renames = {}", "renames", "rename"),
+        ("def optimiser(self, parameters, framework): ...", "optimiser", "optimizer"),
+        ("def losses(self, outputs, inputs, framework): ...", "losses", "loss"),
+    ],
+)
+def test_a_name_that_is_nearly_a_cases(tmp_path: Path, text: str, name: str, meant: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, text)
+    assert str(caught.value) == (
+        f"case '{tmp_path}/case.py': a Case has no {name!r}, and Own never reads it; did you mean {meant!r}? If it is "
+        "your own, begin its name with _"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "_seeed = 3",
+        "seed = 3",
+        "width = 64",
+        "data = 'images'",
+        "batch = 8",
+        "metrics = ('top1',)\n    def metric(self, outputs, labels, framework):\n        return self.metrics",
+    ],
+)
+def test_names_of_the_cases_own(tmp_path: Path, text: str) -> None:
+    load(tmp_path, text)

@@ -1,0 +1,149 @@
+"""How outputs get their names, how a model is called, and how a side's state is named after the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from twinalign.backends import backend_of_side
+from twinalign.case.calling import call_model, named_values
+from twinalign.case.definition import Case, stages_of
+from twinalign.case.loading import set_option
+from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.errors import InputError
+from twinalign.files.recordings import Recording
+from twinalign.stages.backward import record_backward
+from twinalign.stages.context import StageContext, scalar_loss
+
+
+@dataclasses.dataclass
+class Output:
+    logits: Any
+    hidden: Any = None
+
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+def names(value: Any, prefix: str = "") -> list[str]:
+    return [name for name, _ in named_values(value, lambda leaf: isinstance(leaf, np.ndarray), prefix)]
+
+
+def test_leaves_are_named_by_their_path() -> None:
+    x = np.zeros(2)
+    assert names(x, "output") == ["output"]
+    assert names({"a": x, "b": [x, (x, 1.5)]}) == ["a", "b.0", "b.1.0", "b.1.1"]
+    assert names(Output(x), "out") == ["out.logits"]
+    assert names(Pair(x, x)) == ["left", "right"]
+    assert names(OrderedDict(z=x, a=x)) == ["z", "a"]
+
+
+def test_leaf_without_numbers_is_refused_by_name() -> None:
+    with pytest.raises(
+        TypeError, match=r"^a\.1: str is not a tensor, array, number, tuple, list or dictionary of them$"
+    ):
+        names({"a": [np.zeros(1), "text"]})
+
+
+class Model:
+    """A model of either framework, as far as calling it goes."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    def forward(self, x: Any, mask: Any = None) -> Any:
+        return x, mask
+
+
+def test_inputs_go_by_keyword_where_names_fit_and_by_order_elsewhere() -> None:
+    assert call_model(Model(), {"mask": 2, "x": 1}) == (1, 2)
+    assert call_model(Model(), {"image": 1, "other": 2}) == (1, 2)
+
+
+def test_inputs_that_forward_has_no_parameter_for_are_the_losss() -> None:
+    assert call_model(Model(), {"labels": 3, "x": 1, "mask": 2}) == (1, 2)
+    assert call_model(Model(), {"image": 1, "other": 2, "labels": 3}) == (1, 2)
+
+
+def test_a_loss_dictionary_needs_a_loss() -> None:
+    assert scalar_loss({"part": 1, "loss": 2}) == 2
+    assert scalar_loss(3) == 3
+    with pytest.raises(ValueError, match=r"""^loss\(\) returned \['part'\] without a "loss" to differentiate$"""):
+        scalar_loss({"part": 1})
+
+
+def context(names: CanonicalNames) -> StageContext:
+    return StageContext(Case(), "paddle", None, "float32", "cpu", lambda: None, names, lambda text: None, Recording())  # type: ignore[arg-type]
+
+
+def test_state_of_the_port_is_recorded_under_the_references_names_and_layout() -> None:
+    recorded = context(CanonicalNames({"fc.weight": [["head.weight", True]], "bn._mean": [["bn.running_mean", False]]}))
+    weight = np.arange(6.0).reshape(2, 3)
+    arrays = {"fc.weight": weight, "bn._mean": np.zeros(2), "own.scratch": np.ones(1)}
+    recorded.add_state(("parameter.", key, array) for key, array in arrays.items())
+    assert list(recorded.recording.arrays) == ["parameter.head.weight", "parameter.bn.running_mean"]
+    np.testing.assert_array_equal(recorded.recording.arrays["parameter.head.weight"], weight.T)
+
+
+def test_the_count_of_batches_has_no_partner() -> None:
+    recorded = context(CanonicalNames())
+    recorded.add_state(
+        [("buffer.", "bn.num_batches_tracked", np.array(3)), ("buffer.", "bn.running_mean", np.zeros(2))]
+    )
+    assert list(recorded.recording.arrays) == ["buffer.bn.running_mean"]
+
+
+def test_methods_switch_stages_on() -> None:
+    class Three(Case):
+        def inputs(self, rng: Any) -> Any:
+            return {}
+
+    class More(Three):
+        def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+            return outputs
+
+        def dataset(self, framework: str, split: str) -> Any:
+            return []
+
+    class Composite(More):
+        def part(self, stage: str) -> Case:
+            return Trainer() if stage == "train" else self
+
+    class Trainer(Three):
+        def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> Any:
+            return {}
+
+    assert stages_of(Three()) == ["forward"]
+    assert stages_of(More()) == ["forward", "data", "loss"]
+    assert stages_of(Composite()) == ["forward", "data", "loss", "train"]
+
+
+def test_options_keep_the_type_that_they_have() -> None:
+    case = Case()
+    set_option(case, "steps", "5")
+    set_option(case, "train_mode", "true")
+    assert (case.steps, case.train_mode) == (5, True)
+    with pytest.raises(InputError, match=r"^--set steps=many: int expected$"):
+        set_option(case, "steps", "many")
+    with pytest.raises(InputError, match=r"^--set inputs: case  has no such option"):
+        set_option(case, "inputs", "x")
+
+
+def test_a_model_without_trainable_parameters_has_no_optimizer_stage() -> None:
+    context = StageContext(
+        case=Case(),
+        framework="torch",
+        backend=backend_of_side("ref"),
+        dtype="float32",
+        device="cpu",
+        build_model=torch.nn.ReLU,
+        canonical=CanonicalNames({}),
+        progress=lambda text: None,
+    )
+    with pytest.raises(InputError, match="torch model has no trainable parameters for optimizer"):
+        record_backward(context)

@@ -1,0 +1,201 @@
+"""Initial weights: torch's own initialisers are told apart, named, and never called different from themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from tests.twinalign.bundle.forging import Forgery
+from twinalign.bundle.verifying import verify_bundle
+from twinalign.files.recordings import Recording
+from twinalign.verdict.initial_weights import CAUSES, InitialWeights, compare_initial
+from twinalign.verdict.initializers import fitting
+from twinalign.verdict.stage_recordings import StageRecordings
+
+Draw = Callable[[torch.Tensor], Any]
+
+
+def recording(draw: Draw, seeds: range, shape: tuple[int, ...] = (64, 100), layer: str = "Linear") -> Recording:
+    """What a side records of one parameter that `draw` fills."""
+    values = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        tensor = torch.empty(shape)
+        draw(tensor)
+        values.append(tensor.numpy().copy())
+    found = np.stack(values).reshape(len(seeds), -1)
+    extremes = np.stack([found.min(1), found.max(1)], axis=1).astype(np.float64)
+    about = {"shapes": {"layer.weight": list(shape)}, "classes": {"layer.weight": layer}, "tied": []}
+    return Recording({"draws/layer.weight": found[:, :4096], "extremes/layer.weight": extremes}, {"initial": about})
+
+
+def compared(reference: Draw, port: Draw, start: int = 0, **options: Any) -> InitialWeights:
+    sides = {
+        ("ref", "float32"): recording(reference, range(start, start + 4), **options),
+        ("paddle", "float32"): recording(port, range(start + 50, start + 54), **options),
+    }
+    return compare_initial(StageRecordings(sides))
+
+
+INITIALISERS: dict[str, Draw] = {
+    "Kaiming uniform(a=√5) by fan_in": lambda w: nn.init.kaiming_uniform_(w, a=5**0.5),
+    "Kaiming uniform by fan_in": lambda w: nn.init.kaiming_uniform_(w, nonlinearity="relu"),
+    "Kaiming normal by fan_out": lambda w: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="relu"),
+    "Xavier uniform": nn.init.xavier_uniform_,
+    "Xavier normal": nn.init.xavier_normal_,
+    "normal, deviation 0.02": lambda w: nn.init.trunc_normal_(w, std=0.02),
+    "normal, deviation 0.02, truncated at 2 deviations": lambda w: nn.init.trunc_normal_(w, std=0.02, a=-0.04, b=0.04),
+    "uniform within ±0.3": lambda w: nn.init.uniform_(w, -0.3, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", INITIALISERS)
+def test_an_initialiser_of_torch_is_named(name: str) -> None:
+    draws = recording(INITIALISERS[name], range(4)).arrays["draws/layer.weight"]
+    assert fitting(draws, (64, 100))[0].name == name
+
+
+@pytest.mark.parametrize("name", INITIALISERS)
+@pytest.mark.parametrize("shape", [(64, 100), (4, 3), (16, 3, 3, 3)])
+def test_an_initialiser_does_not_differ_from_itself(name: str, shape: tuple[int, ...]) -> None:
+    for start in range(0, 2000, 100):
+        found = compared(INITIALISERS[name], INITIALISERS[name], start, shape=shape)
+        assert (found.verdict, found.differences) == ("aligned", [])
+
+
+@pytest.mark.parametrize("reference", INITIALISERS)
+@pytest.mark.parametrize("port", INITIALISERS)
+def test_any_two_initialisers_differ(reference: str, port: str) -> None:
+    if reference == port:
+        return
+    [found] = compared(INITIALISERS[reference], INITIALISERS[port], shape=(100, 64)).differences
+    assert found.cause in CAUSES
+    assert found.remedy is not None
+
+
+def test_a_deviation_a_tenth_too_large_is_found() -> None:
+    wide: Draw = lambda w: nn.init.normal_(w, std=0.022)  # noqa: E731
+    for start in range(0, 2000, 100):
+        [found] = compared(INITIALISERS["normal, deviation 0.02"], wide, start, shape=(100, 100)).differences
+        assert found.cause == "initializer_scale_differs"
+        assert found.remedy == "paddle.nn.initializer.Normal(0, 0.02)"
+
+
+def test_constants_and_tables_are_compared_exactly() -> None:
+    table = torch.sin(torch.arange(6400.0)).reshape(64, 100)
+    moved = table.clone()
+    moved[3, 5] += 1e-4
+
+    def half_drawn(start: torch.Tensor) -> Draw:
+        def draw(weight: torch.Tensor) -> None:
+            weight.copy_(start)
+            weight[32:].normal_()
+
+        return draw
+
+    assert compared(nn.init.zeros_, nn.init.zeros_).verdict == "aligned"
+    [found] = compared(nn.init.zeros_, nn.init.ones_).differences
+    assert (found.text, found.cause) == (
+        "constant in the reference, constant in the port",
+        "initial_constant_differs",
+    )
+    [found] = compared(nn.init.zeros_, nn.init.normal_).differences
+    assert (found.cause, found.remedy) == ("initial_value_random", "paddle.nn.initializer.Constant(0)")
+    assert compared(half_drawn(table), half_drawn(table)).verdict == "aligned"
+    [found] = compared(half_drawn(table), half_drawn(moved)).differences
+    assert found.text == "values that no seed changes differ"
+
+
+def test_a_reference_that_seeds_itself_gives_one_draw() -> None:
+    def seeded(weight: torch.Tensor) -> None:
+        torch.manual_seed(7)
+        nn.init.normal_(weight, std=0.02)
+
+    found = compared(seeded, INITIALISERS["normal, deviation 0.02"])
+    assert found.verdict == "aligned"
+    assert found.notes == ["no seed changes the reference's weights, so one draw of them was compared"]
+    assert compared(seeded, INITIALISERS["Xavier uniform"]).verdict == "diverged"
+
+
+def test_trained_weights_are_not_compared() -> None:
+    heavy = torch.from_numpy(np.random.default_rng(0).standard_t(3, (64, 100)).astype(np.float32)) * 0.01
+    found = compared(lambda weight: weight.copy_(heavy), nn.init.xavier_uniform_)
+    assert (found.verdict, found.tensors, found.differences) == ("inconclusive", 0, [])
+    assert found.notes[0].startswith("no seed changes the reference's weights, and no initialiser explains them")
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**31), rows=st.integers(2, 80), columns=st.integers(2, 80), scale=st.floats(1e-6, 1e3))
+def test_equal_distributions_of_any_size_and_scale_are_aligned(
+    seed: int, rows: int, columns: int, scale: float
+) -> None:
+    def draw(weight: torch.Tensor) -> None:
+        nn.init.trunc_normal_(weight, std=scale, a=-2 * scale, b=2 * scale)
+
+    assert compared(draw, draw, seed, shape=(rows, columns)).verdict == "aligned"
+
+
+CASE = """
+from twinalign import Case
+
+class Own(Case):
+    initial = {initial}
+
+    def reference(self):
+        from torch import nn
+        return nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.Linear(64, 10, bias=False))
+    def reproduced(self):
+        from paddle import nn
+        return nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.Linear(64, 10, bias_attr=False))
+    def inputs(self, rng):
+        return {{"x": rng.standard_normal((2, 32), dtype="float32")}}
+"""
+
+
+def test_a_run_shows_them_and_does_not_count_them(twinalign: Any, tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(CASE.format(initial=False))
+    finished = twinalign("run", path, "--out", tmp_path / "out")
+    assert finished.returncode == 0, finished.stderr
+    line = "Initial weights: 3 of 5 tensors start from other values in the port, first 0.weight. This does not count"
+    assert line in finished.stdout
+    assert "write paddle" not in finished.stdout
+    assert line in twinalign("report", tmp_path / "out", "--md", "-").stdout
+    assert '<testsuite id="1" name="initial"' in twinalign("report", tmp_path / "out", "--junit", "-").stdout
+    assert "Kaiming uniform(a=√5) by fan_in" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_bundle_has_them_and_its_claim_is_checked(twinalign: Any, tmp_path: Path) -> None:
+    path, bundle = tmp_path / "own.py", tmp_path / "own.zip"
+    path.write_text(CASE.format(initial=False))
+    twinalign("run", path, "--out", tmp_path / "out")
+    packed = twinalign("pack", tmp_path / "out", bundle, "--partial")
+    assert packed.returncode == 0, packed.stderr
+    checked = verify_bundle(bundle)
+    assert (checked.verdict, checked.initial) == (
+        "confirmed",
+        {"claimed": "diverged", "found": "diverged", "tensors": 5, "counts": False},
+    )
+    forgery = Forgery(bundle)
+    forgery.edit("result/summary.json", lambda summary: summary["initial"].update(verdict="aligned", differences=[]))
+    forgery.renew_manifest()
+    refuted = verify_bundle(forgery.write(tmp_path / "forged.zip"))
+    assert refuted.verdict == "refuted"
+    assert str(refuted.mismatches[0]) == "initial: verdict is claimed as aligned, but is diverged"
+
+
+def test_they_count_where_they_are_asked_for(twinalign: Any, tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(CASE.format(initial=True))
+    finished = twinalign("run", path, "--stages", "initial", "--out", tmp_path / "out")
+    assert finished.returncode == 1, finished.stderr
+    remedy = "write paddle.nn.initializer.KaimingUniform(negative_slope=math.sqrt(5), nonlinearity='leaky_relu')"
+    assert remedy in finished.stdout

@@ -1,0 +1,167 @@
+"""The train stage: curves against the reference's own repeat, accuracies against their sampling error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from twinalign.verdict.case_allowances import allowances_for
+from twinalign.verdict.results import Comparison
+from twinalign.verdict.training_comparison import compare_training
+
+
+def judge(ours: float, theirs: float, repeat: float | None = None, samples: int = 400) -> tuple[str, str]:
+    """Verdict and reason for two accuracies in percent."""
+    reference = {"outcome.top1": np.array([ours, samples])}
+    if repeat is not None:
+        reference["repeat.outcome.top1"] = np.array([repeat, samples])
+    tensor = compare_training(reference, {"outcome.top1": np.array([theirs, samples])}, None, None).tensors[0]
+    return tensor.verdict, tensor.reason
+
+
+def test_margin_is_two_standard_errors_of_a_difference_of_proportions() -> None:
+    # sqrt(2 p (1 - p) / n) for p = 0.8, n = 400 is 0.0283; a simulation of the null agrees with it.
+    draws = np.random.default_rng(0).binomial(400, 0.8, size=(200_000, 2)) / 4
+    assert np.std(draws[:, 0] - draws[:, 1]) == pytest.approx(100 * math.sqrt(2 * 0.8 * 0.2 / 400), rel=0.01)
+    assert judge(80.0, 85.0)[0] == "aligned"
+    verdict, reason = judge(80.0, 87.0)
+    assert verdict == "diverged"
+    assert reason == (
+        "80.00% against 87.00%, outside of 5.25 points "
+        "(two standard errors of 400 samples, or a change in the last bit)"
+    )
+
+
+def test_what_the_reference_does_to_itself_is_allowed_and_a_little_more_is_open() -> None:
+    assert judge(80.0, 70.0, repeat=70.0)[0] == "aligned"
+    verdict, reason = judge(80.0, 65.0, repeat=72.0)
+    assert verdict == "inconclusive"
+    assert reason.endswith("; the reference itself varies by 8.00 points: train for longer, or with several seeds")
+    assert judge(80.0, 20.0, repeat=79.0)[0] == "diverged"
+
+
+def test_an_accuracy_of_a_hundred_percent_has_a_margin_too() -> None:
+    assert judge(100.0, 99.9)[0] == "aligned"
+    assert judge(100.0, 90.0)[0] == "diverged"
+
+
+def curves(change: float = 0.0, step: int = 5) -> Comparison:
+    """Two loss curves that differ by `change` from a step on, and a repeat that differs by rounding."""
+    loss = 4.0 * np.exp(-np.arange(20) / 10)
+    port = loss + np.where(np.arange(20) >= step, change, 0.0)
+    reference = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-7)}
+    return compare_training(reference, {"curve.loss": port}, None, None)
+
+
+def test_curves_may_part_as_the_reference_parts_from_its_repeat() -> None:
+    assert curves().verdict == "aligned"
+    assert curves(1e-6).verdict == "aligned"
+    found = curves(1e-3)
+    assert found.verdict == "diverged"
+    assert found.tensors[0].reason.startswith("the difference jumps at step 5")
+
+
+def test_curves_of_one_side_only_are_named() -> None:
+    found = compare_training({"curve.loss": np.ones(3)}, {"curve.lr": np.ones(3)}, None, None)
+    assert found.verdict == "diverged"
+    assert {tensor.name for tensor in found.tensors if tensor.verdict == "diverged"} == {"curve.loss", "curve.lr"}
+
+
+def test_norms_that_part_alone_are_an_open_question_until_float64_answers_it() -> None:
+    norm = "curve.weight_norm.head.bias"
+    loss, tipped = np.linspace(4, 3, 10), np.where(np.arange(10) >= 5, 1e-4, 0.0)
+    ours = {"curve.loss": loss, norm: loss}
+    ours |= {f"repeat.{name}": values * (1 + 1e-7) for name, values in ours.items()}
+    found = compare_training(ours, {"curve.loss": loss, norm: loss + tipped}, None, None)
+    assert found.verdict == "inconclusive"
+    assert found.tensors[1].reason.endswith("set float64_train_steps in the case to tell the two apart")
+    assert compare_training(ours, {"curve.loss": loss + tipped, norm: loss + tipped}, None, None).verdict == "diverged"
+    theirs = {"curve.loss": loss, norm: loss + tipped}
+    assert compare_training(ours, theirs, ours, theirs).verdict == "diverged"
+
+
+def test_float64_curves_are_judged_beside() -> None:
+    loss = np.linspace(4, 3, 10)
+    arrays = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-6)}
+    exact = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-10)}
+    found = compare_training(arrays, {"curve.loss": loss}, exact, {"curve.loss": loss + 1e-6})
+    assert [(t.name, t.verdict) for t in found.tensors] == [
+        ("curve.loss", "aligned"),
+        ("curve.loss (float64)", "diverged"),
+    ]
+
+
+def tipped(agree: bool = True, late: float = 0.0, first: float = 1e-7, with_float64: bool = True) -> Comparison:
+    """A port that a gradient next to zero takes away at its first step, where the repeat meets none.
+
+    Args:
+        agree: whether the float64 runs do.
+        late: a further jump of the port's float32 curve, at step 15.
+        first: relative difference before the first step.
+        with_float64: whether there are float64 runs, of four steps.
+    """
+    steps = np.arange(20)
+    loss = 4.0 * np.exp(-steps / 10)
+    away = np.where(steps >= 1, 2e-4 * 1.05**steps, 0.0)
+    port = loss * (1 + np.where(steps == 0, first, 0.0)) + away + np.where(steps >= 15, late, 0.0)
+    reference = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-7)}
+    partners = [{"curve.loss": loss[:4], "repeat.curve.loss": loss[:4] * (1 + 1e-13)}, {"curve.loss": loss[:4].copy()}]
+    if not agree:
+        partners[1]["curve.loss"] = port[:4].copy()
+    return compare_training(reference, {"curve.loss": port}, *(partners if with_float64 else (None, None)))
+
+
+def test_a_port_that_rounds_its_own_way_is_judged_by_what_its_float64_run_proves() -> None:
+    found = tipped()
+    assert found.verdict == "aligned"
+    (note,) = found.notes
+    assert note.startswith("in float32 the port's own rounding is up to ")
+    assert note.endswith(" and the float64 runs agree: its curves may differ by that much")
+    # The same curves without the proof, or with the proof that the two do differ.
+    assert tipped(with_float64=False).verdict == "diverged"
+    assert tipped(agree=False).verdict == "diverged"
+    # Nothing has been amplified before the first step, and a late jump is over what was measured.
+    assert tipped(first=1e-4).verdict == "diverged"
+    assert tipped(late=0.1).verdict == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("relative", "allowances", "verdict"),
+    [
+        (1e-8, ("paddle_label_smoothing",), "aligned"),
+        (1e-8, ("paddle_label_smoothing=curve.loss",), "aligned"),
+        (1e-8, (), "diverged"),
+        (1e-8, ("paddle_label_smoothing=curve.rate",), "diverged"),
+        (1e-6, ("paddle_label_smoothing",), "diverged"),
+    ],
+)
+def test_a_curve_may_differ_by_what_the_case_allows(relative: float, allowances: tuple[str, ...], verdict: str) -> None:
+    loss = np.linspace(4, 3, 10)
+    arrays = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-6)}
+    exact = {"curve.loss": loss, "repeat.curve.loss": loss * (1 + 1e-13)}
+    port = {"curve.loss": loss * (1 + relative)}
+    found = compare_training(arrays, {"curve.loss": loss}, exact, port, allowances=allowances)
+    assert found.verdict == verdict
+    (curve,) = (tensor for tensor in found.tensors if tensor.name.endswith("(float64)"))
+    assert curve.allowed == ("paddle_label_smoothing" if verdict == "aligned" else None)
+    assert curve.reason.endswith("allowed: paddle's label smoothing keeps its epsilon in float32") == bool(
+        curve.allowed
+    )
+
+
+@pytest.mark.parametrize(
+    ("relative", "momentum", "verdict"),
+    [(1.2e-5, 0.999, "aligned"), (1.2e-5, 0.9, "diverged"), (1.6e-5, 0.999, "diverged")],
+)
+def test_running_statistics_in_float32_may_differ_by_the_error_of_the_ports_momentum(
+    relative: float, momentum: float, verdict: str
+) -> None:
+    norm, name = np.linspace(1, 2, 10), "curve.buffer_norm.bn.running_mean"
+    reference = {"curve.loss": norm, name: norm, f"repeat.{name}": norm * (1 + 1e-9)}
+    port = {"curve.loss": norm * (1 + 1e-3 * (verdict == "diverged")), name: norm * (1 + relative)}
+    allowed = allowances_for("train", {"kernels": {"batch_norm": {"momentum": [momentum]}}}, {})
+    found = {t.name: t for t in compare_training(reference, port, None, None, allowances=allowed).tensors}
+    assert found[name].verdict in ({"aligned", "rounding"} if verdict == "aligned" else {verdict})
+    assert found[name].allowed == ("paddle_batch_norm_momentum" if verdict == "aligned" else None)

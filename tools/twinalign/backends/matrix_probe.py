@@ -1,0 +1,81 @@
+"""Find out what a user's layer computes and how it stores its matrix: run a copy of it alone, look at the result."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Run = Callable[[Any, dict[str, np.ndarray], np.ndarray], np.ndarray]
+"""Runs a copy of a layer in evaluation mode, in float64, with these parameters on this input."""
+_FRAMEWORK_MODULES = ("torch.", "paddle.", "torchvision.ops.")
+
+
+def probe_matrices(layer: Any, children: Mapping[str, Any], run: Run) -> dict[str, str]:
+    """`{name: "in_out" or "out_in"}` for the matrix of a leaf layer that computes x W + b or x Wᵀ + b, else `{}`.
+
+    Only layers of classes that neither framework ships are tested, with a single matrix and at most one vector.
+    """
+    parameters = _own_parameters(layer, children)
+    matrices = [name for name, value in parameters.items() if len(value.shape) == 2]
+    vectors = [name for name, value in parameters.items() if len(value.shape) == 1]
+    if len(matrices) != 1 or len(vectors) > 1 or len(parameters) != len(matrices) + len(vectors):
+        return {}
+    generator = np.random.default_rng(0)
+    values = {name: generator.standard_normal(tuple(value.shape)) for name, value in parameters.items()}
+    matrix = values[matrices[0]]
+    offsets = [values[name] for name in vectors] or [np.zeros(1)]
+    agreeing = []
+    for layout, weight in (("in_out", matrix), ("out_in", matrix.T)):
+        x = generator.standard_normal((3, weight.shape[0]))
+        try:
+            given = run(layer, values, x)
+        except Exception:  # a layer of the user's own may refuse such an input in any way it likes
+            continue
+        expected = x @ weight
+        # With its vector added, as a Linear, or without, where the vector means something else.
+        if any(
+            given.shape == expected.shape
+            and offset.shape in (expected.shape[1:], (1,))
+            and np.allclose(given, expected + offset, rtol=1e-3, atol=1e-3)
+            for offset in offsets
+        ):
+            agreeing.append(layout)
+    return {matrices[0]: agreeing[0]} if len(agreeing) == 1 else {}
+
+
+def probe_norm(layer: Any, children: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """`{"kind": "layer norm", "slots": {name: "weight" or "bias"}}` for a leaf layer that computes one, else `{}`.
+
+    The layer is of a class that neither framework ships, and has one or two vectors. It normalises the last axis, or
+    the second, with or without (RMS norm) taking the mean off.
+    """
+    vectors = _own_parameters(layer, children)
+    shapes = [tuple(value.shape) for value in vectors.values()]
+    size = max((length for shape in shapes for length in shape), default=0)
+    if size < 2 or len(vectors) > 2 or any(math.prod(shape) != size for shape in shapes):
+        return {}
+    generator = np.random.default_rng(0)
+    values = {name: generator.standard_normal(shape) for name, shape in zip(vectors, shapes, strict=True)}
+    flat = {name: value.reshape(size) for name, value in values.items()}
+    for shape, axis in (((2, 3, size), -1), ((2, size, 3, 2), 1)):
+        x = 100 * generator.standard_normal(shape)  # beside which an epsilon is nothing
+        try:
+            given = run(layer, values, x)
+        except Exception:  # a layer of the user's own may refuse such an input in any way it likes
+            continue
+        for centred, names in itertools.product((True, False), itertools.permutations(vectors)):
+            y = x - centred * x.mean(axis, keepdims=True)
+            y = np.moveaxis(y / np.sqrt((y * y).mean(axis, keepdims=True)), axis, -1) * flat[names[0]]
+            expected = np.moveaxis(y + (flat[names[1]] if len(names) > 1 else 0), -1, axis)
+            if given.shape == shape and np.allclose(given, expected, rtol=1e-3, atol=1e-3):
+                return {"kind": "layer norm", "slots": dict(zip(names, ("weight", "bias"), strict=False))}
+    return {}
+
+
+def _own_parameters(layer: Any, children: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a leaf layer of a class that neither framework ships; of others none."""
+    if type(layer).__module__.startswith(_FRAMEWORK_MODULES) or any(child is not None for child in children.values()):
+        return {}
+    return {name: value for name, value in layer._parameters.items() if value is not None}

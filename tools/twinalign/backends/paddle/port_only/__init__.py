@@ -1,0 +1,1 @@
+"""What twinalign does with paddle on the port's side alone."""

@@ -1,0 +1,113 @@
+"""Versions and settings of paddle in this process: devices, threads, generators, precision, memory."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import paddle
+
+from twinalign.backends.paddle.port_only.kernels import make_float64_exact
+from twinalign.patching import replaced
+
+_ADDRESS = re.compile("0x[0-9a-f]+")
+"""Where a generator lies in memory, which its state says among its numbers."""
+_GIVE_A_DTYPE = ("cast", "full", "full_like", "arange", "linspace", "sum")
+"""Kernels that are told the dtype of their result."""
+_ACCURACY_COMPATIBLE = "FLAGS_use_accuracy_compatible_kernel"
+FRAMEWORK = "paddle"
+MODEL_CLASS = "paddle.nn.Layer"
+
+
+def versions() -> dict[str, str]:
+    found = {"paddle": paddle.__version__, "numpy": np.__version__}
+    if paddle.is_compiled_with_cuda():
+        found["cuda"] = paddle.version.cuda()
+        found["cudnn"] = paddle.version.cudnn()
+    return found
+
+
+def numerics_flags() -> dict[str, Any]:
+    flags: dict[str, Any] = {
+        "default_dtype": paddle.get_default_dtype(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+    }
+    for name in ("FLAGS_use_mkldnn", "FLAGS_cudnn_deterministic", _ACCURACY_COMPATIBLE):
+        with contextlib.suppress(ValueError):  # not every version knows every flag
+            flags[name] = paddle.get_flags(name)[name]
+    return flags
+
+
+def device_of(name: str) -> str:
+    if name == "cpu":
+        return "cpu"
+    if not paddle.is_compiled_with_cuda() or paddle.device.cuda.device_count() == 0:
+        raise RuntimeError("paddle sees no GPU")
+    return f"gpu:{paddle.distributed.ParallelEnv().device_id}"  # 0 where no launcher chose another
+
+
+def configure(device: str, threads: int | None) -> None:
+    # paddle takes its number of threads from OMP_NUM_THREADS, which is set before the process starts.
+    paddle.set_device(device_of(device))
+    make_float64_exact()
+
+
+def use_accuracy_compatible(on: bool) -> None:
+    with contextlib.suppress(ValueError):  # only paddle 3.3 and later has the flag
+        paddle.set_flags({_ACCURACY_COMPATIBLE: on})
+
+
+def set_seed(seed: int) -> None:
+    paddle.seed(seed)
+
+
+def random_state() -> str:
+    states = "".join(map(str, paddle.get_rng_state()))
+    return hashlib.sha256(_ADDRESS.sub("", states).encode()).hexdigest()
+
+
+def _float64_for_float32(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel, which gives float64 to what asks for float32, as a normalisation does with `x.astype("float32")`."""
+
+    def asked(value: Any) -> Any:
+        return paddle.float64 if isinstance(value, type(paddle.float32)) and value == paddle.float32 else value
+
+    @functools.wraps(kernel)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if paddle.get_default_dtype() != "float64":
+            return kernel(*args, **kwargs)
+        return kernel(*map(asked, args), **{name: asked(value) for name, value in kwargs.items()})
+
+    return called
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: str) -> Iterator[None]:
+    before = paddle.get_default_dtype()
+    paddle.set_default_dtype(dtype)
+    try:
+        with contextlib.ExitStack() as stack:
+            for name in _GIVE_A_DTYPE if dtype == "float64" else ():
+                stack.enter_context(replaced(paddle._C_ops, name, _float64_for_float32(getattr(paddle._C_ops, name))))
+            yield
+    finally:
+        paddle.set_default_dtype(before)
+
+
+def peak_device_memory() -> int:
+    return paddle.device.cuda.max_memory_allocated() if paddle.is_compiled_with_cuda() else 0
+
+
+def try_path(device: str, dtype: str) -> None:
+    configure(device, None)
+    x = paddle.ones([4, 4], dtype=dtype)
+    x.stop_gradient = False
+    paddle.matmul(x, x).sum().backward()
+
+
+def communication_backends() -> list[str]:
+    return ["gloo"] + (["nccl"] if paddle.is_compiled_with_cuda() else [])

@@ -1,0 +1,28 @@
+"""Trainings in paddle, watched by hooks in any loop."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import paddle
+
+from twinalign.backends.optimizer_steps import watching_steps_of
+
+
+def watching_steps(before: Callable[[Any], None], after: Callable[[Any], None]) -> AbstractContextManager[None]:
+    return watching_steps_of(paddle.optimizer.Optimizer, before, after)
+
+
+@paddle.no_grad()
+def norms(tensors: Sequence[Any]) -> list[float]:
+    if not tensors:
+        return []
+    squares = [tensor.detach().astype("float64").square().sum() for tensor in tensors]
+    return np.sqrt(paddle.stack(squares).numpy()).tolist()
+
+
+@paddle.no_grad()
+def distance(pairs: Sequence[tuple[Any, Any]]) -> float:
+    squares = [(one.astype("float64") - other.astype("float64")).square().sum() for one, other in pairs]
+    return float(np.sqrt(paddle.stack(squares).sum().numpy()))

@@ -1,0 +1,245 @@
+"""What twinalign asks of a framework, stated once; `torch/backend.py` and `paddle/backend.py` have all of it.
+
+Tensors, layers, models and optimizers are those of the framework, so that no framework is named here. The functions
+stand in the order of the modules that both packages have: `process`, `tensors`, `flops`, `models`, `optimizers`,
+`training`, `distributed`. The implementations say only what is particular to their framework.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+Tensor = Any
+Layer = Any
+Model = Any
+"""The outermost layer."""
+Optimizer = Any
+
+
+class Backend(Protocol):
+    """A module with these functions; `twinalign.backends.backend_of_side` returns it."""
+
+    FRAMEWORK: str
+    """`"torch"` or `"paddle"`."""
+    MODEL_CLASS: str
+    """Full name of the class of models, for messages."""
+
+    # process: versions and settings of the framework in this process
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the framework and of what computes for it, by name."""
+
+    def numerics_flags(self) -> dict[str, Any]:
+        """The framework's settings that change numbers: threads, determinism, reduced precision, kernels."""
+
+    def device_of(self, name: str) -> Any:
+        """The framework's device for `"cpu"` or `"gpu"`; raises RuntimeError where it sees no GPU."""
+
+    def configure(self, device: str, threads: int | None) -> None:
+        """Choose device and thread count, and switch off what would make float32 less than float32.
+
+        Raises:
+            RuntimeError: the framework sees no GPU, and `device` is `"gpu"`.
+        """
+
+    def use_accuracy_compatible(self, on: bool) -> None:
+        """Switch paddle to kernels that compute as torch's do, or back; nothing where there are none."""
+
+    def set_seed(self, seed: int) -> None:
+        """Seed the framework's own generators; those of numpy and Python stay as they are."""
+
+    def random_state(self) -> str:
+        """A digest of the state of the framework's own generators, which every draw changes."""
+
+    def default_dtype(self, dtype: str) -> AbstractContextManager[None]:
+        """Create new tensors and layers in `dtype` (`"float32"`, `"float64"`) inside the block.
+
+        In a block of `"float64"`, what asks for float32 gets float64: a float64 run shows what the program computes,
+        without the rounding of the normalisations, softmaxes and sines that libraries take to float32.
+        """
+
+    def peak_device_memory(self) -> int:
+        """Bytes of GPU memory at the peak, 0 on a CPU."""
+
+    def try_path(self, device: str, dtype: str) -> None:
+        """Run a matrix product and its gradient on `device` in `dtype`; raises what the framework raises."""
+
+    def communication_backends(self) -> list[str]:
+        """Which of `"gloo"` and `"nccl"` are compiled in."""
+
+    # tensors
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether `value` is a tensor of the framework."""
+
+    def tensors_in(self, value: Any) -> list[Tensor]:
+        """Every tensor in nested tuples, lists, dictionaries and output objects, in order."""
+
+    def to_tensor(self, array: np.ndarray, dtype: str, device: str) -> Tensor:
+        """A tensor on `device`; floating-point arrays are cast to `dtype`, others keep theirs."""
+
+    def to_tensor_like(self, array: np.ndarray, tensor: Tensor) -> Tensor:
+        """As `to_tensor`, with the dtype and on the device of another tensor."""
+
+    def to_array(self, tensor: Tensor) -> np.ndarray:
+        """A copy of the tensor as a numpy array (bfloat16 as float32, which holds it exactly)."""
+
+    def values_of(self, tensor: Tensor) -> np.ndarray:
+        """The tensor's values to be read at once, where possible without a copy: do not keep or change them."""
+
+    def version(self, tensor: Tensor) -> int:
+        """Counts the changes of a tensor in place; -1 where the framework does not count them."""
+
+    def assign(self, tensor: Tensor, array: np.ndarray) -> None:
+        """Set the values of a parameter or buffer in place, keeping its dtype."""
+
+    def differentiable(self, tensor: Tensor) -> bool:
+        """Whether gradients reach this tensor."""
+
+    def detached(self, tensor: Tensor, differentiable: bool) -> Tensor:
+        """The same values outside of any graph, as a leaf that gradients reach or do not."""
+
+    def no_grad(self) -> AbstractContextManager[None]:
+        """A context in which no gradient is recorded."""
+
+    def gradients(self, outputs: list[Tensor], inputs: list[Tensor], seeds: list[Tensor]) -> list[Tensor | None]:
+        """Gradient of each input, given those of the outputs (`seeds`); None where no output depends on the input.
+
+        An output that is given twice counts twice.
+        """
+
+    # flops
+
+    def counting_flops(self, model: Model) -> AbstractContextManager[dict[str, int]]:
+        """Floating-point operations of calls inside the block: path of each layer (`""`: the model) -> count.
+
+        Products of matrices, convolutions and attention count, a multiply-add twice, as in `torch.utils.flop_counter`;
+        recurrent layers do not. The dictionary is filled by the end of the block.
+        """
+
+    # models
+
+    def is_model(self, value: Any) -> bool:
+        """Whether `value` is a model of the framework."""
+
+    def building(self) -> AbstractContextManager[None]:
+        """A context to build a model in: parameters may have names that those of an earlier model have.
+
+        paddle refuses a fixed name (`ParamAttr(name=...)`) the second time.
+        """
+
+    def prepare_model(self, model: Model, dtype: str, device: str) -> Model:
+        """Move the floating-point state to `dtype` and everything to `device`, in place; other buffers keep theirs."""
+
+    def set_training(self, model: Model, training: bool) -> None:
+        """Put the model into training or evaluation mode."""
+
+    def all_layers(self, model: Model) -> list[Layer]:
+        """The model and every layer below it."""
+
+    def named_layers(self, model: Model) -> list[tuple[str, Layer]]:
+        """Path and layer of the model (path `""`) and every layer below it, a shared layer under its first path."""
+
+    def own_state(self, layer: Layer) -> dict[str, Tensor]:
+        """Parameters and buffers that the layer itself holds, by name; those without values are left out."""
+
+    def own_buffers(self, layer: Layer) -> dict[str, Tensor]:
+        """Buffers that the layer itself holds, by name; those without values are left out."""
+
+    def named_parameters(self, model: Model) -> dict[str, Tensor]:
+        """Parameters by state-dict name in registration order, the frozen ones too; no running statistics."""
+
+    def trainable(self, parameter: Tensor) -> bool:
+        """Whether the optimizer may move this parameter."""
+
+    def floating_buffers(self, model: Model) -> dict[str, Tensor]:
+        """Buffers that hold floating-point numbers, by name."""
+
+    def state_tensors(self, model: Model) -> dict[str, Tensor]:
+        """The tensors of the state dict themselves, in its order."""
+
+    def state_items(self, model: Model) -> Iterator[tuple[str, np.ndarray]]:
+        """Keys of the state dict with numpy copies, one at a time, in its order."""
+
+    def load_state_arrays(self, model: Model, arrays: Mapping[str, np.ndarray]) -> None:
+        """Load every key, keeping the model's dtypes; raises RuntimeError on a missing, extra or misshapen key."""
+
+    def gradient_items(self, model: Model) -> Iterator[tuple[str, np.ndarray]]:
+        """Name and gradient of every parameter that has one, one at a time."""
+
+    def clear_gradients(self, model: Model) -> None:
+        """Forget every gradient, so that a parameter without one is told from one whose gradient is zero."""
+
+    def describe_state(self, model: Model) -> list[dict[str, Any]]:
+        """Every state-dict key and every buffer outside of it as the JSON form of `state_layout.StateEntry`."""
+
+    def observing(
+        self, model: Model, observe: Callable[[str, Layer, list[Tensor], list[Tensor]], None]
+    ) -> AbstractContextManager[None]:
+        """Call `observe(path, layer, input tensors, output tensors)` after every call of every layer inside the block.
+
+        paddle shows the inputs that are given by position, torch those given by keyword as well.
+        """
+
+    # optimizers
+
+    def held_parameters(self, optimizer: Optimizer) -> list[Tensor]:
+        """Every parameter that an optimizer was given."""
+
+    def learning_rate(self, optimizer: Optimizer) -> float:
+        """The rate of the next step, of several parameter groups the first one's."""
+
+    def set_learning_rate(self, optimizer: Optimizer, rate: float) -> None:
+        """Set the rate of the next step; several parameter groups keep their proportions."""
+
+    def set_gradient(self, parameter: Tensor, array: np.ndarray) -> None:
+        """Give a parameter this gradient, in its own dtype, as if it had been propagated."""
+
+    def optimizer_averages(self, optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """The moving averages that an optimizer keeps of a parameter, of its shape, by names that both sides share.
+
+        The names are `moment1`, `moment2`, `infinity_norm` and `velocity`.
+        """
+
+    def optimizer_items(self, model: Model, optimizer: Optimizer) -> Iterator[tuple[str, str, np.ndarray]]:
+        """Name of the moving average, name of the parameter and array, for all that the optimizer keeps."""
+
+    def optimizer_facts(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Full name of the optimizer's `class`, and every number among its settings by name."""
+
+    # training: a training seen from outside, whatever its loop
+
+    def watching_steps(
+        self, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+    ) -> AbstractContextManager[None]:
+        """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer inside the block."""
+
+    def norms(self, tensors: Sequence[Tensor]) -> list[float]:
+        """Euclidean norm of each tensor, summed up in float64."""
+
+    def distance(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
+        """Euclidean distance of two lists of tensors, given as pairs of equal shapes; summed up in float64."""
+
+    # distributed: several processes
+
+    def join_ranks(self, device: str) -> tuple[int, int]:
+        """Join the processes of the launcher, on a device of this rank's own; returns its rank and their number.
+
+        Raises:
+            RuntimeError: there are fewer GPUs than processes.
+        """
+
+    def loss_layer(self, model: Model, run: Callable[[Model, Mapping[str, Any]], tuple[Any, Tensor]]) -> Layer:
+        """A layer that takes inputs to the loss, so that a wrapper sees one call from one to the other.
+
+        `run(model, inputs)` returns what is to be seen and the loss. The layer's attributes are `model`, and `seen`,
+        what is to be seen of the last call.
+        """
+
+    def data_parallel(self, step: Layer) -> Layer:
+        """Average gradients over the ranks; parameters that take no part in the loss are allowed.
+
+        Buffers stay each rank's own.
+        """

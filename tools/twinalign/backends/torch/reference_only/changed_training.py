@@ -1,0 +1,174 @@
+"""Change the reference's training inside a block, without changing its loop."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from twinalign.backends.optimizer_steps import replacing_steps
+from twinalign.backends.torch.training import watching_steps
+from twinalign.patching import Around, replaced
+
+_SCALARS = ("lr", "weight_decay")
+"""Not the betas: one part in 2^24 of 0.999 moves the second moment by 6e-5, and in float64 paddle moves it by less."""
+
+
+@contextlib.contextmanager
+def moved_scalars(change: float) -> Iterator[None]:
+    """Inside the block, every step uses a learning rate and weight decay changed by the factor `1 + change`."""
+    kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def before(optimizer: Any) -> None:
+        kept[:] = [(group, {k: v for k, v in group.items() if k in _SCALARS}) for group in optimizer.param_groups]
+        for group, values in kept:
+            group.update({name: value * (1 + change) for name, value in values.items()})
+
+    def after(optimizer: Any) -> None:
+        for group, values in kept:
+            group.update(values)
+
+    with watching_steps(before, after):
+        yield
+
+
+def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
+    """Let optimizers step `times(number of the step)` times, at `rate` times their learning rate.
+
+    Hooks on the training record those steps like steps of the loop itself.
+    """
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        numbers: dict[int, int] = {}
+
+        def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+            def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
+                number = numbers[id(self)] = numbers.get(id(self), -1) + 1
+                rates = [group["lr"] for group in self.param_groups]
+                result = None
+                for group, before in zip(self.param_groups, rates, strict=True):
+                    group["lr"] = before * rate
+                for _ in range(times(number)):
+                    result = original(self, *arguments, **keywords)
+                for group, before in zip(self.param_groups, rates, strict=True):
+                    group["lr"] = before
+                return result
+
+            return step
+
+        with replacing_steps(torch.optim.Optimizer, counted):
+            yield
+
+    around.outermost = True  # type: ignore[attr-defined]
+    return around
+
+
+@contextlib.contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Inside the block the model stays in evaluation mode."""
+    model.eval()
+    with replaced(model, "train", lambda mode=True: model):
+        yield
+
+
+@contextlib.contextmanager
+def gradients_kept(model: Any) -> Iterator[None]:
+    """Inside the block nothing clears gradients."""
+    with (
+        replaced(torch.optim.Optimizer, "zero_grad", lambda *_, **__: None),
+        replaced(model, "zero_grad", lambda *_, **__: None),
+    ):
+        yield
+
+
+def at_rates(rates: Sequence[float]) -> Around:
+    """Make every step at its learning rate in `rates`; parameter groups keep their proportions."""
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        kept: list[tuple[dict[str, Any], float]] = []
+        numbers: dict[int, int] = {}
+
+        def before(optimizer: Any) -> None:
+            number = numbers[id(optimizer)] = numbers.get(id(optimizer), -1) + 1
+            kept[:] = [(group, group["lr"]) for group in optimizer.param_groups]
+            first = kept[0][1]
+            for group, rate in kept:
+                wanted = rates[min(number, len(rates) - 1)]
+                group["lr"] = wanted * (rate / first if first else 1.0)
+
+        def after(optimizer: Any) -> None:
+            for group, rate in kept:
+                group["lr"] = rate
+
+        with watching_steps(before, after):
+            yield
+
+    return around
+
+
+def decaying(names: frozenset[str], coefficient: float | None) -> Around:
+    """Make steps as if the parameters of these names had another weight decay than their optimizer's group says.
+
+    `coefficient` is added; None removes the existing decay, 0 adds the greatest of all groups.
+    """
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        chosen = {id(parameter) for name, parameter in model.named_parameters() if name in names}
+        moved: list[tuple[torch.Tensor, torch.Tensor, float]] = []
+
+        def before(optimizer: Any) -> None:
+            moved.clear()
+            greatest = max(group.get("weight_decay", 0.0) for group in optimizer.param_groups)
+            for group in optimizer.param_groups:
+                own = group.get("weight_decay", 0.0)
+                change = -own if coefficient is None else coefficient or (greatest if own != greatest else 0.0)
+                decoupled = group.get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW")
+                for parameter in group["params"]:
+                    if id(parameter) not in chosen or parameter.grad is None or not change:
+                        continue
+                    if decoupled:
+                        moved.append((parameter, parameter.detach().clone(), group["lr"] * change))
+                    else:
+                        parameter.grad = parameter.grad + change * parameter.detach()
+
+        def after(optimizer: Any) -> None:
+            with torch.no_grad():
+                for parameter, start, share in moved:
+                    parameter.sub_(share * start)
+
+        with watching_steps(before, after):
+            yield
+
+    return around
+
+
+def make_optimizer(kind: str, parameters: list[torch.Tensor], **settings: Any) -> torch.optim.Optimizer:
+    """One of torch's own optimizers by the name of its class."""
+    made: torch.optim.Optimizer = getattr(torch.optim, kind)(parameters, **settings)
+    return made
+
+
+def averaging_buffers(model: Any, update: Callable[[float], Any]) -> Callable[[float], Any]:
+    """An update of a moving average that moves the averaged network's buffers as it moves the parameters."""
+
+    def updated(m: float) -> Any:
+        children = [child for child in model.children() if any(True for _ in child.buffers())]
+        before = [[parameter.detach().clone() for parameter in child.parameters()] for child in children]
+        result = update(m)
+        moved = [
+            any(not torch.equal(old, new) for old, new in zip(kept, child.parameters(), strict=True))
+            for kept, child in zip(before, children, strict=True)
+        ]
+        names = [[name for name, _ in child.named_buffers()] for child in children]
+        for averaged, trained in itertools.permutations(range(len(children)), 2):
+            if moved[averaged] and not moved[trained] and names[averaged] == names[trained]:
+                pairs = zip(children[averaged].buffers(), children[trained].buffers(), strict=True)
+                for ours, theirs in [pair for pair in pairs if pair[0].is_floating_point()]:
+                    ours.mul_(m).add_(theirs, alpha=1.0 - m)
+        return result
+
+    return updated

@@ -1,0 +1,65 @@
+"""Tensors of the reference as graph nodes (one node per use, gradients, memory), and float32 within its float64 run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
+
+
+def alias(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as a separate graph node, so that the gradient of one use is known."""
+    return tensor.view_as(tensor)
+
+
+def on_gradient(tensor: torch.Tensor, receive: Callable[[torch.Tensor], None]) -> None:
+    """Hand the gradient of a differentiable tensor to `receive` during the backward pass."""
+    tensor.register_hook(receive)
+
+
+def storage_key(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Equal for two tensors that view the same memory in the same way."""
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+class CastCount(TorchFunctionMode):
+    """Counts calls inside the block that are given float64 tensors, and asked for float32.
+
+    So is `x.to(torch.float32)` in a normalisation, by which a float64 run computes in float32.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        asked = func is torch.Tensor.float or any(value is torch.float32 for value in (*args, *kwargs.values()))
+        if asked and any(isinstance(value, torch.Tensor) and value.dtype == torch.float64 for value in args):
+            self.count += 1
+        return func(*args, **kwargs)
+
+
+_ROUNDED: dict[str, Callable[[float], float]] = {
+    "eps": lambda value: float(np.float32(value)),
+    "momentum": lambda value: 1.0 - float(np.float32(1.0 - value)),
+}
+"""A constant of a torch normalisation, rounded to float32; paddle's momentum is one minus torch's."""
+
+
+class ConstantsInFloat32(TorchFunctionMode):
+    """Inside the block normalisations compute with an epsilon and a momentum in float32, as paddle's do."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        given = dict(kwargs or {})
+        if name.endswith("_norm") and len(args) <= len(names := ARGUMENTS.get(name, ())):
+            given |= zip(names, args, strict=False)
+            args = ()
+            for argument, rounded in _ROUNDED.items():
+                if isinstance(value := given.get(argument), float):
+                    given[argument] = rounded(value)
+        return func(*args, **given)

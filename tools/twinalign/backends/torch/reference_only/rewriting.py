@@ -1,0 +1,310 @@
+"""Observe and change the calls of torch functions and layers while a unit of the reference runs."""
+
+import contextlib
+import inspect
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+from torch.overrides import TorchFunctionMode
+
+from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNIT, Apart, FunctionCall, TensorFacts
+from twinalign.backends.torch.reference_only.signatures import (
+    ARGUMENTS,
+    NO_CALLS,
+    NUMPY_KEYWORDS,
+    REVERSED,
+    SAME,
+    SPREAD,
+)
+from twinalign.backends.torch.tensors import tensors_in
+
+
+def first_tensor(value: Any) -> torch.Tensor | None:
+    """The first tensor in `value` or in nested containers, None without one."""
+    return next(iter(tensors_in(value)), None)
+
+
+def facts_of(value: Any, name_of: Callable[[Any], str | None]) -> Any:
+    """`value` with every tensor replaced by its `TensorFacts`."""
+    if isinstance(value, torch.Tensor):
+        return TensorFacts(tuple(value.shape), name_of(value), value.is_floating_point())
+    if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+        return type(value)([facts_of(item, name_of) for item in value]) if type(value) in (tuple, list) else value
+    return value
+
+
+@contextlib.contextmanager
+def unchanged(module: torch.nn.Module | None) -> Iterator[None]:
+    """Restore the module's buffers, its mode and torch's generator after the block."""
+    generator = torch.random.get_rng_state()
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()] if module is not None else []
+    training = [(layer, layer.training) for layer in module.modules()] if module is not None else []
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(generator)
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for layer, mode in training:
+            layer.training = mode
+
+
+@contextlib.contextmanager
+def intercepting(
+    module: torch.nn.Module | None, handle: Callable[[FunctionCall], Any], each: bool = False
+) -> Iterator["Interception"]:
+    """Inside the block, `handle` makes every call of a torch function or layer, and returns its result.
+
+    Calls outside the module's own call, such as making its inputs, are left alone. Calls are numbered by name,
+    separately in training and in evaluation mode, so that a call has the same key in both; if `each`, the numbers begin
+    anew whenever the module is called.
+    """
+    mode = Interception(module, handle, each)
+    with contextlib.ExitStack() as stack:
+        stack.callback(torch_module.register_module_forward_pre_hook(mode.before_layer).remove)
+        stack.callback(_register_after_layers(mode.after_layer).remove)
+        stack.enter_context(mode)
+        yield mode
+
+
+def _register_after_layers(hook: Callable[..., Any]) -> torch.utils.hooks.RemovableHandle:
+    register = torch_module.register_module_forward_hook
+    if "with_kwargs" in inspect.signature(register).parameters:
+        return register(hook, with_kwargs=True)
+    # torch 2.1's does not hand out keyword arguments: a layer that is given its tensors by keyword shows none.
+    return register(lambda layer, args, output: hook(layer, args, {}, output))
+
+
+class Interception(TorchFunctionMode):
+    """What `intercepting` yields; while it is `paused`, calls are left alone."""
+
+    def __init__(
+        self, module: torch.nn.Module | None, handle: Callable[[FunctionCall], Any], each: bool = False
+    ) -> None:
+        super().__init__()
+        self._module = module
+        self._handle = handle
+        self._counts: Counter[tuple[bool, str]] = Counter()
+        # What is done before and after the module runs is none of the unit's calls.
+        self.paused = module is not None
+        self._each = each
+        self._paths = {} if module is None else {id(layer): path for path, layer in module.named_modules()}
+        named = () if module is None else (*module.named_parameters(), *module.named_buffers())
+        self._names = {id(tensor): name for name, tensor in named}
+        self._in_memory = {tensor.data_ptr(): tensor for _, tensor in named if tensor.numel()}
+
+    def _name_of(self, value: Any) -> str | None:
+        """Name of a parameter or buffer, or of the one under a view (`pos_embed[:, :n]`, `.expand(...)`, `.data`)."""
+        own = self._names.get(id(value)) or self._names.get(id(getattr(value, "_base", None)))
+        if own is None and isinstance(value, torch.Tensor) and value.numel():
+            owner = self._in_memory.get(value.data_ptr())
+            # One whose memory was replaced, and freed, has its own elsewhere by now.
+            same = owner is not None and owner.data_ptr() == value.data_ptr() and owner.shape == value.shape
+            own = self._names.get(id(owner)) if same else None
+        return own
+
+    def _call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        execute: Callable[[dict[str, Any]], Any],
+        in_place: bool = False,
+    ) -> FunctionCall:
+        training = self._module is not None and self._module.training
+        number = self._counts[training, name]
+        self._counts[training, name] += 1
+        return FunctionCall((name, number), arguments, execute, torch, self._name_of, in_place)
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        spelled = getattr(func, "__name__", "__get__")
+        if self.paused or spelled in NO_CALLS:
+            return func(*args, **(kwargs or {}))
+        name = REVERSED.get(spelled) or spelled.strip("_")
+        name = SAME.get(name, name)
+        if spelled in REVERSED:
+            args = args[1], args[0]
+        if name in SPREAD and args and (len(args) != 2 or isinstance(args[1], int)):
+            args = args[0], tuple(args[1:])
+        signature = ARGUMENTS.get(name, ("input",))
+        if func in (torch.nn.functional.softmax, torch.nn.functional.log_softmax):
+            signature = "input", "dim", "_stacklevel", "dtype"
+        positional = [signature[at] if at < len(signature) else str(at) for at in range(len(args))]
+        named = {NUMPY_KEYWORDS.get(key, key): value for key, value in (kwargs or {}).items()}
+
+        def execute(arguments: dict[str, Any]) -> Any:
+            given = dict(arguments)
+            ordered = [given.pop(key) for key in positional]
+            expanded = _EXPANSIONS[name](*ordered, **given) if name in _EXPANSIONS else None
+            if expanded is not None:
+                with self:
+                    return expanded()
+            return func(*(reversed(ordered) if spelled in REVERSED else ordered), **given)
+
+        arguments = {**dict(zip(positional, args, strict=True)), **named}
+        in_place = spelled.endswith("_") and not spelled.endswith("__")
+        returned = self._handle(self._call(name, arguments, execute, in_place))
+        if isinstance(returned, Apart):
+            return returned.value
+        if in_place and isinstance(returned, torch.Tensor) and returned is not args[0]:
+            return args[0].copy_(returned)
+        if isinstance(returned, torch.nn.Parameter):
+            # Weight norm binds what it has computed to the layer, which would register a parameter as its weight.
+            return returned.view_as(returned)
+        return returned
+
+    def before_layer(self, layer: torch.nn.Module, args: tuple[Any, ...]) -> Any:
+        """Start of the unit, with the inputs that the handler returns."""
+        if layer is not self._module:
+            return None
+        if self._each:
+            self._counts.clear()
+        given = self._handle(self._call(ENTRY, {"input": args}, lambda arguments: arguments["input"]))
+        self.paused = False
+        return given
+
+    def after_layer(self, layer: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Hand a layer's call to the handler, whose own computations do not count as calls of the unit."""
+        if self.paused:
+            return output
+        arguments = {
+            "path": self._paths.get(id(layer), type(layer).__name__),
+            "kind": type(layer).__name__,
+            "module": layer,
+            "input": first_tensor([args, kwargs]),
+            "output": output,
+        }
+        self.paused = True
+        try:
+            name = UNIT if layer is self._module else LAYER
+            return self._handle(self._call(name, arguments, lambda given: given["output"]))
+        finally:
+            self.paused = layer is self._module
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Callable[[], torch.Tensor] | None:
+    """Scaled dot-product attention step by step, None for options that are not covered here."""
+    if enable_gqa:
+        return None
+
+    def compute() -> torch.Tensor:
+        factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+        scores = torch.matmul(query, key.transpose(-2, -1)) * factor
+        mask = attn_mask
+        if is_causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(mask.logical_not(), -math.inf)
+        elif mask is not None:
+            scores = scores + mask
+        weights = torch.softmax(scores, -1)
+        if dropout_p > 0.0:
+            weights = torch.nn.functional.dropout(weights, dropout_p)
+        return torch.matmul(weights, value)
+
+    return compute
+
+
+def _multi_head_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: torch.Tensor | None,
+    in_proj_bias: torch.Tensor | None,
+    bias_k: torch.Tensor | None,
+    bias_v: torch.Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: torch.Tensor,
+    out_proj_bias: torch.Tensor | None,
+    training: bool = True,
+    key_padding_mask: torch.Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: torch.Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: torch.Tensor | None = None,
+    k_proj_weight: torch.Tensor | None = None,
+    v_proj_weight: torch.Tensor | None = None,
+    static_k: torch.Tensor | None = None,
+    static_v: torch.Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> Callable[[], Any] | None:
+    """torch's own multi-head attention step by step ([length, batch, width]), None for its rarer options."""
+    if bias_k is not None or bias_v is not None or add_zero_attn or static_k is not None or static_v is not None:
+        return None
+    if query.dim() != 3 or (dropout_p > 0.0 and training):
+        return None
+
+    def compute() -> Any:
+        weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
+        if in_proj_weight is not None and not use_separate_proj_weight:
+            weights = in_proj_weight.chunk(3)
+        biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        heads = [
+            torch.nn.functional.linear(x, w, b).reshape(x.shape[0], x.shape[1], num_heads, -1).permute(1, 2, 0, 3)
+            for x, w, b in zip((query, key, value), weights, biases, strict=True)
+        ]
+        scores = torch.matmul(heads[0] * (1.0 / math.sqrt(heads[0].shape[-1])), heads[1].transpose(-2, -1))
+        # [length, length] or [batch x heads, length, length], and [batch, length].
+        of_pairs = attn_mask.reshape(scores.shape) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+        of_keys = None if key_padding_mask is None else key_padding_mask[:, None, None, :]
+        for mask in (of_pairs, of_keys):
+            if mask is not None and mask.dtype == torch.bool:
+                scores = scores.masked_fill(mask, -math.inf)
+            elif mask is not None:
+                scores = scores + mask
+        probabilities = torch.softmax(scores, -1)
+        mixed = torch.matmul(probabilities, heads[2]).permute(2, 0, 1, 3).reshape(query.shape[0], query.shape[1], -1)
+        output = torch.nn.functional.linear(mixed, out_proj_weight, out_proj_bias)
+        if not need_weights:
+            return output, None
+        return output, probabilities.mean(1) if average_attn_weights else probabilities
+
+    return compute
+
+
+def _cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Callable[[], torch.Tensor] | None:
+    """Cross-entropy of rows and their labels step by step, None for other options."""
+    plain = weight is None and size_average is None and reduce is None and label_smoothing == 0.0
+    if not plain or input.dim() != 2 or target.dim() != 1 or bool((target == ignore_index).any()):
+        return None
+
+    def compute() -> torch.Tensor:
+        picked = input.gather(1, target.unsqueeze(1)).squeeze(1)
+        losses = torch.logsumexp(input, 1) - picked
+        return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
+
+    return compute
+
+
+_EXPANSIONS: dict[str, Callable[..., Callable[[], Any] | None]] = {
+    "cross_entropy": _cross_entropy,
+    "scaled_dot_product_attention": _attention,
+    "multi_head_attention_forward": _multi_head_attention,
+}
+"""Functions that do many things at once, and the same in single calls, so that causes can reach each."""

@@ -1,0 +1,73 @@
+"""Tensors of torch: to and from numpy, in place, in the graph."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+
+from twinalign.backends.torch.process import device_of
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
+
+
+def to_tensor(array: np.ndarray, dtype: str, device: str) -> torch.Tensor:
+    tensor = torch.from_numpy(np.array(array, order="C")).to(device_of(device))
+    return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+
+
+def to_tensor_like(array: np.ndarray, tensor: torch.Tensor) -> torch.Tensor:
+    return to_tensor(array, str(tensor.dtype).removeprefix("torch."), "gpu" if tensor.is_cuda else "cpu")
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    return np.array(tensor.numpy())
+
+
+def values_of(tensor: torch.Tensor) -> np.ndarray:
+    found: np.ndarray = tensor.detach().cpu().numpy()
+    return found
+
+
+def version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def assign(tensor: torch.Tensor, array: np.ndarray) -> None:
+    with torch.no_grad():
+        tensor.copy_(torch.from_numpy(np.array(array)))
+
+
+def differentiable(tensor: torch.Tensor) -> bool:
+    return bool(tensor.requires_grad)
+
+
+def detached(tensor: torch.Tensor, differentiable: bool) -> torch.Tensor:
+    return tensor.detach().requires_grad_(differentiable)
+
+
+def no_grad() -> AbstractContextManager[None]:
+    return torch.no_grad()
+
+
+def gradients(
+    outputs: list[torch.Tensor], inputs: list[torch.Tensor], seeds: list[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    found = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+    return list(found)

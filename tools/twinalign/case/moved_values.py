@@ -1,0 +1,41 @@
+"""Change values by as little as two frameworks may differ: the effect is the measure of rounding."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from twinalign.sides import HALVES
+
+_HALF_CHANGE = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_FLOAT64_CHANGE = 1e-10
+
+
+def moved_arrays(
+    arrays: Iterable[tuple[str, np.ndarray]], dtype: str, constants: bool = False
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and array, floating-point ones changed by one unit in the last place of `dtype`.
+
+    With `constants`, those in float64 are changed by 10^-10, the effect of a normalisation's epsilon stored in float32.
+    """
+    for name, array in arrays:
+        if array.dtype.kind != "f":
+            yield name, array
+        elif constants and dtype == "float64":
+            yield name, array * (1 + _FLOAT64_CHANGE)
+        elif dtype in HALVES:  # held in float32 here
+            yield name, (array * (1 + _HALF_CHANGE[dtype])).astype(array.dtype)
+        else:  # inputs are float32 in a float64 run too
+            finest = array.astype(np.float64) if dtype == "float64" else array
+            yield name, np.nextafter(finest, np.array(np.inf, dtype=finest.dtype))
+
+
+def moved_at_random(arrays: Mapping[str, np.ndarray], draw: int) -> dict[str, np.ndarray]:
+    """The arrays, each floating-point element changed up or down by one unit in the last place, by the seed `draw`."""
+    random = np.random.RandomState(draw)
+    moved = {}
+    for name, array in arrays.items():
+        moved[name] = array
+        if array.dtype.kind == "f":
+            towards = np.where(random.randint(0, 2, array.shape, dtype=np.int8), np.inf, -np.inf)
+            moved[name] = np.nextafter(array, towards.astype(array.dtype))
+    return moved

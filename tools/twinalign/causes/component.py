@@ -1,0 +1,182 @@
+"""Proves causes outside the model: in the optimizer, its schedule, the input pipeline, the metric and the training.
+
+The reference's component runs again with something changed. The change is the cause if the result equals the port's
+values up to rounding.
+"""
+
+import abc
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, prove
+from twinalign.causes.registry import Cause, Variant, Within, known_causes
+from twinalign.patching import replaced
+from twinalign.verdict.array_difference import distance, root_mean_square
+
+CLEARLY_LESS = 0.1
+"""A later proven cause replaces an earlier one if it leaves less than this share of its remainder."""
+
+
+class Component(abc.ABC):
+    """A part of the reference that can run again with something changed.
+
+    Attributes:
+        port, reference: both sides' values by name; the port's are to be reproduced.
+        floors: for each name, the root mean square that rounding may leave.
+        impatient: whether `run` may leave out values once one is refuted.
+    """
+
+    port: Mapping[str, np.ndarray]
+    reference: Mapping[str, np.ndarray]
+    floors: Mapping[str, float]
+    impatient = False
+
+    @abc.abstractmethod
+    def run(self) -> Mapping[str, np.ndarray]:
+        """Values under the names of `port`, with the present change."""
+
+    def holds_everywhere(self) -> bool:
+        """Whether the present change also reproduces what the port has beyond `port`."""
+        return True
+
+    def variant(self, detail: str, **values: Any) -> Variant:
+        """The variant that gives attributes of the component other values."""
+
+        @contextlib.contextmanager
+        def apply() -> Iterator[None]:
+            with contextlib.ExitStack() as stack:
+                for name, value in values.items():
+                    stack.enter_context(replaced(self, name, value))
+                yield
+
+        return Within(detail, apply)
+
+
+@dataclasses.dataclass(frozen=True)
+class Remainder:
+    """Whether a cause is proven, and the greatest share of a difference that it leaves."""
+
+    proven: bool
+    share: float
+
+
+def remainder(component: Component, values: Mapping[str, np.ndarray]) -> Remainder:
+    """Judge values by all of the port's, including those that equal the reference's."""
+    found = [_remainder_of(component, name, values.get(name)) for name in component.port]
+    return Remainder(all(one.proven for one in found), max((one.share for one in found), default=0.0))
+
+
+def is_refuted(component: Component, values: Mapping[str, np.ndarray]) -> bool:
+    """Whether one of these values differs from the port's, so that the others need not be computed."""
+    return any(name in component.port and not _remainder_of(component, name, v).proven for name, v in values.items())
+
+
+def allowed_remainder(before: float, floor: float) -> float:
+    """Root mean square that may remain of a difference that is above its floor."""
+    return max(SHARE * before, min(floor, REDUCTION * before))
+
+
+def _remainder_of(component: Component, name: str, value: np.ndarray | None) -> Remainder:
+    port, floor = component.port[name], component.floors.get(name, 0.0)
+    before, after = distance(component.reference.get(name), port), distance(value, port)
+    if before <= floor:
+        return Remainder(after <= floor, 0.0)
+    allowed = allowed_remainder(before, floor)
+    share = 0.0 if after == 0.0 else after / before if np.isfinite(before) else after
+    return Remainder(bool(after <= allowed and np.isfinite(after)), float(share))
+
+
+def wrong_names(component: Component) -> list[str]:
+    """Names in which the port differs by more than rounding."""
+    return [
+        name
+        for name, port in component.port.items()
+        if distance(component.reference.get(name), port) > component.floors.get(name, 0.0)
+    ]
+
+
+def explain(component: Component, phase: str) -> dict[str, Any]:
+    """Prove why the port's component differs.
+
+    A re-run that does not give the reference's own values proves nothing, so nothing is explained then.
+
+    Returns:
+        `explanation`: the first cause that leaves no difference, else the one that leaves least, as
+        `Explanation.to_json`; None where none is proven.
+    """
+    found = None
+    if wrong_names(component) and _repeats(component):
+        found = prove(_ExaminedComponent(component, known_causes(phase)))
+    return {"explanation": found.to_json() if found else None}
+
+
+class _ExaminedComponent(Examined):
+    sentence = "{text} ({detail})"
+    clearly_less = CLEARLY_LESS
+
+    def __init__(self, component: Component, causes: Iterable[Cause]) -> None:
+        self._component, self._causes = component, causes
+
+    def candidates(self) -> Iterator[Candidate]:
+        for cause in self._causes:
+            for variant in cause.variants(self._component):
+                yield cause, variant
+
+    def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
+        component = self._component
+        component.impatient = True
+        try:
+            with variant.apply():
+                found = remainder(component, component.run())
+                if not found.proven or not component.holds_everywhere():
+                    return None
+        except Exception:  # the reference does not run with this change, so it is not what the port does
+            return None
+        finally:
+            component.impatient = False
+        evidence = {"unexplained_error": 1.0, "remaining_error": found.share}
+        return Outcome(True, found.share <= SHARE, found.share, evidence)
+
+
+def _repeats(component: Component) -> bool:
+    values = component.run()
+    return all(
+        distance(values.get(name), reference)
+        <= max(component.floors.get(name, 0.0), 1e-12 * root_mean_square(reference))
+        for name, reference in component.reference.items()
+        if name in component.port
+    )
+
+
+def fitted(component: Component, make: Callable[[float], Variant], start: float) -> Iterator[Variant]:
+    """The variant whose constant fits the port best (Gauss-Newton from `start`); none if the reference does not run."""
+    value = start
+    for _ in range(12):
+        step = 1e-4 * abs(value) or 1e-6
+        try:
+            residual = _residual(component, make(value))
+            slope = (_residual(component, make(value + step)) - residual) / step
+        except Exception:  # the reference does not run with this value
+            return
+        size = float(slope @ slope)
+        if not size or not np.isfinite(size):
+            return
+        change = -float(slope @ residual) / size
+        value += change
+        if abs(change) <= 1e-13 * abs(value):
+            break
+    yield make(value)
+
+
+def _residual(component: Component, variant: Variant) -> np.ndarray:
+    with variant.apply():
+        values = component.run()
+    parts = []
+    for name in wrong_names(component):
+        port = np.asarray(component.port[name], dtype=np.float64)
+        parts.append(((values[name] - port) / (distance(component.reference[name], port) * np.sqrt(port.size))).ravel())
+    return np.concatenate(parts)

@@ -1,0 +1,1 @@
+"""Causes in the input pipeline: images, the order of samples, labels."""

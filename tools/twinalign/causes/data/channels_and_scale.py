@@ -1,0 +1,238 @@
+"""What is done to an image once it is numbers: order of channels and axes, scale, normalisation, flips."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.data.subject import (
+    IMAGE,
+    USUAL_CONSTANTS,
+    Change,
+    Constants,
+    ImageSubject,
+    constants_between,
+    image_cause,
+    lines_between,
+)
+from twinalign.causes.registry import Variant
+
+
+def _channels(image: np.ndarray) -> int | None:
+    """The axis of the channels, from the end: -3 or -1; None where there are none."""
+    if image.ndim >= 3 and image.shape[-3] in (1, 3, 4):
+        return -3
+    return -1 if image.ndim >= 3 and image.shape[-1] in (1, 3, 4) else None
+
+
+def _rows_and_columns(image: np.ndarray) -> tuple[int, int]:
+    """The axes of height and width, from the end."""
+    return (-3, -2) if _channels(image) == -1 else (-2, -1)
+
+
+def _spread(values: np.ndarray, image: np.ndarray) -> np.ndarray:
+    """A number for each channel, shaped to fit an image; raises ValueError where there are not as many."""
+    axis = _channels(image)
+    if axis is None or image.shape[axis] != len(values):
+        raise ValueError("as many constants as channels")
+    return values.reshape([-1, 1, 1] if axis == -3 else [-1])
+
+
+def _normalized(constants: Constants, image: np.ndarray) -> np.ndarray:
+    mean, deviation = (_spread(values, image) for values in constants)
+    normalized: np.ndarray = (image - mean) / deviation
+    return normalized
+
+
+def _plain(constants: Constants, image: np.ndarray) -> np.ndarray:
+    """What was normalised, back in the range 0 … 1."""
+    mean, deviation = (_spread(values, image) for values in constants)
+    return image * deviation + mean
+
+
+def _before_normalising(subject: ImageSubject, detail: str, change: Change) -> Iterator[Variant]:
+    """Something is done to an image before it is normalised, while it is in the range 0 … 1."""
+    for constants in subject.constants:
+        yield subject.variant(detail, change=functools.partial(_around, constants, change))
+
+
+def _around(constants: Constants, change: Change, image: np.ndarray) -> np.ndarray:
+    return _normalized(constants, change(_plain(constants, image)))
+
+
+@image_cause(difference="image_backend")
+def channels_reversed(subject: ImageSubject) -> Iterator[Variant]:
+    """The channels are in the order blue, green, red."""
+
+    def reverse(image: np.ndarray) -> np.ndarray:
+        axis = _channels(image)
+        return image if axis is None else np.flip(image, axis)
+
+    yield subject.variant("", change=reverse)
+    for modes in (("HSV",), ()):  # the hue is shifted in HSV, and what comes back from there is not read
+        yield subject.called("as pictures are read", IMAGE, "convert", functools.partial(_read_reversed, modes))
+    yield from _before_normalising(subject, "before they are normalised", reverse)
+
+
+def _read_reversed(
+    kept: tuple[str, ...], original: Callable, image: Any, mode: Any = None, *rest: Any, **named: Any
+) -> Any:
+    from PIL import Image
+
+    found = original(image, mode, *rest, **named)
+    return Image.merge("RGB", found.split()[::-1]) if mode == "RGB" and image.mode not in kept else found
+
+
+@image_cause(rank=1)
+def flip_extra(subject: ImageSubject) -> Iterator[Variant]:
+    """Images are mirrored left to right once more, or once less."""
+    yield subject.variant("", change=lambda image: np.flip(image, _rows_and_columns(image)[1]))
+
+
+@image_cause(rank=1)
+def flip_vertical(subject: ImageSubject) -> Iterator[Variant]:
+    """Images are flipped upside down."""
+    yield subject.called("not left to right", IMAGE, "transpose", _upside_down)
+    yield subject.variant("", change=lambda image: np.flip(image, _rows_and_columns(image)[0]))
+    yield subject.variant("and mirrored", change=lambda image: np.flip(image, _rows_and_columns(image)))
+
+
+def _upside_down(original: Callable, image: object, method: int) -> object:
+    return original(image, 1 if int(method) == 0 else method)
+
+
+@image_cause(difference="normalize_input")
+def axes_transposed(subject: ImageSubject) -> Iterator[Variant]:
+    """The axes of the image are exchanged."""
+    yield subject.variant("height and width", change=lambda image: np.swapaxes(image, *_rows_and_columns(image)))
+    yield subject.variant("channels last", change=lambda image: np.moveaxis(image, -3, -1))
+    yield subject.variant("channels first", change=lambda image: np.moveaxis(image, -1, -3))
+
+
+@image_cause()
+def layout_reinterpreted(subject: ImageSubject) -> Iterator[Variant]:
+    """The image is reshaped where its axes should be exchanged: its numbers are scattered."""
+    yield subject.variant(
+        "", change=lambda image: np.ascontiguousarray(np.moveaxis(image, -3, -1)).reshape(image.shape)
+    )
+    yield subject.variant(
+        "",
+        change=lambda image: np.moveaxis(image.reshape(*image.shape[:-3], *image.shape[-2:], image.shape[-3]), -1, -3),
+    )
+
+
+@image_cause(difference="normalize_input")
+def scale_255(subject: ImageSubject) -> Iterator[Variant]:
+    """Pixels are not divided by 255."""
+    yield subject.variant("the result is 255 times too large", change=lambda image: image * 255)
+    yield from _before_normalising(subject, "before they are normalised", lambda image: image * 255)
+    yield subject.variant("but twice", change=lambda image: image / 255)
+    yield from _before_normalising(subject, "but twice", lambda image: image / 255)
+    for divisor in (256.0, 127.5, 128.0):
+        yield from _before_normalising(subject, f"but by {divisor:g}", functools.partial(np.multiply, 255 / divisor))
+
+
+@image_cause(difference="normalize_input")
+def normalize_before_scaling(subject: ImageSubject) -> Iterator[Variant]:
+    """Pixels are normalised before they are divided by 255."""
+    for constants in subject.constants:
+        yield subject.variant("", change=lambda image, c=constants: _around(c, lambda plain: plain * 255, image) / 255)
+
+
+@image_cause()
+def normalize_missing(subject: ImageSubject) -> Iterator[Variant]:
+    """The image is not normalised."""
+    for constants in subject.constants:
+        for scale, detail in ((1.0, ""), (255.0, "nor divided by 255")):
+            yield subject.variant(detail, change=lambda image, c=constants, scale=scale: _plain(c, image) * scale)
+
+
+@image_cause()
+def normalized_twice(subject: ImageSubject) -> Iterator[Variant]:
+    """The image is normalised twice."""
+    for constants in subject.constants:
+        yield subject.variant("", change=functools.partial(_normalized, constants))
+
+
+def _listed(values: np.ndarray) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)
+
+
+def _with_other(
+    subject: ImageSubject, own: Constants, others: Iterable[Constants], say: Callable[[Constants], str]
+) -> Iterator[Variant]:
+    """Other constants than the reference's own, of which `say` tells what the text does."""
+    for other in others:
+        detail = f"{say(other)} for {say(own)}"
+        yield subject.variant(detail, change=lambda image, other=other: _normalized(other, _plain(own, image)))
+
+
+@image_cause()
+def normalize_mean(subject: ImageSubject) -> Iterator[Variant]:
+    """Another mean is subtracted."""
+    for mean, deviation in subject.constants:
+        means = [np.zeros(len(mean)), mean[::-1], *(np.array(m) for m, _ in USUAL_CONSTANTS)]
+        others = [(other, deviation) for other in means]
+        yield from _with_other(subject, (mean, deviation), others, lambda constants: _listed(constants[0]))
+
+
+@image_cause()
+def normalize_std(subject: ImageSubject) -> Iterator[Variant]:
+    """Another standard deviation is divided by."""
+    for mean, deviation in subject.constants:
+        usual = [np.array(s) for _, s in USUAL_CONSTANTS]
+        others = [(mean, other) for other in (np.ones(len(mean)), deviation[::-1], deviation**2, *usual)]
+        yield from _with_other(subject, (mean, deviation), others, lambda constants: _listed(constants[1]))
+
+
+@image_cause(rank=1)
+def normalization_constants(subject: ImageSubject) -> Iterator[Variant]:
+    """The image is normalised with other constants."""
+
+    def say(constants: Constants) -> str:
+        return f"mean {_listed(constants[0])} and deviation {_listed(constants[1])}"
+
+    for mean, deviation in subject.constants:
+        others = [(mean[::-1], deviation[::-1]), *((np.array(m), np.array(s)) for m, s in USUAL_CONSTANTS)]
+        yield from _with_other(subject, (mean, deviation), others, say)
+    known = subject.known_constants
+    of_port = _constants_of_port(subject, known) if known is not None else None
+    if known is not None and of_port is not None:
+        yield from _with_other(subject, known, [of_port], say)
+
+
+def _rows(image: np.ndarray) -> np.ndarray:
+    """A row for each channel; one row where there are no channels."""
+    axis = _channels(image)
+    return image.reshape(1, -1) if axis is None else np.moveaxis(image, axis, 0).reshape(image.shape[axis], -1)
+
+
+def _constants_of_port(subject: ImageSubject, known: Constants) -> Constants | None:
+    """Mean and deviation with which the first image of the reference becomes the port's."""
+    one, other = subject.reference["0"], subject.port["0"]
+    if one.shape != other.shape or len(_rows(one)) != len(known[0]):
+        return None
+    return constants_between(_rows(_plain(known, one)), _rows(other))
+
+
+@image_cause(rank=2)
+def channels_linear(subject: ImageSubject) -> Iterator[Variant]:
+    """Pixels are the reference's times a factor, or plus a number."""
+    # Other constants come down to this where the reference's are not known: no more than that is proven.
+    one, other = subject.reference["0"], subject.port["0"]
+    lines = lines_between(_rows(one), _rows(other)) if one.shape == other.shape else None
+    if lines is None:
+        return
+    factors, starts = np.array(lines).T
+
+    def change(image: np.ndarray) -> np.ndarray:
+        if len(lines) == 1:
+            return image * factors + starts
+        return image * _spread(factors, image) + _spread(starts, image)
+
+    smallest = 1e-6 * np.abs(other).max()
+    words = [f"{a:.6g} x reference" + (f" {b:+.6g}" if abs(b) > smallest else "") for a, b in lines]
+    same = len(set(words)) == 1
+    each = [f"channel {number}: port = {text}" for number, text in enumerate(words)]
+    yield subject.variant(f"port = {words[0]}" if same else "; ".join(each), change=change)

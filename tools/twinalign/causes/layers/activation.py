@@ -1,0 +1,183 @@
+"""Faults of activation functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, of_input, other_values
+from twinalign.causes.layers.subject import LayerSubject
+
+ACTIVATIONS = (
+    *("relu", "relu6", "gelu", "silu", "hardswish", "hardsigmoid", "mish", "elu", "celu", "selu", "softplus"),
+    *("leaky_relu", "prelu", "sigmoid", "tanh", "hardtanh", "softsign", "logsigmoid", "softmax", "log_softmax"),
+)
+_LAYERS = {name.replace("_", ""): name for name in ACTIVATIONS}
+
+_OTHERS: dict[str, Callable[[Any, Any], Any]] = {
+    "ReLU": lambda torch, x: x.relu(),
+    "exact GELU": lambda torch, x: torch.nn.functional.gelu(x),
+    "tanh GELU": lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "x sigmoid(1.702 x), the quick GELU": lambda torch, x: x * torch.sigmoid(1.702 * x),
+    "SiLU": lambda torch, x: torch.nn.functional.silu(x),
+    "ReLU6": lambda torch, x: x.clamp(0.0, 6.0),
+    "hard swish": lambda torch, x: torch.nn.functional.hardswish(x),
+    "hard sigmoid": lambda torch, x: torch.nn.functional.hardsigmoid(x),
+    "sigmoid": lambda torch, x: x.sigmoid(),
+    "tanh": lambda torch, x: x.tanh(),
+    "ELU": lambda torch, x: torch.nn.functional.elu(x),
+    "SELU": lambda torch, x: torch.nn.functional.selu(x),
+    "Mish": lambda torch, x: torch.nn.functional.mish(x),
+    "softplus": lambda torch, x: torch.nn.functional.softplus(x),
+    "leaky ReLU of slope 0.01": lambda torch, x: torch.nn.functional.leaky_relu(x, 0.01),
+    "softsign": lambda torch, x: torch.nn.functional.softsign(x),
+    "log-sigmoid": lambda torch, x: torch.nn.functional.logsigmoid(x),
+    "hard tanh": lambda torch, x: x.clamp(-1.0, 1.0),
+    "square": lambda torch, x: x.square(),
+    "absolute value": lambda torch, x: x.abs(),
+}
+
+
+def activation_of(site: Site) -> str | None:
+    """Name of the activation that a call is, whether a function's or a child layer's, else None."""
+    if site.name in (LAYER, UNIT):
+        return _LAYERS.get(str(site.arguments["kind"]).lower())
+    return site.name if site.name in ACTIVATIONS else None
+
+
+@forward("gelu", LAYER, difference="gelu_approximate")
+def gelu_form(site: Site, subject: LayerSubject) -> Changes:
+    """GELU is in another form."""
+    # Older paddle takes a string for a true `approximate`.
+    if activation_of(site) != "gelu":
+        return
+    if site.name == LAYER:
+        yield "the tanh approximation in place of the exact one", _other("tanh GELU")
+        yield "the exact one in place of the tanh approximation", _other("exact GELU")
+    elif site.get("approximate", "none") == "none":
+        yield "the tanh approximation in place of the exact one", changing(approximate="tanh")
+    else:
+        yield "the exact one in place of the tanh approximation", changing(approximate="none")
+    yield "x sigmoid(1.702 x), the quick one", _other("x sigmoid(1.702 x), the quick GELU")
+    if subject.backward:
+        for name in ("tanh GELU", "exact GELU"):
+            yield f"the gradient is that of the {name}", _gradient_of(name)
+
+
+@as_change
+def _gradient_of(call: FunctionCall, name: str) -> Any:
+    other = _OTHERS[name](call.torch, call["input"])
+    return call.result.detach() + other - other.detach()
+
+
+def _other(name: str) -> Change:
+    return lambda call: _OTHERS[name](call.torch, call["input"])
+
+
+@forward(*ACTIVATIONS, LAYER, rank=1)
+def activation_swapped(site: Site) -> Changes:
+    """Another activation function is used."""
+    current = activation_of(site)
+    if current in (None, "softmax", "log_softmax"):
+        return
+    for name in _OTHERS:
+        if not (current == "gelu" and "GELU" in name):
+            yield f"{name} in place of {current}", _other(name)
+
+
+@forward(*ACTIVATIONS, LAYER)
+def activation_missing(site: Site) -> Changes:
+    """An activation function is left out."""
+    if (activation := activation_of(site)) is not None:
+        yield activation, lambda call: call["input"]
+
+
+@forward(*ACTIVATIONS, rank=1)
+def activation_twice(call: FunctionCall) -> Any:
+    """An activation function is applied twice."""
+    # For example a softmax before a loss that takes logits.
+    return call.run(input=call.result)
+
+
+@forward("leaky_relu", float32_constants=True)
+def leaky_slope(site: Site, subject: LayerSubject) -> Changes:
+    """The leaky ReLU has another slope."""
+    usual = (0.01, 0.1, 0.2, 0.25, 0.3, 0.02, 0.05, 0.001, 0.0, 1 / 5.5)
+    return other_values(site, subject, "negative_slope", default=0.01, words=("negative_slope",), usual=usual)
+
+
+@forward("hardsigmoid", "hardswish", difference="hard_activations", float32_constants=True)
+def hard_activation_slope(site: Site, subject: LayerSubject) -> Changes:
+    """The hard sigmoid has another slope or offset."""
+    # Paddle's constant is 1/6 in seven digits, held in float32.
+    own = subject.port_numbers.get("slope")
+    for slope in (0.16666670143604279, 0.16666671633720398, 0.2, *(() if own is None else (own,))):
+        yield f"slope {slope:.9g} in place of 1/6", _hard(slope, site.name == "hardswish")
+
+
+@as_change
+def _hard(call: FunctionCall, slope: float, times_input: bool) -> Any:
+    gate = (call["input"] * slope + 0.5).clamp(0.0, 1.0)
+    return call["input"] * gate if times_input else gate
+
+
+@forward("elu", "celu", float32_constants=True)
+def elu_alpha(site: Site, subject: LayerSubject) -> Changes:
+    """The exponential unit has another alpha."""
+    return other_values(site, subject, "alpha", default=1.0, words=("alpha",), usual=(1.0, 0.1, 0.2, 0.5, 0.01, 2.0))
+
+
+@forward("softplus", float32_constants=True)
+def softplus_beta(site: Site, subject: LayerSubject) -> Changes:
+    """Softplus has another beta."""
+    return other_values(site, subject, "beta", default=1.0, words=("beta",), usual=(1.0, 0.5, 2.0, 10.0))
+
+
+@forward("hardtanh", "clamp", "relu6", rank=2, float32_constants=True)
+def clamp_upper(site: Site, subject: LayerSubject) -> Changes:
+    """Values are cut off at another upper bound."""
+    name = "max_val" if site.name == "hardtanh" else "max"
+    current = 6.0 if site.name == "relu6" else site.get(name, 1.0 if site.name == "hardtanh" else float("inf"))
+    for value in subject.candidates(("max", "max_val"), (1.0, 6.0, 20.0, 100.0), current):
+        change = of_input("clamp", 0.0, value) if site.name == "relu6" else changing(**{name: value})
+        yield f"{value:g} in place of {current:g}", change
+
+
+@forward("prelu", difference="prelu_key")
+def prelu_initial(call: FunctionCall) -> Any:
+    """PReLU's slope was not loaded and is still 0.25."""
+    # A key that did not match leaves the slope at its initial value.
+    return call.run(weight=call.torch.full_like(call["weight"], 0.25))
+
+
+@forward("softmax", "log_softmax", difference="softmax_default_axis")
+def softmax_axis(site: Site) -> Changes:
+    """Softmax runs along another axis."""
+    # Without `dim`, torch takes axis 0 or 1 and paddle the last.
+    rank = len(site.shape())
+    current = site.get("dim", 0 if rank in (0, 1, 3) else 1)
+    for axis in reversed(range(rank)):
+        if axis != current % rank:
+            yield f"{axis} in place of {current % rank}", changing(dim=axis)
+
+
+@forward("softmax", "log_softmax", "sigmoid")
+def softmax_kind() -> Changes:
+    """Softmax, log-softmax or sigmoid stand in for each other."""
+    yield "log-softmax", lambda call: call["input"].log_softmax(call.get("dim", -1))
+    yield "softmax", lambda call: call["input"].softmax(call.get("dim", -1))
+    yield "sigmoid", lambda call: call["input"].sigmoid()
+
+
+@forward("glu", "chunk")
+def gate_halves_swapped(site: Site, subject: LayerSubject) -> Changes:
+    """The gate and the gated half are swapped."""
+    # GLU and SwiGLU split a tensor in two: one half is the gate.
+    if site.name == "glu":
+        yield "", _halves_swapped
+    elif site.get("chunks") == 2 and subject.named(*ACTIVATIONS) and subject.named("mul"):
+        yield "", lambda call: tuple(reversed(call.result))
+
+
+def _halves_swapped(call: FunctionCall) -> Any:
+    x, dim = call["input"], call.get("dim", call.get("1", -1))
+    return call.run(input=x.roll(x.shape[dim] // 2, dim))

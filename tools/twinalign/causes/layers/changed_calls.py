@@ -1,0 +1,181 @@
+"""Decorators of causes about layers: ways in which the calls that a unit of the reference makes can be wrong.
+
+A cause names the functions whose calls it is about, and takes what it needs of `site`, the call as it was traced, and
+`subject`, what is known of both units. It yields pairs of a detail for the text and another way to make the call::
+
+    @forward("group_norm")
+    def group_norm_groups(site: Site) -> Changes:
+        \"\"\"The group norm has another number of groups.\"\"\"
+        ...
+        yield f"{groups} in place of {current}", changing(num_groups=groups)
+
+A cause that takes `call` is itself the one other way to make the call, and returns what the wrong call returns. A cause
+that names no functions is about the unit as a whole: it takes `subject` and yields its variants.
+
+Where a unit makes several calls of these functions, a change is tried in all of them at once and in each alone. A
+change that cannot run is passed over, so no cause need ask whether it fits.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site, TensorFacts
+from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.registry import Cause, enter, sentence_of
+
+Changes = Iterable[tuple[str, Change]]
+Function = TypeVar("Function", bound=Callable[..., Any])
+Arguments = ParamSpec("Arguments")
+
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@", "pow": "**"}
+"""By the names of their calls."""
+MOST_SITES = 24
+"""A change is tried in each place alone only where there are no more than this many (loops over time steps)."""
+
+
+def _decorator_of(phase: str) -> Callable[..., Callable[[Function], Function]]:
+    def decorator(
+        *names: str, sites: Callable[[LayerSubject], list[Site]] | None = None, together: bool = False, **facts: Any
+    ) -> Callable[[Function], Function]:
+        """Enter a cause of this phase, about the calls of functions of these names, or about those that `sites` gives.
+
+        Calls of different functions are changed at once, too, if `together`; `facts` are further fields of `Cause`.
+        """
+
+        def entered(function: Function) -> Function:
+            find: Callable[[LayerSubject], Iterable[Any]] = function
+            if names or sites:
+                find = functools.partial(_found, names, sites, _changes_of(function), together)
+            enter(Cause(function.__name__, phase, sentence_of(function), LayerSubject, find, **facts))
+            return function
+
+        return entered
+
+    return decorator
+
+
+forward, backward, state = _decorator_of("forward"), _decorator_of("backward"), _decorator_of("state")
+
+
+def _found(
+    names: tuple[str, ...],
+    sites: Callable[[LayerSubject], list[Site]] | None,
+    changes: Callable[[Site, LayerSubject], Changes],
+    together: bool,
+    subject: LayerSubject,
+) -> Iterator[CallVariant]:
+    found = sites(subject) if sites else subject.named(*names)
+    return changed_calls(subject, found, lambda site: changes(site, subject), together)
+
+
+def _changes_of(function: Callable[..., Any]) -> Callable[[Site, LayerSubject], Changes]:
+    wanted = inspect.signature(function).parameters
+    if "call" in wanted:
+        return lambda site, subject: [("", function)]
+
+    def changes(site: Site, subject: LayerSubject) -> Changes:
+        known = {"site": site, "subject": subject}
+        found: Changes = function(**{name: known[name] for name in wanted})
+        return found
+
+    return changes
+
+
+def changed_calls(
+    subject: LayerSubject, sites: list[Site], changes: Callable[[Site], Changes], together: bool = False
+) -> Iterator[CallVariant]:
+    """Each change made in all the calls that it is for, then in each alone."""
+    alone: dict[tuple[str, str], list[tuple[Site, Change]]] = {}
+    for site in sites:
+        for detail, change in changes(site):
+            alone.setdefault((detail, "" if together else site.name), []).append((site, change))
+    for (detail, _), calls in alone.items():
+        yield subject.variant(detail, {site.key: change for site, change in calls})
+    for (detail, _), calls in alone.items():
+        if 1 < len(calls) <= MOST_SITES:
+            for site, change in calls:
+                yield subject.variant(joined(detail, place_of(site, sites)), {site.key: change})
+
+
+def other_values(
+    site: Site,
+    subject: LayerSubject,
+    argument: str,
+    *,
+    default: float = 0.0,
+    words: Sequence[str],
+    usual: Sequence[float],
+) -> Changes:
+    """Other values of a numeric argument, `default` where it is left out: the port's own, then `usual` ones.
+
+    The port's attributes that hold it are called by one of the `words`. A cause of this kind says
+    `float32_constants=True`.
+    """
+    current = site.get(argument, default)
+    if isinstance(current, (int, float)):
+        for value in subject.candidates(words, usual, current):
+            yield f"{value:g} in place of {current:g}", changing(**{argument: value})
+
+
+def changing(**arguments: Any) -> Change:
+    """The change that makes a call with other values of some arguments."""
+    return lambda call: call.run(**arguments)
+
+
+def of_input(method: str, *arguments: Any) -> Change:
+    """The change that returns what a method of the call's input does, in place of the call."""
+    return lambda call: getattr(call["input"], method)(*arguments)
+
+
+def as_change(function: Callable[Concatenate[FunctionCall, Arguments], Any]) -> Callable[Arguments, Change]:
+    """Decorator that turns a function of a call and further arguments into one that takes the others first."""
+
+    def change_of(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Change:
+        return lambda call: function(call, *arguments, **keywords)
+
+    return change_of
+
+
+def stored(change_values: Any) -> Any:
+    """Turn a function of a tensor into one that changes its values but not how gradients reach it.
+
+    A parameter whose stored values are wrong still gets its gradient in its own place; one that is used in another
+    way passes the gradient through that use.
+    """
+
+    def changed(tensor: Any) -> Any:
+        return tensor + (change_values(tensor) - tensor).detach()
+
+    return changed
+
+
+def nested(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A tensor, or tuples and lists of tensors, each of them changed."""
+    if not isinstance(value, (tuple, list)):
+        return change(value)
+    items = [nested(item, change) for item in value]
+    return items if isinstance(value, list) else tuple(items)
+
+
+def names_in(value: Any) -> list[str]:
+    """Names of the parameters and buffers in an argument of a `Site`."""
+    if isinstance(value, (tuple, list)):
+        return [name for item in value for name in names_in(item)]
+    return [value.name] if isinstance(value, TensorFacts) and value.name is not None else []
+
+
+def joined(*parts: str) -> str:
+    """The non-empty parts, separated by commas."""
+    return ", ".join(part for part in parts if part)
+
+
+def place_of(site: Site, sites: list[Site]) -> str:
+    """Words for one of several places: the child's path, or which of the calls in a line of the reference."""
+    if "path" in site.arguments:
+        return f"after {site.arguments['path'] or 'all'}"
+    same = [other for other in sites if other.name == site.name and other.line == site.line]
+    operation = f"`{OPERATORS[site.name]}`" if site.name in OPERATORS else site.name
+    which = f" number {same.index(site) + 1} of {len(same)}" if len(same) > 1 else ""
+    return f"at {operation}{which}{' in the reference, ' if site.line else ''}{site.line}"

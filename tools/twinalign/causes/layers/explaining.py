@@ -1,0 +1,147 @@
+"""Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
+
+import math
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.explanation import Explanation
+from twinalign.causes.layers.mended import MENDS, Mend
+from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.target import CONSTANTS, Proof, Target
+from twinalign.causes.proving import Candidate, Examined, Outcome, again, prove
+from twinalign.causes.registry import Cause, Variant, known_causes
+from twinalign.replay.layers import KEPT
+from twinalign.replay.rerun_unit import RerunUnit
+from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32
+from twinalign.verdict.case_allowances import bound_of_classes
+
+Known = Sequence[Mapping[str, Any]]
+"""Explanations of other units, as `Explanation.to_json`."""
+NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.", "state.")}
+"""Which of the unit's values a phase is about."""
+PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state",)}
+"""A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
+ALMOST = 0.1
+"""A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
+CLOSER = 0.9
+"""A variant that leaves at most this share of the distance may be one of two causes."""
+
+
+def explain(unit: WrongUnit, known: Known = (), seconds: float = math.inf) -> Explanation | None:
+    """The confirmed cause of what is wrong in a unit, or None where no cause reproduces the port.
+
+    The explanations in `known`, of other units, are tried before all others. At most `seconds` of processor time are
+    spent on those.
+    """
+    examined = _examined(unit, known)
+    return prove(examined, seconds) if examined is not None else None
+
+
+def _examined(unit: WrongUnit, known: Known) -> Examined | None:
+    prefixes = NAMES_OF_PHASE[unit.phase]
+    target = Target(_only(unit.port, prefixes), _only(unit.reference, prefixes))
+    if not target.wrong():
+        return None
+    subject = LayerSubject(unit)
+    if not target.reproduces_reference(subject.traced[0]):
+        return None
+    return _ExaminedUnit(subject, target, known)
+
+
+def _only(values: Mapping[str, np.ndarray], prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
+    return {name: value for name, value in values.items() if name.startswith(prefixes)}
+
+
+class _ExaminedUnit(Examined):
+    within_one_cause = True
+    """Another value of the same constant may be nearer than one that only float32 excuses."""
+
+    def __init__(self, subject: LayerSubject, target: Target, known: Known) -> None:
+        self._subject, self._target, self._known = subject, target, known
+        self._start = target.prove(subject.traced[0]).distance
+
+    def candidates(self, only: Collection[str] | None = None) -> Iterator[Candidate]:
+        # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
+        tried = [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
+        for cause in tried if only is None else [item for item in tried if item.id in only]:
+            for variant in cause.variants(self._subject):
+                yield cause, variant
+
+    def known(self) -> Iterator[tuple[Sequence[Candidate], Variant]]:
+        for explanation in self._known:
+            found = again(self, explanation, self.candidates)
+            if found is None or len(found) > 2:
+                continue
+            variants = [variant for _, variant in found]
+            for both in variants if len(found) == 1 else self.together(*variants):
+                yield found, both
+
+    def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
+        try:
+            proof = self._proof(variant, self._excuse(causes))
+        except Exception:
+            # A changed call may not run at all (a shape that does not fit): then it is not what the port does.
+            return None
+        evidence: dict[str, Any] = {"unexplained_error": proof.before, "remaining_error": proof.after}
+        differences = [cause.difference for cause in sorted(causes, key=lambda cause: cause.id) if cause.difference]
+        if differences:
+            evidence["differences"] = differences
+        close = proof.distance < CLOSER * self._start and isinstance(variant, CallVariant)
+        remaining = 0.0 if proof.exact else proof.after
+        return Outcome(proof.confirmed, proof.exact, remaining, evidence, proof.distance if close else None)
+
+    def together(self, one: Variant, other: Variant) -> list[CallVariant]:
+        """Both at once; where they change one call, either way round: the inner one sees what the outer hands on."""
+        if not isinstance(one, CallVariant) or not isinstance(other, CallVariant):
+            return []
+        shared = one.changes.keys() & other.changes.keys()
+        return [one.merged(other), other.merged(one)] if shared else [one.merged(other)]
+
+    def _excuse(self, causes: Sequence[Cause]) -> float:
+        """What constants kept in float32 may leave: those that all causes are about, and those of the port's layer."""
+        kind = self._subject.unit.port_class
+        own = bound_of_classes([kind]) if kind else 0.0
+        return CONSTANTS if all(cause.float32_constants for cause in causes) else min(own, CONSTANTS)
+
+    def _proof(self, variant: Variant, constants: float) -> Proof:
+        proof = self._target.prove(self._subject.run(variant), constants)
+        if not proof.confirmed and proof.after < ALMOST * proof.before:
+            # What is left may be what the port's framework makes of its constants by keeping them in float32.
+            with constants_in_float32():
+                again = self._target.prove(self._subject.run(variant), constants)
+            return again if again.confirmed else proof
+        return proof
+
+
+def reference_explain(
+    worker: Any, folder: str, suspect: Mapping[str, Any], phase: str, known: Known, seconds: float
+) -> dict[str, Any]:
+    """Look for the cause of one suspect in one phase by trying every cause on the reference.
+
+    Args:
+        known: explanations of other units, which are tried first.
+        seconds: of processor time for the others.
+
+    Returns:
+        `explanation`; `seconds` that were spent; `stopped`, what was not tried and why, None if everything was.
+    """
+    started = time.process_time()
+    found, stopped = None, None
+    try:
+        examined = _examined(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase), known)
+        found = prove(examined, seconds) if examined is not None else None
+        if found is not None and examined is not None:
+            worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = Mend(suspect, phase, examined.applied)
+        if examined is not None and examined.not_tried:
+            stopped = f"its search took {time.process_time() - started:.0f} s; not tried: {examined.not_tried}"
+    except Exception as error:  # a user's code may not run twice
+        stopped = f"no cause was tried: {type(error).__name__}: {error}"
+    return {
+        "explanation": found.to_json() if found is not None else None,
+        "seconds": time.process_time() - started,
+        "stopped": stopped,
+    }

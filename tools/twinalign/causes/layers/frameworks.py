@@ -1,0 +1,162 @@
+"""Functions that have one name and two meanings, and what precision and unloaded parameters do."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from twinalign.backends.torch.reference_only.operations import ENTRY, GRADIENT_MODE, LAYER, UNIT, FunctionCall, Site
+from twinalign.causes.layers.changed_calls import Changes, as_change, forward, names_in, nested, stored
+from twinalign.causes.layers.subject import CallVariant, LayerSubject
+
+_DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+PRECISIONS = ("float16", "bfloat16", "float32")
+_MOST_PLACES = 40
+_IN_PLACE = ("add", "sub", "mul", "div", "clamp", "relu", "copy", "fill", "zero", "setitem", "masked_fill")
+
+
+@forward(*_DROPOUTS, difference="dropout_mode")
+def dropout_mode(site: Site, subject: LayerSubject) -> Changes:
+    """Dropout scales at the other time (downscale_in_infer)."""
+    # The mode downscale_in_infer of old paddle code scales in evaluation, not in training.
+    own = subject.port_numbers.get("p")
+    for p in dict.fromkeys((site.get("p", 0.5), *(() if own is None else (own,)))):
+        yield f"by 1 - {p:g}", _scaled(1.0 - p)
+
+
+@as_change
+def _scaled(call: FunctionCall, share: float) -> Any:
+    return call.result * share
+
+
+def _returning_numbers(subject: LayerSubject) -> list[Site]:
+    return [site for site in subject.sites if site.output.floating and site.name != GRADIENT_MODE][:_MOST_PLACES]
+
+
+@forward(sites=_returning_numbers, difference="amp_lists", rank=3)
+def low_precision(site: Site) -> Changes:
+    """Values pass through a lower precision."""
+    # Either a cast in the code, or a layer that was left in another dtype.
+    names = {LAYER: site.get("path", ""), UNIT: "the unit", ENTRY: "the input"}
+    for precision in PRECISIONS:
+        yield f"{precision} behind {names.get(site.name, site.name)}", _through(precision)
+        if site.parameter("weight"):
+            yield f"the weight of {site.name} in {precision}", _through(precision, of_weights=True)
+
+
+@as_change
+def _through(call: FunctionCall, precision: str, of_weights: bool = False) -> Any:
+    def rounded(value: Any) -> Any:
+        return value.to(getattr(call.torch, precision)).to(value.dtype) if value.is_floating_point() else value
+
+    if not of_weights:
+        return nested(call.result, rounded)
+    return call.run(**{name: rounded(call[name]) for name in ("weight", "bias") if call.get(name) is not None})
+
+
+@forward(difference="set_state_dict_not_strict", rank=5)
+def parameter_initial(subject: LayerSubject) -> Iterator[CallVariant]:
+    """A parameter was not loaded."""
+    # A key that did not match leaves a parameter at its initial zeros or ones.
+    names = {name for site in subject.sites for value in site.arguments.values() for name in names_in(value)}
+    for name in sorted(names):
+        for value in (0.0, 1.0):
+            changes = {
+                site.key: _filled(arguments, name, value)
+                for site in subject.sites
+                if (arguments := [key for key, given in site.arguments.items() if name in names_in(given)])
+            }
+            yield subject.variant(f"{name} is {value:g} everywhere", changes)
+
+
+@as_change
+def _filled(call: FunctionCall, arguments: Sequence[str], name: str, number: float) -> Any:
+    def filled(value: Any) -> Any:
+        return stored(lambda tensor: tensor * 0.0 + number)(value) if call.name_of(value) == name else value
+
+    return call.run(**{key: nested(call[key], filled) for key in arguments})
+
+
+@forward(*_IN_PLACE, difference="inplace_ops", rank=2)
+def in_place_lost(call: FunctionCall) -> Any:
+    """A change in place does not reach the tensor that is used elsewhere."""
+    # `x += 1` makes a new tensor in paddle, so other names for the old one keep the old values.
+    return call.apart()
+
+
+@forward("chunk", "split", "expand", difference="views_vs_copies")
+def split_copied(site: Site) -> Changes:
+    """The parts of a split tensor, or an expanded one, are copies: changing them leaves the whole as it was."""
+    # Parts of a split are views in torch and copies in paddle.
+    if site.name == "expand":
+        yield "", lambda call: call.result.clone()
+    else:
+        yield "", lambda call: tuple(part.clone() for part in call.result)
+
+
+@forward("split", "chunk", difference="split_semantics")
+def split_sections(site: Site) -> Changes:
+    """A number is taken for that of the parts, where it is their size, or the other way round."""
+    # torch.split takes the size of a part, paddle.split the number of parts.
+    number = site.get("split_size" if site.name == "split" else "chunks")
+    if isinstance(number, int):
+        function = "chunk" if site.name == "split" else "split"
+        yield "", lambda call: getattr(call["input"], function)(number, call.get("dim", 0))
+
+
+@forward("gather", "take_along_dim", difference="gather_semantics")
+def gather_rows(call: FunctionCall) -> Any:
+    """Gather picks whole rows, not elements."""
+    # paddle.gather picks whole rows, as index_select does.
+    return call["input"].index_select(call["dim"], call["index"].reshape(-1))
+
+
+@forward("scatter", "scatter_add", "index_add", "index_copy", difference="scatter_semantics")
+def scatter_rows() -> Changes:
+    """Scatter overwrites whole rows, or zeroes them before it adds."""
+    # paddle.scatter overwrites rows, or zeroes them before it adds.
+    yield "zeroed, then added to", _zeroed_before
+    yield "overwritten", lambda call: call["input"].index_copy(0, _rows(call), call.get("source"))
+
+
+def _rows(call: FunctionCall) -> Any:
+    index = call["index"]
+    return index if index.dim() == 1 else index.select(1, 0)
+
+
+def _zeroed_before(call: FunctionCall) -> Any:
+    return call["input"].index_fill(0, _rows(call), 0.0).index_add(0, _rows(call), call.get("source"))
+
+
+@forward("max", "min", "median", "sort", "topk", "kthvalue", "mode", difference="max_reduction_returns")
+def maximum_first_row(call: FunctionCall) -> Any:
+    """The first row of the values is taken where the values are meant."""
+    # x.max(axis) returns the values alone in paddle, so `[0]` takes their first row.
+    return type(call.result)((call.result[0][0], call.result[1]))
+
+
+@forward("cumsum", "cumprod", "logcumsumexp", difference="cumsum_axis_none")
+def cumulative_flattened() -> Changes:
+    """A cumulative sum runs over the flattened tensor."""
+    # Without an axis paddle's cumsum flattens.
+    yield "", lambda call: call.run(input=call["input"].flatten(), dim=0)
+    yield "back in its shape", lambda call: call.run(input=call["input"].flatten(), dim=0).view_as(call["input"])
+
+
+@forward("weight_norm", difference="weight_norm_names")
+def weight_norm_axis(call: FunctionCall) -> Any:
+    """Weight normalisation runs along the other axis of the weight."""
+    # dim=0 of paddle's [in, out] weight is the axis of the inputs.
+    directions, lengths = call["input"], call["1"]
+    other = 1 - call.get("2", 0)
+    axes = tuple(axis for axis in range(directions.dim()) if axis != other)
+    sizes = [1] * directions.dim()
+    sizes[other] = -1
+    return directions / directions.norm(dim=axes, keepdim=True) * lengths.reshape(sizes)
+
+
+@forward("median", difference="median_even")
+def median_between(call: FunctionCall) -> Any:
+    """The median of an even number of values is the mean of the two in the middle."""
+    dim = call.get("1")
+    if dim is None:
+        return call["input"].quantile(0.5)
+    return type(call.result)((call["input"].quantile(0.5, dim), call.result[1]))

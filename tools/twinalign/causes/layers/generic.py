@@ -1,0 +1,203 @@
+"""Faults that any code can have: a step left out, done twice, with another factor; tried after the particular ones."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNIT, Change, FunctionCall, Site
+from twinalign.causes.layers.activation import activation_of
+from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, forward
+from twinalign.causes.layers.subject import LayerSubject, ValueVariant
+
+LAST = 9
+_WRITTEN = 1e-6
+_FLOAT32 = 2e-7
+"""Relative: a factor that is kept in float32, and its square."""
+_SMALL, _LARGEST, _MOST_COUNTED = 64, 65536, 1000
+"""Fractions are made of integers up to the first, factors that are integers reach to the second, n / (n - 1) to the
+third: above them such numbers lie so close together that any number is near one."""
+
+
+@forward(UNIT, LAYER, rank=-1)
+def layer_missing(site: Site, subject: LayerSubject) -> Changes:
+    """A layer is left out."""
+    # The port does not call this child layer, or does not use what it returns.
+    library = type(site.arguments["module"]).__module__.startswith("torch.") and not subject.layers()
+    unused = site.name == LAYER or library or runs_children(subject)
+    if site.output.shape == site.shape() and unused and activation_of(site) is None:
+        yield site.arguments["path"] or str(site.arguments["kind"]), lambda call: call["input"]
+
+
+@forward(LAYER, UNIT, rank=4)
+def layer_twice(site: Site) -> Changes:
+    """A layer is applied twice."""
+    if site.output.shape == site.shape():
+        again = site.arguments["path"] or str(site.arguments["kind"])
+        yield again, lambda call: call["module"].forward(call["output"])
+
+
+def _keeping_a_shape(subject: LayerSubject) -> list[Site]:
+    return [site for site in subject.sites if _keeps_shape(site) or _keeps_shape(site, "other")]
+
+
+@forward(sites=_keeping_a_shape, rank=LAST)
+def step_missing(site: Site) -> Changes:
+    """A step is left out."""
+    if _keeps_shape(site):
+        yield site.name, lambda call: call["input"]
+    if _keeps_shape(site, "other"):
+        yield f"{site.name}, its second operand being what is left", lambda call: call["other"]
+
+
+def _keeps_shape(site: Site, side: str = "input") -> bool:
+    return site.name not in (LAYER, UNIT, ENTRY) and site.shape(side) == site.output.shape != ()
+
+
+def _keeping_the_shape(subject: LayerSubject) -> list[Site]:
+    return [site for site in subject.sites if _keeps_shape(site)]
+
+
+@forward(sites=_keeping_the_shape, rank=LAST)
+def step_twice(site: Site) -> Changes:
+    """A step is taken twice."""
+    yield site.name, lambda call: call.run(input=call.result)
+
+
+def runs_children(subject: LayerSubject) -> bool:
+    """Whether children compute, which they do where they have no partner that the port calls."""
+    paths = tuple(f"{site.arguments['path']}." for site in subject.layers())
+    return any(
+        name.startswith(paths)
+        for site in subject.sites
+        for argument in site.arguments
+        if (name := site.parameter(argument))
+    )
+
+
+@forward(rank=LAST)
+def output_scaled(subject: LayerSubject) -> Iterator[ValueVariant]:
+    """The output is scaled by a factor."""
+    # One factor for all wrong values, read off the largest; the proof then checks every element.
+    return scaled_values(subject)
+
+
+def scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
+    """All values that are to be explained times one factor, read off the largest of them."""
+    pairs = {name: (subject.port[name], theirs) for name, theirs in subject.reference.items() if name in subject.port}
+    sizes = {name: np.abs(theirs).max() for name, (ours, theirs) in pairs.items() if ours.shape == theirs.shape != (0,)}
+    if not sizes:
+        return
+    port, reference = pairs[max(sizes, key=lambda name: sizes[name])]
+    worst = np.unravel_index(int(np.argmax(np.abs(reference))), reference.shape)
+    factor = float(port[worst] / reference[worst]) if reference[worst] else float("nan")
+    if max(port.size for port, _ in pairs.values()) == 1 and not is_written(factor, 2):
+        return  # a number is every other one times some factor
+    if is_writable(factor):
+        yield ValueVariant(f"{factor:.9g}", lambda values: {name: value * factor for name, value in values.items()})
+
+
+def is_written(value: float, digits: int) -> bool:
+    """Whether somebody may have written this number, in so many digits, kept in float32 or not."""
+    return np.isfinite(value) and abs(float(f"{value:.{digits - 1}e}") - value) <= _WRITTEN * abs(value)
+
+
+def is_writable(value: float) -> bool:
+    """Whether somebody may have written this factor, kept in float32 or not; one is none.
+
+    It, its square, or the inverse of one of them is an integer, a fraction of small integers, a decimal of four digits
+    or n / (n - 1).
+    """
+    if not np.isfinite(value) or not value or (abs(abs(value) - 1.0) < _WRITTEN and value > 0.0):
+        return False
+    size = abs(value)
+    return any(_is_simple(number) for number in (size, 1.0 / size, size**2, size**-2))
+
+
+def _is_simple(number: float) -> bool:
+    integers = number * np.arange(1, _SMALL + 1)
+    near_one = 1.0 / (number - 1.0) if number > 1.0 else 0.0
+    return bool(
+        abs(float(f"{number:.3e}") - number) <= _FLOAT32 * number
+        or (abs(np.round(integers) - integers) <= _FLOAT32 * integers)[np.round(integers) <= _SMALL].any()
+        or (number <= _LARGEST and abs(round(number) - number) <= _FLOAT32 * number)
+        or (near_one <= _MOST_COUNTED and abs(1.0 + 1.0 / max(round(near_one), 1) - number) <= _FLOAT32)
+    )
+
+
+@forward("mul", "div", rank=2)
+def factor_forgotten(site: Site) -> Changes:
+    """A constant factor is left out."""
+    number = constant_of(site)
+    if number is not None:
+        yield f"{'times' if site.name == 'mul' else 'divided by'} {number:.6g}", tensor_operand
+
+
+@forward("mul", "div", rank=3, float32_constants=True)
+def factor_wrong(site: Site, subject: LayerSubject) -> Changes:
+    """A constant factor has another value."""
+    number = constant_of(site)
+    if not number or number < 0.0:
+        return
+    usual = (1.0 / number, number**2, number**0.5, 2.0 * number, number / 2.0, number * 10.0, number / 10.0)
+    for value in dict.fromkeys((*usual, *subject.port_numbers.values())):
+        if value not in (number, 0.0):
+            yield f"{value:.6g} in place of {number:.6g}", with_constant(value)
+
+
+def constant_of(site: Site) -> float | None:
+    """The number of a product, quotient, sum or difference of a tensor with a number; None for two tensors."""
+    for name in ("other", "input"):
+        value = site.arguments.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    return None
+
+
+def tensor_operand(call: FunctionCall) -> Any:
+    """The one of two operands that is a tensor, unchanged."""
+    return call["other"] if isinstance(call["input"], (int, float)) else call["input"]
+
+
+@as_change
+def with_constant(call: FunctionCall, value: float) -> Any:
+    """The change that puts another number in the place of a call's."""
+    return call.run(**{"input" if isinstance(call["input"], (int, float)) else "other": value})
+
+
+def operands(site: Site) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shapes of both operands where both are tensors."""
+    one, two = site.tensor("input"), site.tensor("other")
+    return (one.shape, two.shape) if one and two else None
+
+
+@forward("add", "sub", "neg", "mul", rank=3)
+def sign_wrong(site: Site) -> Changes:
+    """A sign is wrong."""
+    if site.name == "add":
+        yield "minus in place of plus", lambda call: call["input"] - call["other"] * call.get("alpha", 1)
+    elif site.name == "sub":
+        yield "plus in place of minus", lambda call: call["input"] + call["other"] * call.get("alpha", 1)
+        yield "operands of the difference swapped", lambda call: -call.result
+    elif site.name == "neg":
+        yield "no minus", lambda call: call["input"]
+    elif constant_of(site) is not None:
+        yield "of the factor", lambda call: -call.result
+
+
+@forward("add", "sub", "mul", "div", "maximum", "minimum", rank=4)
+def operation_swapped(site: Site) -> Changes:
+    """Another arithmetic operation is used."""
+    current = OPERATORS.get(site.name, site.name)
+    for name, change in _OPERATIONS.items():
+        if name != current:
+            yield f"`{name}` in place of `{current}`", change
+
+
+_OPERATIONS: dict[str, Change] = {
+    "*": lambda call: call["input"] * call["other"],
+    "+": lambda call: call["input"] + call["other"],
+    "/": lambda call: call["input"] / call["other"],
+    "maximum": lambda call: call.torch.maximum(call["input"], call["other"]),
+    "minimum": lambda call: call.torch.minimum(call["input"], call["other"]),
+}

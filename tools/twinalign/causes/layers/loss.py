@@ -1,0 +1,286 @@
+"""Faults of losses: temperature, labels, reduction, smoothing, ignored rows, which loss and its arguments."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Key, Site
+from twinalign.causes.layers.changed_calls import Changes, as_change, changed_calls, changing, forward, other_values
+from twinalign.causes.layers.generic import constant_of, tensor_operand, with_constant
+from twinalign.causes.layers.subject import CallVariant, LayerSubject
+
+SIMPLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits")
+CLASSES = ("cross_entropy", "nll_loss")
+LOSSES = (*SIMPLE, *CLASSES, "binary_cross_entropy", "cosine_embedding_loss", "triplet_margin_loss")
+
+
+@forward(float32_constants=True)
+def loss_temperature(subject: LayerSubject) -> Iterator[CallVariant]:
+    """The loss's temperature is another."""
+    # The temperature is any number that logits are divided by or multiplied with before a loss.
+    sites = subject.named("mul", "div")
+    yield from changed_calls(subject, sites, lambda site: _other_temperatures(site, subject))
+    # Then with the factors behind the loss, which may come from the same attribute.
+    last = max((site.position for site in subject.named(*LOSSES, "logsumexp")), default=-1)
+    numbers = [(site, number) for site in sites if (number := constant_of(site))]
+    for current in dict.fromkeys(number for site, number in numbers if site.position < last):
+        for value in dict.fromkeys((*_temperatures(current), *subject.port_numbers.values())):
+            if value not in (0.0, current):
+                moved = {
+                    site.key: with_constant(value if number == current else number * (value / current))
+                    for site, number in numbers
+                    if number != current or site.position < last
+                }
+                detail = f"{value:.6g} in place of {current:.6g}, in the factor of the loss too"
+                yield subject.variant(detail, moved)
+
+
+def _other_temperatures(site: Site, subject: LayerSubject) -> Changes:
+    number = constant_of(site)
+    last = max((other.position for other in subject.named(*LOSSES, "log_softmax", "logsumexp")), default=-1)
+    if not number or site.position > last:
+        return
+    yield "left out", tensor_operand
+    for value in dict.fromkeys((*_temperatures(number), *subject.port_numbers.values())):
+        if value not in (0.0, number):
+            yield f"{value:.6g} in place of {number:.6g}", with_constant(value)
+
+
+def _temperatures(number: float) -> tuple[float, ...]:
+    return 1.0 / number, number**2, 2.0 * number, number / 2.0, number**0.5, 0.07, 0.1, 0.2, 0.5, 1.0
+
+
+@forward("mul", "div", float32_constants=True)
+def loss_factor(site: Site, subject: LayerSubject) -> Changes:
+    """The loss's constant factor is left out or another."""
+    # The factor is any number that the loss is multiplied with, such as twice the temperature.
+    number = constant_of(site)
+    first = min((other.position for other in subject.named(*LOSSES)), default=math.inf)
+    if not number or site.position < first:
+        return
+    yield f"left out ({number:.6g})", tensor_operand
+    for value in dict.fromkeys((number / 2.0, number * 2.0, 1.0 / number, number**2, number**0.5)):
+        if value != number:
+            yield f"{value:.6g} in place of {number:.6g}", with_constant(value)
+
+
+@forward(*LOSSES)
+def loss_reduction(site: Site) -> Changes:
+    """The loss is reduced in another way."""
+    current = site.get("reduction", "mean")
+    for name in ("sum", "mean", "batchmean", "none"):
+        if name != current and (name != "batchmean" or site.name == "kl_div"):
+            yield f"{name} in place of {current}", changing(reduction=name)
+    yield "the sum divided by the batch's size", _over_batch
+    yield "the mean divided by the batch's size", lambda call: call.run(reduction="mean") / len(call["input"])
+
+
+def _over_batch(call: FunctionCall) -> Any:
+    return call.run(reduction="sum") / len(call["input"])
+
+
+@forward(*CLASSES)
+def labels_shifted(site: Site) -> Changes:
+    """The labels are shifted."""
+    # For example labels that count from one, or a rank's offset that is left out or added twice.
+    target = site.tensor("target")
+    if target is None or target.floating or len(site.shape()) < 2:
+        return
+    classes, batch = site.shape()[1], site.shape()[0]
+    for shift in dict.fromkeys((1, -1, batch, -batch, classes // 2)):
+        if shift % classes:
+            yield f"by {shift}", _labels_moved(shift, classes)
+    yield "all are class 0", lambda call: call.run(target=call["target"] * 0)
+    yield "rows in another order, by one", lambda call: call.run(target=call["target"].roll(1, 0))
+    yield "rows in another order, by one back", lambda call: call.run(target=call["target"].roll(-1, 0))
+    yield "rows backwards", lambda call: call.run(target=call["target"].flip(0))
+
+
+def _labels_moved(shift: int, classes: int) -> Change:
+    return lambda call: call.run(target=(call["target"] + shift) % classes)
+
+
+@forward("cross_entropy", difference="ce_label_smoothing", float32_constants=True)
+def label_smoothing(site: Site, subject: LayerSubject) -> Changes:
+    """The label smoothing is another."""
+    words = ("label_smoothing", "smoothing", "epsilon")
+    return other_values(site, subject, "label_smoothing", words=words, usual=(0.0, 0.1, 0.05, 0.2, 0.01))
+
+
+@forward("cross_entropy")
+def label_smoothing_form() -> Changes:
+    """Smoothing shares its part among the other classes, not among all, or the other way round."""
+    # Smoothing may share its part among the wrong classes alone.
+    yield "among the others", lambda call: _smoothed_further(call, call["input"].shape[1] - 1)
+    yield "among all", lambda call: _smoothed_further(call, call["input"].shape[1] + 1)
+
+
+def _smoothed_further(call: FunctionCall, share: int) -> Any:
+    classes = call["input"].shape[1]
+    return call.run(label_smoothing=call.get("label_smoothing", 0.0) * classes / share)
+
+
+@forward("cross_entropy", "log_softmax", difference="cross_entropy_clip")
+def cross_entropy_clipped(site: Site) -> Changes:
+    """Log-probabilities are cut off at -64."""
+    # Paddle's CPU kernel does so where logits are far apart.
+    if site.name == "log_softmax":
+        yield "", lambda call: call.result.clamp(min=-64.0)
+    else:
+        yield "", _clipped
+
+
+def _clipped(call: FunctionCall) -> Any:
+    clipped = call["input"].log_softmax(1).clamp(min=-64.0)
+    options = {name: call[name] for name in ("weight", "ignore_index", "reduction") if call.get(name) is not None}
+    return call.torch.nn.functional.nll_loss(clipped, call["target"], **options)
+
+
+@forward(*CLASSES, difference="ce_ignore_index_negative", rank=-1)
+def ignored_rows_counted(call: FunctionCall) -> Any:
+    """The mean divides by all rows, the ignored ones among them."""
+    # With a negative `ignore_index`, paddle's mean divides by all rows. It goes first, because `loss_reduction` would
+    # reproduce it too.
+    if not bool((call["target"] == call.get("ignore_index", -100)).any()):
+        raise ValueError("nothing is ignored")
+    return call.run(reduction="sum") / call["target"].numel()
+
+
+@forward(*CLASSES)
+def ignore_index(site: Site, subject: LayerSubject) -> Changes:
+    """Rows of another label are ignored, or none."""
+    usual = (-100.0, -1.0, 0.0, 255.0)
+    for value in subject.candidates(("ignore_index",), usual, float(site.get("ignore_index", -100))):
+        yield f"{int(value)} in place of {site.get('ignore_index', -100)}", changing(ignore_index=int(value))
+
+
+@forward(*CLASSES, difference="ce_axis")
+def cross_entropy_axis(site: Site) -> Changes:
+    """Classes are taken from another axis."""
+    # Paddle's default takes classes from the last axis, torch's from the second.
+    rank = len(site.shape())
+    for axis in (rank - 1, *range(2, rank - 1), 0):
+        if rank > 2:
+            yield f"{axis} in place of 1", _classes_from(axis)
+
+
+def _classes_from(axis: int) -> Change:
+    return lambda call: call.run(input=call["input"].movedim(axis, 1))
+
+
+@forward(*CLASSES, difference="ce_weight_mean")
+def class_weights(site: Site) -> Changes:
+    """Class weights enter in another way."""
+    if site.shape("weight"):
+        yield "they are left out", changing(weight=None)
+        yield "the mean divides by the number of rows", _over_batch
+        yield "of soft labels once a row", _weighted_rows
+
+
+def _weighted_rows(call: FunctionCall) -> Any:
+    target, weight = call["target"], call["weight"]
+    losses = -(target * call["input"].log_softmax(1)).sum(1)
+    weights = (target * weight).sum(1)
+    return (losses * weights).sum() / weights.sum()
+
+
+@forward("cross_entropy", "binary_cross_entropy_with_logits")
+def softmax_before_loss(site: Site) -> Changes:
+    """The logits go through a softmax or sigmoid before a loss that has its own."""
+    if site.name == "cross_entropy":
+        yield "softmax", lambda call: call.run(input=call["input"].softmax(1))
+    else:
+        yield "sigmoid", lambda call: call.run(input=call["input"].sigmoid())
+
+
+@forward("smooth_l1_loss", "huber_loss", difference="smooth_l1")
+def smooth_l1_form(site: Site, subject: LayerSubject) -> Changes:
+    """Smooth L1 loss and Huber loss stand in for each other, or the bound is another."""
+    # Paddle's smooth_l1_loss is Huber's by default, which is beta times torch's.
+    name = "beta" if site.name == "smooth_l1_loss" else "delta"
+    current = site.get(name, 1.0)
+    other = "Huber loss" if name == "beta" else "smooth L1 loss"
+    yield f"{other} in place of the other", _huber(current, name == "beta")
+    for value in subject.candidates(("delta", "beta"), (1.0, 0.5, 0.1, 2.0), current):
+        yield f"{name} {value:g} in place of {current:g}", changing(**{name: value})
+        yield f"{other} of {value:g}", _huber(value, name == "beta")
+
+
+@as_change
+def _huber(call: FunctionCall, bound: float, huber: bool) -> Any:
+    functional, reduction = call.torch.nn.functional, call.get("reduction", "mean")
+    if huber:
+        return functional.huber_loss(call["input"], call["target"], reduction=reduction, delta=bound)
+    return functional.smooth_l1_loss(call["input"], call["target"], reduction=reduction, beta=bound)
+
+
+@forward(*SIMPLE[:4], rank=1)
+def loss_swapped(site: Site) -> Changes:
+    """Another loss is used."""
+    for name in SIMPLE[:4]:
+        if name != site.name:
+            yield f"{name} in place of {site.name}", _loss(name)
+    if site.name == "mse_loss":
+        yield "half the squared error", lambda call: call.result / 2.0
+
+
+@as_change
+def _loss(call: FunctionCall, name: str) -> Any:
+    loss = getattr(call.torch.nn.functional, name)
+    return loss(call["input"], call["target"], reduction=call.get("reduction", "mean"))
+
+
+@forward(*SIMPLE, difference="mse_l1_broadcast")
+def loss_broadcast() -> Changes:
+    """Predictions and targets of different shapes are broadcast against each other."""
+    # In paddle, [N, 1] against [N] silently gives [N, N].
+    yield "predictions have one axis more", lambda call: call.run(input=call["input"].unsqueeze(-1))
+    yield "targets have one axis more", lambda call: call.run(target=call["target"].unsqueeze(-1))
+
+
+@forward(rank=1)
+def loss_arguments_swapped(subject: LayerSubject) -> Iterator[CallVariant]:
+    """Predictions and targets, or two of the outputs that are compared, are swapped."""
+    # KL divergence is not symmetric, nor is the gradient of a squared error.
+    yield from changed_calls(subject, subject.named(*SIMPLE), _arguments_swapped)
+    if subject.module is None and not subject.backward:
+        for one, two in itertools.combinations(subject.named("normalize", "linear", "softmax", "log_softmax"), 2):
+            if one.name == two.name and one.shape() == two.shape():
+                yield _exchanged(subject, one, two)
+
+
+def _arguments_swapped(site: Site) -> Changes:
+    yield "", lambda call: call.run(input=call["target"], target=call["input"])
+    if site.name == "kl_div" and not site.get("log_target", False):
+        yield "", lambda call: call.run(input=call["target"].log(), target=call["input"].exp())
+
+
+def _exchanged(subject: LayerSubject, one: Site, two: Site) -> CallVariant:
+    """Each of two calls with what the other is given, known from a run before."""
+    given: dict[Key, Any] = {}
+
+    def kept(call: FunctionCall) -> Any:
+        given[call.key] = call["input"].detach()
+        return call.run()
+
+    subject.run(subject.variant("", {one.key: kept, two.key: kept}))
+    places = (one.key, two.key), (two.key, one.key)
+    detail = f"calls {one.key[1] + 1} and {two.key[1] + 1} of {one.name}"
+    return subject.variant(detail, {here: changing(input=given[there]) for here, there in places})
+
+
+@forward("binary_cross_entropy_with_logits", difference="bce_logits_pos_weight")
+def positive_weight_missing() -> Changes:
+    """The weight of positives is left out."""
+    yield "", changing(pos_weight=None)
+    yield "taken for the weight of all", lambda call: call.run(pos_weight=None, weight=call["pos_weight"])
+
+
+@forward("cross_entropy", "nll_loss", *SIMPLE, difference="ce_reduction_none_shape", rank=-1)
+def loss_rows_broadcast(site: Site) -> Changes:
+    """The losses of the rows have an axis too many and are broadcast."""
+    # Paddle returns [N, 1] for labels of [N, 1]; multiplied by weights of shape [N] that gives [N, N]. It goes first,
+    # because `loss_reduction` would reproduce it too.
+    if site.get("reduction", "mean") == "none":
+        yield "", lambda call: call.result.unsqueeze(-1)

@@ -1,0 +1,188 @@
+"""The whole decides: the reference with all proven causes put into it, run to its end, must give what the port gives.
+
+What has no cause is not mended: there the port's own values take the place of the reference's. A cause whose unit does
+not give the port's values in the port's own pass does not bear out; a cause without which the whole still gives the
+port's results is needless.
+"""
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.layers.subject import CallVariant, ValueVariant
+from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS
+from twinalign.replay.layer_calls import wrapped
+from twinalign.replay.layers import FLOOR_FACTOR, KEPT, WHOLE
+from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.reference_pass import ReferencePass
+from twinalign.replay.rerun_unit import PERTURBATION
+from twinalign.replay.wrong_unit import constants_in_float32, rewriting
+from twinalign.verdict.array_difference import difference
+
+MENDS = "mends"
+_SAME_INPUT, _SAME_OUTPUT = 1e-9, 1e-6
+"""A unit that is given the port's inputs, up to the first, must return the port's outputs, up to the second: what
+paddle keeps in float32 changes less."""
+_MOST_LEFT_OUT = 24
+"""So many causes are left out one by one, to see whether the whole needs them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mend:
+    """A proven cause in one unit: what was reported of the unit, the phase, and the variant that proved it."""
+
+    suspect: Mapping[str, Any]
+    phase: str
+    variant: Any
+
+
+class MendedPass:
+    """Forward passes of the whole reference in which units compute as the port does."""
+
+    def __init__(self, reference: ReferencePass, port: Mapping[str, np.ndarray], unexplained: Collection[int]) -> None:
+        self._reference, self._run, self._backend = reference, reference.run, reference.run.backend
+        self._port = port
+        self._calls = {(call.path, call.ordinal): call for call in reference.stack.calls}
+        self._unexplained = unexplained
+        self.not_borne_out: set[int] = set()
+        """Numbers of the calls that were given the port's inputs and did not return the port's outputs."""
+
+    def __call__(self, mends: Sequence[Mend], perturbation: float = 0.0) -> dict[str, np.ndarray]:
+        """What forward and loss return, and the state afterwards, named as `whole_forward` names them."""
+        run, backend, model = self._run, self._backend, self._run.model
+        self._counts: Counter[str] = Counter()
+        self._noise = perturbation
+        self._found: dict[str, np.ndarray] = {}
+        with contextlib.ExitStack() as stack:
+            for tensor in backend.state_tensors(model).values():
+                stack.callback(backend.assign, tensor, np.array(backend.to_array(tensor)))
+            stack.enter_context(rewriting().unchanged(model))
+            stack.enter_context(constants_in_float32())
+            stack.enter_context(backend.default_dtype(run.dtype))
+            stack.enter_context(backend.no_grad())
+            stack.enter_context(wrapped(backend.named_layers(model), self._around))
+            self._active = []
+            for mend in mends:
+                if isinstance(mend.variant, CallVariant):
+                    mode = stack.enter_context(mend.variant.apply(each=True))
+                    mode.paused = True
+                    self._active.append((mend, mode, {self._path(number) for number in mend.suspect["children"]}))
+            self._scaled = {self._path(m.suspect["call"]): m for m in mends if isinstance(m.variant, ValueVariant)}
+            run.through(self._around)
+            tensors = backend.state_tensors(model).items()
+            state = {f"state.{n}": backend.to_array(tensor) for n, tensor in tensors if not backend.trainable(tensor)}
+        return self._found | state
+
+    def _path(self, number: int) -> str:
+        return self._reference.stack.calls[number].path
+
+    def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        backend = self._backend
+        call = self._calls.get((path, self._counts[path]))
+        self._counts[path] += 1
+        if layer is None and self._noise:
+            arguments, keywords = self._moved((arguments, keywords))
+        given = [backend.to_array(t) for t in take_apart((arguments, keywords), backend.is_tensor)[0]]
+        with contextlib.ExitStack() as stack:
+            for mend, mode, children in self._active:
+                if path in children:  # matched layers of the unit are not its own code
+                    stack.callback(setattr, mode, "paused", mode.paused)
+                    mode.paused = True
+                elif layer is None and self._path(mend.suspect["call"]) == path:
+                    stack.callback(setattr, mode, "paused", True)
+                    mode.paused = False
+            result = forward(*arguments, **keywords)
+        returned, skeleton = take_apart(result, backend.is_tensor)
+        if path in self._scaled:
+            named = {f"output.{number}": tensor for number, tensor in enumerate(returned)}
+            returned = list(self._scaled[path].variant.adjust(named).values())
+        if call is not None:
+            returned = self._compared(call.number, given, returned)
+        if layer is None:
+            self._found |= {f"{path}.{number}": backend.to_array(t) for number, t in enumerate(returned)}
+        return put_together(skeleton, returned)
+
+    def _compared(self, number: int, given: Sequence[np.ndarray], returned: list[Any]) -> list[Any]:
+        """What a call returns, or what it returns in the port where its cause is unknown."""
+        theirs = [self._port.get(f"output.{number}.{i}") for i in range(len(returned))]
+        ours = [self._backend.to_array(tensor) for tensor in returned]
+        if any(other is None or other.shape != own.shape for other, own in zip(theirs, ours, strict=True)):
+            return returned
+        if number in self._unexplained:
+            run = self._run
+            return [self._backend.to_tensor(array, run.dtype, run.device) for array in theirs if array is not None]
+        same = all(
+            (other := self._port.get(f"input.{number}.{i}")) is None
+            or (other.shape == own.shape and difference(other, own).relative <= _SAME_INPUT)
+            for i, own in enumerate(given)
+        )
+        if same and any(
+            difference(other, own).relative > _SAME_OUTPUT
+            for other, own in zip(theirs, ours, strict=True)
+            if other is not None
+        ):
+            self.not_borne_out.add(number)
+        return returned
+
+    def _moved(self, value: Any) -> Any:
+        tensors, skeleton = take_apart(value, self._backend.is_tensor)
+        generator = np.random.default_rng(0)
+        moved = []
+        for tensor in tensors:
+            array = self._backend.to_array(tensor)
+            if array.dtype.kind == "f":
+                array = array * (1 + self._noise * generator.standard_normal(array.shape))
+            moved.append(self._backend.to_tensor_like(array, tensor))
+        return put_together(skeleton, moved)
+
+
+def reference_whole(
+    worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained: Sequence[int]
+) -> dict[str, Any]:
+    """Put proven causes into the reference and run it to its end.
+
+    Args:
+        mends: number of the call and phase of those that are proven in outputs or buffers.
+        unexplained: numbers of the calls that have the port's values instead.
+
+    Returns:
+        `reproduces`: whether the whole then gives the port's results; `refuted`: numbers of the calls whose cause does
+        not bear out; `needless`: call and phase of causes without which the whole gives the port's results as well.
+    """
+    try:
+        return _whole(worker, folder, mends, unexplained)
+    except Exception:  # a user's code may not run twice: then the units alone have decided
+        return {"reproduces": None, "refuted": [], "needless": []}
+
+
+def _whole(worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained: Sequence[int]) -> dict[str, Any]:
+    with np.load(Path(folder) / WHOLE, allow_pickle=False) as stored:
+        port = dict(stored)
+    kept: list[Mend] = [worker.kept[MENDS][number, phase] for number, phase in mends]
+    whole = MendedPass(worker.kept[KEPT], port, frozenset(unexplained))
+    plain = whole([])
+    whole.not_borne_out.clear()
+    mended = whole(kept)
+    refuted = sorted(whole.not_borne_out & {mend.suspect["call"] for mend in kept if mend.phase == "forward"})
+    noisy = whole(kept, PERTURBATION)
+    names = [name for name in port.keys() & plain.keys() if port[name].shape == plain[name].shape]
+    floors = {name: FLOOR_FACTOR * difference(noisy[name], mended[name]).rms for name in names}
+    left = {name: difference(port[name], mended[name]).rms for name in names}
+    reproduces = all(
+        left[name] <= floors[name] + REDUCTION_WITH_CONSTANTS * difference(port[name], plain[name]).rms
+        for name in names
+    )
+    needless: list[list[Any]] = []
+    # The port's own values in a unit without a cause would hide what others change before it.
+    decided = reproduces and not refuted and not unexplained
+    for mend in kept if decided and len(kept) <= _MOST_LEFT_OUT else ():
+        others = [other for other in kept if other is not mend and [other.suspect["call"], other.phase] not in needless]
+        without = whole(others)
+        if all(difference(port[name], without[name]).rms <= floors[name] + left[name] for name in names):
+            needless.append([mend.suspect["call"], mend.phase])
+    return {"reproduces": reproduces, "refuted": refuted, "needless": needless}

@@ -1,0 +1,110 @@
+"""Faults of LSTM, GRU and simple recurrent layers: order of gates, biases, directions."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
+from twinalign.causes.layers.changed_calls import Changes, as_change, forward, joined, stored
+from twinalign.causes.layers.subject import LayerSubject
+
+_FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_GATES = {"lstm": ("input", "forget", "cell", "output"), "gru": ("reset", "update", "new")}
+
+
+@forward("lstm", "gru")
+def gate_order(site: Site, subject: LayerSubject) -> Changes:
+    """The gates are stacked in another order."""
+    # Frameworks stack the gates i, f, g, o (LSTM) and r, z, n (GRU) in different orders.
+    names = _GATES[site.name]
+    for order in list(itertools.permutations(range(len(names))))[1:]:
+        detail = ", ".join(names[at] for at in order)
+        yield detail, _gates(order, in_code=False)
+        if subject.backward:
+            yield joined(detail, "in the code"), _gates(order, in_code=True)
+
+
+@as_change
+def _gates(call: FunctionCall, order: Sequence[int], in_code: bool) -> Any:
+    def reordered(weight: Any) -> Any:
+        blocks = weight.chunk(len(order))
+        return call.torch.cat([blocks[at] for at in order])
+
+    change_weight = reordered if in_code else stored(reordered)
+    return call.run(weights=[change_weight(weight) for weight in call["weights"]])
+
+
+@as_change
+def _biases_scaled(call: FunctionCall, which: Sequence[int], factor: float) -> Any:
+    """The call with some of the vectors among its weights scaled: 0 is the input's bias, 1 the recurrent one."""
+    weights = list(call["weights"])
+    vectors = [at for at, weight in enumerate(weights) if weight.dim() == 1]
+    for number, at in enumerate(vectors):
+        if number % 2 in which:
+            weights[at] = weights[at] * factor
+    return call.run(weights=weights)
+
+
+@forward(*_FUNCTIONS)
+def recurrent_bias() -> Changes:
+    """One of the two biases of the gates is missing or doubled."""
+    # Torch has two biases for each gate, other code has one.
+    for verb, factor in (("missing", 0.0), ("doubled", 2.0)):
+        yield f"the recurrent one is {verb}", _biases_scaled((1,), factor)
+        yield f"the input's is {verb}", _biases_scaled((0,), factor)
+        yield f"both are {verb}", _biases_scaled((0, 1), factor)
+
+
+@forward(*_FUNCTIONS)
+def recurrent_direction(site: Site) -> Changes:
+    """The sequence runs the other way."""
+    # Of two directions the second may run forwards, or the sequence backwards.
+    axis = 1 if site.get("batch_first", False) else 0
+    yield "", _reversed_sequence(axis, back=True)
+    yield "and its outputs stay in that order", _reversed_sequence(axis, back=False)
+
+
+@as_change
+def _reversed_sequence(call: FunctionCall, axis: int, back: bool) -> Any:
+    outputs, *states = call.run(input=call["input"].flip(axis))
+    return (outputs.flip(axis) if back else outputs, *states)
+
+
+@forward(*_FUNCTIONS)
+def recurrent_batch_first() -> Changes:
+    """Batch and time are swapped."""
+    # [batch, time, width] for [time, batch, width] raises nothing where both sizes are equal.
+    yield "", _other_layout
+
+
+def _other_layout(call: FunctionCall) -> Any:
+    batch_first = not call.get("batch_first", False)
+    batch = call["input"].shape[0 if batch_first else 1]
+
+    def zeros(state: Any) -> Any:
+        return state[:, :1].expand(-1, batch, -1) * 0.0
+
+    states = [zeros(state) for state in call["hx"]] if call.name == "lstm" else zeros(call["hx"])
+    return call.run(batch_first=batch_first, hx=states)
+
+
+@forward("gru")
+def gru_reset_before(call: FunctionCall) -> Any:
+    """The GRU's reset gate acts before the recurrent matrix, not after it."""
+    torch, weights = call.torch, call["weights"]
+    if call["num_layers"] != 1 or call["bidirectional"] or len(weights) != 4:
+        raise ValueError("more than one layer")
+    w_input, w_state, b_input, b_state = weights
+    x = call["input"].transpose(0, 1) if call.get("batch_first", False) else call["input"]
+    state, outputs = call["hx"][0], []
+    reset_w, update_w, new_w = w_state.chunk(3)
+    reset_b, update_b, new_b = b_state.chunk(3)
+    for step in x:
+        reset_x, update_x, new_x = torch.nn.functional.linear(step, w_input, b_input).chunk(3, -1)
+        reset = torch.sigmoid(reset_x + state @ reset_w.T + reset_b)
+        update = torch.sigmoid(update_x + state @ update_w.T + update_b)
+        new = torch.tanh(new_x + (reset * state) @ new_w.T + new_b)
+        state = (1.0 - update) * new + update * state
+        outputs.append(state)
+    found = torch.stack(outputs)
+    return found.transpose(0, 1) if call.get("batch_first", False) else found, state[None]

@@ -1,0 +1,159 @@
+"""Faults of interpolation and of grid sampling."""
+
+from typing import Any
+
+from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site
+from twinalign.causes.layers.changed_calls import Changes, changing, forward
+from twinalign.causes.layers.subject import LayerSubject
+
+SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
+
+
+@forward("interpolate", difference="interpolate_align")
+def interpolate_align_corners(site: Site) -> Changes:
+    """Interpolation aligns the corners, or does not."""
+    if site.get("mode", "nearest") in SMOOTH:
+        aligned = bool(site.get("align_corners", False))
+        yield f"align_corners {not aligned} in place of {aligned}", changing(align_corners=not aligned)
+
+
+@forward("interpolate")
+def interpolate_mode(site: Site) -> Changes:
+    """Interpolation uses another mode."""
+    current = site.get("mode", "nearest")
+    for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", "linear", "trilinear", "area"):
+        if mode == current:
+            continue
+        for aligned in (False, True) if mode in SMOOTH else (None,):
+            corners = ", corners aligned" if aligned else ""
+            changed = changing(mode=mode, align_corners=aligned, antialias=False)
+            yield f"{mode} in place of {current}{corners}", changed
+
+
+@forward("interpolate")
+def interpolate_antialias(site: Site) -> Changes:
+    """Interpolation smooths before it reduces (antialias), or does not."""
+    smooth = site.get("antialias", False)
+    yield f"antialias {not smooth} in place of {smooth}", changing(antialias=not smooth)
+
+
+@forward("interpolate", difference="interpolate_align")
+def interpolate_align_mode(call: FunctionCall) -> Any:
+    """Interpolation takes its points without half pixels (align_mode 1)."""
+    # With align_mode=1 of older paddle code, source = scale * target.
+    return _linear(call, lambda at, old, new, scale, axis: at * scale)
+
+
+def _linear(call: FunctionCall, source: Any) -> Any:
+    """Interpolation along every spatial axis, from `source(target, old size, new size, scale, axis)`."""
+    torch, x, shape = call.torch, call["input"], call.result.shape
+    cubic = call.get("mode", "nearest") == "bicubic"
+    if call.get("mode", "nearest") not in SMOOTH or call.get("antialias", False):
+        raise ValueError("neither linear nor cubic")
+    given = call.get("scale_factor")
+    for axis in range(2, x.dim()):
+        old, new = x.shape[axis], shape[axis]
+        factor = given[axis - 2] if isinstance(given, (tuple, list)) else given
+        scale = old / new if factor is None else 1.0 / factor
+        at = source(torch.arange(new, dtype=x.dtype), old, new, scale, axis)
+        if cubic:
+            x = _cubic(x, at, axis)
+            continue
+        at = at.clamp(min=0.0)
+        low = at.floor().long().clamp(max=old - 1)
+        high = (low + 1).clamp(max=old - 1)
+        weight = (at - low).to(x.dtype).view(-1, *(1,) * (x.dim() - axis - 1))
+        x = x.index_select(axis, low) * (1.0 - weight) + x.index_select(axis, high) * weight
+    return x
+
+
+def _cubic(x: Any, at: Any, axis: int) -> Any:
+    """Cubic convolution with a = -0.75 along one axis (Keys, 1981), the edges repeated."""
+    low = at.floor()
+    total = 0.0
+    for step in range(-1, 3):
+        away = (at - low - step).abs()
+        near = (1.25 * away - 2.25) * away * away + 1.0
+        far = ((-0.75 * away + 3.75) * away - 6.0) * away + 3.0
+        weight = near.where(away <= 1.0, far).view(-1, *(1,) * (x.dim() - axis - 1))
+        total = total + x.index_select(axis, (low.long() + step).clamp(0, x.shape[axis] - 1)) * weight
+    return total
+
+
+@forward("interpolate", difference="interpolate_fp32_coords", rank=-1)
+def interpolate_float32_coordinates(site: Site) -> Changes:
+    """Paddle's own interpolation computes its source points in float32."""
+    # It does so whatever the dtype of the data; of cubic interpolation without corners it is their ratio alone.
+    corners = bool(site.get("align_corners", False))
+    if site.get("mode", "nearest") == "bicubic":
+        yield "", _ratio_in_float32(corners)
+        return
+    for detail, fused in (("", {2}), ("fused along all axes", {2, 3, 4}), ("fused along none", set[int]())):
+        yield detail, _in_float32(corners, fused)
+
+
+def _ratio_in_float32(corners: bool) -> Change:
+    def source(at: Any, old: int, new: int, scale: float, axis: int) -> Any:
+        ratio = at.new_tensor((old - 1) / (new - 1) if corners and new > 1 else scale).float()
+        return (at.float() * ratio).to(at.dtype) if corners else (at + 0.5) * ratio.to(at.dtype) - 0.5
+
+    return lambda call: _linear(call, source)
+
+
+def _in_float32(corners: bool, fused: set[int]) -> Change:
+    def source(at: Any, old: int, new: int, scale: float, axis: int) -> Any:
+        ratio = at.new_tensor((old - 1) / (new - 1) if corners and new > 1 else scale).float().to(at.dtype)
+        if corners:
+            return (at * ratio).float().to(at.dtype)
+        product = (at + 0.5) * ratio
+        product = product if axis in fused else product.float().to(at.dtype)
+        return (product - 0.5).float().to(at.dtype)
+
+    return lambda call: _linear(call, source)
+
+
+@forward("interpolate", difference="interpolate_scale_factor")
+def interpolate_scale_factor(site: Site, subject: LayerSubject) -> Changes:
+    """The source points follow from the sizes, not from the scale factor, or the other way round."""
+    # A factor that is not a whole number gives other points than the size it leads to.
+    if site.get("scale_factor") is not None:
+        yield "from the sizes", changing(recompute_scale_factor=True)
+    for own in (subject.port_numbers.get("scale_factor"),):
+        if own is not None:
+            yield f"from the factor {own:g}", changing(size=None, scale_factor=own)
+
+
+@forward("grid_sample", "affine_grid", difference="grid_sample_align")
+def grid_align_corners(site: Site) -> Changes:
+    """The sampling grid aligns the corners, or does not."""
+    # Paddle aligns corners by default, torch does not.
+    aligned = bool(site.get("align_corners", False))
+    yield f"align_corners {not aligned} in place of {aligned}", changing(align_corners=not aligned)
+
+
+@forward("grid_sample")
+def grid_sample_mode(site: Site) -> Changes:
+    """The grid is sampled in another mode."""
+    for mode in ("bilinear", "nearest", "bicubic"):
+        if mode != site.get("mode", "bilinear"):
+            yield f"{mode} interpolation", changing(mode=mode)
+    for padding in ("zeros", "border", "reflection"):
+        if padding != site.get("padding_mode", "zeros"):
+            yield f"{padding} outside", changing(padding_mode=padding)
+    yield "x and y swapped", lambda call: call.run(grid=call["grid"].flip(-1))
+
+
+@forward("pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
+def pixel_shuffle_order(call: FunctionCall) -> Any:
+    """Pixel shuffle takes the channels in another order."""
+    x = call["input"]
+    factor = call.get("upscale_factor") or call.get("1")
+    if call.name == "channel_shuffle":
+        groups = x.shape[1] // factor
+        return x.reshape(x.shape[0], groups, factor, *x.shape[2:]).transpose(1, 2).reshape(x.shape)
+    if call.name == "pixel_unshuffle":
+        result = call.result
+        parts = result.reshape(x.shape[0], x.shape[1], factor * factor, *result.shape[2:])
+        return parts.transpose(1, 2).reshape(result.shape)
+    channels = x.shape[1] // factor**2
+    return call.run(input=x.reshape(x.shape[0], factor**2, channels, *x.shape[2:]).transpose(1, 2).reshape(x.shape))

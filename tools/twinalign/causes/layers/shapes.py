@@ -1,0 +1,202 @@
+"""Faults of axes and order: reductions, flattening, concatenation, splitting, indexing."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site, TensorFacts
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, of_input
+
+REDUCTIONS = ("mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod")
+_ALONG_AN_AXIS = ("cumsum", "cumprod", "flip", "sort", "chunk", "split", "unbind", "stack", "cat", "glu", "gather")
+_MOST_ORDERS = 24
+
+
+@forward(*REDUCTIONS, "argmax")
+def reduction_axis(site: Site) -> Changes:
+    """A reduction runs along another axis."""
+    rank, given = len(site.shape()), site.get("dim")
+    if given is None or isinstance(given, TensorFacts):
+        return
+    axes = tuple(given) if isinstance(given, Sequence) else (given,)
+    current = tuple(sorted(axis % rank for axis in axes))
+    for chosen in itertools.combinations(range(rank), len(current)):
+        if chosen != current:
+            value = chosen if isinstance(given, Sequence) else chosen[0]
+            yield f"{list(chosen)} in place of {list(current)} ({site.name})", changing(dim=value)
+    if len(current) < rank - 1:
+        yield f"all but the first ({site.name})", changing(dim=tuple(range(1, rank)))
+
+
+@forward(*REDUCTIONS, rank=2)
+def reduction_kind(site: Site) -> Changes:
+    """Another reduction is used."""
+    for name in ("sum", "mean", "amax", "amin", "std", "var"):
+        if name != site.name:
+            yield f"{name} in place of {site.name}", _reduced(name)
+    if site.name in ("std", "var"):
+        yield f"the biased {site.name}", _reduced(site.name, unbiased=False)
+        yield f"the unbiased {site.name}", _reduced(site.name, unbiased=True)
+
+
+@as_change
+def _reduced(call: FunctionCall, name: str, **options: Any) -> Any:
+    x, axes = call["input"], call.get("dim")
+    axes = tuple(range(x.dim())) if axes is None else axes
+    return getattr(x, name)(dim=axes, keepdim=call.get("keepdim", False), **options)
+
+
+@forward("flatten", "reshape", "view", rank=1)
+def flatten_order(site: Site) -> Changes:
+    """Axes are in another order when they are flattened or reshaped."""
+    # For example channels last for channels first, or columns before rows.
+    shape = site.shape()
+    if not 2 <= len(shape) <= 5 or shape == site.output.shape:
+        return
+    tail = [(0, *order) for order in itertools.permutations(range(1, len(shape)))]
+    orders = tail if len(shape) > 3 else list(itertools.permutations(range(len(shape))))
+    for order in orders[:_MOST_ORDERS]:
+        if order != tuple(range(len(shape))):
+            yield f"{list(order)} of {list(shape)}", _reshaped_after("permute", *order)
+
+
+def _reshaped_after(method: str, *arguments: int) -> Change:
+    return lambda call: getattr(call["input"], method)(*arguments).reshape(call.result.shape)
+
+
+@forward("flatten", "reshape", "view", rank=1)
+def merged_in_reverse(site: Site) -> Changes:
+    """An axis is read backwards when it is merged with another."""
+    # For example heads, patches or groups put together from the last to the first.
+    shape = site.shape()
+    if shape == site.output.shape or len(shape) > 5:
+        return
+    for axis, size in enumerate(shape):
+        if axis > 0 and size > 1:
+            yield f"axis {axis} of {list(shape)}", _reshaped_after("flip", axis)
+
+
+@forward("permute", "transpose", "movedim")
+def reshaped_not_transposed(call: FunctionCall) -> Any:
+    """A tensor is reshaped where its axes should be swapped."""
+    # The memory is then read in the old order.
+    return call["input"].reshape(call.result.shape)
+
+
+@forward("permute", "transpose", difference="transpose_permute", rank=1)
+def axes_order(site: Site) -> Changes:
+    """Axes are permuted in another order."""
+    # numpy's transpose(2, 0, 1) swaps two axes in paddle, and permute lists get mixed up.
+    shape, wanted = site.shape(), site.output.shape
+    if len(shape) > 5:
+        return
+    orders = [o for o in itertools.permutations(range(len(shape))) if tuple(shape[at] for at in o) == wanted]
+    for order in orders[:_MOST_ORDERS]:
+        yield f"{list(order)}", of_input("permute", *order)
+
+
+@forward("cat")
+def class_token_position(site: Site) -> Changes:
+    """The class token is at the other end of the sequence."""
+    given = site.get("tensors", ())
+    if len(given) == 2 and all(isinstance(item, TensorFacts) for item in given):
+        dim = site.get("dim", 0)
+        learned = any(item.name is not None for item in given)
+        if learned or sorted(item.shape[dim] == 1 for item in given) == [False, True]:
+            yield "", lambda call: call.run(tensors=list(reversed(call["tensors"])))
+
+
+@forward("cat", "stack", "hstack", "vstack", rank=1)
+def concatenation_order(site: Site) -> Changes:
+    """Tensors are concatenated in another order."""
+    number = len(site.get("tensors", site.get("input", ())))
+    if number < 2:
+        return
+    orders = list(itertools.permutations(range(number)))[1:] if number <= 4 else [tuple(reversed(range(number)))]
+    for order in orders:
+        yield f"{list(order)}", _operands_permuted(order)
+
+
+@as_change
+def _operands_permuted(call: FunctionCall, order: Sequence[int]) -> Any:
+    name = "tensors" if "tensors" in call.arguments else "input"
+    return call.run(**{name: [call[name][at] for at in order]})
+
+
+@forward("chunk", "split", "unbind", "tensor_split", rank=1)
+def parts_order() -> Changes:
+    """The parts of a split tensor are taken in another order."""
+    yield "backwards", lambda call: tuple(reversed(call.result))
+    yield "shifted by one", lambda call: (*call.result[1:], call.result[0])
+    yield "shifted back by one", lambda call: (call.result[-1], *call.result[:-1])
+
+
+@forward("chunk", "split")
+def split_interleaved(call: FunctionCall) -> Any:
+    """A tensor is split into interleaved parts, not into blocks."""
+    parts, dim = call.result, call.get("dim", 0)
+    number = len(parts)
+    if len({part.shape for part in parts}) != 1 or number < 2:
+        raise ValueError("parts of different sizes")
+    index = call.torch.arange(call["input"].shape[dim])
+    return tuple(call["input"].index_select(dim, index[at::number]) for at in range(number))
+
+
+@forward("getitem", "select")
+def token_chosen(site: Site) -> Changes:
+    """Another element is picked out along an axis."""
+    axis, at = _picked(site)
+    if axis is None:
+        return
+    size = site.shape()[axis]
+    for other in dict.fromkeys((size - 1, 0, at + 1, at - 1)):
+        if 0 <= other < size and other != at % size:
+            yield f"{other} in place of {at}", of_input("select", axis, other)
+    yield "the mean of all", of_input("mean", axis)
+    yield "the mean of all but the first", lambda call: call["input"].narrow(axis, 1, size - 1).mean(axis)
+
+
+def _picked(site: Site) -> tuple[int | None, int]:
+    """Axis and index of the one element that an indexing picks out, None for another kind of indexing."""
+    if site.name == "select":
+        return site.get("1", 0), site.get("2", 0)
+    index = site.get("index")
+    index = index if isinstance(index, tuple) else (index,)
+    numbers = [axis for axis, item in enumerate(index) if isinstance(item, int) and not isinstance(item, bool)]
+    plain = all(isinstance(item, (int, slice)) for item in index)
+    return (numbers[0], index[numbers[0]]) if len(numbers) == 1 and plain and site.shape() else (None, 0)
+
+
+@forward("getitem", "narrow")
+def slice_shifted(site: Site) -> Changes:
+    """A slice begins or ends elsewhere."""
+    if len(site.shape()) != len(site.output.shape):
+        return
+    for axis, (whole, part) in enumerate(zip(site.shape(), site.output.shape, strict=True)):
+        if part < whole:
+            for start in range(min(whole - part + 1, 8)):
+                yield f"from {start} along axis {axis}", of_input("narrow", axis, start, part)
+            yield f"the last along axis {axis}", of_input("narrow", axis, whole - part, part)
+
+
+@forward("roll")
+def roll_direction(site: Site) -> Changes:
+    """A tensor is rolled the other way."""
+    shifts = site.get("shifts")
+    opposite = tuple(-shift for shift in shifts) if isinstance(shifts, Sequence) else -shifts
+    yield "", changing(shifts=opposite)
+    if isinstance(site.get("dims"), Sequence):
+        yield "along the axes in the other order", changing(dims=tuple(reversed(site.get("dims"))))
+
+
+@forward(*_ALONG_AN_AXIS, difference="cumsum_axis_none", rank=2)
+def axis_wrong(site: Site) -> Changes:
+    """A function runs along another axis."""
+    name = "dims" if site.name == "flip" else "dim"
+    current = site.get(name)
+    axis = current[0] if isinstance(current, Sequence) and len(current) == 1 else current
+    if isinstance(axis, int):
+        rank = len(site.shape() or site.output.shape)
+        for other in range(rank):
+            if other != axis % rank:
+                yield f"{other} in place of {axis} ({site.name})", changing(**{name: other})

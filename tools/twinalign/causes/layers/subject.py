@@ -1,0 +1,161 @@
+"""A unit of the reference under examination: its calls, what is known of the port, and runs with changed calls."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import linecache
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.torch.reference_only import operations
+from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Key, Site, TensorFacts
+from twinalign.replay.code_lines import LONGEST_SOURCE, is_own_code
+from twinalign.replay.wrong_unit import WrongUnit, rewriting
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
+
+
+@dataclasses.dataclass(frozen=True)
+class CallVariant:
+    """A way to be wrong that consists of calls made in another way; the module is None for a function."""
+
+    detail: str
+    changes: Mapping[Key, Change]
+    module: Any
+
+    def apply(self, each: bool = False) -> contextlib.AbstractContextManager[Any]:
+        """In the context the unit runs in this way; in all of its calls if `each`."""
+
+        def handle(call: FunctionCall) -> Any:
+            change = self.changes.get(call.key)
+            return call.run() if change is None else change(call)
+
+        context: contextlib.AbstractContextManager[Any] = rewriting().intercepting(self.module, handle, each)
+        return context
+
+    def merged(self, other: CallVariant) -> CallVariant:
+        """Both at once; where both change one call, `other` lies over this one."""
+        changes = {**other.changes, **self.changes}
+        for key in self.changes.keys() & other.changes.keys():
+            changes[key] = functools.partial(_stacked, self.changes[key], other.changes[key])
+        return CallVariant("; ".join(filter(None, (self.detail, other.detail))), changes, self.module)
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueVariant:
+    """A way to be wrong that changes the unit's values, by name, as a whole, not how they come about."""
+
+    detail: str
+    adjust: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+    def apply(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def _stacked(inner: Change, outer: Change, call: FunctionCall) -> Any:
+    return outer(call.through(inner))
+
+
+class LayerSubject:
+    """What causes in the phases forward, backward and state are given.
+
+    Attributes:
+        unit: the unit.
+        module: the reference's module, None for the loss and for the case's own forward.
+        port: the port's values, to be reproduced.
+        reference: the reference's own.
+    """
+
+    def __init__(self, unit: WrongUnit) -> None:
+        self.unit = unit
+        self.module = unit.module
+        self.port = unit.port
+        self.reference = unit.reference
+
+    @property
+    def backward(self) -> bool:
+        """Whether gradients are to be explained."""
+        return self.unit.phase == "backward"
+
+    def run(self, variant: Any = None) -> Mapping[str, np.ndarray]:
+        """The unit's values, under a variant if one is given; module and generators are left as they were."""
+        if isinstance(variant, ValueVariant):
+            return variant.adjust(self.traced[0])
+        with rewriting().unchanged(self.module), variant.apply() if variant else contextlib.nullcontext():
+            return self.unit.run()
+
+    @functools.cached_property
+    def traced(self) -> tuple[Mapping[str, np.ndarray], list[Site]]:
+        """Values of the unmodified unit and the calls it makes, in their order."""
+        sites: dict[Key, Site] = {}
+        backend, outside = rewriting(), sys._getframe().f_code
+
+        def handle(call: FunctionCall) -> Any:
+            before = {name: backend.facts_of(value, call.name_of) for name, value in call.arguments.items()}
+            returned = call.run()
+            output = backend.first_tensor(returned)
+            if (output is not None or call.name == operations.GRADIENT_MODE) and call.key not in sites:
+                facts = TensorFacts(()) if output is None else backend.facts_of(output, call.name_of)
+                sites[call.key] = Site(call.key, before, facts, len(sites), _line_within(outside))
+            return returned
+
+        with backend.unchanged(self.module), backend.intercepting(self.module, handle):
+            values = self.unit.run()
+        return values, list(sites.values())
+
+    @property
+    def sites(self) -> list[Site]:
+        """Calls that return a tensor, in the order in which they return."""
+        return self.traced[1]
+
+    def named(self, *names: str) -> list[Site]:
+        return [site for site in self.sites if site.name in names]
+
+    def layers(self) -> list[Site]:
+        return self.named(operations.LAYER)
+
+    def variant(self, detail: str, changes: Mapping[Key, Change]) -> CallVariant:
+        return CallVariant(detail, changes, self.module)
+
+    def values_of(self, name: str) -> np.ndarray | None:
+        """Values of one of the unit's parameters or buffers, None where there is none of this name."""
+        owned = () if self.module is None else (self.module.named_parameters(), self.module.named_buffers())
+        tensor = dict(itertools.chain(*owned)).get(name)
+        return None if tensor is None else np.asarray(tensor.detach().cpu().numpy())
+
+    @functools.cached_property
+    def port_numbers(self) -> Mapping[str, float]:
+        """Every number known of the port's layer, by attribute name in lower case without leading underscores."""
+        numbers: dict[str, float] = {}
+        for name, value in self.unit.facts.items():
+            if isinstance(value, str):
+                numbers.update({word.lower().lstrip("_"): float(text) for word, text in _ASSIGNMENT.findall(value)})
+            elif isinstance(value, (bool, int, float)):
+                numbers[str(name).lower().lstrip("_")] = float(value)
+        return numbers
+
+    def candidates(self, words: Sequence[str], usual: Sequence[float], current: float) -> list[float]:
+        """Values that a constant of the port may have: its own attributes first, then `usual`; never `current`."""
+        own = [value for name, value in self.port_numbers.items() if name in words]
+        return list(dict.fromkeys((current, *own, *usual)))[1:]
+
+
+def _line_within(outside: CodeType) -> str:
+    """The innermost line of the user's code that runs inside this code, in words."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not outside:
+        if is_own_code(frame):
+            file, number = frame.f_code.co_filename, frame.f_lineno
+            source = linecache.getline(file, number).strip()[:LONGEST_SOURCE]
+            return f"line {number} of {Path(file).name}: {source}"
+        frame = frame.f_back
+    return ""

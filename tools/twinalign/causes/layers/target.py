@@ -1,0 +1,142 @@
+"""When a cause of a wrong layer is proven: its values are the port's, down to what rounding leaves open."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS, SHARE
+
+ROUNDING = 1e-11
+"""Relative to the values: what float64 arithmetic in another order may leave."""
+CONSTANTS = 1e-7
+"""Relative to the values: paddle's kernels hold attributes such as epsilon or 1/9 in float32. Only causes with such a
+number are excused by it: to any other, a wrong number of 1e-5 would be as good as none."""
+CANCELLED = 1e-13
+"""Relative to the greatest tensor: gradients that cancel out (a bias before a batch norm) are rounding alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """How close a cause comes.
+
+    Attributes:
+        confirmed: whether the port is reproduced.
+        exact: whether it is so without the excuse of constants kept in float32.
+        before: greatest difference between port and reference, relative to the size of the values.
+        after: greatest difference that is left between the port and the wrong reference, relative as `before`.
+        distance: root mean square over all tensors of what remains; for ranking.
+    """
+
+    confirmed: bool
+    exact: bool
+    before: float
+    after: float
+    distance: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    port: np.ndarray
+    reference: np.ndarray | None
+    scale: float
+    difference: float
+
+
+class Target:
+    """The port's values of one unit, and the reference's beside them."""
+
+    def __init__(self, port: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
+        """Keep what is to be reproduced; a gradient that one side lacks counts as zero there."""
+        arrays = {name: (_real(port.get(name)), _real(reference.get(name))) for name in {**port, **reference}}
+        overall = max((_size(array) for pair in arrays.values() for array in pair if array is not None), default=0.0)
+        self._floor = CANCELLED * overall
+        self._pairs: dict[str, _Pair] = {}
+        for name, (ours, theirs) in arrays.items():
+            if name.startswith("gradient."):
+                ours = np.zeros_like(theirs) if ours is None and theirs is not None else ours
+                theirs = np.zeros_like(ours) if theirs is None and ours is not None else theirs
+            if ours is None:
+                continue
+            scale = max(_size(ours), _size(theirs) if theirs is not None else 0.0)
+            self._pairs[name] = _Pair(ours, theirs, scale, _distance(ours, theirs, scale))
+        self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
+
+    def wrong(self) -> list[str]:
+        """Names of the tensors in which the port differs beyond rounding, the worst first."""
+        wrong = [n for n, pair in self._pairs.items() if pair.difference > ROUNDING * pair.scale + self._floor]
+        return sorted(wrong, key=lambda name: -self._pairs[name].difference / self._pairs[name].scale)
+
+    def reproduces_reference(self, values: Mapping[str, np.ndarray]) -> bool:
+        """Whether `values`, of the unmodified reference, are the recorded ones, so that a re-run can prove anything."""
+        for name, pair in self._pairs.items():
+            if pair.reference is None:
+                continue
+            value = _real(values.get(name))
+            value = np.zeros_like(pair.reference) if value is None and name.startswith("gradient.") else value
+            remaining = _distance(pair.reference, value, pair.scale)
+            if remaining > max(1e-9 * pair.scale, SHARE * pair.difference) + self._floor:
+                return False
+        return True
+
+    def prove(self, values: Mapping[str, np.ndarray], constants: float = 0.0) -> Proof:
+        """Judge what a cause gives: every tensor must be the port's, also those that do not differ.
+
+        Constants kept in float32 may leave the share `constants` of the values.
+        """
+        confirmed, exact, after, squares = True, True, 0.0, 0.0
+        for name, pair in self._pairs.items():
+            value = _real(values.get(name))
+            if value is None and name.startswith("gradient."):
+                value = np.zeros_like(pair.port)
+            if pair.reference is None and value is None:
+                continue
+            remaining = _distance(pair.port, value, pair.scale)
+            exact = exact and remaining <= self._allowed(pair, 0.0)
+            confirmed = confirmed and remaining <= self._allowed(pair, constants)
+            relative = min(remaining / pair.scale, 10.0) if pair.scale else 0.0
+            after = max(after, relative)
+            squares += relative**2 if math.isinf(remaining) or value is None else _mean_square(pair, value)
+        differs = self.before > 0.0
+        return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares))
+
+    def _allowed(self, pair: _Pair, constants: float) -> float:
+        difference = max(pair.difference, self.before * pair.scale)
+        excused = min(constants * pair.scale, REDUCTION_WITH_CONSTANTS * difference)
+        return max(SHARE * pair.difference, ROUNDING * pair.scale, excused) + self._floor
+
+
+def _real(array: np.ndarray | None) -> np.ndarray | None:
+    if array is None:
+        return None
+    array = np.asarray(array)
+    if np.iscomplexobj(array):
+        array = np.stack([array.real, array.imag])
+    return array.astype(np.float64, copy=False)
+
+
+def _size(array: np.ndarray) -> float:
+    finite = array[np.isfinite(array)] if array.size else array
+    return float(np.max(np.abs(finite))) if finite.size else 0.0
+
+
+def _distance(port: np.ndarray, value: np.ndarray | None, scale: float) -> float:
+    """Greatest difference; the size of the values where they cannot be subtracted from each other."""
+    if value is None or port.shape != value.shape:
+        return 10.0 * scale
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(port - value)
+    same = (port == value) | (np.isnan(port) & np.isnan(value))
+    if same.all():
+        return 0.0
+    difference = np.where(same, 0.0, difference)
+    return float(np.max(difference)) if np.isfinite(difference).all() else 10.0 * scale
+
+
+def _mean_square(pair: _Pair, value: np.ndarray) -> float:
+    if value.shape != pair.port.shape or not pair.scale:
+        return 100.0 if pair.scale else 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = (pair.port - value) / pair.scale
+    return float(min(np.mean(np.square(np.nan_to_num(difference, nan=10.0, posinf=10.0, neginf=10.0))), 100.0))

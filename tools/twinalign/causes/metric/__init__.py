@@ -1,0 +1,1 @@
+"""Causes in the metric and in the evaluation."""

@@ -1,0 +1,169 @@
+"""The reference's metric under examination: what it is given, what it does and what it returns, changed."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.torch.reference_only.operations import FunctionCall
+from twinalign.causes.component import Component, explain, is_refuted
+from twinalign.causes.registry import cause
+from twinalign.patching import replaced
+from twinalign.replay.layer_calls import wrapped
+from twinalign.replay.metric import PART, STAGE, numbers_of, parts, sorted_outputs, varied_model
+from twinalign.replay.wrong_unit import rewriting
+from twinalign.verdict.array_difference import root_mean_square
+
+Numbers = dict[str, np.ndarray]
+Handler = Callable[[FunctionCall], Any]
+_TOLERANCE = 2e-6
+_MOST_KEPT = 1 << 30
+
+
+def floor_of(number: np.ndarray) -> float:
+    """What rounding may leave of a number: accuracies are quotients that a framework may hold in float32."""
+    return _TOLERANCE * root_mean_square(number)
+
+
+class MetricSubject(Component):
+    """What causes in a metric are asked about.
+
+    Attributes:
+        port, reference, floors: name → number, or array of an evaluation as a whole.
+        outputs, labels: what the metric is given; None and empty for an evaluation as a whole.
+        take: chooses rows, and changes outputs and labels.
+        handle: stands between the metric and torch's functions.
+        finish: changes the numbers.
+        groups: makes groups of rows, which are measured each by itself and averaged.
+        training: whether the model evaluates in training mode.
+    """
+
+    def __init__(self, worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> None:
+        self.worker, self.backend = worker, worker.backend
+        self.case = worker.fresh_case(STAGE)
+        self.reference: Numbers = {}
+        self.port: Numbers = {}
+        self.labels = np.zeros(0, dtype=np.int64)
+        for numbers, path in ((self.reference, reference), (self.port, port)):
+            with np.load(path, allow_pickle=False) as stored:
+                numbers.update({k.removeprefix("result."): stored[k] for k in stored if k.startswith("result.")})
+                if numbers is self.reference:
+                    self._given = [stored[key] for key in sorted_outputs(stored)]
+                    self.labels = stored["labels"] if "labels" in stored else self.labels  # noqa: SIM401
+        self.floors = {name: floor_of(number) for name, number in self.reference.items()}
+        self.outputs = self._given or None
+        self.take: Callable[[list[np.ndarray], np.ndarray], tuple[list[np.ndarray], np.ndarray]] | None = None
+        self.handle: Handler | None = None
+        self.finish: Callable[[Numbers], Numbers] | None = None
+        self.groups: Callable[[np.ndarray], list[np.ndarray]] | None = None
+        self.training = False
+        self._weights = weights
+        self._kept: dict[tuple[int | None, str, int], Any] = {}
+        self._size = 0
+
+    def run(self) -> Numbers:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.backend.default_dtype("float64"))
+            stack.enter_context(self.backend.no_grad())
+            if self.handle is not None:
+                stack.enter_context(rewriting().intercepting(None, self.handle))
+            return self._evaluations() if self.outputs is None else self._finished(self._measured())
+
+    def _finished(self, numbers: Numbers) -> Numbers:
+        return self.finish(numbers) if self.finish else numbers
+
+    def _measured(self) -> Numbers:
+        found = self._of_rows(np.arange(len(self.labels)))
+        for number, rows in enumerate(parts(len(self.labels))):
+            own = {name for name in self.port if name.endswith(f"{PART}{number}")}
+            if own:
+                found |= {f"{name}{PART}{number}": value for name, value in self._of_rows(rows).items()}
+        return found
+
+    def _of_rows(self, rows: np.ndarray) -> Numbers:
+        outputs, labels = [output[rows] for output in self._given], self.labels[rows]
+        if self.take:
+            outputs, labels = self.take(outputs, labels)
+        if self.groups is None:
+            return self._metric(outputs, labels)
+        found = [self._metric([o[rows] for o in outputs], labels[rows]) for rows in self.groups(labels)]
+        return {name: np.mean([numbers[name] for numbers in found], axis=0) for name in found[0]}
+
+    def _metric(self, outputs: list[np.ndarray], labels: np.ndarray) -> Numbers:
+        tensors = [
+            self.backend.to_tensor(np.ascontiguousarray(array), "float64", self.worker.device) for array in outputs
+        ]
+        given = self._skeleton(tensors)
+        return numbers_of(self.backend, self.worker.fresh_case(STAGE).metric(given, labels, "torch"))
+
+    def _skeleton(self, tensors: list[Any]) -> Any:
+        """The outputs in the form in which the model returns them."""
+        if len(tensors) == 1:
+            return tensors[0]
+        from twinalign.replay.metric import outputs_and_labels
+        from twinalign.replay.nested_tensors import put_together, take_apart
+
+        outputs, _ = outputs_and_labels(self.worker, self.case, self._built())
+        return put_together(take_apart(outputs, self.backend.is_tensor)[1], tensors)
+
+    def _built(self, variation: int | None = None) -> Any:
+        if variation is not None:
+            return varied_model(self.worker, self.case, self._weights, variation)
+        model = self.worker.build_model(self.case, STAGE, "float64", self._weights)
+        self.backend.set_training(model, False)
+        return model
+
+    def _evaluations(self) -> Numbers:
+        found = self._finished(self._evaluated(None))
+        known = {name.partition(PART)[2] for name in self.port} - {""}
+        for number in sorted(int(text) for text in known):
+            if self.impatient and is_refuted(self, found):
+                break
+            numbers = self._finished(self._evaluated(number))
+            found |= {f"{name}{PART}{number}": value for name, value in numbers.items()}
+        return found
+
+    def _evaluated(self, variation: int | None) -> Numbers:
+        """The evaluation, with what the model's layers returned the first time unless the model itself is changed."""
+        model = self._built(variation)
+        case = self.worker.fresh_case(STAGE)
+        if self.training:
+            self.backend.set_training(model, True)
+            return self._in_training_mode(case, model)
+        counts: dict[str, int] = {}
+
+        def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+            counts[path] = counts.get(path, -1) + 1
+            place = (variation, path, counts[path])
+            if place not in self._kept:
+                if self._size > _MOST_KEPT:
+                    return forward(*arguments, **keywords)
+                self._kept[place] = result = forward(*arguments, **keywords)
+                self._size += sum(t.numel() * 8 for t in self.backend.tensors_in(result))
+            return self._kept[place]
+
+        children = [(path, layer) for path, layer in self.backend.named_layers(model) if path and "." not in path]
+        with wrapped(children, around):
+            return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
+
+    def _in_training_mode(self, case: Any, model: Any) -> Numbers:
+        with replaced(model, "eval", lambda: model), replaced(model, "train", lambda mode=True: model):
+            return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
+
+    @property
+    def lone(self) -> list[str]:
+        """Names of the results that are single numbers."""
+        return [name for name, number in self.reference.items() if number.ndim == 0 and PART not in name]
+
+
+metric_cause = functools.partial(cause, "metric", MetricSubject)
+"""Decorator of causes in a metric or an evaluation."""
+outputs_cause = functools.partial(metric_cause, where=lambda subject: subject.outputs is not None)
+"""Decorator of causes in what a metric is given, which is not known where an evaluation as a whole is examined."""
+
+
+def explain_metric(worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> dict[str, Any]:
+    """Why the port's numbers differ from the reference's, from files of `record_metric`."""
+    return explain(MetricSubject(worker, weights, reference, port), "metric")

@@ -1,0 +1,1 @@
+"""Causes in the optimizer's steps and in its schedule."""

@@ -1,0 +1,206 @@
+"""Weight decay: its coefficient, its form, and which parameters it reaches."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twinalign.causes.component import fitted
+from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, StepChange, listed, step_cause
+from twinalign.causes.registry import Cause, Variant, enter
+
+DECAY = "weight_decay"
+USUAL = (0.01, 0.05, 0.1, 0.3, 0.02, 0.2, 0.5, 1e-3, 1e-4, 5e-4, 4e-5, 5e-5, 1e-5, 1e-6, 1.5e-6)
+"""Coefficients that recipes of the field use."""
+FACTORS = (10.0, 0.1, 0.5, 2.0, 100.0, 0.01)
+_OWN_NAMES = ("weight_decay", "regularization_coeff", "coeff", "lars_weight_decay")
+Choice = Callable[[str], bool]
+
+
+def is_decoupled(group: dict[str, Any], optimizer_class: str) -> bool:
+    """Whether the optimizer shrinks the weights beside the gradient, as AdamW does."""
+    return bool(group.get("decoupled_weight_decay", "adamw" in optimizer_class.lower()))
+
+
+def port_coefficients(subject: OptimizerSubject) -> list[float]:
+    """What the port's own optimizer says that its decay is."""
+    return [float(subject.facts[name]) for name in _OWN_NAMES if isinstance(subject.facts.get(name), (int, float))]
+
+
+def reference_coefficient(subject: OptimizerSubject) -> float:
+    """The decay of most of the reference's parameters that have one, 0 where none has."""
+    found = [float(group.get(DECAY, 0.0)) for group in subject.group_of.values() if group.get(DECAY)]
+    return max(found, key=found.count) if found else 0.0
+
+
+def decoupled(subject: OptimizerSubject) -> bool:
+    """Whether the reference's decay is decoupled."""
+    kind = type(subject.make_optimizer()).__name__
+    return any(is_decoupled(group, kind) for group in subject.group_of.values())
+
+
+def choices(dimensions: Callable[[str], int]) -> dict[str, Choice]:
+    """Sets of parameters that recipes treat apart, by what they are called and their number of axes."""
+    exempt = ("pos_embed", "position", "cls_token", "class_token", "dist_token", "relative_position")
+    return {
+        "biases": lambda name: name.rpartition(".")[2] == "bias",
+        "one-dimensional parameters": lambda name: dimensions(name) <= 1,
+        "scales of normalisation layers": lambda name: dimensions(name) <= 1 and not name.endswith("bias"),
+        "normalisation layers": lambda name: "norm" in name.lower() or ".bn" in f".{name.lower()}",
+        "position embeddings and tokens": lambda name: any(word in name for word in exempt),
+        "weights of more than one dimension": lambda name: dimensions(name) > 1,
+    }
+
+
+def _without(choice: Choice) -> StepChange:
+    return StepChange(settings=lambda moment: {DECAY: 0.0} if choice(moment.name) else {})
+
+
+def _added(coefficient: float, choice: Choice, as_l2: bool) -> StepChange:
+    """Decay for those that the reference exempts, by their group or, where its code does it, in their gradient."""
+    if as_l2:
+        return StepChange(
+            gradient=lambda moment: (
+                moment.gradient + coefficient * moment.before if choice(moment.name) else moment.gradient
+            )
+        )
+    return StepChange(settings=lambda moment: {DECAY: coefficient} if choice(moment.name) else {})
+
+
+def _additions(subject: OptimizerSubject, choice: Choice, names: str = "") -> Iterator[Variant]:
+    for coefficient in dict.fromkeys([reference_coefficient(subject), *port_coefficients(subject)]):
+        if coefficient:
+            for as_l2 in (False, True):
+                change = _added(coefficient, choice, as_l2)
+                yield subject.variant(f"{names} with {coefficient:g}".lstrip(), change=change)
+
+
+@step_cause(rank=-1, where=reference_coefficient)
+def decay_missing(subject: OptimizerSubject) -> Iterator[Variant]:
+    """No parameter is decayed."""
+    yield subject.variant("", change=_without(lambda name: True))
+
+
+def _missing(chosen: str, subject: OptimizerSubject) -> Iterator[Variant]:
+    yield subject.variant("", change=_without(choices(subject.dimensions)[chosen]))
+
+
+def _extra(chosen: str, subject: OptimizerSubject) -> Iterator[Variant]:
+    choice = choices(subject.dimensions)[chosen]
+    if any(choice(name) and name in subject.wrong for name in subject.group_of):
+        yield from _additions(subject, choice)
+
+
+_SETS = {
+    "one_dimensional": (
+        "one-dimensional parameters",
+        "the one-dimensional parameters, biases and scales of normalisation layers",
+    ),
+    "bias": ("biases", "the biases"),
+    "norm": ("normalisation layers", "the parameters of normalisation layers"),
+    "scale": ("scales of normalisation layers", "the scales of normalisation layers"),
+    "weight": ("weights of more than one dimension", "the weights of more than one dimension"),
+    "embedding": ("position embeddings and tokens", "position embeddings and tokens"),
+}
+"""End of the id: key of `choices`, and how the sentence calls the parameters."""
+
+for _end, (_chosen, _called) in _SETS.items():
+    _find = functools.partial(_missing, _chosen)
+    _text = f"weight decay leaves out {_called}"
+    enter(Cause(f"decay_missing_on_{_end}", "optimizer", _text, OptimizerSubject, _find))
+
+for _end, _difference in (
+    # paddle calls parameters `linear_0.b_0` where it asks which to decay, so that a condition on the name never holds.
+    ("one_dimensional", "adamw_apply_decay_param_fun"),
+    ("bias", "adamw_apply_decay_param_fun"),
+    ("norm", "no_weight_decay_regularizer_priority"),
+    ("embedding", None),
+):
+    _chosen, _called = _SETS[_end]
+    _find = functools.partial(_extra, _chosen)
+    _text = f"weight decay reaches {_called}"
+    enter(Cause(f"decay_on_{_end}", "optimizer", _text, OptimizerSubject, _find, difference=_difference))
+
+
+@step_cause(difference="param_group_sticky", rank=2)
+def decay_on_other_parameters(subject: OptimizerSubject) -> Iterator[Variant]:
+    """Weight decay reaches other parameters than in the reference."""
+    wrong, names = set(subject.wrong), listed(subject.wrong)
+    yield subject.variant(f"not {names}", change=_without(lambda name: name in wrong))
+    yield from _additions(subject, lambda name: name in wrong, names)
+
+
+@step_cause(difference="param_group_decay_override", where=reference_coefficient)
+def decay_coefficient(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The coefficient of weight decay is another one."""
+    present = reference_coefficient(subject)
+
+    def variant(coefficient: float) -> Variant:
+        share = coefficient / present
+        return subject.changed(
+            f"{coefficient:.6g} for {present:.6g}",
+            settings=lambda moment: {DECAY: moment.group.get(DECAY, 0.0) * share},
+        )
+
+    candidates = [*port_coefficients(subject), *(present * factor for factor in FACTORS), *USUAL]
+    yield from (variant(value) for value in dict.fromkeys(candidates) if value not in (0.0, present))
+    yield from fitted(subject, variant, present * 1.5)
+
+
+@step_cause(difference="param_group_sticky", where=lambda subject: not reference_coefficient(subject))
+def decay_added(subject: OptimizerSubject) -> Iterator[Variant]:
+    """Parameters are decayed, and the reference decays none."""
+    for as_l2 in (False, True):
+
+        def variant(coefficient: float, as_l2: bool = as_l2) -> Variant:
+            return subject.variant(f"with {coefficient:.6g}", change=_added(coefficient, lambda name: True, as_l2))
+
+        yield from (variant(value) for value in (*port_coefficients(subject), *USUAL) if value)
+        yield from fitted(subject, variant, 0.01)
+
+
+@step_cause(difference="adam_weight_decay", where=decoupled)
+def decay_as_l2(subject: OptimizerSubject) -> Iterator[Variant]:
+    """Weight decay is added to the gradient and passes through the moments (Adam), not beside them (AdamW)."""
+
+    def l2(coefficient: float | None) -> StepChange:
+        def gradient(moment: Moment) -> Any:
+            own = subject.settings[moment.step][moment.name].get(DECAY, 0.0)
+            return moment.gradient + (own if coefficient is None else coefficient) * moment.before
+
+        return StepChange(settings=lambda moment: {DECAY: 0.0}, gradient=gradient)
+
+    yield subject.variant("", change=l2(None))
+    for value in port_coefficients(subject):
+        if value != reference_coefficient(subject):
+            yield subject.variant(f"with {value:g}", change=l2(value))
+
+
+def _shrinking(subject: OptimizerSubject, rate: float | None = None) -> Callable[[Moment], None]:
+    """Decoupled decay by the coefficients of the reference, at the scheduled rate or at one that is given."""
+
+    def shrink(moment: Moment) -> None:
+        own = subject.settings[moment.step][moment.name]
+        moment.parameter.data.mul_(1.0 - (own["lr"] if rate is None else rate) * own.get(DECAY, 0.0))
+
+    return shrink
+
+
+@step_cause(difference="adam_weight_decay", where=reference_coefficient)
+def decay_decoupled(subject: OptimizerSubject) -> Iterator[Variant]:
+    """Weight decay shrinks the weights beside the gradient (AdamW), not through it."""
+    if not decoupled(subject):
+        yield subject.changed("", settings=lambda moment: {DECAY: 0.0}, before=_shrinking(subject))
+
+
+@step_cause(rank=1, where=decoupled)
+def decay_without_rate(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The decoupled weight decay is not multiplied by the scheduled learning rate."""
+    initial = float(subject.make_optimizer().param_groups[0]["lr"])
+    for detail, rate in (("but by 1", 1.0), (f"but by the initial {initial:g}", initial)):
+        yield subject.changed(detail, settings=lambda moment: {DECAY: 0.0}, before=_shrinking(subject, rate))
+
+
+@step_cause(rank=1, where=decoupled)
+def decay_after_step(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The decoupled weight decay comes after the step, not before it."""
+    yield subject.changed("", settings=lambda moment: {DECAY: 0.0}, after=_shrinking(subject))

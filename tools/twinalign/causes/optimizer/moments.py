@@ -1,0 +1,278 @@
+"""An optimizer's moments and constants: momentum, betas, bias correction, epsilon and where it is added."""
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from twinalign.causes.component import fitted
+from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, step_cause
+from twinalign.causes.registry import Cause, Variant, enter
+
+_MANY_STEPS = 10**9
+"""After so many steps a bias correction is 1."""
+_EPSILONS = (1e-8, 1e-6, 1e-5, 1e-7, 1e-10, 1e-9, 1e-4, 1e-3, 1e-12, 1e-15, 1e-16, 0.0)
+
+
+def has(subject: OptimizerSubject, *names: str) -> bool:
+    """Whether the groups of the reference's optimizer hold all of these settings."""
+    group = next(iter(subject.group_of.values()), {})
+    return all(name in group for name in names)
+
+
+def has_betas(subject: OptimizerSubject) -> bool:
+    """Whether the optimizer is of Adam's kind."""
+    return has(subject, "betas")
+
+
+def present(subject: OptimizerSubject, name: str) -> Any:
+    """A setting of the reference's first group."""
+    return next(iter(subject.group_of.values()))[name]
+
+
+def port_numbers(subject: OptimizerSubject, *names: str) -> list[float]:
+    """Numbers of these names that the port's optimizer holds."""
+    found = [subject.facts.get(name) for name in names]
+    return [float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
+
+
+def setting(subject: OptimizerSubject, name: str, value: Any, detail: str | None = None) -> Variant:
+    """The variant in which every group has another value of a setting."""
+    text = f"{value:.6g} for {present(subject, name):.6g}" if detail is None else detail
+    return subject.changed(text, settings=lambda moment: {name: value})
+
+
+def other_values(
+    subject: OptimizerSubject, name: str, of_port: tuple[str, ...], usual: tuple[float, ...], is_fitted: bool = True
+) -> Iterator[Variant]:
+    """A setting with the port's number, usual ones, and the one that fits."""
+    if not has(subject, name):
+        return
+    now = present(subject, name)
+    candidates = dict.fromkeys([*port_numbers(subject, *of_port), *usual])
+    yield from (setting(subject, name, value) for value in candidates if value != now)
+    if is_fitted:
+        yield from fitted(subject, lambda value: setting(subject, name, value), now or 0.5)
+
+
+def _other_beta(subject: OptimizerSubject, place: int, usual: tuple[float, ...]) -> Iterator[Variant]:
+    now = present(subject, "betas")
+
+    def variant(value: float) -> Variant:
+        betas = (value, now[1]) if place == 0 else (now[0], value)
+        return setting(subject, "betas", betas, f"{value:.6g} for {now[place]:.6g}")
+
+    candidates = dict.fromkeys([*port_numbers(subject, f"beta{place + 1}"), *usual])
+    yield from (variant(value) for value in candidates if value != now[place])
+    yield from fitted(subject, variant, 1.0 - 1.5 * (1.0 - now[place]))
+
+
+@step_cause(difference="sgd_momentum_class")
+def momentum_value(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The optimizer's momentum is another one."""
+    usual = (0.9, 0.0, 0.99, 0.95, 0.8, 0.5, 0.996, 0.1)
+    yield from other_values(subject, "momentum", ("momentum", "lars_momentum"), usual)
+
+
+@step_cause(difference="rmsprop_adagrad_adadelta")
+def rmsprop_smoothing(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The smoothing constant of the squared gradients is another one."""
+    yield from other_values(subject, "alpha", ("rho",), (0.95, 0.99, 0.9))  # paddle's default, torch's
+
+
+@step_cause(difference="rmsprop_adagrad_adadelta")
+def adadelta_smoothing(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The smoothing constant of the squared gradients and updates is another one."""
+    yield from other_values(subject, "rho", ("rho",), (0.95, 0.9))  # paddle's default, torch's
+
+
+@step_cause(where=has_betas)
+def adam_beta1(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The first beta is another one."""
+    yield from _other_beta(subject, 0, (0.9, 0.95, 0.8, 0.5, 0.99, 0.0))
+
+
+@step_cause(where=has_betas)
+def adam_beta2(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The second beta is another one."""
+    yield from _other_beta(subject, 1, (0.999, 0.95, 0.98, 0.99, 0.9, 0.9999))
+
+
+@step_cause(rank=1, where=has_betas)
+def adam_betas(subject: OptimizerSubject) -> Iterator[Variant]:
+    """Both betas are other ones."""
+    now = tuple(present(subject, "betas"))
+    own = port_numbers(subject, "beta1", "beta2")
+    for pair in dict.fromkeys([(now[1], now[0]), tuple(own), (0.9, 0.95), (0.9, 0.98), (0.5, 0.999), (0.9, 0.999)]):
+        if len(pair) == 2 and pair != now:
+            yield setting(subject, "betas", pair, f"{pair[0]:g}, {pair[1]:g} for {now[0]:g}, {now[1]:g}")
+
+
+@step_cause(where=has_betas)
+def bias_correction_missing(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The moments are not corrected for their start at zero."""
+    yield subject.changed("", step=_late)
+
+
+def _late(optimizer: Any, moments: list[Moment]) -> None:
+    """Take a step as if many had been taken before."""
+    moments = [moment for moment in moments if moment.gradient is not None]
+    if any(not moment.state for moment in moments):
+        # The state is made by a step that changes nothing else.
+        given = [(moment, moment.parameter.grad) for moment in moments]
+        for moment, gradient in given:
+            moment.parameter.grad = gradient * 0.0
+        optimizer.step()
+        for moment, gradient in given:
+            moment.parameter.data.copy_(moment.before)
+            moment.parameter.grad = gradient
+    for moment in moments:
+        steps = optimizer.state[moment.parameter]["step"]
+        optimizer.state[moment.parameter]["step"] = steps * 0 + _MANY_STEPS
+    optimizer.step()
+
+
+def _switched(name: str, subject: OptimizerSubject) -> Iterator[Variant]:
+    if has(subject, name):
+        now = bool(present(subject, name))
+        yield setting(subject, name, not now, "not used" if now else "used")
+
+
+for _id, _text, _name, _difference in (
+    ("nesterov", "Nesterov's form of momentum", "nesterov", "momentum_equal"),
+    ("amsgrad", "AMSGrad's maximum of the second moments", "amsgrad", "amsgrad"),
+    ("rmsprop_centered", "RMSprop's centering", "centered", None),
+):
+    _find, _text = functools.partial(_switched, _name), f"{_text} is used on one side only"
+    enter(Cause(_id, "optimizer", _text, OptimizerSubject, _find, difference=_difference))
+
+
+@step_cause(difference="momentum_equal", where=lambda subject: has(subject, "dampening"))
+def dampening(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The momentum's dampening is another one."""
+    momentum, now = float(present(subject, "momentum")), float(present(subject, "dampening"))
+    for value in dict.fromkeys([0.0, momentum, 1.0 - momentum]):
+        if value != now:
+            yield setting(subject, "dampening", value)
+    for value in filter(None, dict.fromkeys([now, momentum])):
+        # torch's buffer begins with the first gradient as it is.
+        yield subject.changed(
+            f"{value:g}, from the first step on",
+            settings=lambda moment, v=value: {
+                "dampening": 0.0,
+                "weight_decay": moment.group["weight_decay"] * (1.0 - v),
+            },
+            gradient=lambda moment, v=value: moment.gradient * (1.0 - v),
+        )
+
+
+@step_cause(where=lambda subject: has(subject, "momentum"))
+def rate_inside_momentum(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The learning rate is multiplied into the momentum buffer, not outside of it."""
+
+    def after(moment: Moment) -> None:
+        # v = m v + rate g; w -= v, which differs from torch's once the rate changes.
+        buffer = next((moment.state[name] for name in ("momentum_buffer", "mu") if name in moment.state), None)
+        if buffer is None:
+            return
+        momentum = moment.group["momentum"]
+        plain = buffer - momentum * moment.kept.get("plain", 0.0)
+        moment.kept["plain"] = buffer.clone()
+        velocity = momentum * moment.kept.get("velocity", 0.0) + moment.group["lr"] * plain
+        moment.kept["velocity"] = moment.observed["velocity"] = velocity
+        moment.parameter.data.copy_(moment.before - velocity)
+
+    yield subject.changed("", after=after)
+
+
+@step_cause(rank=3)
+def optimizer_setting(subject: OptimizerSubject) -> Iterator[Variant]:
+    """A setting of the optimizer is another one."""
+    with_own_causes = {"lr", "weight_decay", "momentum", "eps", "alpha", "rho", "dampening", "initial_lr"}
+    for name, now in next(iter(subject.group_of.values()), {}).items():
+        is_number = isinstance(now, (int, float)) and not isinstance(now, bool) and math.isfinite(now)
+        if name in with_own_causes or not is_number:
+            continue
+
+        def variant(value: float, name: str = name, now: float = now) -> Variant:
+            return setting(subject, name, value, f"{name} {value:.6g} for {now:.6g}")
+
+        yield from (variant(value) for value in (*port_numbers(subject, name), 10 * now, now / 10) if value != now)
+        yield from fitted(subject, variant, now or 0.1)
+
+
+@step_cause(difference="rmsprop_adagrad_adadelta")
+def optimizer_epsilon(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The epsilon of the optimizer's denominator is another one."""
+    yield from other_values(subject, "eps", ("epsilon", "eps"), _EPSILONS, is_fitted=False)
+
+
+@step_cause(difference="rmsprop_adagrad_adadelta")
+def epsilon_inside_root(subject: OptimizerSubject) -> Iterator[Variant]:
+    """Epsilon is added under the square root of the second moment, not to the root."""
+    # So in paddle's RMSProp, whose smoothing may be the port's as well, and in TensorFlow's optimizers.
+    if not has(subject, "eps") or not (has(subject, "alpha") or has(subject, "betas")):
+        return
+    now = present(subject, "eps")
+    for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon"), 1e-6]):
+        detail = "" if epsilon == now else f"and is {epsilon:g}"
+        if has(subject, "betas"):
+            yield subject.changed(detail, after=_root_of_adam(epsilon))
+            continue
+        yield subject.changed(detail, after=_root_of_rmsprop(epsilon))
+        for smoothing in port_numbers(subject, "rho"):
+            yield subject.changed(
+                f"{detail or 'and'} with the smoothing {smoothing:g}".strip(),
+                settings=lambda moment, alpha=smoothing: {"alpha": alpha},
+                after=_root_of_rmsprop(epsilon),
+            )
+
+
+def _root_of_rmsprop(epsilon: float) -> Any:
+    def after(moment: Moment) -> None:
+        group, state = moment.group, moment.state
+        gradient = moment.gradient + group["weight_decay"] * moment.before
+        variance = state["square_avg"] - state["grad_avg"] ** 2 if group.get("centered") else state["square_avg"]
+        direction = gradient / (variance + epsilon).sqrt()
+        if group["momentum"]:
+            direction = moment.kept["buffer"] = group["momentum"] * moment.kept.get("buffer", 0.0) + direction
+        moment.parameter.data.copy_(moment.before - group["lr"] * direction)
+
+    return after
+
+
+def _root_of_adam(epsilon: float) -> Any:
+    def after(moment: Moment) -> None:
+        group, state, steps = moment.group, moment.state, float(moment.state["step"])
+        first = state["exp_avg"] / (1.0 - group["betas"][0] ** steps)
+        second = state["exp_avg_sq"] / (1.0 - group["betas"][1] ** steps)
+        shrunk = moment.before
+        if group.get("decoupled_weight_decay"):
+            shrunk = shrunk * (1.0 - group["lr"] * group["weight_decay"])
+        moment.parameter.data.copy_(shrunk - group["lr"] * first / (second + epsilon).sqrt())
+
+    return after
+
+
+@step_cause(difference="rmsprop_adagrad_adadelta")
+def epsilon_in_maximum(subject: OptimizerSubject) -> Iterator[Variant]:
+    """Adamax adds epsilon to the norm so far, not to the new gradient."""
+    # max(beta2 u + eps, |g|) for max(beta2 u, |g| + eps): paddle's Adamax beside torch's.
+    if type(subject.make_optimizer()).__name__ != "Adamax":
+        return
+    now = present(subject, "eps")
+    for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon")]):
+        detail = "" if epsilon == now else f"and it is {epsilon:g}"
+        yield subject.changed(detail, after=_norm_of_adamax(epsilon))
+
+
+def _norm_of_adamax(epsilon: float) -> Any:
+    def after(moment: Moment) -> None:
+        group, state = moment.group, moment.state
+        gradient = moment.gradient + group["weight_decay"] * moment.before
+        norm = (group["betas"][1] * moment.kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
+        moment.kept["norm"] = moment.observed["infinity_norm"] = norm
+        rate = group["lr"] / (1.0 - group["betas"][0] ** float(state["step"]))
+        moment.parameter.data.copy_(moment.before - rate * state["exp_avg"] / norm)
+
+    return after

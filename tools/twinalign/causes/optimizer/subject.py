@@ -1,0 +1,364 @@
+"""The reference's optimizer under examination: its steps taken again, with something about them changed.
+
+The optimizer is the case's own, torch's or the user's. Each parameter gets a group of its own, so that whatever a group
+holds can be changed for some of them; gradients are changed before the step, parameters before and after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.component import Component, explain, is_refuted, remainder, wrong_names
+from twinalign.causes.registry import Variant, cause
+from twinalign.files.recordings import Recording, sample_positions
+from twinalign.replay.optimizer import STAGE, gradient_of_step, quantities, start
+from twinalign.stages.context import step_inputs
+from twinalign.verdict.array_difference import root_mean_square
+
+# Paddle's kernels take momentum, decay and betas in float32. Measured over six steps of SGD with momentum, Nesterov,
+# Adam, AdamW, NAdam and Adagrad: updates 6e-8 of their root mean square, moments 2e-7, second moments 1.3e-5.
+FLOORS = {"update": 1e-6, "moment1": 1e-6, "velocity": 1e-6, "moment2": 1e-4, "infinity_norm": 1e-6}
+_EPSILON = float(np.finfo(np.float64).eps)
+_TRIED_SIZE = 200_000
+_TRIED_OF_A_KIND = 2
+
+
+@dataclasses.dataclass
+class Moment:
+    """One parameter in one step.
+
+    Attributes:
+        step: from 0.
+        name: of the parameter, in the reference.
+        parameter: the tensor itself; it may be changed in place through `.data`.
+        gradient: what the step is given; changing it in place does not reach other runs.
+        group: settings of the parameter's group.
+        state: the optimizer's state of the parameter, empty before the first step.
+        before: values of the parameter before the step.
+        kept: what a change keeps of the parameter from step to step.
+        observed: state, by the name that both frameworks share, that is not as the optimizer has it.
+    """
+
+    step: int
+    name: str
+    parameter: Any
+    gradient: Any
+    group: dict[str, Any]
+    state: dict[str, Any]
+    before: Any
+    kept: dict[str, Any]
+    observed: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepChange:
+    """How steps are made wrong; what is None stays as it is.
+
+    Attributes:
+        gradient: returns the gradient that the optimizer is given.
+        settings: returns entries of the group that differ.
+        before, after: change the parameter in place, before and after the step.
+        step: takes the step, given the optimizer and the moments of all parameters.
+        make: returns another optimizer over the trainable parameters.
+        missing_as_zero: whether parameters without a gradient are given zeros.
+    """
+
+    gradient: Callable[[Moment], Any] | None = None
+    settings: Callable[[Moment], Mapping[str, Any]] | None = None
+    before: Callable[[Moment], None] | None = None
+    after: Callable[[Moment], None] | None = None
+    step: Callable[[Any, list[Moment]], None] | None = None
+    make: Callable[[OptimizerSubject], Any] | None = None
+    missing_as_zero: bool = False
+
+
+class OptimizerSubject(Component):
+    """What causes in the optimizer's steps are asked about.
+
+    Attributes:
+        port, reference, floors: `STEP.QUANTITY.PARAMETER` → sampled values, of the parameters that are tried.
+        facts: class and numbers of the port's optimizer.
+        whole_port, whole_reference: likewise of all parameters that are judged.
+        judged: those parameters.
+        names: parameters that are tried: a few small ones of each kind, right and wrong.
+        wrong: all parameters whose update or state differs.
+        change: how steps are made wrong at present.
+    """
+
+    def __init__(
+        self,
+        worker: Any,
+        weights: Mapping[str, Any],
+        gradients: Mapping[str, np.ndarray],
+        recordings: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
+        rates: Sequence[float],
+        facts: Mapping[str, Any],
+    ) -> None:
+        self.worker, self.backend, self.gradients = worker, worker.backend, gradients
+        self.facts, self.rates, self.steps = facts, rates, len(rates)
+        self.case = worker.fresh_case(STAGE)
+        _, self.parameters, _ = start(worker, self.case, weights)
+        self.change: StepChange = StepChange()
+        self.whole_reference, self.whole_port = (quantities(recording) for recording in recordings)
+        self._all_floors = floors_of(self.whole_reference, recordings[0])
+        self._initial = np.load(weights["path"], allow_pickle=False)
+        self._starts: dict[str, np.ndarray] = {}
+        self.names: list[str] = []
+        trainable = {key for key, parameter in self.parameters.items() if self.backend.trainable(parameter)}
+        self._look_at([name for name in self.parameters if name in trainable])
+        self.wrong = list(dict.fromkeys(name.split(".", 2)[2] for name in wrong_names(self)))
+        self.judged = self.names
+        self._look_at(self._chosen())
+
+    def trainable(self) -> list[Any]:
+        return [p for p in self.parameters.values() if self.backend.trainable(p)]
+
+    def make_optimizer(self) -> Any:
+        return self.case.optimizer(self.trainable(), "torch")
+
+    def _groups(self, optimizer: Any) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+        name_of = {id(parameter): name for name, parameter in self.parameters.items()}
+        for group in optimizer.param_groups:
+            yield group, tuple(name_of[id(p)] for p in group["params"] if id(p) in name_of)
+
+    @functools.cached_property
+    def settings(self) -> list[dict[str, dict[str, Any]]]:
+        """Settings of each parameter's group in each step, as the schedule leaves them."""
+        case, optimizer, found = self.worker.fresh_case(STAGE), self.make_optimizer(), []
+        for step in range(self.steps):
+            case.schedule(optimizer, step, "torch")
+            found.append(
+                {
+                    name: {key: value for key, value in group.items() if key != "params"}
+                    for group, names in self._groups(optimizer)
+                    for name in names
+                }
+            )
+        return found
+
+    @functools.cached_property
+    def group_members(self) -> dict[str, tuple[str, ...]]:
+        """Names of the parameters in the group of each parameter, as the case makes the groups."""
+        found = {}
+        for _, names in self._groups(self.make_optimizer()):
+            found.update(dict.fromkeys(names, tuple(name for name in names if name in self.judged)))
+        return found
+
+    @property
+    def group_of(self) -> dict[str, dict[str, Any]]:
+        """Group settings of each parameter in the last step, where the rate is not that of a warm-up's start."""
+        return self.settings[-1]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.parameters[name].shape)
+
+    def dimensions(self, name: str) -> int:
+        return len(self.shape(name))
+
+    def gradient_norm(self, step: int, names: Iterable[str] | None = None) -> float:
+        """Euclidean norm of the gradients of all parameters, or of these, in a step."""
+        chosen = tuple(self.judged if names is None else names)
+        return float(np.sqrt(sum(self._squares(step, name) for name in chosen)))
+
+    @functools.cache  # noqa: B019 - lives as long as one explanation
+    def _squares(self, step: int, name: str) -> float:
+        return float(np.square(gradient_of_step(self.gradients[name], step)).sum()) if name in self.gradients else 0.0
+
+    def changed(self, detail: str, **change: Any) -> Variant:
+        """The variant with a `StepChange` of these fields."""
+        return self.variant(detail, change=StepChange(**change))
+
+    def run(self) -> dict[str, np.ndarray]:
+        with self.backend.no_grad():
+            tensors = {name: self.parameters[name] for name in self.names}
+            for name, tensor in tensors.items():
+                self.backend.assign(tensor, self._start(name))
+            optimizer = self.change.make(self) if self.change.make else self.make_optimizer()
+            return self._take_steps(optimizer, tensors)
+
+    def _take_steps(self, optimizer: Any, tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        template = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        groups = {name: {**template.get(id(t), {}), "params": [t]} for name, t in tensors.items() if id(t) in template}
+        optimizer.param_groups = list(groups.values())
+        kept: dict[str, dict[str, Any]] = {name: {} for name in tensors}
+        found: dict[str, np.ndarray] = {}
+        for step in range(self.steps):
+            moments = [
+                Moment(step, name, tensors[name], self.gradient(name, step), group, {}, None, kept[name])
+                for name, group in groups.items()
+            ]
+            for moment in moments:
+                self._set_up(moment, optimizer)
+            if self.change.step:
+                self.change.step(optimizer, moments)
+            else:
+                optimizer.step()
+            for moment in moments:
+                moment.state = optimizer.state.get(moment.parameter, {})
+                if self.change.after:
+                    self.change.after(moment)
+            observed = self._observe(step, moments, tensors, optimizer)
+            found |= observed
+            if self.impatient and is_refuted(self, observed):
+                break
+        for tensor in tensors.values():
+            tensor.grad = None
+        return found
+
+    def _set_up(self, moment: Moment, optimizer: Any) -> None:
+        moment.group.update({k: v for k, v in self.settings[moment.step][moment.name].items() if k in moment.group})
+        moment.state = optimizer.state.get(moment.parameter, {})
+        moment.before = moment.parameter.detach().clone()
+        if self.change.settings:
+            moment.group.update(self.change.settings(moment))
+        if moment.gradient is None and self.change.missing_as_zero:
+            moment.gradient = moment.before * 0.0
+        if self.change.gradient and moment.gradient is not None:
+            moment.gradient = self.change.gradient(moment)
+        if self.change.before:
+            self.change.before(moment)
+        moment.parameter.grad = moment.gradient
+
+    def _observe(
+        self, step: int, moments: list[Moment], tensors: Mapping[str, Any], optimizer: Any
+    ) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        before = {moment.name: moment.before for moment in moments}
+        for name, tensor in tensors.items():
+            update = tensor.detach() - before[name] if name in before else tensor.detach() * 0.0
+            found[f"{step}.update.{name}"] = self._sample(update)
+        # A model with nothing but these parameters.
+        only = types.SimpleNamespace(named_parameters=lambda: [(name, self.parameters[name]) for name in tensors])
+        for quantity, name, array in self.backend.optimizer_items(only, optimizer):
+            found[f"{step}.{quantity}.{name}"] = _sample_of(array)
+        for moment in moments:
+            for quantity, tensor in moment.observed.items():
+                found[f"{step}.{quantity}.{moment.name}"] = self._sample(tensor)
+        return found
+
+    def holds_everywhere(self) -> bool:
+        """Whether the change at present reproduces all parameters, a few at a time, and not the chosen ones alone."""
+        chosen = self.names
+        try:
+            for names in self._portions():
+                self._look_at(names)
+                if not remainder(self, self.run()).proven:
+                    return False
+            return True
+        finally:
+            self._starts.clear()
+            self._look_at(chosen)
+
+    def _portions(self) -> Iterator[list[str]]:
+        portion: list[str] = []
+        for name in self.judged:
+            if portion and sum(self._size(n) for n in portion) > 20 * _TRIED_SIZE:
+                yield portion
+                portion = []
+                self._starts.clear()
+            portion.append(name)
+        if portion:
+            yield portion
+
+    def _look_at(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        chosen = set(names)
+
+        def of_chosen(part: Mapping[str, Any]) -> dict[str, Any]:
+            return {key: value for key, value in part.items() if key.split(".", 2)[2] in chosen}
+
+        self.reference: dict[str, np.ndarray] = of_chosen(self.whole_reference)
+        self.port: dict[str, np.ndarray] = of_chosen(self.whole_port)
+        self.floors: dict[str, float] = of_chosen(self._all_floors)
+
+    def _chosen(self) -> list[str]:
+        """The smallest parameter of each kind; kinds differ in axes, last part of the name and being wrong or not."""
+        kinds: dict[tuple[int, str, bool], list[str]] = {}
+        for name in self.judged:
+            kinds.setdefault((self.dimensions(name), name.rpartition(".")[2], name in self.wrong), []).append(name)
+        chosen = {n for names in kinds.values() for n in sorted(names, key=self._size)[:_TRIED_OF_A_KIND]}
+        smallest = sorted(self.judged, key=self._size)
+        room = _TRIED_SIZE - sum(self._size(name) for name in chosen)
+        for name in smallest[: 4 * _TRIED_OF_A_KIND]:
+            room -= self._size(name)
+            if room > 0:
+                chosen.add(name)
+        return [name for name in self.judged if name in chosen]
+
+    def _size(self, name: str) -> int:
+        return int(self.parameters[name].numel())
+
+    def _start(self, name: str) -> np.ndarray:
+        if name not in self._starts:
+            self._starts[name] = self._initial[name]
+        return self._starts[name]
+
+    def gradient(self, name: str, step: int) -> Any:
+        if name not in self.gradients:
+            return None
+        array = gradient_of_step(self.gradients[name], step)
+        return self.backend.to_tensor(array, "float64", self.worker.device)
+
+    def _sample(self, tensor: Any) -> np.ndarray:
+        return _sample_of(self.backend.to_array(tensor))
+
+
+step_cause = functools.partial(cause, "optimizer", OptimizerSubject)
+"""Decorator of causes in the optimizer's steps."""
+
+
+def _sample_of(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array.reshape(-1)[sample_positions(array.size)], dtype=np.float64)
+
+
+def floors_of(compared: Mapping[str, np.ndarray], recorded: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """What rounding and float32 constants may leave of the reference's `quantities`, from the recording they are of."""
+    floors = {}
+    for key, array in compared.items():
+        step, quantity, name = key.split(".", 2)
+        floors[key] = FLOORS[quantity] * root_mean_square(array)
+        if quantity == "update":
+            floors[key] += 4 * _EPSILON * root_mean_square(recorded[f"{step}.parameter.{name}"])
+    return floors
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of several parameters, as they are named in a variant."""
+    return ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
+
+
+def batch_size(case: Any) -> int:
+    """Number of samples in a step; 1 where nothing tells it."""
+    return next((array.shape[0] for array in step_inputs(case).values() if array.ndim), 1)
+
+
+def linear_scaling(batch: int) -> list[tuple[str, float]]:
+    """Factors by which a rate is off where it is scaled with the batch and should not be, or the other way round."""
+    named = f"the linear scaling of a batch of {batch}"
+    return [(f"{batch}/256, {named}", batch / 256), (f"256/{batch}, {named} missing", 256 / batch)]
+
+
+def explain_steps(
+    worker: Any,
+    weights: Mapping[str, Any],
+    gradients: str,
+    recordings: Sequence[str],
+    rates: list[float],
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Why the port's optimizer steps differ from the reference's.
+
+    `gradients` is the `.npz` file that both sides were given, `recordings` are the reference's and the port's files of
+    `record_steps`, `rates` those of each step, `facts` class and settings of the port's optimizer.
+    """
+    arrays = tuple(Recording.load(Path(path)).arrays for path in recordings)
+    with worker.backend.default_dtype("float64"), np.load(gradients, allow_pickle=False) as given:
+        subject = OptimizerSubject(worker, weights, given, (arrays[0], arrays[1]), rates, facts)
+        return explain(subject, "optimizer")

@@ -1,0 +1,157 @@
+"""The loop that proves causes: each is applied to the reference until one reproduces the port's values.
+
+An `Examined` says which causes to try, runs the reference with one of them and judges the result. It stands for a layer
+or the code around layers (`layers/explaining.py`), another component (`component.py`) or the ranks (`search/ranks.py`).
+"""
+
+import abc
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from twinalign.causes.explanation import Explanation
+from twinalign.causes.registry import Cause
+
+SHARE = 1e-6
+"""At most this share of a difference may remain after its cause is applied."""
+REDUCTION = 0.02
+"""If rounding excuses the rest, the difference must have shrunk at least to this share."""
+REDUCTION_WITH_CONSTANTS = 1e-3
+"""If constants kept in float32 excuse the rest, the difference must have shrunk at least to this share."""
+_AND = "; and "
+FIRST_CAUSES = 3
+"""Number of the closest causes that are tried together with each other cause."""
+
+Candidate = tuple[Cause, Any]
+"""A cause and one of its variants."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The result of one variant.
+
+    Attributes:
+        proven: whether the values equal the port's, up to what is excused.
+        exact: whether they do without any excuse, so that no other cause need be tried.
+        remaining: how much of the difference is left; of two proven causes the one with less is better.
+        evidence: facts for the explanation.
+        distance: distance from the port's values if this may be one of two causes, else None.
+    """
+
+    proven: bool
+    exact: bool
+    remaining: float
+    evidence: dict[str, Any] = dataclasses.field(default_factory=dict)
+    distance: float | None = None
+
+
+class Examined(abc.ABC):
+    """Something wrong whose cause is looked for.
+
+    Attributes:
+        sentence: how a cause's text and a variant's detail are joined.
+        clearly_less: a later proven cause replaces an earlier one if it leaves less than this share of its remainder.
+        within_one_cause: whether only other variants of the same cause are tried once one is proven.
+        not_tried: what the time did not suffice for, in words.
+        applied: the variant that is proven, of both causes if there are two.
+    """
+
+    sentence: ClassVar[str] = "{text}: {detail}"
+    clearly_less: ClassVar[float] = 1.0
+    within_one_cause: ClassVar[bool] = False
+    not_tried: str = ""
+    applied: Any = None
+
+    def known(self) -> Iterable[tuple[Sequence[Candidate], Any]]:
+        """What is proven of something like it, which is tried first: causes, and the variant that applies them all."""
+        return ()
+
+    @abc.abstractmethod
+    def candidates(self) -> Iterable[Candidate]:
+        """Causes and their variants, in the order in which they are tried."""
+
+    @abc.abstractmethod
+    def attempt(self, causes: Sequence[Cause], variant: Any) -> Outcome | None:
+        """Run the reference under a variant of these causes; None if it does not run or proves nothing."""
+
+    def together(self, one: Any, other: Any) -> Sequence[Any]:
+        """Variants that apply both at once, if that is possible."""
+        return ()
+
+
+def prove(examined: Examined, seconds: float = math.inf) -> Explanation | None:
+    """What is known, if it is proven here too; the first exact cause, the one that leaves least, or two together.
+
+    At most `seconds` of processor time are spent on what is not known.
+    """
+    for found, variant in examined.known():
+        outcome = examined.attempt([cause for cause, _ in found], variant)
+        if outcome is not None and outcome.proven:
+            return _explanation(examined, found, outcome, variant)
+    deadline = time.process_time() + seconds
+    best: tuple[Candidate, Outcome] | None = None
+    close: list[tuple[float, Candidate]] = []
+    for cause, variant in examined.candidates():
+        if best is not None and examined.within_one_cause and best[0][0] is not cause:
+            break
+        outcome = examined.attempt([cause], variant)
+        if outcome is not None:
+            allowed = math.inf if best is None else examined.clearly_less * best[1].remaining
+            if outcome.proven and (best is None or outcome.remaining < allowed):
+                best = (cause, variant), outcome
+            if outcome.exact:
+                break
+            if outcome.distance is not None:
+                close.append((outcome.distance, (cause, variant)))
+        if time.process_time() > deadline:
+            examined.not_tried = f"the causes after {cause.id}, and two causes together"
+            break
+    if best is not None:
+        return _explanation(examined, [best[0]], best[1], best[0][1])
+    return _prove_two(examined, sorted(close, key=lambda item: item[0]), deadline)
+
+
+def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], deadline: float) -> Explanation | None:
+    """Try each of the closest causes together with every other one."""
+    closest: dict[str, Candidate] = {}
+    for _, (cause, variant) in close:
+        closest.setdefault(cause.id, (cause, variant))
+    for first, one in list(closest.values())[:FIRST_CAUSES]:
+        for second, other in examined.candidates():
+            if time.process_time() > deadline:
+                examined.not_tried = examined.not_tried or f"{first.id} and all others together with {second.id}"
+                return None
+            if second is first:
+                continue
+            for both in examined.together(one, other):
+                outcome = examined.attempt([first, second], both)
+                if outcome is not None and outcome.proven:
+                    return _explanation(examined, [(first, one), (second, other)], outcome, both)
+    return None
+
+
+def _explanation(examined: Examined, found: Sequence[Candidate], outcome: Outcome, applied: Any) -> Explanation:
+    examined.applied = applied
+    found = sorted(found, key=lambda candidate: candidate[0].id)
+    texts = [sentence_of(examined, candidate) for candidate in found]
+    return Explanation("+".join(cause.id for cause, _ in found), _AND.join(texts), evidence=outcome.evidence)
+
+
+def sentence_of(examined: Examined, candidate: Candidate) -> str:
+    """A cause and the detail of its variant in words."""
+    cause, variant = candidate
+    return examined.sentence.format(text=cause.text, detail=variant.detail) if variant.detail else cause.text
+
+
+def again(
+    examined: Examined, explanation: Mapping[str, Any], candidates: Callable[[Collection[str]], Iterable[Candidate]]
+) -> list[Candidate] | None:
+    """The causes of an explanation of something else, with the same details, among the candidates of these ids."""
+    ids, texts = explanation["id"].split("+"), explanation["text"].split(_AND)
+    found: dict[tuple[str, str], Candidate] = {}
+    for candidate in candidates(ids):
+        found.setdefault((candidate[0].id, sentence_of(examined, candidate)), candidate)
+    wanted = list(zip(ids, texts, strict=False))
+    return [found[key] for key in wanted] if len(ids) == len(texts) and found.keys() >= set(wanted) else None

@@ -1,0 +1,1 @@
+"""Causes in the training loop and its recipe."""

@@ -1,0 +1,173 @@
+"""The converter's view of a model in its side's process: its layout, and a float64 run layer by layer."""
+
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends import state_layout as layouts
+from twinalign.backends.protocol import Backend
+from twinalign.conversion import storage
+from twinalign.conversion.fingerprints import fingerprint
+from twinalign.conversion.layers_to_match import matchables_of
+from twinalign.conversion.storage import Slot, Stored
+from twinalign.errors import InputError
+
+
+class TrialModel:
+    """The model of one side, built when it is first needed and kept in float64 between runs."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        framework: str,
+        device: str,
+        build: Callable[[], Any],
+        forward: Callable[[Any, Mapping[str, Any]], Any] = lambda model, inputs: model(*inputs.values()),
+    ) -> None:
+        """`device`: `"cpu"` or `"gpu"`; `build` makes the model in the framework's default dtype.
+
+        `forward` runs the model on its inputs by name.
+        """
+        self.backend, self.framework, self.device = backend, framework, device
+        self._forward = forward
+        self._make = build
+        self._doubled: Any = None
+
+    def _build(self, dtype: str) -> Any:
+        with self.backend.default_dtype(dtype):
+            return self._make()
+
+    def layout(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.backend.describe_state(self._build("float32"))
+        return found
+
+    def _in_float64(self) -> Any:
+        if self._doubled is None:
+            try:
+                self._doubled = self._build("float64")
+            except InputError:
+                raise
+            except Exception:  # a constructor may insist on float32 constants; cast what it makes instead
+                self._doubled = self._build("float32")
+            state = self.backend.describe_state(self._doubled)
+            if self.device != "cpu" or any(entry["dtype"] in ("float32", "float16", "bfloat16") for entry in state):
+                self.backend.prepare_model(self._doubled, "float64", self.device)
+        return self._doubled
+
+    def run(
+        self, inputs: str, outputs: str, weights: str | None, colours: Mapping[str, str], train: bool
+    ) -> list[dict[str, Any]]:
+        """Run the model once in float64 and fingerprint the inputs and outputs of every layer call, in order.
+
+        The weights are read from the .npz file `weights`, or made from `colours` (name of a layer or loose tensor → any
+        text): the same colour gives the same weights in both frameworks. The model's outputs go to the .npz `outputs`.
+        """
+        backend, model = self.backend, self._in_float64()
+        if weights is not None:
+            with np.load(weights, allow_pickle=False) as arrays:
+                backend.load_state_arrays(model, arrays)
+        else:
+            current = dict(backend.state_items(model))
+            made = weights_of_colours(self.framework, backend.describe_state(model), current, colours)
+            backend.load_state_arrays(model, made)
+        backend.set_training(model, train)
+        calls: list[dict[str, Any]] = []
+
+        def observe(path: str, layer: Any, given: list[Any], returned: list[Any]) -> None:
+            calls.append(
+                {
+                    "path": path,
+                    "layer": f"{type(layer).__name__}({described(layer)})",
+                    "inputs": [fingerprint(backend.to_array(tensor)) for tensor in given],
+                    "outputs": [fingerprint(backend.to_array(tensor)) for tensor in returned],
+                }
+            )
+
+        with np.load(inputs, allow_pickle=False) as arrays:
+            tensors = {name: backend.to_tensor(array, "float64", self.device) for name, array in arrays.items()}
+        with backend.default_dtype("float64"), backend.no_grad(), backend.observing(model, observe):
+            returned = self._forward(model, tensors)
+        found: list[Any] = [backend.to_array(tensor) for tensor in backend.tensors_in(returned)]
+        np.savez(outputs, **{str(number): array for number, array in enumerate(found)})
+        return calls
+
+
+def describe_model(service: Any, **which: Any) -> dict[str, Any]:
+    """The layout of the model `service.trial_model(**which)`."""
+    return {"layout": service.trial_model(**which).layout()}
+
+
+def run_model(
+    service: Any,
+    inputs: str,
+    outputs: str,
+    weights: str | None = None,
+    colours: Mapping[str, str] | None = None,
+    train: bool = False,
+    **which: Any,
+) -> dict[str, Any]:
+    """Run that model once in float64; see `TrialModel.run`."""
+    return {"calls": service.trial_model(**which).run(inputs, outputs, weights, colours or {}, train)}
+
+
+def described(layer: Any) -> str:
+    """The layer's own short description of its settings, in one line."""
+    try:
+        text = " ".join(str(layer.extra_repr()).split())
+    except Exception:  # a user's layer may describe itself in any way it likes
+        return ""
+    # paddle's pooling layers do not show it.
+    return f"{text}, ceil_mode=True" if getattr(layer, "ceil_mode", None) is True and "ceil_mode" not in text else text
+
+
+def weights_of_colours(
+    framework: str, layout: Sequence[Mapping[str, Any]], current: Mapping[str, np.ndarray], colours: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    """Every array of the state: floating-point ones made from their colours in float64, others unchanged.
+
+    Layers of the same colour get the same weights in both frameworks.
+    """
+    entries = [layouts.StateEntry.of(entry) for entry in layout]
+    layers = layouts.group_layers(entries, lambda bases: storage.absorbs(framework, bases))
+    made = dict(current)
+    for matchable in matchables_of(framework, layers):
+        for part in matchable.stored:
+            if current[part.entry.key].dtype.kind == "f":
+                made[part.entry.key] = _stored(part, matchable.kind, colours.get(matchable.name, matchable.name))
+    for entry in entries:
+        if entry.persistent and entry.tied_to is not None:
+            made[entry.key] = made[entry.tied_to]
+    return made
+
+
+def _stored(part: Stored, kind: str, colour: str) -> np.ndarray:
+    pieces = [_canonical(slot, kind, colour) for slot in part.slots]
+    joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    joined = joined.T if part.transposed else joined
+    return np.ascontiguousarray(joined).reshape(part.entry.shape)
+
+
+def _canonical(slot: Slot, kind: str, colour: str) -> np.ndarray:
+    """Random numbers that keep activations alive through deep networks: He-like weights, variances near one.
+
+    A slot of the same size but another shape (a bias of (1, n)) gets the same numbers.
+    """
+    name = "" if kind == storage.RAW else slot.name
+    generator = np.random.default_rng(zlib.crc32(f"{colour}/{name}".encode()))
+    numbers = generator.standard_normal(int(math.prod(slot.shape)))
+    leaf = slot.name.rsplit(".", 1)[-1]
+    if leaf == "running_var" or "magnitude" in slot.name:
+        numbers = 1.0 + 0.2 * np.abs(numbers)
+    elif "norm" in kind and leaf == "weight":
+        numbers = 1.0 + 0.2 * numbers
+    elif len(slot.shape) < 2 or leaf == "bias":
+        numbers = 0.1 * numbers
+    elif kind == "embedding" or kind == storage.RAW:
+        numbers = 0.5 * numbers
+    else:
+        fan_in = math.prod(slot.shape[1:])
+        numbers = numbers * math.sqrt(2.0 / max(fan_in, 1))
+    return numbers.reshape(slot.shape)

@@ -1,0 +1,89 @@
+"""What has no proven partner, in words: the reason first, three names, and a text with all of them for a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.conversion.rename_rules import listed
+from twinalign.errors import InputError
+
+
+class ListedError(InputError):
+    """An error of many keys, of which the message names three of a kind; `lines` are all."""
+
+    def __init__(self, message: str, lines: Sequence[str]) -> None:
+        super().__init__(message)
+        self.lines = list(lines)
+
+    def listed_in(self, path: Path) -> InputError:
+        """The error with all its lines in a file, if the message does not name them all."""
+        if len(self.lines) <= 3:
+            return self
+        path.write_text("\n".join([*self.lines, ""]), encoding="utf-8")
+        return InputError(f"{self}. All {len(self.lines)} are in {path}")
+
+
+class UnmatchedError(ListedError):
+    """Two states that do not fit each other."""
+
+    def __init__(self, unexpected: Sequence[str], missing: Sequence[str], misfits: Sequence[str]) -> None:
+        found = (
+            ("target has {} that the source lacks", missing),
+            ("source has {} that have no place in the target", unexpected),
+        )
+        parts = [
+            f"the {text.format(f'{len(keys)} tensors' if len(keys) > 1 else 'a tensor')} ({listed(keys)})"
+            for text, keys in found
+            if keys
+        ]
+        parts += misfits[:3]
+        parts += [f"{len(misfits) - 3} more have other shapes"] if len(misfits) > 3 else []
+        super().__init__(
+            f"the two states do not fit: {'; '.join(parts)}. Give rename rules where names differ, or allow a key by "
+            "name",
+            [f"missing: {key}" for key in missing] + [f"unexpected: {key}" for key in unexpected] + [*misfits],
+        )
+
+
+def rename_rules(pairs: Mapping[str, str]) -> dict[str, str]:
+    """The fewest rules for pairs of names: a rule for a prefix where everything below it is called the same."""
+    rules: dict[str, str] = {}
+    for mine, other in pairs.items():
+        best, (left, right) = (mine, other), (mine, other)
+        while "." in left and "." in right and left.rpartition(".")[2] == right.rpartition(".")[2]:
+            left, right = left.rpartition(".")[0], right.rpartition(".")[0]
+            below = {name: pairs[name] for name in pairs if name.startswith(f"{left}.")}
+            if all(partner == right + name[len(left) :] for name, partner in below.items()):
+                best = left, right
+        if best[0] != best[1]:
+            rules[best[0]] = best[1]
+    return rules
+
+
+def note_of(facts: Mapping[str, Any], file: str) -> str:
+    """One line for the reader of a verdict; `file` holds `text_of` the same facts."""
+    parts = [facts["reason"]] if facts["reason"] else []
+    if facts["guessed"]:
+        pairs = listed(f"{mine} with {other}" for mine, other in facts["guessed"].items())
+        parts.append(f"by position alone, without proof, these layers were paired: {pairs}")
+    for side, other in (("reference", "paddle"), ("paddle", "reference")):
+        if facts[side]:
+            names = {"reference": "the reference", "paddle": "the port"}
+            parts.append(f"{names[side]} has tensors that {names[other]} lacks: {listed(facts[side])}")
+    kept = "; the port keeps its own initial values there, so its outputs decide nothing" if facts["paddle"] else ""
+    return f"{'; '.join(parts)}{kept}. All of them, and a rename to complete, are in {file}"
+
+
+def text_of(facts: Mapping[str, Any]) -> str:
+    """All names, and a `rename` to paste into the case: proven pairs filled in, the others left to the reader."""
+    lines = [facts["reason"], ""] if facts["reason"] else []
+    for side, title in (("reference", "The reference"), ("paddle", "The port")):
+        if facts[side]:
+            lines += [f"{title} alone has:", *(f"    {key}" for key in facts[side]), ""]
+    lines += ["Paste this into the case, and complete the lines that begin with #:", "", "    rename = {"]
+    lines += [f'        "{mine}": "{other}",' for mine, other in facts["rename"].items()]
+    lines += [f'        # "{mine}": "",  # perhaps {other}' for mine, other in facts["guessed"].items()]
+    lines += [f'        # "{key}": "",' for key in facts["reference"]]
+    return "\n".join([*lines, "    }", ""])

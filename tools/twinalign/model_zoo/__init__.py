@@ -1,0 +1,1 @@
+"""`twinalign zoo`: aligns every classification architecture that torchvision and paddle.vision share."""

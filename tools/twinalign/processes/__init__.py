@@ -1,0 +1,1 @@
+"""Child processes: starting them, asking them, serving requests in them, ending them."""

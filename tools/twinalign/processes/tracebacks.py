@@ -1,0 +1,103 @@
+"""The part of an error in the user's code that the user is shown."""
+
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+_PACKAGE = os.path.realpath(Path(__file__).resolve().parent.parent)
+LIBRARIES = tuple(os.path.realpath(path) for path in {sysconfig.get_path(n) for n in ("stdlib", "purelib", "platlib")})
+"""Where neither the user's code nor twinalign's lies."""
+_CALL = re.compile(r"\(\) (takes|got|missing) ")
+"""In what Python says of a call with other arguments than the function takes."""
+
+
+def full(error: BaseException) -> str:
+    """The traceback for the log, without twinalign's own frames unless it is at fault; what led to the error first."""
+    texts = []
+    for one in reversed(_chain(error)):
+        frames = list(traceback.extract_tb(one.__traceback__))
+        kept = frames if own_place(error) else [frame for frame in frames if not _is_own(frame)] or frames
+        texts.append("".join(traceback.format_list(kept)) + "".join(traceback.format_exception_only(one)))
+    return "\nwhich led to:\n\n".join(texts)
+
+
+def last_line(error: BaseException) -> str:
+    """The error in one line, and the one that it was raised from, if there is one."""
+    causes = [error]
+    while causes[-1].__cause__ is not None and causes[-1].__cause__ not in causes:
+        causes.append(causes[-1].__cause__)
+    lines = [_only(one) for one in (error, causes[-1])]
+    return lines[0] if len(causes) == 1 or lines[1] in lines[0] else f"{lines[0]} (because of {lines[1]})"
+
+
+def own_place(error: BaseException) -> str:
+    """`folder/file.py:line` of twinalign, if its own code has raised; empty if the user's or a framework's code has."""
+    if isinstance(error, TypeError) and _CALL.search(str(error)):
+        return ""  # a function of the user that takes other arguments
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if _is_own(frame):
+            return f"{Path(os.path.realpath(frame.filename)).relative_to(_PACKAGE).as_posix()}:{frame.lineno}"
+        if _is_users(frame) or set(Path(frame.filename).parts) & {"torch", "paddle"}:
+            return ""
+    return ""
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error, what it was raised from or while handling, and so on."""
+    found = [error]
+    while True:
+        last = found[-1]
+        before = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if before is None or before in found:
+            return found
+        found.append(before)
+
+
+def _only(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def _is_own(frame: traceback.FrameSummary) -> bool:
+    return os.path.realpath(frame.filename).startswith(_PACKAGE + os.sep)
+
+
+def shortened(error: BaseException) -> str:
+    """Only the frames of the user's own code; frames of libraries between and after them are counted."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not any(_is_users(frame) for frame in frames):
+        return ""
+    lines: list[str] = []
+    hidden = 0
+    for frame in frames:
+        if _is_users(frame):
+            lines += _counted(hidden)
+            lines.append(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}')
+            lines += [f"    {frame.line}"] if frame.line else []
+            hidden = 0
+        elif lines:  # what called the user's code is twinalign's affair
+            hidden += 1
+    return "\n".join([*lines, *_counted(hidden)])
+
+
+def place(error: BaseException) -> str:
+    """`file:line` of the last frame in the user's own code, empty if there is none."""
+    users = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
+    return f"{users[-1].filename}:{users[-1].lineno}" if users else ""
+
+
+def entered(error: BaseException) -> str:
+    """The first function of the user's code that was called, empty if there is none."""
+    return next((frame.name for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)), "")
+
+
+def _counted(hidden: int) -> Iterable[str]:
+    return [f"  … {hidden} more frame{'s' if hidden > 1 else ''} in libraries"] if hidden else []
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    path = os.path.realpath(frame.filename)
+    installed = {"site-packages", "dist-packages"} & set(Path(path).parts)  # of another interpreter, too
+    return not (frame.filename.startswith("<") or installed or path.startswith((_PACKAGE + os.sep, *LIBRARIES)))

@@ -1,0 +1,54 @@
+"""What a recording was made by: framework, machine, layer classes, and hashes of all loaded code."""
+
+import os
+import platform
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from twinalign.backends.protocol import Backend
+from twinalign.case.definition import Case
+from twinalign.files.freshness import hash_paths
+from twinalign.processes import tracebacks
+
+
+def environment(framework: str, device: str, backend: Backend) -> dict[str, Any]:
+    """Framework, versions, flags that affect numbers, interpreter and machine of this process."""
+    return {
+        "framework": framework,
+        "device": device,
+        "versions": backend.versions(),
+        "flags": backend.numerics_flags(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+    }
+
+
+def layer_classes(backend: Backend, model: Any) -> dict[str, dict[str, Any]]:
+    """Full name of each layer class → how many layers of the model have it, and its base classes."""
+    counts = Counter(type(layer) for layer in backend.all_layers(model))
+    return {
+        full_name(kind): {"count": count, "bases": [full_name(base) for base in kind.__mro__[1:-1]]}
+        for kind, count in counts.items()
+    }
+
+
+def code_hashes(case: Case) -> dict[str, str]:
+    """SHA-256 of every loaded source file of twinalign, of the case, or from outside Python and installed packages."""
+    own_packages = {"twinalign", *case.code_packages}
+    files = set()
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not path or not path.endswith(".py"):
+            continue
+        path = os.path.realpath(path)
+        if name.partition(".")[0] in own_packages or not path.startswith(tracebacks.LIBRARIES):
+            files.add(Path(path))
+    return hash_paths(files)
+
+
+def full_name(kind: type) -> str:
+    """Module and name of a class."""
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,389 @@
+"""Make the recordings of a run: both sides of a case, stage by stage.
+
+Each framework has one process; both work at the same time if memory allows. Recordings that are still up to date with
+the code, data and packages that made them are reused.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import queue
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.conversion.initial_weights import WeightFiles as WeightFiles
+from twinalign.conversion.initial_weights import convert_weights, unmatched_of
+from twinalign.conversion.options import Options
+from twinalign.conversion.remote_model import RemoteModel
+from twinalign.errors import InputError, SideCrashError
+from twinalign.files.half_precision import no_kernels
+from twinalign.files.rank_recordings import is_ranked, join_ranks
+from twinalign.files.recordings import metadata_path, write_json
+from twinalign.processes.guardian import temporary_folder
+from twinalign.processes.machine import available_memory, processors
+from twinalign.processes.rank_group import RankGroup
+from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.recorder.held_folder import held_folder
+from twinalign.recorder.recording_plan import PlannedRecording as PlannedRecording
+from twinalign.recorder.recording_plan import RecordingPlan
+from twinalign.recorder.run_settings import RunSettings as RunSettings
+from twinalign.recorder.run_settings import require_file_names
+from twinalign.recorder.worker import RankWorker, Worker
+from twinalign.sides import HALVES, INITIAL
+from twinalign.sides import SIDES as SIDES
+from twinalign.stages import STAGE_BY_NAME
+
+_MEMORY_FOR_BOTH = 8 << 30
+_CALLS_OF_MODEL = ("forward", "observe", "")
+"""Functions of the user's code that an error in a model's call enters first; a model of a library has none."""
+Plan = Mapping[str, Any]
+Outcome = tuple[PlannedRecording, BaseException | None]
+"""A recording that is finished, or the error that ended it."""
+
+
+class Recorder(RecordingPlan):
+    """Makes the recordings of a run and yields each stage as soon as both sides have it."""
+
+    def __init__(self, settings: RunSettings, progress: Callable[[str, str], None] = lambda side, text: None) -> None:
+        super().__init__(settings)
+        self.progress = progress
+        self.points: Callable[[str, Mapping[str, Any]], None] = lambda side, event: None
+        """Told the newest points of a training's curves while it goes on."""
+        self.processes: dict[str, SideProcess] = {}
+        """The recorder process of each side, while it runs."""
+        self.without_float64: dict[tuple[str, str], str] = {}
+        """(side, stage) -> why its float64 recording could not be made; float32 alone is judged there."""
+        self.groups: dict[str, RankGroup] = {}
+        """The processes of each side that record together, while they run."""
+        self._concurrent = True
+        self._heavy = threading.Lock()
+
+    def record(self, sides: Sequence[str] = SIDES) -> Iterator[str]:
+        """Record what is missing or stale; yields the name of each stage once it has all its recordings."""
+        with held_folder(self.out):
+            yield from self._recorded(sides)
+
+    def _recorded(self, sides: Sequence[str]) -> Iterator[str]:
+        self.description = self._known_description()
+        # What is known of the case stands as long as every recording made with it does.
+        known = {INITIAL, *self.settings.stages} <= set(self.description.get("parts", ()))
+        if known and self._planned(sides) and not self._stale(sides):
+            yield from self._stages()
+            return
+        with self.started(sides):
+            stale = self._stale(sides)
+            weights = self._initialise(sides, stale)
+            stale = self._stale(sides, weights)
+            yield from self._work_off(stale, weights, sides)
+
+    @contextlib.contextmanager
+    def started(self, sides: Sequence[str] = SIDES) -> Iterator[Mapping[str, SideProcess]]:
+        """Keep the processes alive inside the block; yields them by side."""
+        with held_folder(self.out):
+            try:
+                self._start(sides)
+                yield self.processes
+            finally:
+                self._close()
+
+    @contextlib.contextmanager
+    def running(self, sides: Sequence[str] = SIDES) -> Iterator[dict[str, dict[str, Any]]]:
+        """Keep the processes alive inside the block, to record the same sides repeatedly.
+
+        Yields:
+            part -> what each side's recorder is given of its weights, for every part of the chosen stages.
+        """
+        with self.started(sides):
+            yield self._initialise(sides, self._planned(sides))
+
+    def make(
+        self, one: PlannedRecording, weights: Mapping[str, Any], moved: bool = False, plan: Plan | None = None
+    ) -> None:
+        """Let a side's running process, or its ranks together, make one recording."""
+        ranked = is_ranked(one.stage, self.settings.ranks)
+        process = self.group(one.side) if ranked else self.processes[one.side]
+        with join_ranks(one.path, self.settings.ranks) if ranked else contextlib.nullcontext():
+            answers = process.call(
+                Worker.record,
+                stage=one.stage,
+                dtype=one.dtype,
+                path=str(one.path),
+                weights=weights.get(self.description["parts"][one.stage], {}).get(one.side, {}),
+                identity=self._identity_of(one),
+                rounded_to=self._half,
+                compatible=one.compatible,
+                moved=moved,
+                plan=dict(self.settings.plan if plan is None else plan),
+            )
+        self.progress(one.side, f"{one.stage} {one.dtype}: recorded")
+        answer = answers[0] if isinstance(answers, list) else answers
+        if not moved and (self.is_repeated(one) or answer.get("casts_to_float32")):
+            self._repeat(one, weights)
+
+    def group(self, side: str) -> RankGroup:
+        """The processes of a side that record together, started on first use."""
+        if side not in self.groups or not self.groups[side].alive:
+            self.processes[side].call(Worker.release)
+            self.progress(side, f"starting {self.settings.ranks} ranks")
+            self.groups[side] = RankGroup(
+                side,
+                self.settings.ranks,
+                device=self.settings.device,
+                python=self.settings.pythons.get(side),
+                log=self.out / "log" / f"ranks_{side}.log",
+                threads=max(1, processors() // self.settings.ranks // (len(self.processes) if self._concurrent else 1)),
+                debug=self.settings.debug,
+                progress=self.progress,
+            )
+            self.groups[side].start(RankWorker, **self._worker_settings())
+        return self.groups[side]
+
+    def unmatched(self, stage: str) -> tuple[str, list[str]]:
+        """What has no proven partner in the stage's model, in words, and the port's keys that have none."""
+        if not STAGE_BY_NAME[stage].needs_model:
+            return "", []
+        return unmatched_of(self._ledger(self.description["parts"][stage]))
+
+    def _ledger(self, part: str) -> Path:
+        return self.out / "weights" / f"{part}_ledger.json"
+
+    def _worker_settings(self) -> dict[str, Any]:
+        return {"device": self.settings.device, "case": self.resolved, "options": dict(self.settings.options)}
+
+    def _start(self, sides: Sequence[str]) -> None:
+        self._concurrent = not self.settings.sequential and available_memory() >= _MEMORY_FOR_BOTH
+        threads = max(1, processors() // len(sides)) if self._concurrent else None
+        for side in sides:
+            self.processes[side] = SideProcess(
+                side,
+                python=self.settings.pythons.get(side),
+                log=self.out / "log" / f"recorder_{side}.log",
+                threads=threads,
+                debug=self.settings.debug,
+                progress=self.progress,
+                points=self.points,
+            )
+        described = self._on_each(sides, self._start_worker, together=True)
+        self.description = described[sides[0]]
+        require_file_names(self.resolved, self.description["parts"].values())
+        write_json(self.out / "case.json", {"identity": self.identity, "description": self.description})
+        self.progress("both", "preparing")
+        self.processes[sides[0]].call(Worker.prepare)
+
+    def _start_worker(self, process: SideProcess) -> dict[str, Any]:
+        process.start(Worker, **self._worker_settings())
+        return process.call(Worker.describe)
+
+    def _on_each(
+        self, sides: Sequence[str], ask: Callable[[SideProcess], dict[str, Any]], together: bool
+    ) -> dict[str, dict[str, Any]]:
+        """Ask each side's process, at the same time or one after the other; the first failure ends all.
+
+        Without memory for both, models are built one after the other, just as they are recorded.
+        """
+        with concurrent.futures.ThreadPoolExecutor(len(sides) if together else 1) as pool:
+            futures = {side: pool.submit(ask, self.processes[side]) for side in sides}
+            with self._closing_on_error():
+                concurrent.futures.wait(futures.values(), return_when=concurrent.futures.FIRST_EXCEPTION)
+                for future in [f for f in futures.values() if f.done()]:
+                    future.result()
+            return {side: future.result() for side, future in futures.items()}
+
+    @contextlib.contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        # Closing the processes ends the requests that the other threads wait for.
+        try:
+            yield
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        for group in self.groups.values():
+            group.close()
+        for process in self.processes.values():
+            process.close()
+
+    def _initialise(self, sides: Sequence[str], stale: Sequence[PlannedRecording]) -> dict[str, dict[str, Any]]:
+        """Make the weights of every part that a stale recording needs: the reference's own, converted for the port.
+
+        Returns:
+            part -> what each side's recorder is given, and `sha256`, the hash of the reference's weights.
+        """
+        with_model = [one.stage for one in stale if STAGE_BY_NAME[one.stage].needs_model]
+        stages = [stage for stage in with_model if stage != INITIAL] or with_model
+        stage_of_part = {self.description["parts"][stage]: stage for stage in stages}
+        made = {}
+        for part, stage in stage_of_part.items():
+            self.progress("both", f"weights of {part}")
+            files = {side: WeightFiles.of(self.out / "weights", part, side) for side in SIDES}
+            asked = {"stage": stage, "rounded_to": self._half}
+
+            def build(process: SideProcess) -> dict[str, Any]:
+                return process.call(Worker.initialise, **asked, **files[process.side].request())  # noqa: B023
+
+            self._on_each(sides, build, together=self._concurrent)
+            made[part] = convert_weights(
+                self._ledger(part),
+                files,
+                Options(
+                    remedy="Make the port's layers those of the reference",
+                    rename=self.description["rename"].get(part, {}),
+                    allow_missing=self.description["allow_missing"].get(part, ()),
+                    allow_unexpected=self.description["allow_unexpected"].get(part, ()),
+                    rules=self.description.get("rules", ()),
+                ),
+                functools.partial(self._trial_models, part, stage),
+                for_paddle="paddle" in sides,
+            )
+        return made
+
+    @contextlib.contextmanager
+    def _trial_models(self, part: str, stage: str) -> Iterator[dict[str, RemoteModel]]:
+        """Both models for the converter, in the running processes, or in a new one for a side that has none."""
+        with contextlib.ExitStack() as held:
+            folder = held.enter_context(temporary_folder())
+            models = {}
+            for side in SIDES:
+                process = self.processes.get(side)
+                if process is None or not process.alive:
+                    process = held.enter_context(SideProcess(side, python=self.settings.pythons.get(side)))
+                    self._start_worker(process)
+                models[side] = RemoteModel(side, process, folder, f"of {part}", stage=stage)
+            yield models
+            for process in [process for process in self.processes.values() if process.alive]:
+                process.call(Worker.release)
+
+    def _work_off(
+        self, stale: Sequence[PlannedRecording], weights: Mapping[str, Any], sides: Sequence[str]
+    ) -> Iterator[str]:
+        """Let the sides record, and yield each stage once it is complete."""
+        done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        threads = [
+            threading.Thread(target=self._record_all, args=(wanted, weights, done), daemon=True)
+            for wanted in self._queues(stale, sides)
+        ]
+        with self._closing_on_error():
+            for thread in threads:
+                thread.start()
+            missing = {stage: {one for one in stale if one.stage == stage} for stage in self._stages()}
+            while True:
+                for stage in [stage for stage, wanted in missing.items() if not wanted]:
+                    del missing[stage]
+                    yield stage
+                if not missing:
+                    return
+                finished, error = done.get()
+                if error is not None:
+                    raise self._refused_inputs(finished, error, missing[finished.stage], weights, done) or error
+                missing[finished.stage].discard(finished)
+
+    def _refused_inputs(
+        self,
+        one: PlannedRecording,
+        error: BaseException,
+        missing: Collection[PlannedRecording],
+        weights: Mapping[str, Any],
+        done: queue.SimpleQueue[Outcome],
+    ) -> InputError | None:
+        """What to say if neither model can be called with the case's inputs, which is neither side's fault."""
+        other = next((it for it in missing if (it.stage, it.dtype) == (one.stage, one.dtype) and it != one), None)
+        if other is None or not _is_of_call(error):
+            return None
+        second = self._error_of(other, weights, done)
+        if not _is_of_call(second):
+            return None
+        part = self.description["parts"][one.stage]
+        inputs = WeightFiles.of(self.out / "weights", part, "ref").inputs
+        if not inputs.exists():  # the case makes its inputs in another way than by inputs(rng)
+            return None
+        with np.load(inputs, allow_pickle=False) as stored:
+            given = ", ".join(f"{name} {list(array.shape)} {array.dtype}" for name, array in stored.items())
+        reasons = {one.side: error, other.side: second}
+        said = "; ".join(f"{side}: {reasons[side].reason.splitlines()[0]}" for side in SIDES)  # type: ignore[union-attr]
+        return InputError(f"case {part}: change inputs(rng): neither model takes {given}; {said}")
+
+    def _error_of(
+        self, wanted: PlannedRecording, weights: Mapping[str, Any], done: queue.SimpleQueue[Outcome]
+    ) -> BaseException | None:
+        """The error that ends a recording, which another thread makes if the sides work at the same time."""
+        if not self._concurrent:
+            try:
+                self.make(wanted, weights)
+            except SideCrashError as error:
+                return error
+            return None
+        while True:
+            finished, failure = done.get()
+            if finished == wanted or failure is not None:
+                return failure if finished == wanted else None
+
+    def _queues(self, stale: Sequence[PlannedRecording], sides: Sequence[str]) -> list[list[PlannedRecording]]:
+        """The recordings of each thread: one thread per side, or a single one if memory does not allow both."""
+        # The recordings of one model in one precision follow each other, so that it is built once. The sides take the
+        # models in opposite order: a large one then fills the memory of one process at a time.
+        parts = list(dict.fromkeys(self.description["parts"].values()))
+
+        def order(one: PlannedRecording) -> tuple[bool, int, str]:
+            place = parts.index(self.description["parts"][one.stage])
+            return (STAGE_BY_NAME[one.stage].needs_model, place if one.side == sides[0] else -place, one.dtype)
+
+        by_side = [sorted((one for one in stale if one.side == side), key=order) for side in sides]
+        return by_side if self._concurrent else [[one for wanted in by_side for one in wanted]]
+
+    def _record_all(
+        self, wanted: Sequence[PlannedRecording], weights: Mapping[str, Any], done: queue.SimpleQueue[Outcome]
+    ) -> None:
+        for before, one in zip([None, *wanted], wanted, strict=False):
+            # One side after the other, for models that fill memory.
+            if before is not None and before.side != one.side:
+                self.processes[before.side].call(Worker.release)
+                if before.side in self.groups:
+                    self.groups[before.side].close()
+            # Gradients and optimizer state in float64 are what takes the most: never on both sides at once.
+            heavy = one.stage == "backward" and one.dtype == "float64"
+            try:
+                with self._heavy if heavy else contextlib.nullcontext():
+                    try:
+                        self.make(one, weights)
+                    except SideCrashError as error:
+                        if one.dtype in HALVES and self.settings.device == "cpu" and self.processes[one.side].alive:
+                            raise no_kernels(one.dtype, error) from None
+                        if not self._can_do_without(one):
+                            raise
+                        self._do_without(one, weights, error)
+            except BaseException as error:
+                done.put((one, error))
+                return
+            done.put((one, None))
+
+    def _can_do_without(self, one: PlannedRecording) -> bool:
+        """Whether the user's code raised in float64 after float32 succeeded: then the model has no float64."""
+        ranked = is_ranked(one.stage, self.settings.ranks)
+        raised = self.groups[one.side].raised if ranked else self.processes[one.side].alive
+        return one.dtype == "float64" != self.settings.precision and raised
+
+    def _do_without(self, one: PlannedRecording, weights: Mapping[str, Any], error: SideCrashError) -> None:
+        for path in (one.path, metadata_path(one.path)):
+            path.unlink(missing_ok=True)
+        self.without_float64[one.side, one.stage] = str(error)
+        self.progress(one.side, f"{one.stage}: no float64, only float32 is judged")
+        if one.side == "ref":
+            self._repeat(one, weights)
+
+    def _repeat(self, one: PlannedRecording, weights: Mapping[str, Any]) -> None:
+        """Run the reference once more from moved values in the judged precision, to measure the effect of rounding."""
+        if one.stage == "train":  # it has a repeat of its own
+            return
+        judged = self.dtypes_of(one.stage)[0]
+        self.make(dataclasses.replace(one, dtype=judged, path=self.repeat_path(one.stage)), weights, moved=True)
+
+
+def _is_of_call(error: BaseException | None) -> bool:
+    """Whether a model raised when it was called, and not the case's loss or another function."""
+    return isinstance(error, ChildError) and not error.died and error.entered in _CALLS_OF_MODEL

@@ -1,0 +1,179 @@
+"""The individual recordings of a run: which there are, their paths, and which of them have to be made."""
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case.loading import resolve_case
+from twinalign.errors import InputError
+from twinalign.files.freshness import interpreter_versions, is_fresh
+from twinalign.files.rank_recordings import is_ranked
+from twinalign.files.recordings import Recording, read_metadata
+from twinalign.processes.machine import require_writable
+from twinalign.recorder.run_settings import RunSettings, chosen_stages
+from twinalign.sides import HALVES, INITIAL, SIDES, STAGES
+from twinalign.stages import STAGE_BY_NAME
+
+STAGES_IN_CASES_MODE = {"forward", "loss", "backward"}
+"""Stages that run the model in training or evaluation mode as `Case.train_mode` has it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRecording:
+    """One recording to be made or reused."""
+
+    side: str
+    stage: str
+    dtype: str
+    path: Path
+    compatible: bool = False
+    """Whether paddle's accuracy-compatible kernels compute it, where it has them."""
+
+
+def recorded_precisions(stage: str, precision: str, float64_train_steps: int) -> list[str]:
+    """The precisions in which a run of `precision` records a stage; the first is the judged one."""
+    has_float64 = STAGE_BY_NAME[stage].float64 and (stage != "train" or float64_train_steps > 0)
+    half = [precision, "float64"] if STAGE_BY_NAME[stage].judged_in_any_precision else ["float32"]
+    wanted = {"both": ["float32", "float64"], "float32": ["float32"], "float64": ["float64"]}.get(precision, half)
+    return [dtype for dtype in wanted if dtype != "float64" or has_float64] or ["float32"]
+
+
+def judged_precision(keys: Iterable[tuple[str, str]]) -> str:
+    """The judged precision among (side, precision): float32 or a half, or float64 if there is nothing else."""
+    return next((dtype for _, dtype in keys if dtype != "float64"), "float64")
+
+
+def recorded_identity(
+    identity: Mapping[str, Mapping[str, Any]], side: str, stage: str, asked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What identifies a recording; settings are included if they change its numbers.
+
+    Args:
+        identity: of both sides: case, options, device and interpreter.
+        asked: `precision`, `accuracy_compatible` and `ranks`, as in `RunSettings` and in `summary.json`.
+    """
+    found: dict[str, Any] = dict(identity[side])
+    if is_ranked(stage, asked.get("ranks", 1)):
+        found["ranks"] = asked["ranks"]
+    if not STAGE_BY_NAME[stage].judged_in_any_precision:
+        return found
+    if asked.get("accuracy_compatible") and side == "paddle":
+        found["accuracy_compatible"] = True
+    if asked.get("precision") in HALVES:
+        found["rounded_to"] = asked["precision"]
+    return found
+
+
+def not_checked(description: Mapping[str, Any], checked: Collection[str]) -> list[str]:
+    """What a verdict does not cover: stages that were not run, and `training_mode` if only evaluation mode ran."""
+    found = [stage for stage in STAGES if stage not in checked]
+    evaluated = STAGES_IN_CASES_MODE & set(checked)
+    return found + (["training_mode"] if evaluated and not description.get("train_mode", True) else [])
+
+
+class RecordingPlan:
+    """The recordings of a case on both sides, as the settings require them."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        """Check the settings; raises InputError on an unknown case or stage, or an unwritable output folder."""
+        self.settings = settings
+        self.resolved = resolve_case(settings.case)
+        known = (*STAGES, INITIAL)
+        unknown = [stage for stage in settings.stages if stage not in known]
+        if unknown:
+            close = difflib.get_close_matches(unknown[0], known, 1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise InputError(f"--stages {unknown[0]}: unknown stage; {meant}the stages are {', '.join(known)}")
+        if settings.ranks < 1:
+            raise InputError(f"--ranks {settings.ranks}: give the number of processes a side, 1 or more")
+        self.out = settings.out
+        require_writable(self.out)
+        self.identity = {
+            side: {
+                "case": self.resolved,
+                "options": dict(settings.options),
+                "device": settings.device,
+                "interpreter": interpreter_versions(settings.pythons.get(side) or sys.executable, side),
+            }
+            for side in SIDES
+        }
+        self.description: dict[str, Any] = {}
+
+    def recording_path(self, side: str, stage: str, dtype: str) -> Path:
+        """Path of a recording: the field's names in `out`, float64 under `out/float64`."""
+        folder = self.out if dtype == "float32" else self.out / dtype
+        return folder / f"{STAGE_BY_NAME[stage].file_stem}_{side}.npy"
+
+    def usual_kernels_path(self, stage: str) -> Path:
+        """Path of the port's second recording, by paddle's usual kernels, beside an accuracy-compatible one."""
+        return self.out / "usual_kernels" / f"{STAGE_BY_NAME[stage].file_stem}_paddle.npy"
+
+    def repeat_path(self, stage: str) -> Path:
+        """Path of the reference's repeat, from values moved by one unit in the last place, made if float64 failed."""
+        return self.out / "repeat" / f"{STAGE_BY_NAME[stage].file_stem}_ref.npy"
+
+    def _stages(self) -> list[str]:
+        return chosen_stages(self.settings, self.description)
+
+    def dtypes_of(self, stage: str) -> list[str]:
+        return recorded_precisions(stage, self.settings.precision, self.description["float64_train_steps"])
+
+    @property
+    def _half(self) -> str | None:
+        return self.settings.precision if self.settings.precision in HALVES else None
+
+    def _planned(self, sides: Sequence[str]) -> list[PlannedRecording]:
+        # float64 recordings come last in a stage: the model object is rebuilt only when the precision changes.
+        wanted = [
+            PlannedRecording(side, stage, dtype, self.recording_path(side, stage, dtype), self._compatible(side, stage))
+            for stage in self._stages()
+            for dtype in self.dtypes_of(stage)
+            for side in sides
+        ]
+        return wanted + [
+            PlannedRecording("paddle", stage, self.dtypes_of(stage)[0], self.usual_kernels_path(stage))
+            for stage in self._stages()
+            if "paddle" in sides and self._compatible("paddle", stage)
+        ]
+
+    def _compatible(self, side: str, stage: str) -> bool:
+        return self.settings.accuracy_compatible and side == "paddle" and STAGE_BY_NAME[stage].judged_in_any_precision
+
+    def _identity_of(self, one: PlannedRecording) -> dict[str, Any]:
+        ranks, precision = self.settings.ranks, self.settings.precision
+        asked = {"precision": precision, "accuracy_compatible": one.compatible, "ranks": ranks}
+        found = recorded_identity(self.identity, one.side, one.stage, asked)
+        return found | ({"plan": dict(self.settings.plan)} if self.settings.plan and one.stage == "train" else {})
+
+    def _stale(
+        self, sides: Sequence[str], weights: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> list[PlannedRecording]:
+        stale = []
+        for one in self._planned(sides):
+            metadata = {} if self.settings.fresh else read_metadata(one.path)
+            part = self.description["parts"][one.stage]
+            other_weights = weights and part in weights and metadata.get("weights_sha256") != weights[part]["sha256"]
+            outdated = other_weights and STAGE_BY_NAME[one.stage].needs_model
+            unmeasured = self.is_repeated(one) and read_metadata(self.repeat_path(one.stage)).get("dtype") != one.dtype
+            if outdated or unmeasured or not is_fresh(metadata, self._identity_of(one)):
+                stale.append(one)
+        return stale
+
+    def is_repeated(self, one: PlannedRecording) -> bool:
+        """Whether the reference is repeated from moved values because nothing else measures the rounding of float64."""
+        needs = STAGE_BY_NAME[one.stage].needs_model and one.stage != "train"  # which has a repeat of its own
+        return needs and one.side == "ref" and self.settings.precision == "float64" == one.dtype
+
+    def _known_description(self) -> dict[str, Any]:
+        known = read_metadata(self.out / "case")
+        return known.get("description", {}) if known.get("identity") == self.identity else {"stages": []}
+
+    def fresh_arrays(self, side: str, stage: str) -> dict[str, np.ndarray]:
+        """Arrays of a recording that is still up to date; empty if there is none."""
+        one = PlannedRecording(side, stage, dtype := self.dtypes_of(stage)[0], self.recording_path(side, stage, dtype))
+        return Recording.load(one.path).arrays if is_fresh(read_metadata(one.path), self._identity_of(one)) else {}

@@ -1,0 +1,1 @@
+"""Runs parts of a case again, alone, on values that the reference has recorded."""

@@ -1,0 +1,101 @@
+"""One part of a case, ready to be run in a recorder process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.protocol import Backend
+from twinalign.case.definition import Case
+from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.replay.layer_calls import FORWARD, LOSS, Around
+from twinalign.replay.nested_tensors import take_apart
+from twinalign.stages.context import scalar_loss, step_inputs
+
+_CHECKED = 256
+"""Elements of a parameter that are looked at to see whether it has changed; an update changes all elements."""
+
+
+@dataclasses.dataclass
+class CaseRun:
+    """A case with its model and the framework that runs them."""
+
+    case: Case
+    stage: str
+    backend: Backend
+    framework: str
+    device: str
+    dtype: str
+    model: Any
+    canonical: CanonicalNames
+    """The reference's names of this side's tensors."""
+    weights: Mapping[str, Any]
+    """This side's weights, as the recorder takes them."""
+
+    @classmethod
+    def of(cls, worker: Any, stage: str, weights: Mapping[str, Any]) -> CaseRun:
+        """A fresh case and its model in float64 with the initial weights, in the mode in which the case records."""
+        case, dtype = worker.fresh_case(stage), "float64"
+        worker.backend.set_seed(case.seed)
+        with worker.backend.default_dtype(dtype):
+            model = worker.build_model(case, stage, dtype, weights)
+        worker.backend.set_training(model, case.train_mode)
+        names = CanonicalNames.of(weights)
+        return cls(case, stage, worker.backend, worker.framework, worker.device, dtype, model, names, weights)
+
+    def inputs(self) -> dict[str, Any]:
+        """The case's inputs of the first step, as tensors."""
+        return {
+            name: self.backend.to_tensor(array, self.dtype, self.device)
+            for name, array in step_inputs(self.case).items()
+        }
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the loss is called, which the stage forward does not do."""
+        return self.stage != "forward" and type(self.case).loss is not Case.loss
+
+    def through(self, around: Around) -> tuple[Any, Any]:
+        """Call forward and loss through `around`; returns outputs and the scalar to differentiate, None without one."""
+        inputs = self.inputs()
+        outputs = around(FORWARD, None, lambda x: self.case.forward(self.model, x, self.framework), (inputs,), {})
+        if not self.has_loss:
+            return outputs, None
+        losses = around(LOSS, None, lambda given: self.case.loss(given, inputs, self.framework), (outputs,), {})
+        return outputs, scalar_loss(losses)
+
+    def stand_in_loss(self, outputs: Any) -> Any:
+        """For a case without a loss: the randomly weighted sum of the outputs; None if none is differentiable."""
+        total = None
+        for number, tensor in enumerate(take_apart(outputs, self.backend.is_tensor)[0]):
+            if self.backend.differentiable(tensor):
+                weights = np.random.default_rng([self.case.seed, number]).standard_normal(tuple(tensor.shape))
+                term = (
+                    tensor * self.backend.to_tensor(weights / max(1, weights.size) ** 0.5, self.dtype, self.device)
+                ).sum()
+                total = term if total is None else total + term
+        return total
+
+
+def checksum(tensor: Any) -> float:
+    """A number, from some of its elements, that changes when a tensor changes; -1 for NaN, which equals nothing.
+
+    A framework's own count of changes in place leaves out those through `parameter.data`.
+    """
+    flat = tensor.detach().flatten()
+    total = float(flat[:: max(1, flat.shape[0] // _CHECKED)].sum())
+    return total if total == total else -1.0
+
+
+@contextlib.contextmanager
+def in_evaluation_mode(layer: Any) -> Iterator[None]:
+    """Put this one layer into evaluation mode inside the block."""
+    layer.training = False
+    try:
+        yield
+    finally:
+        layer.training = True

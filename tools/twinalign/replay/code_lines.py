@@ -1,0 +1,153 @@
+"""Finds the line at which code between layers goes wrong.
+
+The port's forced pass samples every tensor that a line of its own code assigns or changes. If the code is wrong, the
+reference runs its own code again and keeps the result of every function call. Both had the same inputs, so the port's
+samples are looked up among these results by shape and values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.protocol import Backend
+from twinalign.verdict.array_difference import sample_of
+
+_FRAMEWORKS = frozenset({"torch", "paddle", "numpy", "twinalign"})
+_OWN_THOUGH = "paddle.vision.models"
+_STANDARD_LIBRARY = str(Path(linecache.__file__).parent)
+_SAMPLES = 1024
+_SAME = 1e-9
+"""Two float64 computations from the same inputs agree to this share of the greatest value."""
+LONGEST_SOURCE = 100
+
+Print = tuple[tuple[int, ...], list[float]]
+"""Shape and sample of an array, by which equal values are recognised on the other side."""
+
+
+def print_of(array: np.ndarray) -> Print:
+    """Shape and sample of a floating-point array."""
+    return array.shape, sample_of(array, _SAMPLES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A tensor that a line of code has assigned to a name, changed, or returned (`name` is then empty)."""
+
+    name: str
+    file: str
+    line: int
+    source: str
+    print: Print
+
+
+@contextlib.contextmanager
+def tracing(function: Any) -> Iterator[None]:
+    """Inside the block this function traces what is called; None: nothing is traced."""
+    before = sys.gettrace()
+    sys.settrace(function)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+class OwnCode:
+    """Traces code outside frameworks and notes its tensors in the list that `steps` returns (None: nowhere)."""
+
+    def __init__(self, backend: Backend, steps: Callable[[], list[Step] | None]) -> None:
+        self._backend, self._steps = backend, steps
+        self.is_tensor = backend.is_tensor
+
+    def state_of(self, tensor: Any) -> tuple[int, int]:
+        """Changes when the tensor is another one or has other values."""
+        return id(tensor), self._backend.version(tensor)
+
+    def followed(self) -> contextlib.AbstractContextManager[None]:
+        """Trace what runs inside the block, unless a debugger or a coverage tool does already."""
+        return tracing(self._enter) if sys.gettrace() is None else contextlib.nullcontext()
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return _Frame(self, frame) if is_own_code(frame) else None
+
+    def note(self, name: str, frame: FrameType, line: int, tensor: Any) -> None:
+        steps = self._steps()
+        array = self._backend.values_of(tensor)
+        if steps is None or array.dtype.kind != "f":
+            return
+        file = frame.f_code.co_filename
+        source = linecache.getline(file, line).strip()[:LONGEST_SOURCE]
+        steps.append(Step(name, Path(file).name, line, source, print_of(array)))
+
+
+class _Frame:
+    """Traces one frame. A nested function that returns itself would be a cycle, which keeps the pass in memory."""
+
+    def __init__(self, code: OwnCode, frame: FrameType) -> None:
+        self._code, self._line = code, frame.f_lineno
+        self._known = {name: code.state_of(value) for name, value in frame.f_locals.items() if code.is_tensor(value)}
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> _Frame:
+        code = self._code
+        if event not in ("line", "return"):
+            return self
+        for name, value in frame.f_locals.items():
+            if code.is_tensor(value) and self._known.get(name) != (state := code.state_of(value)):
+                self._known[name] = state
+                code.note(name, frame, self._line, value)
+        self._line = frame.f_lineno
+        if event == "return":
+            for value in _members(argument):
+                if code.is_tensor(value):
+                    code.note("", frame, self._line, value)
+        return self
+
+
+def is_own_code(frame: FrameType) -> bool:
+    """Whether a frame runs neither a framework nor the standard library."""
+    module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
+    if module.partition(".")[0] in _FRAMEWORKS:
+        return module.startswith(_OWN_THOUGH)
+    return "site-packages" in file or not file.startswith(("<", _STANDARD_LIBRARY))
+
+
+def _members(returned: Any) -> list[Any]:
+    if isinstance(returned, dict):
+        return list(returned.values())
+    return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+
+
+def narrowed_down(steps: Sequence[Mapping[str, Any]], results: Sequence[Print]) -> dict[str, Any] | None:
+    """The first step whose values are not among `results`, and the last step before it whose values are, if any.
+
+    A step counts only if a result has its shape, because another layout is no fault.
+    """
+    samples: dict[tuple[int, ...], list[np.ndarray]] = {}
+    for shape, sample in results:
+        samples.setdefault(tuple(shape), []).append(np.array(sample))
+    last = None
+    for step in steps:
+        shape, sample = step["print"]
+        comparable = samples.get(tuple(shape), [])
+        if any(_is_same(np.array(sample), theirs) for theirs in comparable):
+            last = step
+        elif comparable:
+            return {"unknown": _shown(step), "known": _shown(last) if last is not None else None}
+    return None
+
+
+def _is_same(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
+    return bool(np.abs(ours - theirs).max(initial=0.0) <= _SAME * scale)
+
+
+def _shown(step: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: step[name] for name in ("name", "file", "line", "source")}

@@ -1,0 +1,137 @@
+"""One call of the port in the forced pass: what went in and out, and what is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.files.recordings import random_projections
+from twinalign.replay.code_lines import Step
+from twinalign.replay.layer_calls import Call
+from twinalign.replay.layouts import Layout
+from twinalign.replay.wrong_unit import phase_of
+from twinalign.verdict.array_difference import Difference, difference, quick_root_mean_square
+
+LONGEST_REASON = 200
+"""Characters of the reason why a layer is left out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Projected:
+    """A tensor of the reference by its shape, root mean square and `recordings.random_projections`."""
+
+    shape: list[int]
+    scale: float
+    projections: list[float]
+
+
+class UnitFailedError(Exception):
+    """A layer, or the code around layers, that does not run on the reference's values."""
+
+    def __init__(self, unit: ForcedCall, error: Exception) -> None:
+        super().__init__(f"on the reference's values it raises {type(error).__name__}: {error}"[:LONGEST_REASON])
+        self.unit = unit
+
+
+@dataclasses.dataclass(eq=False)
+class ForcedCall:
+    """One call in the forced pass: a layer of the port, or the code around its layers, judged alone."""
+
+    call: Call
+    """The partner's call."""
+    path: str
+    layer: Any
+    parent: ForcedCall | None
+    bound: float
+    """Greatest relative difference that constants kept in float32 explain for layers of this class."""
+    children: list[ForcedCall] = dataclasses.field(default_factory=list)
+    given: list[Any] = dataclasses.field(default_factory=list)
+    """Inputs as the enclosing module's code computed them; None for one without a partner."""
+    inputs: list[Any] = dataclasses.field(default_factory=list)
+    """Inputs as the reference had them."""
+    outputs: list[Any] = dataclasses.field(default_factory=list)
+    """What the layer returned."""
+    handed_on: list[Any] = dataclasses.field(default_factory=list)
+    """What the enclosing module got in its place."""
+    differences: dict[str, Difference] = dataclasses.field(default_factory=dict)
+    port: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    reference: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    """Tensors that the lines of its own code computed."""
+    layouts: dict[str, Layout] = dataclasses.field(default_factory=dict)
+    """`input.CALL.I`, `output.CALL.I` → the form in which the port has this tensor, if it is another."""
+    forms: list[tuple[ForcedCall, str, Difference, np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
+    """Of inputs in another form: who gave them, and the difference that this is if nobody meant it."""
+    extra: list[int] = dataclasses.field(default_factory=list)
+    """For each layer without a partner that its own code called, how many of `children` came before."""
+    returned: Any = None
+    """What the enclosing module's code is given, in the port's containers."""
+
+    @property
+    def label(self) -> str:
+        return self.call.label
+
+    def wrong_ends(self) -> dict[str, Difference]:
+        """What differs in the forward pass: inputs that its own code gives to its layers, and what it returns."""
+        return {name: found for name, found in self.differences.items() if phase_of(name) == "forward"}
+
+    def anew(self) -> ForcedCall:
+        """The same call before it runs; its inputs are to be set."""
+        unit = ForcedCall(self.call, self.path, self.layer, self.parent, self.bound, given=self.given, forms=self.forms)
+        unit.layouts = {place: layout for place, layout in self.layouts.items() if place.startswith("input.")}
+        return unit
+
+    def inside(self) -> Iterator[ForcedCall]:
+        """Every unit inside this one."""
+        for child in self.children:
+            yield child
+            yield from child.inside()
+
+    def state_alone(self) -> ForcedCall:
+        """This call with what is wrong in its buffers alone."""
+        wrong = {name: found for name, found in self.differences.items() if phase_of(name) == "state"}
+        return dataclasses.replace(self, differences=wrong, children=[], outputs=[], handed_on=[], steps=[])
+
+    def judge(self, name: str, port: np.ndarray, reference: np.ndarray, scale: float | None = None) -> Difference:
+        """Compare a value; if it differs, keep it and the reference's."""
+        found = difference(port, reference, scale, self.bound)
+        if found.relative > self.bound:
+            self.keep(name, found, np.array(port), np.array(reference))
+        return found
+
+    def keep(self, name: str, found: Difference, port: np.ndarray, reference: np.ndarray) -> None:
+        """Keep a difference with both sides' values."""
+        self.differences[name], self.port[name], self.reference[name] = found, port, reference
+
+    def blame_forms(self) -> None:
+        """Blame the code that gave the inputs another form, and not this unit, which expects the reference's."""
+        for owner, name, found, port, reference in self.forms:
+            owner.keep(name, found, port, reference)
+        self.differences, self.port, self.reference = {}, {}, {}
+
+    def judge_projections(self, name: str, port: np.ndarray, reference: Projected) -> Difference:
+        """Compare a value with projections of the reference's."""
+        if list(port.shape) != reference.shape:
+            found = Difference(np.inf, text=f"shape {list(port.shape)}, the reference has {reference.shape}")
+        else:
+            rms = quick_root_mean_square(random_projections(port) - np.array(reference.projections))
+            relative = rms / reference.scale if reference.scale else (np.inf if rms else 0.0)
+            found = Difference(relative, rms, reference_rms=reference.scale)
+        if found.relative > self.bound:
+            self.differences[name] = found
+            self.port[name] = np.array(port)
+        return found
+
+
+def is_packed(layer: Any, tensors: Sequence[Any], partner: Call) -> bool:
+    """Whether the reference's recurrent layer gets a packed sequence, which paddle's layers cannot take.
+
+    It has one axis less than a padded sequence.
+    """
+    if not tensors or not partner.inputs or all(base.__name__ != "RNNBase" for base in type(layer).__mro__):
+        return False
+    return len(partner.inputs[0].shape) < len(tensors[0].shape)

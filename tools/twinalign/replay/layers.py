@@ -1,0 +1,283 @@
+"""Functions that run in a side's process while wrong layers are located, through `SideProcess.call`."""
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case.definition import Case
+from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.files.recordings import save_npz
+from twinalign.recorder.provenance import full_name
+from twinalign.replay.case_run import CaseRun
+from twinalign.replay.code_lines import narrowed_down
+from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, UnitFailedError
+from twinalign.replay.layer_calls import LOSS, Call
+from twinalign.replay.port_backward import ForcedBackward
+from twinalign.replay.port_forward import ForcedForward
+from twinalign.replay.port_own import own_forward, whole_forward
+from twinalign.replay.reference_pass import ReferencePass
+from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
+from twinalign.replay.tensor_store import TensorStore
+from twinalign.replay.wrong_unit import constants_in_float32, phase_of
+from twinalign.verdict.allowances import ALWAYS, resolve
+from twinalign.verdict.array_difference import difference
+from twinalign.verdict.case_allowances import bound_of_classes
+
+KEPT = "locate"
+WHOLE = "whole.npz"
+"""File with what the port's whole pass gives, for the reference to reproduce."""
+
+FLOOR_FACTOR = 16.0
+"""A difference counts if it is more than this many times the reference's response to the perturbation."""
+_MOST_LEFT_OUT = 8
+"""The pass begins anew after each layer that does not run in it, this many times."""
+LARGEST_OF_CONSTANTS = 1e-5
+"""Constants kept in float32 cannot explain relative differences above this."""
+
+
+class PathNames:
+    """Path of a layer in the port → its path in the reference.
+
+    The names that the conversion of the weights has found come first, then the case's `rename` (reference → port), then
+    equal names.
+    """
+
+    def __init__(self, rename: Mapping[str, str], canonical: CanonicalNames) -> None:
+        self._known: dict[str, str] = {}
+        for key, part in canonical.pairs():
+            # A layer that holds part of a tensor has no single counterpart.
+            if part.rows is None and part.place is None:
+                self._learn(key.rpartition(".")[0], part.name.rpartition(".")[0])
+        self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
+
+    def _learn(self, port: str, reference: str) -> None:
+        """Learn the path of a layer with weights, and those of the modules around it that have the same last name."""
+        while port not in self._known:
+            self._known[port] = reference
+            outer_port, _, last = port.rpartition(".")
+            outer_reference, _, their_last = reference.rpartition(".")
+            if not outer_port or not outer_reference or last != their_last:
+                return
+            port, reference = outer_port, outer_reference
+
+    def reference_path(self, port: str) -> str:
+        if port in self._known:
+            return self._known[port]
+        for prefix, replacement in self._rules:
+            if port == prefix or port.startswith(f"{prefix}."):
+                return replacement + port[len(prefix) :]
+        # A layer without weights is in the same place inside its module.
+        outer, dot, last = port.rpartition(".")
+        return f"{self.reference_path(outer)}.{last}" if dot else port
+
+
+def reference_forward(worker: Any, stage: str, weights: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Run the reference forward and keep its values in `folder`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run = CaseRun.of(worker, stage, weights)
+    found = ReferencePass(run, Path(folder) / "reference")
+    worker.kept[KEPT] = found
+    return found.forward()
+
+
+def reference_backward(worker: Any, gradients: str | None) -> dict[str, Any]:
+    """Run the reference backward; the gradients of its parameters go to the .npz file `gradients`, if one is given."""
+    found: dict[str, Any] = worker.kept[KEPT].backward(Path(gradients) if gradients else None)
+    return found
+
+
+def port_own(
+    worker: Any, stage: str, weights: Mapping[str, Any], folder: str, calls: Sequence[dict], rename: Mapping[str, str]
+) -> dict[str, Any]:
+    """Run the port as it is, and measure each output's distance from the reference's."""
+    run = CaseRun.of(worker, stage, weights)
+    names = PathNames(rename, run.canonical)
+    found = own_forward(run, [Call.from_json(call) for call in calls], names.reference_path)
+    paths = {call.path: names.reference_path(call.path) for call in found}
+    return {"calls": [dataclasses.asdict(call) for call in found], "names": paths}
+
+
+def port_whole(
+    worker: Any, stage: str, weights: Mapping[str, Any], folder: str, units: Sequence[Sequence[Any]]
+) -> dict[str, Any]:
+    """Run the port as it is once more, and write what `whole_forward` returns; `units` are as `pairs` are below."""
+    run = CaseRun.of(worker, stage, weights)
+    save_npz(Path(folder) / WHOLE, whole_forward(run, {(path, ordinal): number for path, ordinal, number in units}))
+    return {}
+
+
+def port_forced_forward(
+    worker: Any,
+    stage: str,
+    weights: Mapping[str, Any],
+    folder: str,
+    calls: Sequence[dict],
+    pairs: Sequence[Sequence[Any]],
+    moved: Sequence[str],
+) -> dict[str, Any]:
+    """Run the port with the reference's inputs in every layer.
+
+    Args:
+        pairs: path in the port, ordinal, partner's number.
+        moved: the reference's names of parameters and buffers that its pass has changed.
+    """
+    values = Path(folder) / "reference"
+    store = TensorStore(values / "values")
+    by_number = {call["number"]: Call.from_json(call) for call in calls}
+    partners = {(path, ordinal): by_number[number] for path, ordinal, number in pairs}
+    left_out: dict[str, str] = {}
+
+    def bound_of(layer: Any) -> float:
+        inside = [] if layer is None else worker.backend.all_layers(layer)
+        return bound_of_classes([full_name(base) for inner in inside for base in type(inner).__mro__])
+
+    while True:
+        run = CaseRun.of(worker, stage, weights)
+        paired = {call.number for call in partners.values()}
+        with_extra_layers = {call.parent for call in by_number.values() if call.parent and call.number not in paired}
+        states = TensorStore(values / "state")
+        forced = ForcedForward(run, store, states, partners, with_extra_layers, frozenset(moved), bound_of)
+        try:
+            forced()
+        except UnitFailedError as failed:  # with its layers it counts as code of the module around it from now on
+            path = failed.unit.path
+            left_out[path] = str(failed)
+            if failed.unit.layer is not None and len(left_out) < _MOST_LEFT_OUT:
+                inside = f"{path}."
+                partners = {key: call for key, call in partners.items() if not f"{key[0]}.".startswith(inside)}
+                continue
+            left_out[path] += "; what comes after it was not judged"
+        break
+    worker.kept[KEPT] = (run, store, forced.units, forced.wrong_in_state_alone)
+    return {"left_out": left_out}
+
+
+def port_forced_backward(
+    worker: Any,
+    folder: str,
+    gradients: Mapping[str, tuple[int, float]],
+    parameters: Mapping[str, tuple[list[int], float, list[float]]],
+) -> dict[str, Any]:
+    """Judge the gradients; returns every unit that differs anywhere, and writes its values into `folder`.
+
+    Without gradients, outputs alone are judged.
+    """
+    run, store, units, state_alone = worker.kept.pop(KEPT)
+    judged = ForcedBackward(run, store, gradients, parameters, Path(folder))
+    judged(units, state_alone)
+    wrong = sorted((unit for unit in (*units, *state_alone) if unit.differences), key=lambda unit: unit.call.number)
+    suspects = [_reported(worker, unit, Path(folder)) for unit in wrong]
+    return {"suspects": suspects, "left_out": judged.left_out}
+
+
+def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
+    save_npz(folder / f"{unit.call.number}_port.npz", unit.port)
+    save_npz(folder / f"{unit.call.number}_reference.npz", unit.reference)
+    in_forward = any(phase_of(name) == "forward" for name in unit.differences)
+    return {
+        "call": unit.call.number,
+        "path": unit.path,
+        "layer": full_name(type(unit.layer)) if unit.layer is not None else unit.path,
+        "children": [child.call.number for child in unit.children],
+        "differences": {name: found.to_json() for name, found in unit.differences.items()},
+        "notes": unit.notes,
+        "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
+        "facts": facts_of(unit.layer),
+    }
+
+
+def facts_of(layer: Any) -> dict[str, Any]:
+    """Settings of a layer by name, and its `extra_repr`."""
+    if layer is None:
+        return {}
+    simple = (bool, int, float, str)
+    facts: dict[str, Any] = {}
+    for name, value in vars(layer).items():
+        plain: Any = value if isinstance(value, simple) else None
+        if isinstance(value, (list, tuple)) and all(isinstance(item, simple) for item in value):
+            plain = list(value)
+        if plain is not None and name not in ("training", "_full_name", "_helper"):
+            facts[name.lstrip("_")] = plain
+    try:
+        facts["extra_repr"] = " ".join(str(layer.extra_repr()).split())
+    except Exception:  # a user's extra_repr may raise anything
+        facts["extra_repr"] = ""
+    return facts
+
+
+def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """For each suspect the `phases` in which its difference is more than rounding, and its `differences`.
+
+    If a suspect's own code is wrong in the forward pass, `inside` names the lines between which that begins. One whose
+    counterpart does not run again has `left_out`, the reason, in their place.
+    """
+    reference: ReferencePass = worker.kept[KEPT]
+    if reference.moved:  # its model gets the initial weights again
+        worker.restore_weights(reference.run.model, reference.run.weights)
+    answers = []
+    for report in suspects:
+        try:
+            answers.append(_confirmed(reference, report, Path(folder), _allowed(worker.case, report["path"])))
+        except Exception as error:  # a user's code may not run twice
+            text = f"the reference's counterpart does not run again: {type(error).__name__}: {error}"
+            answers.append({"left_out": text[:LONGEST_REASON]})
+    return {"answers": answers}
+
+
+def _confirmed(reference: ReferencePass, report: Mapping[str, Any], folder: Path, allowed: float) -> dict[str, Any]:
+    phases, differences = _phases_beyond_rounding(reference, report, folder, allowed)
+    inside = None
+    if "forward" in phases and report["steps"]:
+        inside = narrowed_down(report["steps"], RerunUnit(reference, report, folder, "forward").intermediates())
+    return {"phases": phases, "differences": differences, "inside": inside}
+
+
+def _phases_beyond_rounding(
+    reference: ReferencePass, report: Mapping[str, Any], folder: Path, allowed: float
+) -> tuple[list[str], dict[str, Any]]:
+    """Phases in which the unit is wrong, and its differences; those known by projections only are measured in full."""
+    phases, measured = [], dict(report["differences"])
+    for phase in ("forward", "state", "backward"):
+        apart = {name: found for name, found in report["differences"].items() if phase_of(name) == phase}
+        if not apart:
+            continue
+        unit = RerunUnit(reference, report, folder, phase)
+        if _beyond_rounding(unit, apart, allowed):
+            phases.append(phase)
+            for name in (n for n in apart if n.startswith("gradient.parameter.") and n in unit.reference):
+                measured[name] = difference(unit.port[name], unit.reference[name]).to_json()
+    return phases, measured
+
+
+def _allowed(case: Case, path: str) -> float:
+    """Greatest relative difference that the case's allowances permit a unit in float64."""
+    name = "loss" if path == LOSS else "output"
+    named = [allowance for allowance in resolve(case.allowances) if allowance.id not in ALWAYS]
+    return max((allowance.bound for allowance in named if allowance.covers(name)), default=0.0)
+
+
+def _beyond_rounding(unit: RerunUnit, apart: Mapping[str, Mapping[str, Any]], allowed: float) -> bool:
+    """Whether any difference is more than rounding, epsilons kept in float32 and the allowances explain."""
+    # Different shapes, or NaN on one side, need no measurement.
+    if any(found["text"] or name not in unit.port for name, found in apart.items()):
+        return True
+    noise = unit.run(perturbation=PERTURBATION)
+    if any(name not in noise for name in apart):
+        return True
+    floors = {
+        name: max(
+            FLOOR_FACTOR * difference(noise[name], unit.reference[name]).rms, allowed * (found["reference_rms"] or 0.0)
+        )
+        for name, found in apart.items()
+    }
+    if all(found["rms"] <= floors[name] for name, found in apart.items()):
+        return False
+    if max(found["rms"] / (found["reference_rms"] or np.inf) for found in apart.values()) > LARGEST_OF_CONSTANTS:
+        return True
+    with constants_in_float32():
+        rounded = unit.run()
+    return any(difference(unit.port[name], rounded[name]).rms > floors[name] for name in apart)

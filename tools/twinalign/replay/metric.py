@@ -1,0 +1,120 @@
+"""Records a metric on given outputs and labels, or a whole evaluation, on one side."""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case.calling import call_model, named_values
+from twinalign.case.definition import Case
+from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.files.recordings import save_npz
+from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.optimizer import gradient_of_step
+from twinalign.stages.context import StageContext
+from twinalign.stages.metric import collate
+
+STAGE = "metric"
+PART = "@"
+"""Stands between the name of a result and the number of the part of the rows that it was measured on."""
+PARTS, LEAST_ROWS = 4, 6
+_OUTPUT, _LABELS = "output.", "labels"
+
+
+def record_metric(
+    worker: Any, weights: Mapping[str, Any], path: str, given: str | None = None, variations: int = 0
+) -> dict[str, Any]:
+    """Write the metric's numbers; for a case with `Case.metric` also the outputs and labels that it measured.
+
+    Args:
+        weights: as for `Worker.build_model`.
+        path: the `.npz` file to write: `result.NAME` (for parts of the rows `result.NAME@PART`), `output.NUMBER` and
+            `labels`.
+        given: a file of the other side, whose outputs and labels are measured.
+        variations: how many more models `Case.evaluate` evaluates; their numbers are `result.NAME@NUMBER`.
+
+    Returns:
+        `isolated`: whether the given outputs were measured.
+    """
+    case = worker.fresh_case(STAGE)
+    backend = worker.backend
+    backend.set_seed(case.seed)
+    arrays: dict[str, np.ndarray] = {}
+    with backend.default_dtype("float64"), backend.no_grad():
+        model = worker.build_model(case, STAGE, "float64", weights)
+        backend.set_training(model, False)
+        if type(case).evaluate is not Case.evaluate:
+            result, isolated = case.evaluate(model, worker.framework, "float64"), False
+            for number in range(variations):
+                model = varied_model(worker, case, weights, number)
+                found = numbers_of(backend, case.evaluate(model, worker.framework, "float64"))
+                arrays |= {f"result.{name}{PART}{number}": value for name, value in found.items()}
+        else:
+            outputs, labels = outputs_and_labels(worker, case, model)
+            tensors, skeleton = take_apart(outputs, backend.is_tensor)
+            isolated = True
+            if given:
+                with np.load(given, allow_pickle=False) as other:
+                    arrays_given = [other[key] for key in sorted_outputs(other)]
+                    labels = other[_LABELS]
+                isolated = [list(a.shape) for a in arrays_given] == [list(t.shape) for t in tensors]
+                if isolated:
+                    tensors = [backend.to_tensor(array, "float64", worker.device) for array in arrays_given]
+            arrays |= {f"{_OUTPUT}{number}": backend.to_array(tensor) for number, tensor in enumerate(tensors)}
+            arrays[_LABELS] = labels
+            result = case.metric(put_together(skeleton, tensors), labels, worker.framework)
+            for number, rows in enumerate(parts(len(labels))):
+                chosen = [backend.to_array(tensor)[rows] for tensor in tensors]
+                some = put_together(skeleton, [backend.to_tensor(a, "float64", worker.device) for a in chosen])
+                with contextlib.suppress(Exception):  # a metric may refuse fewer samples
+                    found = numbers_of(backend, case.metric(some, labels[rows], worker.framework))
+                    arrays |= {f"result.{name}{PART}{number}": value for name, value in found.items()}
+    arrays |= {f"result.{name}": value for name, value in numbers_of(backend, result).items()}
+    save_npz(Path(path), arrays)
+    return {"isolated": isolated}
+
+
+def varied_model(worker: Any, case: Case, weights: Mapping[str, Any], number: int) -> Any:
+    """The model with every element of its parameters scaled, in the same way on both sides."""
+    backend = worker.backend
+    model = worker.build_model(case, STAGE, "float64", weights)
+    backend.set_training(model, False)
+    parameters = backend.named_parameters(model)
+    names = CanonicalNames.of(weights)
+    items = (("", key, backend.to_array(parameter)) for key, parameter in parameters.items())
+    varied = {name: gradient_of_step(array, number + 1) for _, name, array in names.to_reference(items)}
+    for key, parameter in parameters.items():
+        if (array := names.from_reference(key, varied)) is not None:
+            backend.assign(parameter, array)
+    return model
+
+
+def parts(count: int) -> list[np.ndarray]:
+    """Subsets of rows that are measured as well, because a single number proves little."""
+    if count < LEAST_ROWS:
+        return []
+    rng = np.random.RandomState(0)
+    return [np.sort(rng.permutation(count)[: count - 1 - number]) for number in range(PARTS)]
+
+
+def sorted_outputs(arrays: Any) -> list[str]:
+    """Names of the outputs in a file, in order."""
+    return sorted((key for key in arrays if key.startswith(_OUTPUT)), key=lambda key: int(key.partition(".")[2]))
+
+
+def outputs_and_labels(worker: Any, case: Case, model: Any) -> tuple[Any, np.ndarray]:
+    """What the metric stage passes to `Case.metric`: outputs for the validation samples, and their labels."""
+    given = (worker.framework, worker.backend, "float64", worker.device)
+    context = StageContext(case, *given, lambda: model, CanonicalNames(), lambda text: None)
+    images, labels = collate(context)
+    return call_model(model, {"x": images}), labels
+
+
+def numbers_of(backend: Any, result: Any) -> dict[str, np.ndarray]:
+    """Every number and array of a result by name; a single one is named `metric`."""
+    return {
+        name: np.asarray(backend.to_array(leaf) if backend.is_tensor(leaf) else leaf, dtype=np.float64)
+        for name, leaf in named_values(result, backend.is_tensor, "metric")
+    }

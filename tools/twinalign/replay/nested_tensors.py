@@ -1,0 +1,63 @@
+"""Takes arguments and results of layers apart into a list of tensors and a skeleton, and puts them together again."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a tensor stood in a skeleton."""
+
+    number: int
+
+
+# Not nested functions: one that calls itself is a reference cycle, which keeps its tensors until it is collected.
+
+
+def take_apart(value: Any, is_tensor: Callable[[Any], bool]) -> tuple[list[Any], Any]:
+    """The tensors in nested tuples, lists, dictionaries and dataclasses, in order, and the containers without them."""
+    tensors: list[Any] = []
+    return tensors, _take(value, is_tensor, tensors)
+
+
+def _take(item: Any, is_tensor: Callable[[Any], bool], tensors: list[Any]) -> Any:
+    if is_tensor(item):
+        tensors.append(item)
+        return Place(len(tensors) - 1)
+    return _mapped(item, lambda member: _take(member, is_tensor, tensors))
+
+
+def put_together(skeleton: Any, tensors: Sequence[Any]) -> Any:
+    """The containers of a skeleton with these tensors in their places."""
+    if isinstance(skeleton, Place):
+        return tensors[skeleton.number]
+    return _mapped(skeleton, lambda member: put_together(member, tensors))
+
+
+def _mapped(item: Any, change: Callable[[Any], Any]) -> Any:
+    """A container of the same kind with every member changed; anything else unchanged."""
+    if isinstance(item, Mapping):
+        changed = {key: change(member) for key, member in item.items()}
+        return changed if type(item) is dict else _like(item, changed)
+    if isinstance(item, tuple):
+        members = [change(member) for member in item]
+        # Not through the class: torch's PackedSequence looks into what its constructor is given.
+        return tuple.__new__(type(item), members) if hasattr(item, "_fields") else tuple(members)
+    if isinstance(item, list):
+        return [change(member) for member in item]
+    if dataclasses.is_dataclass(item) and not isinstance(item, (type, Place)):
+        changed = {field.name: change(getattr(item, field.name)) for field in dataclasses.fields(item)}
+        return _like(item, changed)
+    return item
+
+
+def _like(item: Any, members: Mapping[str, Any]) -> Any:
+    found = copy.copy(item)
+    for key, member in members.items():
+        if isinstance(item, Mapping):
+            found[key] = member
+        else:
+            object.__setattr__(found, key, member)
+    return found

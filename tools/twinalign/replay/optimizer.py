@@ -1,0 +1,163 @@
+"""Records optimizer steps on given gradients, and the schedule alone, on one side."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.case.definition import Case
+from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.files.recordings import Recording, sample_positions
+
+STAGE = "backward"
+MOST_STEPS = 6
+"""State, bias correction and a second learning rate show within so many steps."""
+LEAST_STEPS = 3
+SCHEDULED_STEPS = 32
+"""Steps for which the schedule is asked, if it answers for so many."""
+_PERIOD = 1021
+
+
+def record_steps(
+    worker: Any, weights: Mapping[str, Any], initial: str, gradients: str, path: str, rates: list[float] | None = None
+) -> dict[str, Any]:
+    """Take optimizer steps in float64 on the reference's gradients; write samples of all parameters and state.
+
+    Names and layout in the file are the reference's: `start.PARAMETER`, then `STEP.parameter.PARAMETER` and
+    `STEP.QUANTITY.PARAMETER` for the optimizer's state.
+
+    Args:
+        weights: as for `Worker.build_model`.
+        initial: the `.npz` file of the reference's weights, from which both sides start.
+        gradients: the `.npz` file of the reference's gradients, by reference name.
+        rates: learning rate of each step, so that a wrong schedule does not count; None: the schedule's own.
+
+    Returns:
+        `rates` that were used, `facts` of the optimizer, its `parameters`, and `unnamed` ones, which have no
+        counterpart in the reference and so no gradient.
+    """
+    backend = worker.backend
+    case = worker.fresh_case(STAGE)
+    recording = Recording()
+    used: list[float] = []
+    with (
+        backend.default_dtype("float64"),
+        np.load(gradients, allow_pickle=False) as given,
+        np.load(initial, allow_pickle=False) as begin,
+    ):
+        model, parameters, optimizer = start(worker, case, weights)
+        names = CanonicalNames.of(weights)
+        known = [key for key in parameters if names.parts(key)]
+        for key in known:
+            backend.assign(parameters[key], names.from_reference(key, begin))
+        _record(recording, names, (("start", key, backend.to_array(parameters[key])) for key in known))
+        for step in range(min(max(case.steps, LEAST_STEPS), MOST_STEPS) if rates is None else len(rates)):
+            try:
+                case.schedule(optimizer, step, worker.framework)
+            except Exception:
+                if step < case.steps:
+                    raise
+                break  # a schedule may end with the case's steps
+            if rates is not None and backend.learning_rate(optimizer) != rates[step]:
+                backend.set_learning_rate(optimizer, rates[step])
+            used.append(backend.learning_rate(optimizer))
+            for key in known:
+                found = {p.name: gradient_of_step(given[p.name], step) for p in names.parts(key) if p.name in given}
+                array = names.from_reference(key, found)
+                if array is not None and backend.trainable(parameters[key]):
+                    backend.set_gradient(parameters[key], array)
+            optimizer.step()
+            backend.clear_gradients(model)
+            updated = (("parameter", key, backend.to_array(parameter)) for key, parameter in parameters.items())
+            state = itertools.chain(updated, backend.optimizer_items(model, optimizer))
+            _record(recording, names, ((f"{step}.{quantity}", key, array) for quantity, key, array in state))
+    recording.save(Path(path))
+    return {
+        "rates": used,
+        "facts": backend.optimizer_facts(optimizer),
+        "parameters": list(
+            dict.fromkeys(p.name for key in known if backend.trainable(parameters[key]) for p in names.parts(key))
+        ),
+        "unnamed": [key for key in parameters if key not in known],
+    }
+
+
+def _record(recording: Recording, names: CanonicalNames, items: Iterable[tuple[str, str, np.ndarray]]) -> None:
+    """Record a sample of each tensor, in the reference's layout."""
+    for label, name, array in names.to_reference(items):
+        recording.add(f"{label}.{name}", np.asarray(array.reshape(-1)[sample_positions(array.size)], np.float64))
+
+
+def record_schedule(worker: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the schedule alone: the learning rate that it sets in each step, and every value that it returns.
+
+    Returns:
+        `values`: name → one number for each step that the schedule answers for; `initial`: the rate before the first
+        step; `steps`: the case's number of steps; `own`: whether the case defines a schedule.
+    """
+    case = worker.fresh_case(STAGE)
+    with worker.backend.default_dtype("float64"):
+        _, _, optimizer = start(worker, case, weights)
+        initial = worker.backend.learning_rate(optimizer)
+        values = ask_schedule(case, optimizer, worker.backend, worker.framework)
+    own = type(case).schedule is not Case.schedule
+    return {"values": values, "initial": initial, "steps": case.steps, "own": own}
+
+
+def ask_schedule(
+    case: Case, optimizer: Any, backend: Any, framework: str, steps: int = SCHEDULED_STEPS
+) -> dict[str, list[float]]:
+    """What the schedule sets and returns in each step; it may refuse steps beyond those of the case."""
+    values: dict[str, list[float]] = {"learning_rate": []}
+    for step in range(max(steps, case.steps)):
+        try:
+            returned = dict(case.schedule(optimizer, step, framework) or {})
+            found = {"learning_rate": backend.learning_rate(optimizer), **{k: float(v) for k, v in returned.items()}}
+        except Exception:
+            if step < case.steps:
+                raise
+            break
+        for name, value in found.items():
+            values.setdefault(name, []).append(value)
+    return values
+
+
+def start(worker: Any, case: Case, weights: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+    """The model with its initial weights in float64, its parameters by name, and their optimizer."""
+    backend = worker.backend
+    backend.set_seed(case.seed)
+    model = worker.build_model(case, STAGE, "float64", weights)
+    backend.set_training(model, case.train_mode)
+    parameters = backend.named_parameters(model)
+    return model, parameters, case.optimizer([p for p in parameters.values() if backend.trainable(p)], worker.framework)
+
+
+def gradient_of_step(gradient: np.ndarray, step: int) -> np.ndarray:
+    """The gradient itself in step 0, and in later steps the gradient with every element scaled by 0 to 1.5.
+
+    The scaling depends on the layout, which must be the reference's. Elements that almost vanish show what only a
+    falling second moment does.
+    """
+    gradient = gradient.astype(np.float64)
+    if step == 0:
+        return gradient
+    pattern = 0.75 + 0.75 * np.sin(np.arange(_PERIOD) * 2.399963 + step)
+    return gradient * np.resize(pattern, gradient.shape)
+
+
+def quantities(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What is compared: `STEP.update.PARAMETER`, the change of a parameter in a step, and the recorded state."""
+    found = {}
+    for key, array in arrays.items():
+        step, _, rest = key.partition(".")
+        quantity, _, name = rest.partition(".")
+        if step == "start":
+            continue
+        if quantity == "parameter":
+            before = f"start.{name}" if step == "0" else f"{int(step) - 1}.parameter.{name}"
+            found[f"{step}.update.{name}"] = array - arrays[before]
+        else:
+            found[key] = array
+    return found

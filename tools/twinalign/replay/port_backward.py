@@ -1,0 +1,263 @@
+"""Backward of the forced pass: every unit gets the reference's gradients."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.conversion.canonical_names import CanonicalName
+from twinalign.files.recordings import save_npz
+from twinalign.replay.case_run import CaseRun
+from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, Projected
+from twinalign.replay.layouts import Layout
+from twinalign.replay.tensor_store import TensorStore
+
+
+class ForcedBackward:
+    """Judges the gradients of a forced pass, and writes what is needed to explain the wrong ones.
+
+    Args:
+        seeds: place → number of the reference's gradient in the store, and its root mean square.
+        parameter_gradients: parameter → shape, root mean square and projections of the reference's gradient.
+    """
+
+    def __init__(
+        self,
+        run: CaseRun,
+        store: TensorStore,
+        seeds: Mapping[str, tuple[int, float]],
+        parameter_gradients: Mapping[str, tuple[list[int], float, list[float]]],
+        folder: Path,
+    ) -> None:
+        self.run, self.backend, self.store, self.folder = run, run.backend, store, folder
+        self.seeds = seeds
+        self.parameter_gradients = {name: Projected(*found) for name, found in parameter_gradients.items()}
+        self._gathered: dict[str, np.ndarray] = {}
+        self._settled: set[str] = set()
+        self._contributors: dict[str, list[ForcedCall]] = {}
+        self._parameters = self.backend.named_parameters(run.model)
+        self._own_names: dict[str, list[str]] = {}
+        """The reference's name of a parameter → the port's parameters that hold parts of it."""
+        for name in self._parameters:
+            for part in self._parts(name):
+                self._own_names.setdefault(part.name, []).append(name)
+        self._subtrees: dict[str, dict[str, Any]] = {}
+        self._layouts: dict[str, Layout] = {}
+        self.left_out: dict[str, str] = {}
+        """Path of a unit whose gradients cannot be judged → why."""
+
+    def __call__(self, units: Sequence[ForcedCall], state_alone: Sequence[ForcedCall]) -> None:
+        """Judge every unit, the last call first, but not those of which the buffers alone are judged.
+
+        Gradients are freed after use.
+        """
+        calls = Counter(unit.path for unit in units)
+        self._layouts = {place: layout for unit in (*units, *state_alone) for place, layout in unit.layouts.items()}
+        for root in reversed([unit for unit in units if unit.parent is None]):
+            self._judge(root, calls)
+        self._judge_sums(units)
+        for unit in state_alone:
+            self._write(unit)
+
+    def _judge(self, unit: ForcedCall, calls: Mapping[str, int]) -> None:
+        before = dict(unit.differences)
+        try:
+            self._judge_alone(unit, calls)
+        except Exception as error:  # the user's code has gradients of its own, which can raise anything
+            self.left_out[unit.path] = f"its gradient raises {type(error).__name__}: {error}"[:LONGEST_REASON]
+            unit.differences = before
+            if before:
+                self._write(unit)
+        unit.given = [None] * len(unit.given)
+        for child in reversed(unit.children):
+            self._judge(child, calls)
+        unit.inputs, unit.outputs, unit.handed_on = [], [], []
+
+    def _judge_alone(self, unit: ForcedCall, calls: Mapping[str, int]) -> None:
+        starts = {} if unit.differences else self._starts(unit)
+        parameters = self._parameters_of(unit)
+        found = self._gradients(self._ends(unit), [*(t for t, _ in starts.values()), *parameters.values()])
+        for (name, (tensor, place)), gradient in zip(starts.items(), found, strict=False):
+            self._judge_start(unit, name, tensor, place, gradient)
+        of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))
+        # Wrong values have wrong gradients, so those of a unit that differs already tell nothing.
+        if not unit.differences and calls[unit.path] == 1:
+            for theirs in self._own_parameters(unit, of_parameters):
+                if self._judge_parameter(unit, theirs, of_parameters):
+                    self._settled.update(self._own_names[theirs])
+        self._gather(unit, of_parameters, last=not unit.children and calls[unit.path] == 1)
+        # The sum over several calls may be wrong where no single call is; frozen parameters count too.
+        repeated = calls[unit.path] > 1 and unit.layer is not None
+        if unit.differences or (repeated and self.backend.own_state(unit.layer)):
+            self._write(unit)
+
+    def _judge_start(self, unit: ForcedCall, name: str, tensor: Any, place: str, gradient: Any) -> None:
+        if gradient is None and place not in self.seeds:
+            return
+        port = np.zeros(tuple(tensor.shape)) if gradient is None else self._values(gradient)
+        theirs = self._seed(place)
+        if theirs is None:
+            unit.judge(name, port, np.zeros_like(port))
+        else:
+            layout = self._layouts.get(place)
+            ours = port if layout is None else layout.to_reference(port)
+            unit.judge(name, ours, theirs if layout is None else layout.to_reference(theirs), self.seeds[place][1])
+
+    def _own_parameters(self, unit: ForcedCall, found: Mapping[str, Any]) -> list[str]:
+        """Parameters, by the reference's names, that this unit has used or that nothing else could use."""
+        inside = f"{unit.path}." if unit.layer is not None and unit.path else ""
+        below = {name for name in self._parameters if name.startswith(inside)}
+        own = [
+            name
+            for name in self._parameters
+            if unit.layer is not None and name in below and (not unit.children or "." not in name.removeprefix(inside))
+        ]
+        used = [name for name, gradient in found.items() if gradient is not None]
+        names = dict.fromkeys(part.name for name in [*used, *own] for part in self._parts(name))
+        # One that has parts in other units is judged when all are there, in `_judge_sums`.
+        return [name for name in names if below.issuperset(self._own_names[name])]
+
+    def _judge_parameter(self, unit: ForcedCall, name: str, found: Mapping[str, Any]) -> bool:
+        """Judge the gradient of a parameter of the reference; returns whether it is right."""
+        theirs = self.parameter_gradients.get(name)
+        port = self._gradient_of(name, found)
+        if port is None:
+            if theirs is None:
+                return True
+            port = np.zeros(theirs.shape)
+        theirs = theirs or Projected(list(port.shape), 0.0, [0.0])
+        return unit.judge_projections(self._label(unit, name), port, theirs).relative <= unit.bound
+
+    def _gradient_of(self, name: str, found: Mapping[str, Any]) -> np.ndarray | None:
+        """The gradient of a parameter of the reference, in its layout; None if no part of it has one."""
+        own = [key for key in self._own_names[name] if found.get(key) is not None]
+        if own == self._own_names[name] == [name] and not self.run.canonical.parts(name):
+            return self._values(found[name])  # the reference has no such parameter
+        items = ((name, key, self._values(found[key])) for key in own)
+        return next((array for _, theirs, array in self.run.canonical.to_reference(items) if theirs == name), None)
+
+    def _parts(self, name: str) -> tuple[CanonicalName, ...]:
+        """The reference's names of a parameter; its own name if the reference does not have it."""
+        return self.run.canonical.parts(name) or (CanonicalName(name),)
+
+    @staticmethod
+    def _label(unit: ForcedCall, name: str) -> str:
+        path = unit.call.path if unit.layer is not None else ""
+        return f"gradient.parameter.{name.removeprefix(f'{path}.') if path else name}"
+
+    def _values(self, gradient: Any) -> np.ndarray:
+        """A gradient that `_gradients` returned, or a sum of them, as an array."""
+        if isinstance(gradient, str):
+            seed = self._seed(gradient)
+            assert seed is not None
+            return seed
+        return gradient if isinstance(gradient, np.ndarray) else self.backend.values_of(gradient)
+
+    def _ends(self, unit: ForcedCall) -> list[tuple[Any, str]]:
+        """Where the unit's own code ends: its outputs and its layers' inputs, with the names of their gradients."""
+        places = [(tensor, f"output.{unit.call.number}.{i}") for i, tensor in enumerate(unit.outputs)]
+        for child in unit.children:
+            places += [(tensor, f"input.{child.call.number}.{i}") for i, tensor in enumerate(child.given)]
+        ends = []
+        for tensor, place in places:
+            if tensor is not None and self.backend.differentiable(tensor):
+                seed = self._seed(place)
+                if seed is not None and list(seed.shape) == list(tensor.shape):
+                    ends.append((tensor, place))
+        return ends
+
+    def _starts(self, unit: ForcedCall) -> dict[str, tuple[Any, str]]:
+        """Where the unit's own code begins: name of the value → tensor and name of its gradient in the reference."""
+        starts = {
+            f"gradient.input.{i}": (tensor, f"input.{unit.call.number}.{i}") for i, tensor in enumerate(unit.inputs)
+        }
+        for child in unit.children:
+            for i, tensor in enumerate(child.handed_on):
+                starts[f"gradient.child.{child.label}.{i}"] = (tensor, f"output.{child.call.number}.{i}")
+        return {name: start for name, start in starts.items() if self.backend.differentiable(start[0])}
+
+    def _parameters_of(self, unit: ForcedCall) -> dict[str, Any]:
+        """Trainable parameters in the unit's layer, or in the whole model for code outside layers."""
+        if unit.path not in self._subtrees:
+            inside = "" if unit.layer is None or not unit.path else f"{unit.path}."
+            self._subtrees[unit.path] = {
+                name: tensor
+                for name, tensor in self._parameters.items()
+                if name.startswith(inside) and self.backend.trainable(tensor)
+            }
+        return self._subtrees[unit.path]
+
+    def _gradients(self, ends: Sequence[tuple[Any, str]], wanted: Sequence[Any]) -> list[Any | None]:
+        """The gradient of each wanted tensor: a tensor, an array, or the name of a reference's gradient."""
+        found: list[Any | None] = [None] * len(wanted)
+        # A tensor that is passed on unchanged has no graph: paddle gives no gradient for an end that is also a start.
+        numbers = {id(tensor): number for number, tensor in enumerate(wanted)}
+        graph = [(end, place) for end, place in ends if id(end) not in numbers]
+        if graph and wanted:
+            with self.backend.default_dtype(self.run.dtype):
+                seeds = [
+                    self.backend.to_tensor(self._seed(place), self.run.dtype, self.run.device) for _, place in graph
+                ]
+                found = self.backend.gradients([end for end, _ in graph], list(wanted), seeds)
+        for end, place in ends:
+            if (number := numbers.get(id(end))) is not None:
+                before = found[number]
+                found[number] = place if before is None else self._values(before) + self._values(place)
+        return found
+
+    def _gather(self, unit: ForcedCall, found: Mapping[str, Any], last: bool) -> None:
+        """Add up gradients over units; a right one that no other unit can add to (`last`) is not kept."""
+        for name, gradient in found.items():
+            if gradient is None:
+                continue
+            if not last or name not in self._settled or name in self._gathered:
+                array = np.array(self._values(gradient))
+                self._gathered[name] = self._gathered[name] + array if name in self._gathered else array
+            self._contributors.setdefault(name, []).append(unit)
+
+    def _judge_sums(self, units: Sequence[ForcedCall]) -> None:
+        """Judge the sum of a parameter's gradients over all uses: another unit may add what one lacks."""
+        for name, own in self._own_names.items():
+            contributors = list({id(unit): unit for key in own for unit in self._contributors.get(key, [])}.values())
+            if self._settled.issuperset(own) and len(contributors) == 1:
+                continue
+            owner = max(contributors or self._around(own[0], units), key=lambda unit: len(unit.path), default=None)
+            if owner is None or any(k for unit in contributors for k in unit.differences if "gradient.p" not in k):
+                continue
+            for unit in {id(u): u for u in (owner, *contributors)}.values():
+                unit.differences.pop(self._label(unit, name), None)
+            self._judge_parameter(owner, name, self._gathered)
+
+    def _around(self, name: str, units: Sequence[ForcedCall]) -> list[ForcedCall]:
+        return [
+            unit for unit in units if unit.layer is not None and name.startswith(f"{unit.path}." if unit.path else "")
+        ]
+
+    def _seed(self, place: str) -> Any:
+        """The reference's gradient at a place, in the port's form."""
+        found, layout = self.seeds.get(place), self._layouts.get(place)
+        if found is None:
+            return None
+        return self.store.read(found[0]) if layout is None else layout.to_port(self.store.read(found[0]))
+
+    def _write(self, unit: ForcedCall) -> None:
+        """Write what the reference needs to run the unit again: inputs, its layers' outputs, gradients."""
+        number = unit.call.number
+        arrays = {f"input.{i}": self._in_reference_form(t, f"input.{number}.{i}") for i, t in enumerate(unit.inputs)}
+        for child in unit.children:
+            number = child.call.number
+            for i, tensor in enumerate(child.handed_on):
+                arrays[f"child.{number}.{i}"] = self._in_reference_form(tensor, f"output.{number}.{i}")
+        # All of the reference's gradients, including those of tensors that are not differentiable in the port.
+        ends = [f"output.{unit.call.number}.{i}" for i in range(len(unit.call.outputs))]
+        ends += [f"input.{child.call.number}.{i}" for child in unit.children for i in range(len(child.call.inputs))]
+        for place in ends:
+            if (found := self.seeds.get(place)) is not None:
+                arrays[f"seed.{place}"] = self.store.read(found[0])
+        save_npz(self.folder / f"{unit.call.number}.npz", arrays)
+
+    def _in_reference_form(self, tensor: Any, place: str) -> np.ndarray:
+        array, layout = self.backend.to_array(tensor), self._layouts.get(place)
+        return array if layout is None else layout.to_reference(array)

@@ -1,0 +1,396 @@
+"""The forced pass of the port, in which every layer gets the reference's inputs.
+
+Runs in the port's process. In the forced pass a layer with a partner in the reference gets the partner's inputs, its
+outputs are compared with the partner's, and the partner's outputs are passed on. What a module's own code computes
+between its layers is compared when it reaches the next layer or is returned. So no error reaches the next comparison:
+one pass finds every wrong layer and every wrong piece of code between layers.
+
+What the port holds in another form than the reference (`[B, H, W, C]` for `[B, L, C]`) stays in that form, with the
+reference's values. A layer that cannot run on them is left out by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.conversion.canonical_names import CanonicalName
+from twinalign.patching import replaced
+from twinalign.replay.case_run import CaseRun, in_evaluation_mode
+from twinalign.replay.code_lines import OwnCode, tracing
+from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
+from twinalign.replay.layer_calls import Call, CallStack, Tensor, wrapped
+from twinalign.replay.layouts import Layout, layout_of
+from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.regions import borne_out, ends_behind
+from twinalign.replay.tensor_store import TensorStore
+from twinalign.verdict.array_difference import Difference, difference
+
+SHARED = 1e-12
+"""Up to this relative difference the port's own tensor is passed on, which saves the memory of a second copy. Before a
+layer is called wrong, its response to noise of this size is measured (`rerun_unit.PERTURBATION`)."""
+
+
+class ForcedForward:
+    """The forced pass; keeps the graph of every unit until `ForcedBackward` has judged its gradients.
+
+    Args:
+        pairs: (path in the port, ordinal) → the partner's call.
+        with_extra_layers: numbers of the reference's calls that call layers without partners.
+        moved: the reference's names of parameters and buffers that its pass changes.
+        bound_of: layer → greatest relative difference that constants kept in float32 explain.
+
+    Attributes:
+        units: calls that were judged, in the order in which they began.
+    """
+
+    def __init__(
+        self,
+        run: CaseRun,
+        store: TensorStore,
+        state_store: TensorStore,
+        pairs: Mapping[tuple[str, int], Call],
+        with_extra_layers: set[int],
+        moved: Collection[str],
+        bound_of: Callable[[Any], float],
+    ) -> None:
+        self.run, self.backend = run, run.backend
+        self.store, self.state_store = store, state_store
+        self.pairs, self.bound_of = pairs, bound_of
+        self.units: list[ForcedCall] = []
+        self._state_alone: dict[int, ForcedCall] = {}
+        self._with_extra_layers = with_extra_layers
+        self._given_up: dict[int, set[str]] = {}
+        """Number of a call without its pair → its buffers that differ now."""
+        self._reconsidered: set[int] = set()
+        self._running: list[ForcedCall] = []
+        self._trying = False
+        """Whether a unit runs once more, which is not judged."""
+        self._ordinals = CallStack()
+        self._shared: dict[int, tuple[Any, int, Layout | None]] = {}
+        """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
+        self._changing = {
+            f"{path}.{name}".lstrip("."): tensor
+            for path, layer in self.backend.named_layers(run.model)
+            for name, tensor in self.backend.own_state(layer).items()
+            if name in self.backend.own_buffers(layer) or self._whole_part(path, name).name in moved
+        }
+
+    def __call__(self) -> None:
+        """Run forward and loss."""
+        with (
+            self.backend.default_dtype(self.run.dtype),
+            wrapped(self.backend.named_layers(self.run.model), self._around),
+            OwnCode(self.backend, lambda: self._running[-1].steps if self._running else None).followed(),
+        ):
+            self.run.through(self._around)
+
+    @property
+    def wrong_in_state_alone(self) -> list[ForcedCall]:
+        """Calls whose pairs were given up, but whose buffers are wrong on the reference's inputs."""
+        return [u for n, u in self._state_alone.items() if n in self._given_up and u.differences]
+
+    def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        if self._trying:
+            return forward(*arguments, **keywords)
+        own = self._ordinals.begin(path, layer)
+        partner = self.pairs.get((path, own.ordinal))
+        parent = self._running[-1] if self._running else None
+        tensors, signature = take_apart((arguments, keywords), self.backend.is_tensor)
+        try:
+            if partner is None or is_packed(layer, tensors, partner):
+                # A layer without a partner counts as code of the module around it.
+                if parent is not None:
+                    parent.extra.append(len(parent.children))
+                return forward(*arguments, **keywords)
+            unit = ForcedCall(partner, path, layer, parent, self.bound_of(layer))
+            if partner.number in self._given_up:
+                return self._without_pair(unit, forward, arguments, keywords)
+            self._force_inputs(unit, tensors)
+            unit = self._judged(unit, forward, signature)
+        finally:
+            self._ordinals.end(own)
+        if parent is not None:
+            parent.children.append(unit)
+        return unit.returned
+
+    def _without_pair(self, unit: ForcedCall, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        if unit.layer is None:
+            return forward(*arguments, **keywords)
+        self._force_state(unit, unit.call.state)
+        result = forward(*arguments, **keywords)
+        self._force_state(unit, unit.call.state_after, after=True)
+        self._given_up[unit.call.number] = set(unit.differences)
+        return result
+
+    def _judged(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
+        """Run a unit, and again without those pairs inside that its end results refute."""
+        begun, place, state = self._ordinals.mark(), len(self.units), self._state_in(unit)
+
+        def run(tried: ForcedCall) -> ForcedCall:
+            self.units.append(tried)
+            return self._run(tried, forward, signature)
+
+        def without(numbers: Collection[int]) -> ForcedCall:
+            self._given_up |= {number: set() for number in numbers}
+            self._ordinals.back_to(begun)
+            self._set_state(state)
+            del self.units[place:]
+            again = unit.anew()
+            again.inputs = [self._again(unit, number) for number in range(len(unit.inputs))]
+            return run(again)
+
+        found = run(unit)
+        if unit.call.number in self._reconsidered or not any(inside.wrong_ends() for inside in unit.inside()):
+            return found
+        self._reconsidered.add(unit.call.number)
+        tested: set[int] = set()
+        for _ in range(2):  # every other wrong layer, and the rest: the inputs of the next one are the end of one
+            behind = ends_behind(found)
+            part = [at for at in behind if found.children[at].call.number not in tested][::2]
+            numbers = {found.children[at].call.number for at in part}
+            tested |= numbers
+            found = self._tried(
+                found, place, numbers, without, *borne_out(found, part, behind, self._with_extra_layers)
+            )
+        wrong = {inside.call.number for inside in found.inside() if inside.wrong_ends()}
+        everything = {inside.call.number for inside in found.inside()}
+        if not wrong or (len(found.children) == 1 and not found.wrong_ends()):
+            return found
+        whole = self._tried(
+            found, place, everything, without, lambda tried: everything, lambda tried: self._agrees(tried, found)
+        )
+        if whole is found or wrong == everything:
+            return whole
+        # The region agrees: no more of its pairs are given up than it takes.
+        for number in everything - wrong:
+            del self._given_up[number]
+        fewer = without(wrong)
+        return fewer if self._agrees(fewer, found) else without(everything)
+
+    def _tried(
+        self,
+        found: ForcedCall,
+        place: int,
+        numbers: set[int],
+        without: Callable[[Collection[int]], ForcedCall],
+        settle: Callable[[ForcedCall], Collection[int]],
+        accept: Callable[[ForcedCall], bool],
+    ) -> ForcedCall:
+        """Run the unit without the pairs of these calls; those that `settle` names then are given up for good."""
+        if not numbers:
+            return found
+        units, state = self.units[place:], self._state_in(found)
+        try:
+            final = without(numbers)
+            settled = set(settle(final))
+            if settled and settled != numbers:
+                for number in numbers - settled:
+                    del self._given_up[number]
+                final = without(settled)
+            accepted = bool(settled) and accept(final)
+        except Exception:  # its own layers may not take what the reference's take
+            accepted = False
+        if accepted:
+            self._state_alone.update({unit.call.number: unit.state_alone() for unit in units})
+            return final
+        for number in numbers:
+            self._given_up.pop(number, None)
+        self._set_state(state)
+        self.units[place:] = units
+        return found
+
+    def _agrees(self, tried: ForcedCall, before: ForcedCall) -> bool:
+        """Whether nothing in the unit is wrong now; buffers may differ as they did on the reference's inputs."""
+        differed = {inside.call.number: inside.differences for inside in before.inside()}
+        return not any(unit.wrong_ends() for unit in (tried, *tried.inside())) and all(
+            names <= differed[number].keys() for number, names in self._given_up.items() if number in differed
+        )
+
+    def _run(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
+        if unit.layer is not None:
+            self._force_state(unit, unit.call.state)
+        self._running.append(unit)
+        try:
+            forced = put_together(signature, unit.inputs)
+            result = forward(*forced[0], **forced[1])
+            returned, skeleton = take_apart(result, self.backend.is_tensor)
+            self._force_outputs(unit, returned)
+            if unit.layer is not None:
+                self._after(unit, forward, forced)
+            if unit.forms and unit.differences and self._right_in_reference_form(unit, forward, signature):
+                unit.blame_forms()
+        except UnitFailedError:
+            raise
+        except Exception as error:  # the user's code, which is given what it may not expect, can raise anything
+            raise UnitFailedError(unit, error) from error
+        finally:
+            self._running.pop()
+        unit.returned = put_together(skeleton, unit.handed_on)
+        return unit
+
+    def _again(self, unit: ForcedCall, number: int) -> Any:
+        """An input of the reference's once more: the unit may have changed its input in place."""
+        if number >= len(unit.call.inputs):
+            return unit.inputs[number]
+        theirs = unit.call.inputs[number]
+        layout = unit.layouts.get(f"input.{unit.call.number}.{number}")
+        array = self._read(theirs) if layout is None else layout.to_port(self._read(theirs))
+        made = self.backend.to_tensor(array, self.run.dtype, self.run.device)
+        return self._known_as(self.backend.detached(made, theirs.differentiable), theirs, layout)
+
+    def _state_in(self, unit: ForcedCall) -> dict[str, np.ndarray]:
+        """Values of the unit's parameters and buffers that change in the pass, by the port's names."""
+        inside = f"{unit.path}." if unit.layer is not None and unit.path else ""
+        return {n: self.backend.to_array(tensor) for n, tensor in self._changing.items() if n.startswith(inside)}
+
+    def _set_state(self, values: Mapping[str, np.ndarray]) -> None:
+        for name, array in values.items():
+            self.backend.assign(self._changing[name], array)
+
+    def _force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
+        """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
+        if len(tensors) != len(unit.call.inputs):
+            unit.notes.append(f"takes {len(tensors)} tensors, the reference's takes {len(unit.call.inputs)}")
+        owner = unit.parent or unit
+        for number, tensor in enumerate(tensors):
+            if number >= len(unit.call.inputs):
+                unit.given.append(None)
+                unit.inputs.append(tensor)
+                continue
+            theirs = unit.call.inputs[number]
+            known = self._shared.get(id(tensor))
+            if known is not None and known[0] is tensor and known[1] == theirs.number:
+                if known[2] is not None:
+                    unit.layouts[f"input.{unit.call.number}.{number}"] = known[2]
+                unit.given.append(tensor)
+                unit.inputs.append(self.backend.detached(tensor, theirs.differentiable))
+                continue
+            name = f"input.{unit.label}.{number}"
+            unit.given.append(tensor)
+            place = f"input.{unit.call.number}.{number}"
+            layout = self._layout(unit, place, tensor, theirs)
+            if layout is not None and unit.parent is not None:
+                port, reference = np.array(self.backend.values_of(tensor)), np.array(self._read(theirs))
+                unit.forms.append((owner, name, difference(port, reference), port, reference))
+            unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None, layout))
+
+    def _force_outputs(self, unit: ForcedCall, returned: Sequence[Any]) -> None:
+        if len(returned) != len(unit.call.outputs):
+            unit.notes.append(f"returns {len(returned)} tensors, the reference's returns {len(unit.call.outputs)}")
+            # An extra output may be unused, as the weights of torch's attention often are. If a needed one is missing,
+            # the outputs of the enclosing code differ.
+            if unit.parent is None or unit.parent.layer is None:
+                unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
+        for number, tensor in enumerate(returned):
+            unit.outputs.append(tensor)
+            if number >= len(unit.call.outputs):
+                unit.handed_on.append(tensor)
+                continue
+            theirs = unit.call.outputs[number]
+            layout = None
+            if unit.layer is not None:
+                layout = self._layout(unit, f"output.{unit.call.number}.{number}", tensor, theirs)
+            unit.handed_on.append(self._forced(unit, f"output.{number}", tensor, theirs, not unit.call.random, layout))
+
+    def _read(self, theirs: Tensor) -> np.ndarray:
+        assert theirs.number is not None
+        return self.store.read(theirs.number)
+
+    def _right_in_reference_form(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> bool:
+        """Whether a unit that is wrong on inputs in another form is right on the reference's own."""
+        inputs = [
+            self.backend.to_tensor(self._read(theirs), self.run.dtype, self.run.device)
+            if f"input.{unit.call.number}.{number}" in unit.layouts
+            else given
+            for number, (given, theirs) in enumerate(zip(unit.inputs, unit.call.inputs, strict=False))
+        ]
+        self._trying = True
+        try:
+            with self.backend.no_grad(), tracing(None):
+                arguments, keywords = put_together(signature, inputs)
+                returned, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
+            pairs = zip(returned, unit.call.outputs, strict=True)
+            return all(
+                difference(self.backend.values_of(tensor), self._read(theirs)).relative <= unit.bound
+                for tensor, theirs in pairs
+            )
+        except Exception:  # it does not take the reference's form
+            return False
+        finally:
+            self._trying = False
+
+    def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Layout | None:
+        """The form in which the port has a tensor of the reference, if it is another one, by its values."""
+        if list(tensor.shape) == theirs.shape or math.prod(tensor.shape) != math.prod(theirs.shape):
+            return None
+        found = layout_of(self.backend.values_of(tensor), self._read(theirs))
+        if found is not None:
+            unit.layouts[place] = found
+        return found
+
+    def _forced(
+        self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Layout | None
+    ) -> Any:
+        """The reference's values in place of a tensor, after judging it; the tensor itself if both are equal."""
+        reference = self._read(theirs)
+        port = self.backend.values_of(tensor)
+        port = layout.to_reference(port) if layout is not None else port
+        found = owner.judge(name, port, reference, theirs.scale) if judged else Difference(np.inf)
+        same_size = port.shape != reference.shape and port.size == reference.size
+        if found.relative <= SHARED or same_size:
+            # In a form whose order of values is unknown, the port's own values are all that can be handed on.
+            forced = self.backend.detached(tensor, theirs.differentiable)
+        else:
+            given = layout.to_port(reference) if layout is not None else reference
+            made = self.backend.to_tensor(given, self.run.dtype, self.run.device)
+            forced = self.backend.detached(made, theirs.differentiable)
+        return self._known_as(forced, theirs, layout)
+
+    def _known_as(self, forced: Any, theirs: Tensor, layout: Layout | None) -> Any:
+        assert theirs.number is not None
+        self._shared[id(forced)] = (forced, theirs.number, layout)
+        return forced
+
+    def _force_state(self, unit: ForcedCall, state: Mapping[str, int], after: bool = False) -> None:
+        """Judge parameters and buffers that the pass has changed, and give them the reference's values."""
+        own = self.backend.own_state(unit.layer)
+        names = {self._whole_part(unit.path, name).name: name for name in own}
+        owner = unit
+        while owner.parent is not None and not after:
+            owner = owner.parent
+        for theirs, number in state.items():
+            full = f"{unit.call.path}.{theirs}".lstrip(".")
+            name = names.get(full)
+            if name is None:
+                continue
+            reference = self.state_store.read(number)
+            part = self._whole_part(unit.path, name)
+            port = self.backend.to_array(own[name])
+            label = f"buffer.{theirs}" if owner is unit else f"state.{full}"
+            found = owner.judge(label, part.to_reference(port), reference)
+            if found.relative > SHARED:
+                self.backend.assign(own[name], part.from_reference(reference))
+
+    def _whole_part(self, path: str, name: str) -> CanonicalName:
+        """The reference's name of a layer's tensor; its own name without a single counterpart."""
+        key = f"{path}.{name}".lstrip(".")
+        parts = [part for part in self.run.canonical.parts(key) if part.rows is None and part.place is None]
+        return parts[0] if parts else CanonicalName(key)
+
+    def _after(self, unit: ForcedCall, forward: Callable[..., Any], forced: tuple) -> None:
+        """Judge the buffers that the call has changed, and the same call in evaluation mode."""
+        if not unit.call.state_after:
+            return
+        self._force_state(unit, unit.call.state_after, after=True)
+        if not unit.call.evaluation:
+            return
+        evaluating = replaced(self, "_trying", True)
+        with in_evaluation_mode(unit.layer), self.backend.no_grad(), tracing(None), evaluating:
+            returned, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
+        for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
+            port, reference = self.backend.values_of(tensor), self._read(theirs)
+            unit.judge(f"eval.output.{number}", port, reference, theirs.scale)

@@ -1,0 +1,192 @@
+"""One forward and backward pass of the reference in float64, with the values of every layer call on disk.
+
+Runs in the reference's process. A value is written once, however many calls share it.
+"""
+
+import dataclasses
+import functools
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from twinalign.files.recordings import random_projections, save_npz
+from twinalign.patching import replaced
+from twinalign.replay.case_run import CaseRun, checksum, in_evaluation_mode
+from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
+from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.tensor_store import TensorStore
+from twinalign.verdict.array_difference import estimated_scale, quick_root_mean_square, sample_of
+
+_RECENT_GRADIENTS = 16
+
+
+class ReferencePass:
+    """Forward and backward pass of one part of a case; values are kept in a folder."""
+
+    def __init__(self, run: CaseRun, folder: Path) -> None:
+        from twinalign.backends.torch.reference_only import graph  # torch is in the reference's process alone
+
+        self._graph = graph
+        self.run, self.backend = run, run.backend
+        self.store = TensorStore(folder / "values")
+        self.state_store = TensorStore(folder / "state")
+        self.stack = CallStack()
+        self.signatures: dict[int, Any] = {}
+        """Number of a call → skeleton of its arguments, for calling the layer again."""
+        self.results: dict[int, Any] = {}
+        """Number of a call → skeleton of its result."""
+        self.gradients: dict[str, tuple[int, float]] = {}
+        """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store, and its root mean square."""
+        self.moved = False
+        """Whether the forward pass has changed the model."""
+        self._known: dict[int, tuple[Any, int, int]] = {}
+        self._recent: OrderedDict[Any, tuple[Any, int, float]] = OrderedDict()
+        self._sums: dict[tuple[str, str], float] = {}
+        self._known_values: dict[int, tuple[float, list[float]]] = {}
+        self._kept_state: dict[tuple[str, str, float], int] = {}
+        self._loss: Any = None
+        self._evaluating = False
+
+    def forward(self) -> dict[str, Any]:
+        """Run forward and loss; returns the calls, and where the state is stored that the pass has changed."""
+        run, layers = self.run, self.backend.named_layers(self.run.model)
+        self._sums = {
+            (path, name): checksum(tensor)
+            for path, layer in layers
+            for name, tensor in self.backend.own_state(layer).items()
+        }
+        with self.backend.default_dtype(run.dtype), wrapped(layers, self._around):
+            outputs, self._loss = run.through(self._around)
+            if not run.has_loss:
+                self._loss = run.stand_in_loss(outputs)
+        changed = {}
+        for path, layer in layers:
+            changed.update({f"{path}.{name}".lstrip("."): n for name, n in self._changed_state(path, layer).items()})
+        self.moved = bool(changed)
+        calls = [dataclasses.asdict(call) for call in self.stack.calls]
+        return {"calls": calls, "state": changed, "bytes_written": self.store.bytes_written}
+
+    def backward(self, kept: Path | None) -> dict[str, Any]:
+        """Run backward; returns where the gradients are, and writes those of parameters to the .npz file `kept`."""
+        self.store.restart()  # the port has used every value of the forward pass
+        if self._loss is not None and self.backend.differentiable(self._loss):
+            self._loss.backward()
+        self._loss = None
+        self._known.clear()
+        self._recent.clear()
+        parameters = {}
+        for name, array in self.backend.gradient_items(self.run.model):
+            # Projections suffice: a suspect runs again here, which gives its whole gradients.
+            parameters[name] = (list(array.shape), quick_root_mean_square(array), random_projections(array).tolist())
+        if kept is not None:
+            save_npz(kept, dict(self.backend.gradient_items(self.run.model)))
+        self.backend.clear_gradients(self.run.model)
+        return {"gradients": self.gradients, "parameters": parameters}
+
+    def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        backend = self.backend
+        if self._evaluating:  # the layers inside a layer that is evaluated are not called by the model
+            return forward(*arguments, **keywords)
+        call = self.stack.begin(path, layer)
+        tensors, signature = take_apart((arguments, keywords), backend.is_tensor)
+        self.signatures[call.number] = signature
+        call.inputs = [self._tensor(tensor) for tensor in tensors]
+        buffers = {}
+        if layer is not None:
+            call.state = self._changed_state(path, layer)
+            buffers = self._buffer_sums(layer)
+            tensors = [self._watch(call, number, layer, tensor) for number, tensor in enumerate(tensors)]
+        elif path == LOSS:
+            tensors = [self._watch(call, number, layer, tensor) for number, tensor in enumerate(tensors)]
+        arguments, keywords = put_together(signature, tensors)
+        try:
+            result = forward(*arguments, **keywords)
+        finally:
+            self.stack.end(call)
+        returned, self.results[call.number] = take_apart(result, backend.is_tensor)
+        call.outputs = [self._tensor(tensor) for tensor in returned]
+        if len(returned) > 1:
+            # One result may be computed from another: its gradient must not include what flows back inside the layer.
+            returned = [self._aliased(tensor) for tensor in returned]
+        for number, tensor in enumerate(returned):
+            if backend.differentiable(tensor):
+                self._graph.on_gradient(tensor, functools.partial(self._receive, f"output.{call.number}.{number}"))
+        if buffers:
+            self._after_buffers(call, path, layer, buffers)
+            call.evaluation = self._evaluated(layer, forward, arguments, keywords)
+        return put_together(self.results[call.number], returned)
+
+    def _watch(self, call: Call, number: int, layer: Any, tensor: Any) -> Any:
+        """Record the gradient that this call alone sends back, where there is one."""
+        if not self.backend.differentiable(tensor):
+            return tensor
+        # An alias that is changed in place loses its hook; the tensor keeps it, but adds the gradients of other uses.
+        watched = tensor if getattr(layer, "inplace", False) else self._aliased(tensor)
+        self._graph.on_gradient(watched, functools.partial(self._receive, f"input.{call.number}.{number}"))
+        return watched
+
+    def _aliased(self, tensor: Any) -> Any:
+        """An alias of a differentiable tensor, known under the same number."""
+        if not self.backend.differentiable(tensor):
+            return tensor
+        made = self._graph.alias(tensor)
+        self._known[id(made)] = (weakref.ref(made), self.backend.version(made), self._known[id(tensor)][2])
+        return made
+
+    def _tensor(self, tensor: Any) -> Tensor:
+        """Describe a tensor, and write its values unless they have been written."""
+        version = self.backend.version(tensor)
+        known = self._known.get(id(tensor))
+        differentiable = self.backend.differentiable(tensor)
+        if known is not None and known[0]() is tensor and known[1] == version:
+            number = known[2]
+        else:
+            array = self.backend.values_of(tensor)
+            number = self.store.add(array)
+            self._known_values[number] = estimated_scale(array), sample_of(array)
+            self._known[id(tensor)] = (weakref.ref(tensor), version, number)
+        dtype = str(tensor.dtype).rpartition(".")[2]
+        return Tensor(number, list(tensor.shape), dtype, differentiable, *self._known_values[number])
+
+    def _receive(self, key: str, gradient: Any) -> None:
+        """Keep a gradient; one that several nodes pass on unchanged is written once."""
+        key_of_memory = self._graph.storage_key(gradient)
+        found = self._recent.get(key_of_memory)
+        if found is None:
+            # While the last few are held, no other gradient can get their addresses.
+            values = self.backend.values_of(gradient)
+            self._recent[key_of_memory] = found = (gradient, self.store.add(values), estimated_scale(values))
+            if len(self._recent) > _RECENT_GRADIENTS:
+                self._recent.popitem(last=False)
+        self.gradients[key] = found[1:]
+
+    def _changed_state(self, path: str, layer: Any) -> dict[str, int]:
+        """Own parameters and buffers that have changed since the pass began."""
+        changed = {}
+        for name, tensor in self.backend.own_state(layer).items():
+            total = checksum(tensor)
+            if total != self._sums[path, name]:
+                key = (path, name, total)
+                if key not in self._kept_state:
+                    self._kept_state[key] = self.state_store.add(self.backend.to_array(tensor))
+                changed[name] = self._kept_state[key]
+        return changed
+
+    def _buffer_sums(self, layer: Any) -> dict[str, float]:
+        """Checksums of the buffers of a layer in training mode; a call does not change its own parameters."""
+        if not getattr(layer, "training", False):
+            return {}
+        return {name: checksum(tensor) for name, tensor in self.backend.own_buffers(layer).items()}
+
+    def _after_buffers(self, call: Call, path: str, layer: Any, before: Mapping[str, float]) -> None:
+        state = self.backend.own_state(layer)
+        if any(checksum(state[name]) != total for name, total in before.items()):
+            call.state_after = {n: k for n, k in self._changed_state(path, layer).items() if n in before}
+
+    def _evaluated(self, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> list[Tensor]:
+        """Outputs for the same input in evaluation mode."""
+        with in_evaluation_mode(layer), self.backend.no_grad(), replaced(self, "_evaluating", True):
+            returned, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
+        return [self._tensor(tensor) for tensor in returned]

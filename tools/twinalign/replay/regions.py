@@ -1,0 +1,74 @@
+"""Which pairs of calls the forced pass gives up, because the end results of the region around them decide.
+
+A layer of the port may do less or more than the layer that it is paired with: a batch norm whose activation is a layer
+of its own, a norm that permutes its input. Then the layer is wrong, and so is the code beside it, which does the rest.
+Without the pair both are code of one region, whose end results are judged. Where the end results of a region agree,
+nothing inside it is wrong.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twinalign.replay.forced_call import ForcedCall
+
+CLEARLY_LESS = 0.1
+"""A pair is given up if the ends behind it then differ by less than this share of what they did. Of two faults one
+after the other the second keeps its own difference, so that without the first pair its end differs no less."""
+_UNTOUCHED = 0.01
+"""An end whose difference changes by less than this share is another layer's."""
+
+
+def ends_behind(unit: ForcedCall) -> dict[int, list[str]]:
+    """Each wrong layer, by its place in `children` → ends of the unit's own code that its values may reach.
+
+    These are all up to the next wrong layer, and its own inputs.
+    """
+    found: dict[int, list[str]] = {}
+    last: list[int] = []
+    for place, child in enumerate(unit.children):
+        wrong = [place] if any(name.startswith("output") for name in child.differences) else []
+        inputs = [f"input.{child.label}.{number}" for number in range(len(child.given))]
+        for other in (*last, *wrong):
+            found.setdefault(other, []).extend(inputs)
+        last = wrong or last
+    for place in last:
+        found[place] += [f"output.{number}" for number in range(len(unit.outputs))]
+    return found
+
+
+def borne_out(
+    unit: ForcedCall, places: Sequence[int], behind: Mapping[int, Sequence[str]], with_extra_layers: set[int]
+) -> tuple[Callable[[ForcedCall], set[int]], Callable[[ForcedCall], bool]]:
+    """How a run without the pairs of some wrong layers is judged.
+
+    Args:
+        places: of these layers in `children`, no two of them next to each other among the wrong ones.
+        behind: as `ends_behind` gave it.
+        with_extra_layers: numbers of the reference's calls that call layers without partners.
+
+    Returns:
+        For such a run the numbers of the calls whose pairs are to be given up; whether a run without these is right.
+    """
+    # Behind these the port calls a layer without a partner, and the reference's counterpart calls one inside.
+    moved = {n for n in places if unit.children[n].call.number in with_extra_layers and n + 1 in unit.extra}
+    known = {*unit.wrong_ends(), *(end for place in moved for end in behind[place])}
+
+    def to_give_up(tried: ForcedCall) -> set[int]:
+        return {
+            unit.children[place].call.number
+            for place in places
+            if place in moved or _mended([(_relative(unit, end), _relative(tried, end)) for end in behind[place]])
+        }
+
+    return to_give_up, lambda tried: tried.wrong_ends().keys() <= known
+
+
+def _mended(ends: Sequence[tuple[float, float]]) -> bool:
+    """Whether ends are right now, or differ clearly less, and none differs more."""
+    touched = [(was, left) for was, left in ends if not abs(left - was) <= _UNTOUCHED * was]
+    return all(left < CLEARLY_LESS * was for was, left in touched) and (
+        bool(touched) or not any(was for was, _ in ends)
+    )
+
+
+def _relative(unit: ForcedCall, end: str) -> float:
+    return unit.differences[end].relative if end in unit.differences else 0.0

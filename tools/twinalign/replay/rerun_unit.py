@@ -1,0 +1,222 @@
+"""Runs the reference's counterpart of a wrong unit again on its recorded inputs, unchanged or with a change."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.files.checksum import fast_zipfile
+from twinalign.replay.case_run import in_evaluation_mode
+from twinalign.replay.code_lines import Print, print_of
+from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
+from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.reference_pass import ReferencePass
+from twinalign.replay.wrong_unit import phase_of, rewriting
+
+PERTURBATION = 1e-12
+"""Relative size of the noise that shows how a unit amplifies rounding: a few thousand units in the last place."""
+
+
+class RerunUnit:
+    """A `WrongUnit` of the reference, from what the port has reported of it and left in a folder."""
+
+    def __init__(self, reference: ReferencePass, report: Mapping[str, Any], folder: Path, phase: str) -> None:
+        self.phase = phase
+        self.facts: Mapping[str, Any] = report["facts"]
+        self.port_class: str = report["layer"]
+        self._pass, self._backend, self._folder = reference, reference.backend, folder
+        self._call = reference.stack.calls[report["call"]]
+        self._children = [reference.stack.calls[number] for number in report["children"]]
+        names = [name for name in report["differences"] if phase_of(name) == phase]
+        self.port: Mapping[str, np.ndarray] = self._load("port", names)
+        self.reference: Mapping[str, np.ndarray] = self._load("reference", names)
+        layers = dict(self._backend.named_layers(reference.run.model))
+        self.module: Any = layers.get(self._call.path)
+        self.model: Any = reference.run.model
+        self.training = bool(getattr(self.module, "training", reference.run.case.train_mode))
+        self._root = self.model if self.module is None else self.module
+        self._repeats = [
+            call
+            for call in reference.stack.calls
+            if call.path == self._call.path and (folder / f"{call.number}.npz").is_file()
+        ]
+        self._arrays = {call.number: self._stored(f"{call.number}.npz") for call in self._repeats or [self._call]}
+        if self.port.keys() - self.reference.keys():
+            self.reference = {**self.run(), **self.reference}
+
+    def run(self, perturbation: float = 0.0) -> dict[str, np.ndarray]:
+        """Run the unit in float64; returns the values to be explained. Matched layers return recorded values."""
+        values = self._run_call(self._call, perturbation)
+        if any(name.startswith("gradient.parameter.") for name in self.port):
+            for call in self._repeats:
+                if call is not self._call:
+                    more = self._run_call(call, perturbation)
+                    for name in [n for n in more if n.startswith("gradient.parameter.") and n in values]:
+                        values[name] = values[name] + more[name]
+        return {name: values[name] for name in self.port if name in values}
+
+    def intermediates(self) -> list[Print]:
+        """Everything that the unit computes in the forward pass, its inputs and its own parameters and buffers."""
+        found: list[Print] = []
+
+        def handle(call: Any) -> Any:
+            returned = call.run()
+            tensors, _ = take_apart(returned, self._backend.is_tensor)
+            found.extend(print_of(self._backend.to_array(tensor)) for tensor in tensors)
+            return returned
+
+        with rewriting().unchanged(self.module), rewriting().intercepting(self.module, handle):
+            self.run()
+        own = [self._backend.to_array(tensor) for tensor in self._backend.own_state(self._root).values()]
+        return [*map(print_of, (*self._arrays[self._call.number].values(), *own)), *found]
+
+    def _load(self, side: str, names: list[str]) -> dict[str, np.ndarray]:
+        stored = self._stored(f"{self._call.number}_{side}.npz")
+        return {name: stored[name] for name in names if name in stored}
+
+    def _stored(self, name: str) -> dict[str, np.ndarray]:
+        with fast_zipfile(), np.load(self._folder / name, allow_pickle=False) as stored:
+            return dict(stored)
+
+    def _run_call(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
+        run, backend = self._pass.run, self._backend
+        noise = functools.partial(_moved, size=perturbation, generator=np.random.default_rng(call.number))
+        arrays = self._arrays[call.number]
+        inputs = [
+            self._tensor(noise(arrays[f"input.{i}"]), tensor.differentiable) for i, tensor in enumerate(call.inputs)
+        ]
+        children = _Children(self, call, noise)
+        with self._state(call, noise), backend.default_dtype(run.dtype):
+            with wrapped(backend.named_layers(self._root), children.around):
+                # Copies: a layer may change what it is given in place, which torch does not allow with a leaf.
+                result = self._invoke(call, [tensor.clone() for tensor in inputs])
+            outputs, _ = take_apart(result, backend.is_tensor)
+            values = {f"output.{i}": tensor for i, tensor in enumerate(outputs)} | children.values
+            if self.phase == "backward":
+                values = self._gradients(call, inputs, outputs, children, noise)
+            found = {name: backend.to_array(tensor) for name, tensor in values.items()}
+            if self.phase == "state":
+                found |= self._moved_state()
+            if any(name.startswith("eval.") for name in self.port):
+                found |= self._evaluation(call, inputs)
+        return found
+
+    def _invoke(self, call: Call, inputs: list[Any]) -> Any:
+        run = self._pass.run
+        arguments, keywords = put_together(self._pass.signatures[call.number], inputs)
+        if call.path == FORWARD:
+            return run.case.forward(run.model, arguments[0], run.framework)
+        if call.path == LOSS:
+            return run.case.loss(arguments[0], run.inputs(), run.framework)
+        return self.module(*arguments, **keywords)
+
+    def _tensor(self, array: np.ndarray, differentiable: bool) -> Any:
+        run = self._pass.run
+        return self._backend.detached(self._backend.to_tensor(array, run.dtype, run.device), differentiable)
+
+    def _gradients(
+        self,
+        call: Call,
+        inputs: list[Any],
+        outputs: list[Any],
+        children: _Children,
+        noise: Callable[[np.ndarray], np.ndarray],
+    ) -> dict[str, Any]:
+        arrays, backend = self._arrays[call.number], self._backend
+        places = {f"seed.output.{call.number}.{i}": tensor for i, tensor in enumerate(outputs)} | children.ends
+        ends = {
+            place: tensor
+            for place, tensor in places.items()
+            if place in arrays and backend.differentiable(tensor) and tuple(tensor.shape) == arrays[place].shape
+        }
+        starts = {f"gradient.input.{i}": tensor for i, tensor in enumerate(inputs)} | children.starts
+        starts |= {f"gradient.parameter.{n}": t for n, t in backend.named_parameters(self._root).items()}
+        starts = {name: tensor for name, tensor in starts.items() if backend.differentiable(tensor)}
+        found: list[Any] = [None] * len(starts)
+        if ends and starts:
+            seeds = [self._tensor(noise(arrays[place]), False) for place in ends]
+            found = backend.gradients(list(ends.values()), list(starts.values()), seeds)
+        return {
+            name: tensor * 0 if gradient is None else gradient
+            for (name, tensor), gradient in zip(starts.items(), found, strict=True)
+        }
+
+    def _moved_state(self) -> dict[str, np.ndarray]:
+        """The unit's buffers; for code around the layers also the model's state that differs."""
+        backend = self._backend
+        own = {} if self.module is None else backend.own_state(self.module)
+        found = {f"buffer.{name}": backend.to_array(tensor) for name, tensor in own.items()}
+        if wanted := [name for name in self.port if name.startswith("state.")]:
+            state = backend.state_tensors(self.model)
+            found |= {name: backend.to_array(state[name.removeprefix("state.")]) for name in wanted}
+        return found
+
+    def _evaluation(self, call: Call, inputs: list[Any]) -> dict[str, np.ndarray]:
+        """The same input in evaluation mode, with the buffers that the reference had after the call."""
+        state = self._backend.own_state(self.module)
+        for name, number in call.state_after.items():
+            self._backend.assign(state[name], self._pass.state_store.read(number))
+        with in_evaluation_mode(self.module), self._backend.no_grad():
+            outputs, _ = take_apart(self._invoke(call, [tensor.clone() for tensor in inputs]), self._backend.is_tensor)
+        return {f"eval.output.{i}": self._backend.to_array(tensor) for i, tensor in enumerate(outputs)}
+
+    @contextlib.contextmanager
+    def _state(self, call: Call, noise: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
+        """Inside the block the unit has the parameters and buffers that it had when the call began."""
+        backend = self._backend
+        before = [(tensor, backend.to_array(tensor)) for tensor in backend.state_tensors(self._root).values()]
+        own = backend.own_state(self.module) if self.module is not None else {}
+        for name, number in call.state.items():
+            backend.assign(own[name], self._pass.state_store.read(number))
+        if noise.keywords["size"]:  # type: ignore[attr-defined]
+            for tensor in backend.named_parameters(self._root).values():
+                backend.assign(tensor, noise(backend.to_array(tensor)))
+        try:
+            yield
+        finally:
+            for tensor, array in before:
+                backend.assign(tensor, array)
+
+
+class _Children:
+    """The matched layers inside a unit, which return what the reference recorded."""
+
+    def __init__(self, unit: RerunUnit, call: Call, noise: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._unit, self._noise = unit, noise
+        self._arrays = unit._arrays[call.number]
+        self._waiting: dict[str, list[Call]] = {}
+        for child in unit._children if call is unit._call else []:
+            self._waiting.setdefault(child.path, []).append(child)
+        self._prefix = f"{call.path}." if unit.module is not None and call.path else ""
+        self.values: dict[str, Any] = {}
+        self.ends: dict[str, Any] = {}
+        self.starts: dict[str, Any] = {}
+
+    def around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        waiting = self._waiting.get(self._prefix + path if path else "")
+        if not waiting or (layer is self._unit.module):
+            return forward(*arguments, **keywords)
+        child = waiting.pop(0)
+        backend = self._unit._backend
+        for i, tensor in enumerate(take_apart((arguments, keywords), backend.is_tensor)[0]):
+            self.values[f"input.{child.label}.{i}"] = tensor
+            self.ends[f"seed.input.{child.number}.{i}"] = tensor
+        outputs = []
+        for i, described in enumerate(child.outputs):
+            tensor = self._unit._tensor(
+                self._noise(self._arrays[f"child.{child.number}.{i}"]), described.differentiable
+            )
+            self.starts[f"gradient.child.{child.label}.{i}"] = tensor
+            outputs.append(tensor.clone())
+        return put_together(self._unit._pass.results[child.number], outputs)
+
+
+def _moved(array: np.ndarray, size: float, generator: np.random.Generator) -> np.ndarray:
+    if not size or array.dtype.kind != "f":
+        return array
+    return array * (1 + size * generator.standard_normal(array.shape))

@@ -1,0 +1,157 @@
+"""Records the first steps of a training in float64, on one side."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.files.recordings import save_npz
+from twinalign.patching import Around
+from twinalign.stages.train import CURVE_PREFIX
+from twinalign.stages.training_plan import TrainingPlan
+from twinalign.stages.watching import BUFFER_NORM, run_training
+from twinalign.verdict import KNOWN_ALLOWANCES
+from twinalign.verdict.allowances import ALWAYS, resolve
+from twinalign.verdict.array_difference import distance, root_mean_square
+
+STAGE = "train"
+STEPS = 6
+"""Enough to show what happens every second step, and few enough for rounding to stay small."""
+MOVED = "moved."
+"""Prefix of the reference's curves from slightly changed weights."""
+_CHANGE = 1e-10
+_FLOAT32 = 2.0**-24
+_ROUNDING = 1e-12
+_OF_ROUNDING = 1e-3
+_SHOWN = 6
+_FLOOR_FACTOR = 16.0
+"""The port may differ by this many times the effect of slightly changed weights and learning rate on the reference."""
+Curves = dict[str, np.ndarray]
+
+
+def read_curves(path: str | Path) -> tuple[Curves, Curves]:
+    """The curves in a file of `record_curves`, and those from slightly changed weights."""
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored}
+    return (
+        {name: curve for name, curve in arrays.items() if not name.startswith(MOVED)},
+        {name.removeprefix(MOVED): curve for name, curve in arrays.items() if name.startswith(MOVED)},
+    )
+
+
+def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """How far each curve may differ because of rounding and constants kept in float32 (docs/verdict.md).
+
+    A curve that so slight a change moves by a thousandth consists of rounding, like the norm of a bias whose gradient
+    is zero in exact arithmetic; another order of sums gives it any value of its size.
+    """
+    floors = {}
+    for name in reference.keys() & moved.keys():
+        change, size = distance(reference[name], moved[name]), root_mean_square(reference[name])
+        own = max(size, root_mean_square(moved[name])) if change > _OF_ROUNDING * size else change
+        floors[name] = _FLOOR_FACTOR * own + _constants(name) * size
+    return floors
+
+
+def wrong_curves(paths: Mapping[str, Path], allowances: Iterable[str] = ()) -> dict[str, Any]:
+    """The curves that differ by more than rounding, with the first such step and both sides' values from there on.
+
+    Args:
+        paths: side → file of `record_curves`; the reference's with `repeat`.
+        allowances: those that the case names.
+    """
+    reference, moved = read_curves(paths["ref"])
+    port, _ = read_curves(paths["paddle"])
+    floors = floors_of(reference, moved)
+    named = [allowance for allowance in resolve(allowances) if allowance.id not in ALWAYS]
+    found: dict[str, Any] = {}
+    for name in {**reference, **port}:
+        ours, theirs = port.get(name, np.zeros(0)), reference.get(name, np.zeros(0))
+        bounds = [a.bound for a in named if a.covers(CURVE_PREFIX + name)]
+        floor = max(floors.get(name, 0.0), max(bounds, default=0.0) * root_mean_square(theirs))
+        if name in reference and distance(theirs, ours) <= floor:
+            continue
+        both = min(len(ours), len(theirs))
+        apart = np.flatnonzero(~(np.abs(ours[:both] - theirs[:both]) <= floor))
+        first = int(apart[0]) if len(apart) else both
+        found[name] = {
+            "first_step": first,
+            "reference": theirs[first : first + _SHOWN].tolist(),
+            "port": ours[first : first + _SHOWN].tolist(),
+        }
+    return found
+
+
+def _constants(name: str) -> float:
+    """Relative error of rounding; for running statistics that of a momentum stored in float32."""
+    return KNOWN_ALLOWANCES["paddle_batch_norm_momentum"].bound if name.startswith(BUFFER_NORM) else _ROUNDING
+
+
+def record_curves(
+    worker: Any, weights: Mapping[str, Any], path: str, repeat: bool = False, plan: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Write the curves of the first steps of `Case.train` in float64.
+
+    Args:
+        weights: as for `Worker.build_model`.
+        path: the `.npz` file to write: name → one value for each step.
+        repeat: train again, in torch, from weights changed by a part in 10^10 and at a learning rate changed by its
+            rounding to float32, as `moved.NAME`: constants kept in float32 have such effects.
+        plan: fields of a `TrainingPlan`.
+
+    Returns:
+        `steps`: how many were taken; 0 if the case trains in float32 only.
+    """
+    arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})))
+    if repeat:
+        from twinalign.backends.torch.reference_only.changed_training import stepping
+
+        rounded = stepping(lambda number: 1, 1.0 + _FLOAT32)
+        arrays |= {MOVED + name: curve for name, curve in train(worker, weights, _CHANGE, rounded).items()}
+    save_npz(Path(path), arrays)
+    return {"steps": max((len(curve) for curve in arrays.values()), default=0)}
+
+
+def train(
+    worker: Any,
+    weights: Mapping[str, Any],
+    change: float = 0.0,
+    begin: Around | None = None,
+    plan: TrainingPlan | None = None,
+    on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
+) -> dict[str, np.ndarray]:
+    """Curves of the first steps, by name; none if the case does not train in float64.
+
+    Args:
+        weights: as for `Worker.build_model`.
+        change: relative change of the weights.
+        begin: takes the model and returns a context to enter while it trains.
+        plan, on_step: as for `run_training`.
+    """
+    case, backend = worker.fresh_case(STAGE), worker.backend
+    steps = min(STEPS, case.float64_train_steps)
+    if steps == 0:
+        return {}
+    backend.set_seed(case.seed)
+    with backend.default_dtype("float64"):
+        model = worker.build_model(case, STAGE, "float64", weights)
+        if change:
+            arrays = {n: a * (1 + change) if a.dtype.kind == "f" else a for n, a in backend.state_items(model)}
+            backend.load_state_arrays(model, arrays)
+        begin = begin or contextlib.nullcontext
+        outermost = getattr(begin, "outermost", False)
+        with contextlib.nullcontext() if outermost else begin(model):
+            return run_training(
+                case,
+                worker.framework,
+                backend,
+                model,
+                CanonicalNames.of(weights),
+                steps,
+                plan,
+                on_step,
+                around=begin if outermost else contextlib.nullcontext,
+            ).points

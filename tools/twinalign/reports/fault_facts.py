@@ -1,0 +1,152 @@
+"""Facts about a fault in words, for terminal and report, from its JSON."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from twinalign.reports.language import Language
+from twinalign.reports.shown_values import figure, legible
+
+_SHOWN = 4
+PATHS_OF_IMAGES = "both images: "
+"""Start of the fact with the paths of pictures on the machine of the run."""
+
+
+def layer_values(fault: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The values of a wrong layer by name, each with its relative difference; empty for other parts."""
+    values = fault["evidence"].get("values")
+    if not isinstance(values, Mapping):
+        return {}
+    return {name: v for name, v in values.items() if isinstance(v, Mapping) and "relative" in v}
+
+
+def layer_class(fault: Mapping[str, Any]) -> str:
+    """Class name of a wrong layer in the port; empty for anything else."""
+    path = str(fault["evidence"].get("paddle_class", ""))
+    return "" if path.startswith("(") else path.rpartition(".")[2]
+
+
+def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Faults with one cause, down to its details, as the first of them with `also`, the places of the others.
+
+    Bugs come first, then conventions of the framework, then what the case accepts.
+    """
+    found: dict[Any, dict[str, Any]] = {}
+    for number, fault in enumerate(faults):
+        cause, evidence = fault.get("explanation"), fault["evidence"]
+        alike = (evidence.get(name) for name in ("accepted", "accepted_causes", "convention"))
+        key = (fault["phase"], cause["text"], *map(str, alike)) if cause else number
+        if key in found:
+            found[key]["also"].append(fault["paddle_layer"])
+        else:
+            found[key] = {**fault, "also": []}
+    return sorted(
+        found.values(), key=lambda fault: ("accepted" in fault["evidence"], "convention" in fault["evidence"])
+    )
+
+
+def remarks(located: Mapping[str, Any]) -> list[str]:
+    """Which layers were not judged alone, and why, and in which nothing but an accepted convention differs."""
+    lines = [f"{part} could not be searched: {reason}" for part, reason in located.get("not_searched", {}).items()]
+    for part in located.get("layers", {}).values():
+        alike: dict[str, list[str]] = {}
+        for path, reason in part.get("left_out", {}).items():
+            alike.setdefault(reason, []).append(path)
+        lines += [f"not judged alone: {some(paths)}: {reason}" for reason, paths in alike.items()]
+        for name, paths in part.get("accepted", {}).items():
+            layers = f"{len(paths)} layer{'' if len(paths) == 1 else 's'}"
+            lines.append(f"accepted as {name}, and not looked into, in {layers}: {some(paths)}")
+    return lines
+
+
+def shown_phase(fault: Mapping[str, Any]) -> str:
+    """Where a fault shows: `loss` for the case's loss function, which is replayed as a layer is; else its phase."""
+    return "loss" if fault["evidence"].get("paddle_class") == "(loss)" else str(fault["phase"])
+
+
+def acceptance(fault: Mapping[str, Any], say: Language) -> list[str]:
+    """What the case accepts of a fault, or could accept as a convention of the framework."""
+    evidence = fault["evidence"]
+    said = []
+    if "convention" in evidence:
+        said.append(say("faults.convention", name=legible(str(evidence["convention"]))))
+    if "accepted_causes" in evidence:
+        names = say("header.comma").join(legible(str(name)) for name in evidence["accepted_causes"])
+        said.append(say("faults.accepted_causes", names=names))
+    if "accepted" in evidence:
+        said.append(say("faults.accepted", name=legible(str(evidence["accepted"]))))
+    return said
+
+
+def facts(fault: Mapping[str, Any]) -> list[str]:
+    """What is known besides the cause, one line each."""
+    evidence = fault["evidence"]
+    also = [f"the same in {len(fault['also'])} more: {some(fault['also'])}"] if fault.get("also") else []
+    describe = {"optimizer": _of_steps, "data": _of_data, "metric": _of_metric, "train": _of_steps}.get(fault["phase"])
+    lines = also + ([f"differs in {evidence['where']}"] if evidence.get("where") else [])
+    lines += _of_lines(evidence["inside"]) if evidence.get("inside") else []
+    return lines + (describe(evidence) if describe else []) + [str(note) for note in evidence.get("notes", [])]
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few of many names, and how many more there are."""
+    shown = ", ".join(map(str, names[:_SHOWN]))
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
+def _of_lines(inside: Mapping[str, Any]) -> list[str]:
+    lines = [f"first value absent from the reference: {_line(inside['unknown'])}"]
+    return lines + ([f"last value before it that both sides have: {_line(inside['known'])}"] if inside["known"] else [])
+
+
+def _line(step: Mapping[str, Any]) -> str:
+    what = f"`{step['name']}`" if step["name"] else "the returned value"
+    return f"{what} in line {step['line']} of {step['file']}: {step['source']}"
+
+
+def _of_steps(evidence: Mapping[str, Any]) -> list[str]:
+    if "parameters" not in evidence:
+        return [
+            f"{name} differs from step {value['first_step']} on: {_numbers(value['reference'])} in the reference, "
+            f"{_numbers(value['port'])} in the port"
+            for name, value in evidence.get("values", {}).items()
+        ]
+    wrong, judged = evidence["parameters_wrong"], evidence["parameters_judged"]
+    return [
+        f"updates {wrong} of {judged} parameters differently, from step {evidence['first_step']} on, by up to "
+        f"{figure(evidence['largest_relative_difference'])} relative: {some(evidence['parameters'])}"
+    ]
+
+
+def _of_data(evidence: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if "step" in evidence:
+        number = f"{evidence['step_number'] + 1}, " if "step_number" in evidence else ""
+        lines.append(f"first differs in step {number}{evidence['step']}, on sample {evidence.get('sample', 0)}")
+    if "reference_steps" in evidence:
+        lines.append(f"steps of the reference: {', '.join(evidence['reference_steps'])}")
+        lines.append(f"steps of the port: {', '.join(evidence['port_steps'])}")
+    if "first_difference" in evidence:
+        both = evidence["values"]
+        lines.append(
+            f"first at {evidence['first_difference']}: {figure(both['reference'])} in the reference, "
+            f"{figure(both['port'])} in the port; {100 * evidence['share_differing']:.3g}% of the values differ, "
+            f"by up to {figure(evidence['largest_difference'])}"
+        )
+    if "shapes" in evidence:
+        lines.append(f"shape {evidence['shapes']['port']}, the reference has {evidence['shapes']['reference']}")
+    if "order" in evidence:
+        lines.append(f"the port's samples are the reference's samples {some([str(n) for n in evidence['order']])}")
+    if evidence.get("pictures"):
+        lines.append(f"{PATHS_OF_IMAGES}{', '.join(str(path) for path in evidence['pictures'])}")
+    return lines
+
+
+def _of_metric(evidence: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name}: {figure(value.get('ref'))} in the reference, {figure(value.get('paddle'))} in the port"
+        for name, value in evidence.get("values", {}).items()
+    ]
+
+
+def _numbers(values: Sequence[Any]) -> str:
+    return "[" + ", ".join(figure(value) for value in values[:_SHOWN]) + (", …]" if len(values) > _SHOWN else "]")

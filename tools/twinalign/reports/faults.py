@@ -1,0 +1,104 @@
+"""The located faults with the proof of each cause, and pictures of wrong data inside the page."""
+
+import base64
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from twinalign.reports.fault_facts import (
+    PATHS_OF_IMAGES,
+    acceptance,
+    entries,
+    facts,
+    layer_class,
+    layer_values,
+    shown_phase,
+)
+from twinalign.reports.language import Language
+from twinalign.reports.shown_values import figure, legible, short_name
+
+_MOST = 60
+_VALUES = 12
+_PICTURE_BYTES = 400_000
+"""Limit for all pictures of a page, before encoding as text."""
+_MEASURES = ("unexplained_error", "remaining_error")
+
+
+@dataclasses.dataclass
+class ShownFault:
+    """One fault as shown."""
+
+    fault: Mapping[str, Any]
+    layer: str
+    """Its class; empty where it is none."""
+    phase: str
+    facts: list[str]
+    values: dict[str, Mapping[str, Any]]
+    proof: str
+    acceptance: list[str]
+    details: list[tuple[str, str]]
+    images: list[dict[str, str]]
+    images_left_out: int
+
+
+def shown_faults(summary: Mapping[str, Any], folder: Path, say: Language) -> tuple[list[ShownFault], int]:
+    """Every fault, and how many were left out."""
+    faults = entries((summary.get("located") or {}).get("faults", []))
+    budget = _PICTURE_BYTES
+    found = []
+    for fault in faults[:_MOST]:
+        images, left_out, budget = _images(fault, folder, budget, say)
+        explanation = fault.get("explanation") or {}
+        evidence = explanation.get("evidence") or {}
+        values = layer_values(fault)
+        found.append(
+            ShownFault(
+                fault,
+                layer_class(fault),
+                shown_phase(fault),
+                [fact for fact in facts(fault) if not (images and fact.startswith(PATHS_OF_IMAGES))],
+                dict(list(values.items())[:_VALUES]),
+                _proof(evidence, bool(values), say),
+                acceptance(fault, say),
+                [(str(name), _text(value)) for name, value in evidence.items() if name not in _MEASURES],
+                images,
+                left_out,
+            )
+        )
+    return found, max(0, len(faults) - _MOST)
+
+
+def _proof(evidence: Mapping[str, Any], of_layer: bool, say: Language) -> str:
+    before, after = (evidence.get(name) for name in _MEASURES)
+    if before is None or after is None:
+        return ""
+    unit = say("faults.of_values" if of_layer else "faults.of_difference")
+    return say("faults.proof", before=figure(before), after=figure(after), unit=unit)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return legible(", ".join(f"{key}: {_text(item)}" for key, item in value.items()), 400)
+    if isinstance(value, list):
+        return legible(", ".join(_text(item) for item in value[:20]) + (", …" if len(value) > 20 else ""), 400)
+    return legible(figure(value), 400)
+
+
+def _images(
+    fault: Mapping[str, Any], folder: Path, budget: int, say: Language
+) -> tuple[list[dict[str, str]], int, int]:
+    """Pictures for the page, how many are too large for it, and the remaining budget."""
+    shown, left_out = [], 0
+    what = f"{short_name(fault['paddle_layer'])}, {legible(str(fault['evidence'].get('step', '')))}"
+    for key, name in zip(("image_reference", "image_port"), fault["evidence"].get("pictures", ()), strict=False):
+        path = folder / "locate" / "data" / Path(str(name)).name
+        if path.suffix != ".png" or not path.is_file():
+            continue
+        if path.stat().st_size > budget:
+            left_out += 1
+            continue
+        budget -= path.stat().st_size
+        data = base64.b64encode(path.read_bytes()).decode()
+        shown.append({"text": say(f"faults.{key}", what=what), "data": f"data:image/png;base64,{data}"})
+    return shown, left_out, budget

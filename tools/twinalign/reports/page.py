@@ -1,0 +1,113 @@
+"""`report.html`: one file that loads nothing from elsewhere."""
+
+import base64
+import hashlib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from twinalign.reports.curves import curves_of, outcomes_of
+from twinalign.reports.environment import environment_groups
+from twinalign.reports.fault_facts import remarks
+from twinalign.reports.faults import shown_faults
+from twinalign.reports.initial import initial_groups, initial_sentence
+from twinalign.reports.language import Language, language
+from twinalign.reports.layer_tree import SHADES, describe, layer_parts
+from twinalign.reports.plots import curve_plot, inherited_plot, plotting, stage_plots
+from twinalign.reports.shown_values import figure, legible, short_name
+from twinalign.reports.stage_tables import COLUMNS, stage_tables
+from twinalign.reports.summary import not_checked, sentence, unlocated
+from twinalign.reports.training_facts import main_horizons, sentences, steps_alike
+from twinalign.sides import stage_number
+
+
+def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
+    """The page of a summary; curves and pictures are read from the folder if present."""
+    say = language(code)
+    curves, unreadable = curves_of(summary, folder)
+    training = summary["stages"].get("train", {}).get("training", {})
+    parts = layer_parts(summary, say)
+    faults, faults_left_out = shown_faults(summary, folder, say)
+    style, script = _static("report.css"), _static("report.js")
+    tables = stage_tables(summary["stages"], say)
+    with plotting():
+        plots = {name: stage_plots(name, stage["tensors"], say) for name, stage in summary["stages"].items()}
+        depths = [inherited_plot(part.depth, say) if part.depth is not None else None for part in parts]
+        curve_plots = [curve_plot(curve, f"curve-{number}", say) for number, curve in enumerate(curves)]
+    return (
+        _environment(say)
+        .get_template("report.html")
+        .render(
+            summary=summary,
+            sentence=sentence(summary, say),
+            not_checked=not_checked(summary, say),
+            initial=initial_sentence(summary, say),
+            initial_groups=initial_groups(summary),
+            tables=tables,
+            columns=COLUMNS,
+            plots=plots,
+            faults=faults,
+            faults_left_out=faults_left_out,
+            remarks=remarks(summary.get("located") or {}),
+            searched=_searched(summary),
+            unlocated=unlocated(summary, say),
+            parts=parts,
+            depths=depths,
+            shades=["< " + figure(SHADES[0]), *(f"≥ {figure(limit)}" for limit in SHADES)],
+            curves=curve_plots,
+            unreadable=unreadable,
+            outcomes=outcomes_of(summary),
+            horizons=main_horizons(training),
+            findings=list(sentences(training)),
+            environments=environment_groups(summary),
+            style=style,
+            script=script,
+            policy=_policy(style, script),
+        )
+    )
+
+
+def _environment(say: Language) -> Any:
+    import jinja2
+    import markupsafe
+
+    def finalize(value: Any) -> Any:
+        return legible(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
+
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("twinalign.reports", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+    def breakable(text: str) -> Any:
+        """A dotted name that may go on in the next line after each dot."""
+        return markupsafe.Markup(".<wbr>").join(text.split("."))
+
+    found.filters.update(
+        figure=figure, short_name=short_name, breakable=breakable, stage_number=stage_number, steps=steps_alike
+    )
+    found.globals.update(say=say, describe=lambda node, alone: describe(node, alone, say))
+    return found
+
+
+def _static(name: str) -> str:
+    return resources.files("twinalign.reports").joinpath(f"static/{name}").read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """A policy that allows only these two blocks and pictures inside the page."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    return (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _searched(summary: dict[str, Any]) -> str:
+    if summary.get("located") is not None:
+        return "nothing"
+    return "not_searched" if summary["verdict"] == "diverged" else "aligned"

@@ -1,0 +1,1 @@
+"""A whole run: settings, recordings, verdict, search for faults, report."""

@@ -1,0 +1,160 @@
+"""A run: record what is missing, compare each stage, locate what is wrong, and write what reviewers read."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from twinalign.errors import SideCrashError
+from twinalign.files.recordings import Recording, write_json, write_text
+from twinalign.recorder.held_folder import held_folder
+from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.recorder.recording_plan import not_checked
+from twinalign.reports import write_report
+from twinalign.runs.experiments import check_experiments, explain_training, record_seeds, record_switched
+from twinalign.runs.run_result import RunResult
+from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
+from twinalign.search.locator import SEARCHED_STAGES, locate
+from twinalign.sides import INITIAL
+from twinalign.verdict.classic import log_lines
+from twinalign.verdict.compare import compare_stage
+from twinalign.verdict.initial_weights import compare_initial
+from twinalign.verdict.results import DIVERGED, INCONCLUSIVE, Comparison
+from twinalign.verdict.stage_recordings import StageRecordings
+
+
+def run(
+    settings: RunSettings,
+    progress: Callable[[str, str], None] = lambda side, text: None,
+    on_stage: Callable[[str, Comparison], None] = lambda stage, comparison: None,
+) -> RunResult:
+    """Record what is missing, compare every stage, and write logs, `summary.json` and `report.html`.
+
+    If stages diverge, the faulty layers and parts are located.
+
+    Raises:
+        InputError: a mistake in the settings, the case or its data.
+        SideCrashError: the process of a side died, or the case's own code raised.
+    """
+    check_experiments(settings)
+    recorder = Recorder(settings, progress)
+    with held_folder(settings.out):
+        return _run(recorder, on_stage)
+
+
+def _run(recorder: Recorder, on_stage: Callable[[str, Comparison], None]) -> RunResult:
+    started = time.perf_counter()
+    settings, progress = recorder.settings, recorder.progress
+    logs = TensorBoardLogs(settings.out / "tensorboard") if settings.tensorboard else None
+    if logs is not None:
+        recorder.points = logs.points
+    for name in ("summary.json", "report.html"):  # an old verdict must not stand beside new recordings
+        (settings.out / name).unlink(missing_ok=True)
+    result = RunResult(recorder.resolved, {}, {}, 0.0)
+    result.precision, result.accuracy_compatible = settings.precision, settings.accuracy_compatible
+    result.ranks = settings.ranks
+    stages = []
+    for stage in recorder.record():
+        if stage == "train":  # what more is to be trained is trained once the processes of both sides have ended
+            stages.append(stage)
+        elif stage == INITIAL:
+            recordings = StageRecordings.load(recorder, stage)
+            result.initial = compare_initial(
+                recordings, counts=INITIAL in settings.stages or recorder.description[INITIAL]
+            )
+            result.environment.update(recordings.environment())
+        else:
+            _judge_stage(recorder, stage, result, on_stage)
+    for stage in stages:
+        record_seeds(recorder, progress, logs)
+        if logs is not None:
+            fill_logs(logs, recorder)
+            recorder.points = logs.named(" switched").points
+        record_switched(recorder, progress)
+        _judge_stage(recorder, stage, result, on_stage)
+        explain_training(recorder, result.stages[stage], progress)
+    if logs is not None:
+        logs.close()
+    result.case = recorder.description["name"]
+    result.not_checked = not_checked(recorder.description, tuple(result.stages))
+    result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
+    diverged = tuple(
+        stage
+        for stage, comparison in result.stages.items()
+        if comparison.verdict == DIVERGED or stage in result.unmatched
+    )
+    if settings.locate and recorder.without_float64 and diverged:
+        result.stages[diverged[0]].notes.append("no search for faults: layers are compared in float64")
+    elif settings.locate and set(diverged) & set(SEARCHED_STAGES):
+        try:
+            result.located = locate(dataclasses.replace(settings, stages=diverged), progress)
+        except SideCrashError as error:  # the verdict stands without it
+            result.stages[diverged[0]].notes.append(f"the search for faults failed: {error}")
+    _decide_unmatched(result)
+    result.seconds = time.perf_counter() - started
+    write_json(settings.out / "summary.json", result.to_json())
+    write_report(settings.out, settings.language)
+    return result
+
+
+def _decide_unmatched(result: RunResult) -> None:
+    """Stages that differ beside tensors without a partner diverge if a fault was found in a layer that has one."""
+    faults = result.located.faults if result.located is not None else []
+    for stage, alone in result.unmatched.items():
+        layers = {key.rpartition(".")[0] for key in alone}
+        if any(fault.paddle_layer not in layers and "accepted" not in fault.evidence for fault in faults):
+            result.stages[stage].verdict = DIVERGED
+
+
+def _judge_stage(
+    recorder: Recorder, stage: str, result: RunResult, on_stage: Callable[[str, Comparison], None]
+) -> None:
+    """Compare the recordings of a stage, add notes for the reader, and write the classic log."""
+    settings = recorder.settings
+    recordings = StageRecordings.load(recorder, stage)
+    comparison = compare_stage(stage, recordings, recorder.description)
+    failed = {side: reason for (side, of), reason in recorder.without_float64.items() if of == stage}
+    comparison.notes += [
+        f"float64 does not run on the {side} side, so only float32 is judged: {reason}"
+        for side, reason in failed.items()
+    ]
+    if failed:
+        result.without_float64[stage] = failed
+    if settings.accuracy_compatible and (note := compatible_kernels_note(recorder, stage, recordings)):
+        comparison.notes.append(note)
+    note, alone = recorder.unmatched(stage)
+    if note and not any(note in before.notes for before in result.stages.values()):
+        comparison.notes.insert(0, note)
+    structural = any(t.basis == "structure" and t.verdict == DIVERGED for t in comparison.tensors)
+    # Values say nothing then, unless a layer is found that has its weights and differs.
+    if alone and comparison.verdict == DIVERGED and not structural:
+        comparison.verdict = INCONCLUSIVE
+        result.unmatched[stage] = alone
+    result.stages[stage] = comparison
+    write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
+    result.environment.update(recordings.environment())
+    on_stage(stage, comparison)
+
+
+def compatible_kernels_note(recorder: Recorder, stage: str, recordings: StageRecordings) -> str | None:
+    """What paddle's accuracy-compatible kernels changed in the port; None for a stage without a model."""
+    path = recorder.usual_kernels_path(stage)
+    if not path.exists():
+        return None
+    environment = recordings.metadata("paddle").get("environment", {})
+    flag = "FLAGS_use_accuracy_compatible_kernel"
+    if flag not in environment.get("flags", {}):
+        version = environment.get("versions", {}).get("paddle", "this paddle")
+        return f"--accuracy-compatible changed nothing: paddle {version} has no {flag}, 3.3 and later have it"
+    usual, compatible = Recording.load(path).arrays, recordings.arrays("paddle", recordings.judged_dtype) or {}
+    changes = {
+        name: float(np.abs(array.astype(np.float64) - usual[name]).max())
+        for name, array in compatible.items()
+        if name in usual and array.shape == usual[name].shape and array.tobytes() != usual[name].tobytes()
+    }
+    if not changes:
+        return f"{flag} changed none of the port's {len(compatible)} tensors on this device"
+    most = max(changes, key=lambda name: changes[name])
+    count = f"{len(changes)} of the port's {len(compatible)} tensors"
+    return f"{flag} changed {count}, {most} the most, by {changes[most]:.2g}"

@@ -1,0 +1,42 @@
+"""What the searches in optimizer, schedule, input pipeline, metric and training need to know of the case."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.explanation import Explanation
+from twinalign.processes.side_process import SideProcess
+
+
+@dataclasses.dataclass(frozen=True)
+class ComponentContext:
+    """A running case, as the searches outside the model see it.
+
+    Attributes:
+        processes: the running recorder processes of both sides.
+        folder: where recordings and pictures of the search are kept.
+        stages: those that the case has.
+        weights: stage → side → initial weights, as `Worker.build_model` takes them.
+        gradients: `.npz` file of the reference's gradients in the first step, by reference name; None without a loss.
+        curves: side → curves that the run has recorded of the whole training; empty without a run.
+        searched: the stages that are searched.
+        allowances: those that the case names.
+    """
+
+    processes: Mapping[str, SideProcess]
+    folder: Path
+    stages: tuple[str, ...]
+    weights: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    gradients: Path | None = None
+    explain: bool = True
+    curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    searched: tuple[str, ...] = ()
+    allowances: tuple[str, ...] = ()
+
+    def explanation(self, function: Callable[..., dict[str, Any]], **given: Any) -> Explanation | None:
+        """The cause that a function in the reference's process proves; None if it proves none or none is wanted."""
+        answer = self.processes["ref"].call(function, **given)["explanation"] if self.explain else None
+        return Explanation(**answer) if answer else None

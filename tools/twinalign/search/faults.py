@@ -1,0 +1,29 @@
+"""What `twinalign locate` finds: faults, each with its place and, if one is proven, its cause."""
+
+import dataclasses
+from typing import Any
+
+from twinalign.causes.explanation import Explanation
+
+
+@dataclasses.dataclass
+class Fault:
+    """A fault of the port at one place.
+
+    Attributes:
+        reference_layer: path of the layer in the reference (`""` is the model itself), or a component: `loss`,
+            `optimizer`, `schedule`, `dataset.SPLIT`, `metric`, `train`, `ranks.PART` with one of `rank_steps.PARTS`.
+        paddle_layer: the same in the port.
+        phase: one of `PHASES`.
+        explanation: the proven cause, None if no cause reproduces the port.
+        evidence: which tensors differ, how far, layer classes, inherited error.
+    """
+
+    reference_layer: str
+    paddle_layer: str
+    phase: str
+    explanation: Explanation | None = None
+    evidence: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)

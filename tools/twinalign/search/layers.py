@@ -1,0 +1,341 @@
+"""Finds wrong layers: asks both sides in turn, matches their calls and collects the faults."""
+
+import dataclasses
+import itertools
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.explanation import Explanation
+from twinalign.causes.layers.explaining import reference_explain
+from twinalign.causes.layers.mended import reference_whole
+from twinalign.processes.side_process import SideProcess
+from twinalign.replay.layer_calls import FORWARD, LOSS, Call
+from twinalign.replay.layers import (
+    port_forced_backward,
+    port_forced_forward,
+    port_own,
+    port_whole,
+    reference_backward,
+    reference_confirm,
+    reference_forward,
+)
+from twinalign.replay.wrong_unit import phase_of
+from twinalign.search.faults import Fault
+from twinalign.search.matching import Matching, match_calls
+from twinalign.sides import SIDES
+from twinalign.verdict.excuses import accepted_as
+
+SECONDS = 60.0
+"""All units of a model are examined no longer than this, in time of the processor."""
+SHARE_OF_ONE = 0.5
+"""One unit takes at most this share of the time that is left: what is tried for it must not leave others without."""
+_MOST_KNOWN = 6
+_SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
+
+
+@dataclasses.dataclass
+class LayerFaults:
+    """Wrong layers of one part of a case, and what is known of the others.
+
+    Attributes:
+        faults: in the order in which the layers run.
+        inherited: path in the port → relative error of the layer's output in the port's own pass.
+        left_out: path in the port → why the layer could not be judged alone.
+        accepted: convention that the case accepts → the layers, in the port, in which nothing else differs.
+        bytes_on_disk: the most disk space that the reference's values took.
+        activation_bytes: size of its layers' inputs and outputs, each counted once.
+    """
+
+    faults: list[Fault]
+    matching: Matching
+    inherited: dict[str, float]
+    left_out: dict[str, str]
+    accepted: dict[str, list[str]]
+    bytes_on_disk: int
+    activation_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        wrong: dict[str, list[str]] = {}
+        for fault in self.faults:
+            wrong.setdefault(fault.paddle_layer, []).append(fault.phase)
+        layers = {
+            port.path: {
+                "reference_layer": ours.path,
+                "paddle_layer": port.path,
+                "class": port.layer,
+                "matched_by": self.matching.how[ours.number],
+                "inherited_error": _finite(self.inherited.get(port.path)),
+                "wrong": wrong.get(port.path, []),
+                "draws": [side for side, call in zip(SIDES, (ours, port), strict=True) if call.random],
+            }
+            for ours, port in self.matching.pairs
+            if port.parent is not None
+        }
+        alone = {side: list(dict.fromkeys(call.path for call in calls)) for side, calls in self.matching.alone.items()}
+        return {
+            "layers": list(layers.values()),
+            "without_partner": alone,
+            "left_out": self.left_out,
+            "accepted": self.accepted,
+        }
+
+
+def locate_layers(
+    processes: Mapping[str, SideProcess],
+    stage: str,
+    weights: Mapping[str, Any],
+    folder: Path,
+    *,
+    backward: bool = True,
+    gradients: Path | None = None,
+    rename: Mapping[str, str],
+    accept: Sequence[str] = (),
+    explain: bool = True,
+    progress: Callable[[str, str], None] = lambda side, text: None,
+) -> LayerFaults:
+    """Find every wrong layer of the model that `stage` uses, and its cause.
+
+    Args:
+        weights: side → the part's weights, as its recorder takes them.
+        folder: for values that the sides exchange; removed afterwards.
+        backward: whether gradients are judged as well.
+        gradients: `.npz` file to write with the gradients of the reference's parameters, if wanted.
+        rename: the case's rename rules for the part.
+        accept: `ID` or `ID=PATTERN` of the conventions that the case accepts: what they cover is not looked into.
+    """
+    try:
+        search = _Search(processes, stage, weights, folder.resolve(), gradients, rename, accept, progress)
+        return search.run(explain, backward)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclasses.dataclass
+class _Search:
+    processes: Mapping[str, SideProcess]
+    stage: str
+    weights: Mapping[str, Any]
+    folder: Path
+    gradients: Path | None
+    rename: Mapping[str, str]
+    accept: Sequence[str]
+    progress: Callable[[str, str], None]
+
+    def run(self, explain: bool, backward: bool) -> LayerFaults:
+        calls = self._call("ref", reference_forward, "forward of the reference", weights=self.weights["ref"])
+        self._calls = [Call.from_json(call) for call in calls["calls"]]
+        given = {"weights": self.weights["paddle"], "calls": calls["calls"]}
+        own = self._call("paddle", port_own, "forward of the port", **given, rename=dict(self.rename))
+        port_calls = [Call.from_json(call) for call in own["calls"]]
+        matching = match_calls(self._calls, port_calls, own["names"])
+        self._pairs = pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
+        moved = list(calls["state"])
+        text = "each layer on the reference's input"
+        forced = self._call("paddle", port_forced_forward, text, **given, pairs=pairs, moved=moved)
+        self._left_out = dict(forced["left_out"])
+        on_disk = _bytes_in(self.folder)
+        back: dict[str, Any] = {"gradients": {}, "parameters": {}}
+        if backward:
+            kept = str(self.gradients.resolve()) if self.gradients else None
+            back = self._ask("ref", reference_backward, "backward of the reference", gradients=kept)
+        on_disk = max(on_disk, _bytes_in(self.folder))
+        judged = self._ask(
+            "paddle",
+            port_forced_backward,
+            "each layer on the reference's gradient",
+            folder=str(self.folder),
+            gradients=back["gradients"],
+            parameters=back["parameters"],
+        )
+        self._left_out |= judged["left_out"]
+        faults = self._faults(self._not_accepted(judged["suspects"]), explain)
+        inherited = {
+            call.path: max((t.inherited for t in call.outputs if t.inherited is not None), default=0.0)
+            for call in port_calls
+            if any(t.inherited is not None for t in call.outputs)
+        }
+        for fault in faults:
+            fault.evidence["inherited_error"] = _finite(inherited.get(fault.paddle_layer))
+        return LayerFaults(faults, matching, inherited, self._left_out, self._accepted, on_disk, calls["bytes_written"])
+
+    def _not_accepted(self, suspects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Suspects without those in which nothing but what the case accepts differs."""
+        self._accepted: dict[str, list[str]] = {}
+        left = []
+        for suspect in suspects:
+            path = self._calls[suspect["call"]].path
+            rounding = _rounding_of_momentum(suspect["facts"])
+            found = [
+                accepted_as(_name_of_state(path, name), self.accept)
+                for name, difference in suspect["differences"].items()
+                if not (name.startswith("buffer.") and (difference["relative"] or np.inf) <= rounding)
+            ]
+            if found and all(found):
+                for identifier in dict.fromkeys(map(str, found)):
+                    self._accepted.setdefault(identifier, []).append(suspect["path"])
+            else:
+                left.append(suspect)
+        return left
+
+    def _faults(self, suspects: Sequence[Mapping[str, Any]], explain: bool) -> list[Fault]:
+        if not suspects:
+            return []
+        confirmed = self._ask(
+            "ref", reference_confirm, "how much rounding changes there", folder=str(self.folder), suspects=suspects
+        )
+        found: dict[tuple[str, str], Fault] = {}
+        judged: list[tuple[int, tuple[str, str]]] = []
+        proven: list[tuple[str, dict[str, Any]]] = []
+        seconds = SECONDS
+        for reported, answer in zip(suspects, confirmed["answers"], strict=True):
+            if "left_out" in answer:
+                self._left_out[reported["path"]] = answer["left_out"]
+                continue
+            suspect, phases = {**reported, **answer}, answer["phases"]
+            # Wrong outputs lead to wrong gradients and statistics; wrong statistics lead to neither.
+            for phase in phases[:1] if "forward" in phases else phases:
+                fault = self._fault(suspect, phase)
+                key = (fault.reference_layer, fault.phase)
+                judged.append((suspect["call"], key))
+                if key in found:  # another call of the same layer
+                    found[key].evidence["calls"] += 1
+                    continue
+                if explain:
+                    answer = self._ask(
+                        "ref",
+                        reference_explain,
+                        f"why {fault.paddle_layer or 'the model'} differs",
+                        folder=str(self.folder),
+                        suspect=suspect,
+                        phase=phase,
+                        known=_likeliest(proven, suspect["layer"]),
+                        seconds=seconds * SHARE_OF_ONE,
+                    )
+                    seconds -= answer["seconds"]
+                    if answer["explanation"]:
+                        proven.append((suspect["layer"], answer["explanation"]))
+                        fault.explanation = Explanation(**answer["explanation"])
+                    elif answer["stopped"]:
+                        fault.evidence["notes"] = [*fault.evidence.get("notes", ()), answer["stopped"]]
+                found[key] = fault
+        return self._decided(found, judged) if explain else list(found.values())
+
+    def _decided(
+        self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]
+    ) -> list[Fault]:
+        """The faults that the whole bears out: with all causes the reference must give what the port gives.
+
+        `judged` are the calls that are wrong, with the keys of their faults.
+        """
+        calls: dict[tuple[str, str], int] = {key: number for number, key in reversed(judged)}
+        proven = [key for key, fault in found.items() if fault.explanation and fault.phase in ("forward", "state")]
+        if not any(phase == "forward" for _, phase in proven):
+            return list(found.values())
+        unexplained = [number for number, key in judged if key[1] == "forward" and not found[key].explanation]
+        wrong = {*unexplained, *(calls[key] for key in proven)}
+        units = [(path, ordinal, number) for path, ordinal, number in self._pairs if number in wrong]
+        self._call("paddle", port_whole, "the whole port once more", weights=self.weights["paddle"], units=units)
+        answer = self._ask(
+            "ref",
+            reference_whole,
+            "the whole reference with all causes",
+            folder=str(self.folder),
+            mends=[(calls[key], key[1]) for key in proven],
+            unexplained=unexplained,
+        )
+        needless = [tuple(item) for item in answer["needless"]]
+        for key in proven:
+            fault = found[key]
+            if calls[key] in answer["refuted"] and fault.phase == "forward" and fault.explanation:
+                text = f"reproduces these values, but not those of the port's own pass: {fault.explanation.text}"
+                fault.evidence["notes"] = [*fault.evidence.get("notes", ()), text]
+                fault.explanation = None
+            elif fault.phase == "forward":
+                fault.evidence["whole_reproduced"] = answer["reproduces"]
+        return [fault for key, fault in found.items() if (calls[key], key[1]) not in needless]
+
+    def _fault(self, suspect: Mapping[str, Any], phase: str) -> Fault:
+        call = self._calls[suspect["call"]]
+        values = {name: found for name, found in suspect["differences"].items() if phase_of(name) == phase}
+        paths = [_SHOWN_PATH.get(path, path) for path in (call.path, suspect["path"])]
+        moved = [name.removeprefix("state.") for name in values if name.startswith("state.")]
+        if moved:  # code around the layers has changed their state differently: name the layers
+            paths = [_common_path(moved)] * 2
+        evidence = {
+            "reference_class": call.layer,
+            "paddle_class": suspect["layer"],
+            "calls": 1,
+            "where": _where(call.path, values),
+            "values": values,
+        }
+        if phase == "forward" and suspect["inside"] is not None:
+            evidence["inside"] = suspect["inside"]
+        if suspect["notes"]:
+            evidence["notes"] = suspect["notes"]
+        return Fault(paths[0], paths[1], phase, None, evidence)
+
+    def _call(self, side: str, function: Callable[..., dict[str, Any]], text: str, **arguments: Any) -> dict[str, Any]:
+        return self._ask(side, function, text, stage=self.stage, folder=str(self.folder), **arguments)
+
+    def _ask(self, side: str, function: Callable[..., dict[str, Any]], text: str, **arguments: Any) -> dict[str, Any]:
+        self.progress(side, text)
+        return self.processes[side].call(function, **arguments)
+
+
+def _likeliest(proven: Sequence[tuple[str, dict[str, Any]]], layer: str) -> list[dict[str, Any]]:
+    """Explanations of other units, each once: those of the same class first, the latest first."""
+    latest = proven[::-1]
+    ordered = [item for same in (True, False) for item in latest if (item[0] == layer) == same]
+    return list({found["text"]: found for _, found in ordered}.values())[:_MOST_KNOWN]
+
+
+def _rounding_of_momentum(facts: Mapping[str, Any]) -> float:
+    """What of a running statistic a momentum in float32 changes, which paddle takes from 1 to weigh the new values."""
+    momentum = facts.get("momentum", 0.0)
+    return abs(float(np.float32(momentum)) - momentum) / abs(1.0 - momentum) * 1.01 if 0.0 < momentum < 1.0 else 0.0
+
+
+def _name_of_state(path: str, name: str) -> str:
+    """The name that a value of a unit, which is a buffer or other state, has in a recording; empty for other values."""
+    kind, _, rest = name.partition(".")
+    return {"buffer": f"{path}.{rest}", "state": rest}.get(kind, "")
+
+
+def _where(path: str, values: Mapping[str, Any]) -> str:
+    """In words, where in the unit the first difference is; for buffers, all that differ."""
+    first = next(iter(values))
+    kind, _, rest = first.partition(".")
+    if kind == "input":
+        return f"its own code, in the input of {rest.rpartition('#')[0]}"
+    if first.startswith("gradient.child."):
+        return f"its own code, in the gradient that it sends back to {rest.removeprefix('child.').rpartition('#')[0]}"
+    if first.startswith("gradient.parameter."):
+        return f"the gradient of {rest.removeprefix('parameter.')}"
+    buffers = [name.removeprefix("buffer.") for name in values if name.startswith("buffer.")]
+    return {
+        "output": "what it returns",
+        "eval": "what it returns in evaluation mode",
+        "buffer": f"its buffer{'s' * (len(buffers) > 1)} {', '.join(buffers)}",
+        "state": f"{len(values)} of the model's tensors that were moved",
+        "gradient": "the gradient that it sends back",
+    }[kind]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _common_path(names: Sequence[str]) -> str:
+    """The path that all of these state keys begin with."""
+    parts = [name.split(".")[:-1] for name in names]
+    same = itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
+    return ".".join(level[0] for level in same)
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,232 @@
+"""Locates the faults of a case: in layers, optimizer, schedule, input pipeline, metric and training."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from twinalign.causes.layers.explaining import PHASES_TRIED
+from twinalign.causes.registry import known_causes
+from twinalign.errors import ExitCode
+from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
+from twinalign.notebook import Shown
+from twinalign.processes.side_process import ChildError
+from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.search.components import ComponentContext
+from twinalign.search.data import locate_data
+from twinalign.search.faults import Fault
+from twinalign.search.layers import LayerFaults, locate_layers
+from twinalign.search.metric import locate_metric
+from twinalign.search.optimizer import locate_optimizer
+from twinalign.search.ranks import RankSearch
+from twinalign.search.training import locate_training
+from twinalign.sides import SIDES
+from twinalign.stages.train import CURVE_PREFIX
+from twinalign.verdict.excuses import CONVENTIONS
+from twinalign.verdict.results import ALIGNED, DIVERGED, EXIT_CODES, INCONCLUSIVE
+
+# Stages whose model is searched layer by layer, the most informative first.
+_MODEL_STAGES = ("backward", "loss", "forward")
+# Stage → the component that it tests besides the model, and the function that searches it.
+_COMPONENTS = {
+    "backward": ("optimizer", locate_optimizer),
+    "data": ("data", locate_data),
+    "metric": ("metric", locate_metric),
+    "train": ("training", locate_training),
+}
+
+SEARCHED_STAGES = (*_MODEL_STAGES, "data", "metric", "train")
+"""Stages in which faults can be located."""
+
+
+@dataclasses.dataclass(repr=False)
+class LocateResult(Shown):
+    """The faults of a case.
+
+    Attributes:
+        faults: every fault that was found, layers first.
+        layers: part of the case → its layers, wrong ones and others.
+        not_searched: part of the case, or a component → why it could not be searched.
+    """
+
+    kind = "locate"
+
+    case: str
+    faults: list[Fault] = dataclasses.field(default_factory=list)
+    layers: dict[str, LayerFaults] = dataclasses.field(default_factory=dict)
+    not_searched: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """Diverged if there is a fault that the case does not accept; inconclusive if there is none, but a gap."""
+        if any("accepted" not in fault.evidence for fault in self.faults):
+            return DIVERGED
+        return INCONCLUSIVE if self.not_searched else ALIGNED
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return EXIT_CODES[self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "case": self.case,
+            "verdict": self.verdict,
+            "faults": [fault.to_json() for fault in self.faults],
+            "layers": {part: found.to_json() for part, found in self.layers.items()},
+            "not_searched": self.not_searched,
+        }
+
+
+class Locator:
+    """Searches a case whose recorder processes are running::
+
+    with recorder.running() as weights:
+        result = Locator(recorder, weights).locate()
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        weights: Mapping[str, Mapping[str, Any]],
+        progress: Callable[[str, str], None] = lambda side, text: None,
+    ) -> None:
+        self._recorder, self._weights, self._progress = recorder, weights, progress
+        self._folder = recorder.out / "locate"
+
+    def locate(self, stages: Sequence[str] = (), explain: bool = True) -> LocateResult:
+        """Find the faults that show in these stages (by default all of the case), and their causes."""
+        description = self._recorder.description
+        wanted = [stage for stage in description["stages"] if not stages or stage in stages]
+        result = LocateResult(description["name"])
+        gradients = self._folder / "gradients.npz"
+        for stage in self._model_stages(wanted):
+            part = description["parts"][stage]
+            # A search that was asked for some stages judges what these show.
+            with self._noting(result, part):
+                found = locate_layers(
+                    self._recorder.processes,
+                    stage,
+                    self._weights[part],
+                    self._folder / "values",
+                    backward=not stages or stage == "backward",
+                    gradients=gradients if stage == "backward" else None,
+                    rename=description["rename"].get(part, {}),
+                    accept=description["accept"],
+                    explain=explain,
+                    progress=self._progress,
+                )
+                result.layers[part] = found
+                result.faults += found.faults
+        context = ComponentContext(
+            processes=self._recorder.processes,
+            folder=self._folder,
+            stages=tuple(description["stages"]),
+            weights={
+                stage: self._weights[part] for stage, part in description["parts"].items() if part in self._weights
+            },
+            gradients=gradients if gradients.exists() else None,
+            explain=explain,
+            curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
+            searched=tuple(wanted),
+            allowances=tuple(description.get("allowances", ())),
+        )
+        for stage in [stage for stage in wanted if stage in _COMPONENTS]:
+            component, search = _COMPONENTS[stage]
+            self._progress("both", component)
+            with self._noting(result, component):
+                result.faults += search(context)
+        gradients.unlink(missing_ok=True)
+        if any(fault.phase != "train" for fault in result.faults):
+            # Other faults show in the training too; it counts as a fault only with a cause of its own.
+            result.faults = _each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
+        for fault in result.faults:
+            _accept(fault, description["accept"])
+        return result
+
+    @contextlib.contextmanager
+    def _noting(self, result: LocateResult, part: str) -> Iterator[None]:
+        """Go on without this part if the search in it fails; a process that has died ends the search."""
+        try:
+            yield
+        except ChildError as error:
+            if error.died:
+                raise
+            result.not_searched[part] = str(error)
+
+    def _curves(self, side: str) -> dict[str, Any]:
+        arrays = self._recorder.fresh_arrays(side, "train")
+        if self._recorder.settings.ranks > 1:
+            arrays = arrays_of_rank(arrays, 0)
+        return {n.removeprefix(CURVE_PREFIX): array for n, array in arrays.items() if n.startswith(CURVE_PREFIX)}
+
+    def _model_stages(self, wanted: Sequence[str]) -> list[str]:
+        """One stage for each part of the case whose model is to be searched."""
+        parts = self._recorder.description["parts"]
+        found: dict[str, str] = {}
+        for stage in _MODEL_STAGES:
+            if stage in wanted and parts[stage] in self._weights:
+                found.setdefault(parts[stage], stage)
+        return list(found.values())
+
+
+def _each_once(faults: Iterable[Fault]) -> list[Fault]:
+    """Faults without those of the training that repeat another fault, which takes over the cause if it has none."""
+    kept = list(faults)
+    for fault in [fault for fault in kept if fault.phase == "train" and fault.explanation is not None]:
+        same = next((other for other in kept if _shows_in_training(other, fault)), None)
+        if same is not None:
+            same.explanation = same.explanation or fault.explanation
+            kept.remove(fault)
+    return kept
+
+
+def _shows_in_training(other: Fault, fault: Fault) -> bool:
+    """Whether a fault found elsewhere is the cause of this wrong training."""
+    cause = fault.explanation.id if fault.explanation else ""
+    if cause == "training_batch_norm_momentum":
+        return other.explanation is not None and "batch_norm_momentum" in other.explanation.id.split("+")
+    return cause in ("training_rates", "training_rate", "warmup_missing") and other.reference_layer == "schedule"
+
+
+def _accept(fault: Fault, accepted: Sequence[str]) -> None:
+    """Mark a fault if the case accepts all or some of its causes as conventions of the framework, or could."""
+    if fault.explanation is None:
+        return
+    identifiers = [text.partition("=")[0] for text in accepted]
+    names = {
+        item.id: {item.id, item.difference} for item in known_causes(*PHASES_TRIED.get(fault.phase, (fault.phase,)))
+    }
+    causes = fault.explanation.id.split("+")
+    found = {cause: next((i for i in identifiers if i in names.get(cause, {cause})), None) for cause in causes}
+    conventions = [cause for cause, identifier in found.items() if identifier is not None]
+    if len(conventions) == len(causes):
+        fault.evidence["accepted"] = ", ".join(dict.fromkeys(str(found[cause]) for cause in causes))
+    elif conventions:
+        fault.evidence["accepted_causes"] = conventions
+    elif all(of_framework := [CONVENTIONS.keys() & names.get(cause, {cause}) for cause in causes]):
+        fault.evidence["convention"] = min(of_framework[0])
+
+
+def locate(
+    settings: RunSettings, progress: Callable[[str, str], None] = lambda side, text: None, explain: bool = True
+) -> LocateResult:
+    """Start both sides and find the faults of a case with their causes.
+
+    Raises:
+        InputError: the settings, the case or its data are invalid.
+        SideCrashError: the process of a side died, or the case's own code raised.
+    """
+    # The two sides work in turns here, so each may use every processor.
+    recorder = Recorder(dataclasses.replace(settings, sequential=settings.ranks == 1), progress)
+    with recorder.running() as weights:
+        stages = [stage for stage in recorder.description["stages"] if stage in (settings.stages or SEARCHED_STAGES)]
+        of_ranks = None
+        if any(is_ranked(stage, settings.ranks) and stage in _MODEL_STAGES for stage in stages):
+            of_ranks = RankSearch(recorder, weights, progress).search(explain)
+            if of_ranks is not None and of_ranks.explanation is not None:
+                return LocateResult(recorder.description["name"], [of_ranks])
+        result = Locator(recorder, weights, progress).locate(settings.stages, explain)
+        # One process alone is right, and no known cause explains the ranks.
+        if of_ranks is not None and not result.faults:
+            result.faults.append(of_ranks)
+        return result

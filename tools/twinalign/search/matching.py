@@ -1,0 +1,175 @@
+"""Which call of the port belongs to which call of the reference.
+
+Calls are matched inside matched calls, from the whole model downwards: by name, then by order, type and size between
+calls that are matched already, and what is left by its values. What has no partner counts as code of the module around
+it, whose layers it then calls: so layers find each other that one side holds in another container. What has neither a
+partner nor layers of its own is shown; nothing is guessed.
+"""
+
+import dataclasses
+import difflib
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from twinalign.replay.layer_calls import Call, Tensor
+from twinalign.verdict.array_difference import same_sample
+
+_CONTAINERS = ("Sequential", "ModuleList", "LayerList", "ModuleDict", "LayerDict")
+
+
+@dataclasses.dataclass
+class Matching:
+    """Which calls belong together.
+
+    Attributes:
+        pairs: calls of the reference and the port that belong together, in the reference's order.
+        how: number of the reference's call → `name`, `order` or `values`.
+        alone: calls without a partner on either side, below matched calls.
+    """
+
+    pairs: list[tuple[Call, Call]] = dataclasses.field(default_factory=list)
+    how: dict[int, str] = dataclasses.field(default_factory=dict)
+    alone: dict[str, list[Call]] = dataclasses.field(default_factory=lambda: {"reference": [], "paddle": []})
+
+
+def match_calls(reference: Sequence[Call], port: Sequence[Call], names: Mapping[str, str]) -> Matching:
+    """Match the calls of both sides; `names` gives each path of the port its path in the reference."""
+    found = Matching()
+    tree = _Tree(reference, port)
+    waiting = _match_level(found, tree.roots[0], tree.roots[1], tree, names)
+    while waiting:
+        ours, theirs = waiting.pop()
+        waiting += _match_level(found, tree.below(ours), tree.below(theirs), tree, names)
+    found.pairs.sort(key=lambda pair: pair[0].number)
+    return found
+
+
+class _Tree:
+    """Which calls each call of either side made, and how many levels of calls that are."""
+
+    def __init__(self, *sides: Sequence[Call]) -> None:
+        self.roots = [[call for call in calls if call.parent is None] for calls in sides]
+        self._below: dict[int, list[Call]] = {}
+        for calls in sides:
+            by_number = {call.number: call for call in calls}
+            for call in calls:
+                if call.parent is not None:
+                    self._below.setdefault(id(by_number[call.parent]), []).append(call)
+        self._heights: dict[int, int] = {}
+        for calls in sides:
+            for call in reversed(calls):  # a call begins before those that it makes
+                self._heights[id(call)] = 1 + max((self.height(child) for child in self.below(call)), default=-1)
+
+    def below(self, call: Call) -> list[Call]:
+        return self._below.get(id(call), [])
+
+    def height(self, call: Call) -> int:
+        return self._heights[id(call)]
+
+
+def _match_level(
+    found: Matching, ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]
+) -> list[tuple[Call, Call]]:
+    """Match the calls that two matched calls made directly, or through calls that have no partner."""
+    while True:
+        partner, how = _partners(ours, theirs, tree, names)
+        alone = [
+            [call for place, call in enumerate(calls) if place not in matched]
+            for calls, matched in ((ours, partner.keys()), (theirs, set(partner.values())))
+        ]
+        opened = _to_open([call for calls in alone for call in calls], tree)
+        if not opened:
+            break
+        ours, theirs = (
+            [inside for call in calls for inside in (tree.below(call) if id(call) in opened else [call])]
+            for calls in (ours, theirs)
+        )
+    pairs = [(ours[place], theirs[other]) for place, other in partner.items()]
+    found.pairs += pairs
+    found.how |= {ours[place].number: reason for place, reason in how.items()}
+    found.alone["reference"] += alone[0]
+    found.alone["paddle"] += alone[1]
+    return pairs
+
+
+def _to_open(alone: Sequence[Call], tree: _Tree) -> set[int]:
+    """Which calls without a partner give their place to the calls that they made, by `id`.
+
+    Containers without code of their own come first, and the tallest of them: a block is to meet a block, and not the
+    container that the other side holds its blocks in.
+    """
+    able = [call for call in alone if tree.height(call)]
+    able = [call for call in able if call.layer.rpartition(".")[2] in _CONTAINERS] or able
+    tallest = max((tree.height(call) for call in able), default=0)
+    return {id(call) for call in able if tree.height(call) == tallest}
+
+
+def _partners(
+    ours: Sequence[Call], theirs: Sequence[Call], tree: _Tree, names: Mapping[str, str]
+) -> tuple[dict[int, int], dict[int, str]]:
+    """Place of a call → place of its partner, and how it was found."""
+    partner: dict[int, int] = {}
+    how: dict[int, str] = {}
+    places = {(names[call.path], call.ordinal): place for place, call in enumerate(theirs)}
+    for place, call in enumerate(ours):
+        if (call.path, call.ordinal) in places:
+            partner[place], how[place] = places[call.path, call.ordinal], "name"
+    _between(ours, theirs, partner, how)
+    for place, call in enumerate(ours):
+        if place in partner:
+            continue
+        taken = set(partner.values())
+        # A container may return what its last layer returns: their heights tell them apart.
+        rest = [n for n, other in enumerate(theirs) if n not in taken and tree.height(other) == tree.height(call)]
+        same = [n for n in rest if _same_values(call, theirs[n])]
+        if len(same) == 1:
+            partner[place], how[place] = same[0], "values"
+    return partner, how
+
+
+def _between(ours: Sequence[Call], theirs: Sequence[Call], partner: dict[int, int], how: dict[int, str]) -> None:
+    """Match by order what lies between calls that are matched, where type and sizes agree."""
+    anchors = [(-1, -1), *_rising(sorted(partner.items())), (len(ours), len(theirs))]
+    taken = set(partner.values())
+    for (start, their_start), (stop, their_stop) in itertools.pairwise(anchors):
+        mine = [place for place in range(start + 1, stop) if place not in partner]
+        other = [place for place in range(their_start + 1, their_stop) if place not in taken]
+        if not mine or not other:
+            continue
+        kinds = [_signature(ours[p]) for p in mine], [_signature(theirs[p]) for p in other]
+        for block in difflib.SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
+            for step in range(block.size):
+                partner[mine[block.a + step]] = other[block.b + step]
+                how[mine[block.a + step]] = "order"
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that keep the order on the other side too."""
+    kept: list[tuple[int, int]] = []
+    for pair in pairs:
+        if not kept or pair[1] > kept[-1][1]:
+            kept.append(pair)
+    return kept
+
+
+def _signature(call: Call) -> tuple:
+    """Kind of layer without its framework's spelling, and sizes of what goes in and out, in whatever layout."""
+    kind = re.sub(r"[^a-z0-9]", "", call.layer.rpartition(".")[2].lower())
+    return kind, _sizes(call.inputs), _sizes(call.outputs)
+
+
+def _sizes(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(math.prod(tensor.shape) for tensor in tensors)
+
+
+def _same_values(ours: Call, theirs: Call) -> bool:
+    if not ours.outputs or _sizes(ours.outputs) != _sizes(theirs.outputs):
+        return False
+    if _sizes(ours.inputs) != _sizes(theirs.inputs):
+        return False
+    return all(
+        same_sample(mine.sample, other.sample) and any(mine.sample)
+        for mine, other in zip(ours.outputs, theirs.outputs, strict=True)
+    )

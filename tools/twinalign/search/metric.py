@@ -1,0 +1,87 @@
+"""Finds a wrong metric: it is judged on the reference's outputs and labels, so that a wrong model does not count."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.metric.subject import explain_metric, floor_of
+from twinalign.replay.metric import STAGE, record_metric
+from twinalign.search.components import ComponentContext
+from twinalign.search.faults import Fault
+from twinalign.sides import SIDES
+from twinalign.verdict.array_difference import distance
+
+METRIC = "metric"
+_RESULT = "result."
+_VARIATIONS = 3
+
+
+def locate_metric(context: ComponentContext) -> list[Fault]:
+    """The fault of the metric (component `metric`), if there is one.
+
+    If an array that `Case.evaluate` returns differs, the model may be wrong: then the metric is blamed only if a cause
+    within the metric is proven.
+    """
+    if STAGE not in context.stages or STAGE not in context.weights:
+        return []
+    weights = context.weights[STAGE]
+    paths = {side: context.folder / f"metric_{side}.npz" for side in SIDES}
+    isolated, results = _record(context, weights, paths)
+    wrong = differing(results["ref"], results["paddle"])
+    if wrong and not isolated and context.explain:
+        # One or two accuracies prove little, so more models are evaluated.
+        _, results = _record(context, weights, paths, _VARIATIONS)
+        wrong = differing(results["ref"], results["paddle"])
+    faults = []
+    if wrong:
+        explanation = context.explanation(
+            explain_metric, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"])
+        )
+        inherited = not isolated and any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
+        if explanation is not None or not inherited:
+            faults.append(Fault(METRIC, METRIC, "metric", explanation, _evidence(wrong, results, isolated)))
+    for path in paths.values():
+        path.unlink(missing_ok=True)
+    return faults
+
+
+def _record(
+    context: ComponentContext, weights: Mapping[str, Any], paths: Mapping[str, Path], variations: int = 0
+) -> tuple[bool, dict[str, dict[str, np.ndarray]]]:
+    """Whether the port was measured on the reference's outputs, and both sides' numbers by name."""
+    isolated, results = True, {}
+    for side in SIDES:
+        answer = context.processes[side].call(
+            record_metric,
+            weights=weights[side],
+            path=str(paths[side]),
+            given=str(paths["ref"]) if side == "paddle" else None,
+            variations=variations,
+        )
+        isolated = bool(answer["isolated"])
+        with np.load(paths[side], allow_pickle=False) as stored:
+            results[side] = {k.removeprefix(_RESULT): stored[k] for k in stored if k.startswith(_RESULT)}
+    return isolated, results
+
+
+def differing(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> list[str]:
+    """Names of numbers and arrays that differ by more than rounding, or that one side lacks."""
+    names = {**reference, **port}
+    return [
+        name
+        for name in names
+        if name not in reference or distance(reference[name], port.get(name)) > floor_of(reference[name])
+    ]
+
+
+def _evidence(wrong: list[str], results: Mapping[str, Mapping[str, np.ndarray]], isolated: bool) -> dict[str, Any]:
+    values = {
+        name: {
+            side: found[name].item() if name in found and found[name].size == 1 else None
+            for side, found in results.items()
+        }
+        for name in wrong
+    }
+    return {"values": values, "same": [n for n in results["ref"] if n not in wrong], "on_reference_outputs": isolated}

@@ -1,0 +1,145 @@
+"""Finds wrong optimizers and wrong schedules, each judged alone.
+
+Both sides take the same steps in float64, from the reference's initial parameters and with the reference's gradients.
+The optimizer is judged at the reference's learning rates, so that a wrong schedule does not count against it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.optimizer.schedule import explain_schedule
+from twinalign.causes.optimizer.subject import explain_steps, floors_of
+from twinalign.files.recordings import Recording
+from twinalign.replay.optimizer import STAGE, quantities, record_schedule, record_steps
+from twinalign.search.components import ComponentContext
+from twinalign.search.faults import Fault
+from twinalign.sides import SIDES
+from twinalign.verdict.array_difference import distance, root_mean_square
+
+OPTIMIZER = "optimizer"
+SCHEDULE = "schedule"
+_RATE_TOLERANCE = 1e-6
+"""Relative to the greatest value: schedulers may compute rates in float32."""
+_MOST_LISTED = 200
+
+
+def locate_optimizer(context: ComponentContext) -> list[Fault]:
+    """Faults of the optimizer (component `optimizer`) and of scheduled values (component `schedule`)."""
+    if STAGE not in context.stages:
+        return []
+    faults = _locate_schedule(context)
+    return faults + (_locate_steps(context) if context.gradients else [])
+
+
+def _locate_schedule(context: ComponentContext) -> list[Fault]:
+    weights = context.weights[STAGE]
+    found = {side: process.call(record_schedule, weights=weights[side]) for side, process in context.processes.items()}
+    wrong = wrong_values(found["ref"]["values"], found["paddle"]["values"])
+    scheduled = bool(found["ref"]["own"])
+    faults: dict[str, Fault] = {}
+    for name in wrong:
+        explanation = context.explanation(
+            explain_schedule,
+            weights=weights["ref"],
+            name=name,
+            port=found["paddle"]["values"].get(name),
+            initial=found["paddle"]["initial"],
+        )
+        key = explanation.id if explanation else name
+        evidence = schedule_evidence(name, found["ref"]["values"], found["paddle"]["values"])
+        if key in faults:  # one cause for several values
+            faults[key].evidence["values"].update(evidence["values"])
+        else:
+            component = SCHEDULE if scheduled else OPTIMIZER
+            faults[key] = Fault(component, component, "optimizer", explanation, evidence)
+    return list(faults.values())
+
+
+def wrong_values(reference: Mapping[str, Sequence[float]], port: Mapping[str, Sequence[float]]) -> list[str]:
+    """Names of the scheduled values that differ in a step that both sides answer for, or that one side lacks."""
+    wrong = [name for name in {**reference, **port} if name not in reference or name not in port]
+    for name in reference.keys() & port.keys():
+        steps = min(len(reference[name]), len(port[name]))
+        one, other = np.asarray(reference[name][:steps]), np.asarray(port[name][:steps])
+        if not np.allclose(one, other, rtol=_RATE_TOLERANCE, atol=_RATE_TOLERANCE * np.abs(one).max(initial=0.0)):
+            wrong.append(name)
+    return sorted(wrong, key=lambda name: (name != "learning_rate", name))
+
+
+def schedule_evidence(
+    name: str, reference: Mapping[str, Sequence[float]], port: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
+    """The first step in which a scheduled value differs, and both sides' first values."""
+    one, other = list(reference.get(name, ())), list(port.get(name, ()))
+    differing = [s for s, (a, b) in enumerate(zip(one, other, strict=False)) if abs(a - b) > _RATE_TOLERANCE * abs(a)]
+    first = differing[0] if differing else 0
+    return {"values": {name: {"first_step": first, "reference": one[:8], "port": other[:8]}}}
+
+
+def _locate_steps(context: ComponentContext) -> list[Fault]:
+    weights = context.weights[STAGE]
+    paths = {side: context.folder / f"optimizer_{side}.npy" for side in SIDES}
+    given: dict[str, Any] = {"initial": weights["ref"]["path"], "gradients": str(context.gradients)}
+    taken: dict[str, dict[str, Any]] = {}
+    for side in SIDES:  # the port's steps are taken at the reference's rates
+        rates = taken["ref"]["rates"] if taken else None
+        taken[side] = context.processes[side].call(
+            record_steps, weights=weights[side], path=str(paths[side]), rates=rates, **given
+        )
+    arrays = {side: Recording.load(path).arrays for side, path in paths.items()}
+    differing = differing_quantities(arrays["ref"], arrays["paddle"])
+    if not differing:
+        return []
+    explanation = context.explanation(
+        explain_steps,
+        weights=weights["ref"],
+        gradients=str(context.gradients),
+        recordings=[str(paths["ref"]), str(paths["paddle"])],
+        rates=taken["ref"]["rates"],
+        facts=taken["paddle"]["facts"],
+    )
+    evidence = steps_evidence(differing, arrays["ref"], taken)
+    return [Fault(OPTIMIZER, OPTIMIZER, "optimizer", explanation, evidence)]
+
+
+def differing_quantities(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """`STEP.QUANTITY.PARAMETER` → relative difference, for what differs by more than rounding.
+
+    State that the port keeps for no parameter at all does not count: a framework need not keep state that it does not
+    use.
+    """
+    compared, other = quantities(reference), quantities(port)
+    kept = {key.split(".", 2)[1] for key in other}
+    floors = floors_of(compared, reference)
+    found = {}
+    for key, array in compared.items():
+        if key not in other and key.split(".", 2)[1] not in kept:
+            continue
+        difference = distance(array, other.get(key))
+        if difference > floors[key]:
+            found[key] = difference / (root_mean_square(array) or 1.0)
+    return found
+
+
+def steps_evidence(
+    differing: Mapping[str, float], reference: Mapping[str, np.ndarray], taken: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Which parameters are updated wrongly, from which step on and by how much, and both optimizers' settings."""
+    split = [key.split(".", 2) for key in differing]
+    parameters = list(dict.fromkeys(name for _, _, name in split))
+    judged = {key.partition(".")[2] for key in reference if key.startswith("start.")}
+    greatest = max(differing, key=lambda key: differing[key])
+    return {
+        "parameters": parameters[:_MOST_LISTED],
+        "parameters_wrong": len(parameters),
+        "parameters_judged": len(judged),
+        "quantities": sorted({quantity for _, quantity, _ in split}),
+        "first_step": min(int(step) for step, _, _ in split),
+        "largest_relative_difference": differing[greatest] if np.isfinite(differing[greatest]) else None,
+        "largest_at": greatest,
+        "not_judged": taken["paddle"]["unnamed"],
+        "reference_optimizer": taken["ref"]["facts"],
+        "port_optimizer": taken["paddle"]["facts"],
+    }

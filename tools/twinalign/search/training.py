@@ -1,0 +1,79 @@
+"""Finds a wrong training loop: both sides take its first steps in float64, from the same weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.causes.explanation import Explanation
+from twinalign.causes.training.subject import explain_training
+from twinalign.replay.training import STAGE, record_curves, wrong_curves
+from twinalign.search.components import ComponentContext
+from twinalign.search.data import locate_data
+from twinalign.search.faults import Fault
+from twinalign.search.training_swaps import try_swaps
+from twinalign.sides import SIDES
+from twinalign.stages.watching import BATCH_RMS, BATCH_SIZE
+
+TRAINING = "train"
+
+
+def locate_training(context: ComponentContext) -> list[Fault]:
+    """The fault of the training loop (component `train`), if there is one."""
+    if STAGE not in context.weights:
+        return []
+    weights = context.weights[STAGE]
+    paths = {side: context.folder / f"curves_{side}.npz" for side in SIDES}
+    for side in SIDES:
+        answer = context.processes[side].call(
+            record_curves, weights=weights[side], path=str(paths[side]), repeat=side == "ref"
+        )
+        if not answer["steps"]:
+            return []
+    wrong = wrong_curves(paths, context.allowances)
+    faults: list[Fault] = []
+    if wrong or _batches_kept(context):
+        faults = _data_faults(context, wrong) or [_fault(context, wrong, paths)]
+    for path in paths.values():
+        path.unlink(missing_ok=True)
+    return faults
+
+
+def _data_faults(context: ComponentContext, wrong: Mapping[str, Any]) -> list[Fault]:
+    """Faults of the input pipeline, if the batches differ and the case has a data stage that is not searched anyway."""
+    if BATCH_RMS not in wrong or "data" in context.searched or "data" not in context.stages or _batches_kept(context):
+        return []
+    return locate_data(context)
+
+
+def _fault(context: ComponentContext, wrong: Mapping[str, Any], paths: Mapping[str, Path]) -> Fault:
+    weights = context.weights[STAGE]
+    evidence: dict[str, Any] = {"values": dict(wrong)}
+    explanation = _batches_kept(context) if context.explain else None
+    explanation = explanation or context.explanation(
+        explain_training, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"])
+    )
+    if explanation is None and (swaps := try_swaps(context.processes, weights, context.folder)) is not None:
+        evidence["swaps"] = swaps
+    return Fault(TRAINING, TRAINING, "train", explanation, evidence)
+
+
+def _batches_kept(context: ComponentContext) -> Explanation | None:
+    """The cause, if one side alone trains on the last, smaller batch of an epoch: the recorded batch sizes show it."""
+    theirs, ours = (context.curves.get(side, {}).get(BATCH_SIZE) for side in SIDES)
+    if ours is None or theirs is None or not len(ours) or not len(theirs):
+        return None
+    full = max(ours.max(), theirs.max())
+    smaller = {"ref": np.flatnonzero(theirs < full), "paddle": np.flatnonzero(ours < full)}
+    if bool(len(smaller["ref"])) == bool(len(smaller["paddle"])) or ours.max() != theirs.max():
+        return None
+    side = "paddle" if len(smaller["paddle"]) else "ref"
+    which, other = ("the port", "the reference") if side == "paddle" else ("the reference", "the port")
+    steps, kept = smaller[side], ours if side == "paddle" else theirs
+    text = (
+        f"{which} trains on the last batch of an epoch, which {other} drops: {kept[steps[0]]:.0f} samples "
+        f"instead of {full:.0f} at step {steps[0]}, so each of its epochs has one step more"
+    )
+    evidence = {"steps": steps[:20].tolist(), "batches": {"ref": len(theirs), "paddle": len(ours)}}
+    return Explanation("drop_last", text, evidence=evidence)

@@ -1,1 +1,0 @@
-"""The catalogue's faults, a module for each kind of place; `twinalign.selftest.catalogue` says how to add one."""

@@ -1,0 +1,75 @@
+"""What a freshly built model starts from: the values of each parameter, drawn with several seeds."""
+
+import numpy as np
+
+from twinalign.backends.state_layout import StateEntry
+from twinalign.files.recordings import sample_positions
+from twinalign.stages.context import StageContext
+
+SEEDS = 4
+"""Enough to see a deviation that is 10 % off in a tensor of 10,000 elements, with a probability of 1e-9 for chance."""
+_LARGEST_GRAM = 512
+
+
+def record_initial(context: StageContext) -> None:
+    """Build the model with several seeds, and record of each floating-point tensor of its state
+
+    - `draws/NAME`: float32 [seeds, at most 4096], the same elements of each seed's tensor;
+    - `extremes/NAME`: float64 [seeds, 2], the least and the largest of all elements;
+    - `gram/NAME`: float64 [1], the largest cosine between two rows (or columns, whichever are fewer) of the first
+      seed's matrix, which is 0 where they are orthogonal.
+
+    NAME and layout are the reference's. The metadata's `initial` has each tensor's shape, the class of its layer on
+    this side, and the tensors that are one (`tied`).
+    """
+    draws: dict[str, list[np.ndarray]] = {}
+    extremes: dict[str, list[list[float]]] = {}
+    for number in range(SEEDS):
+        model = context.construct(number)
+        items = (("", key, array) for key, array in context.backend.state_items(model) if array.dtype.kind in "fV")
+        shapes: dict[str, list[int]] = {}
+        for _, name, array in context.canonical.to_reference(items):
+            values = np.asarray(array, np.float32)
+            if not values.size:
+                continue
+            shapes[name] = list(values.shape)
+            draws.setdefault(name, []).append(values.reshape(-1)[sample_positions(values.size)])
+            extremes.setdefault(name, []).append([values.min(), values.max()])
+            if number == 0 and (cosine := _largest_cosine(values)) is not None:
+                context.recording.add(f"gram/{name}", np.array([cosine]))
+        layout = [StateEntry.of(entry) for entry in context.backend.describe_state(model)]
+        del model
+    for name, found in draws.items():
+        context.recording.add(f"draws/{name}", np.stack(found))
+        context.recording.add(f"extremes/{name}", np.array(extremes[name], np.float64))
+    names = {entry.key: [part.name for part in context.canonical.parts(entry.key)] for entry in layout}
+    context.recording.metadata["initial"] = {
+        "shapes": shapes,
+        "classes": {name: _short(entry.bases) for entry in layout for name in names[entry.key] if name in shapes},
+        "tied": sorted(
+            [name, first]
+            for entry in layout
+            if entry.tied_to is not None
+            for name, first in zip(names[entry.key], names.get(entry.tied_to, ()), strict=False)
+            if name != first
+        ),
+    }
+
+
+def _short(bases: tuple[str, ...]) -> str:
+    return bases[0].rpartition(".")[2] if bases else ""
+
+
+def _largest_cosine(values: np.ndarray) -> float | None:
+    """Of two rows of [out, rest], or of two columns where there are more rows; None where there is no such pair."""
+    matrix = values.reshape(len(values), -1) if values.ndim > 1 else values[:, None] if values.ndim else np.ones((1, 1))
+    matrix = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    if not 2 <= len(matrix) <= _LARGEST_GRAM:
+        return None
+    matrix = matrix.astype(np.float64)
+    norms = np.linalg.norm(matrix, axis=1)
+    if not norms.all():
+        return None
+    cosines = np.abs((matrix / norms[:, None]) @ (matrix / norms[:, None]).T)
+    np.fill_diagonal(cosines, 0.0)
+    return float(cosines.max())

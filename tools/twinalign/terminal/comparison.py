@@ -1,0 +1,64 @@
+"""A comparison: a table on a terminal, plain lines elsewhere, then the notes and the classic verdict."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from twinalign.files.text import printable
+from twinalign.reports.summary import worst_first
+from twinalign.reports.tables import COMPARISON_HEADERS, comparison_cells, summary_line
+from twinalign.terminal.console import line_writer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_STYLES = {"diverged": "red", "inconclusive": "yellow", "rounding": "cyan"}
+
+
+def print_comparison(found: Mapping[str, Any], console: Console | None = None, *, limit: int | None = 40) -> None:
+    """Print the tensors, at most `limit` of them, the worst first; then the notes and the classic verdict."""
+    if console is None and sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console()
+    write = line_writer(console)
+    if console is not None:
+        console.print(_table(found, limit))
+    else:
+        for line in _tensor_lines(found, limit):
+            write(line)
+    tensors, classic = found["tensors"], found["classic"]
+    if limit is not None and len(tensors) > limit:
+        write(f"({len(tensors) - limit} more tensors; --limit 0 shows all)")
+    for note in found["notes"]:
+        write(f"note: {note}")
+    write("reprod_log would say:")
+    if classic["error"]:
+        write(f"  {printable(classic['error'])}")
+    write(f"  {classic['lines'][-1]}")
+    for quirk in classic["quirks"]:
+        write(f"  ({printable(quirk)})")
+    write(summary_line(found))
+
+
+def _table(found: Mapping[str, Any], limit: int | None) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=summary_line(found), title_justify="left", expand=False)
+    for header in COMPARISON_HEADERS:
+        table.add_column(header, overflow="fold", justify="left" if header in ("tensor", "verdict", "why") else "right")
+    for tensor in worst_first(found["tensors"])[:limit]:
+        cells = (Text(cell) for cell in comparison_cells(tensor))
+        table.add_row(*cells, style=_STYLES.get(tensor["verdict"], ""))
+    return table
+
+
+def _tensor_lines(found: Mapping[str, Any], limit: int | None) -> Iterator[str]:
+    for tensor in worst_first(found["tensors"])[:limit]:
+        most, mean = tensor["max_abs"], tensor["mean_abs"]
+        numbers = "" if most is None else f" (max {float(most):.3g}, mean {float(mean):.3g})"
+        yield f"{tensor['verdict']:<12} {printable(tensor['name'])}{numbers}: {tensor['reason']}"

@@ -1,0 +1,139 @@
+"""Located faults on the terminal: the tree of layers with wrong ones marked, then each fault with its cause."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from twinalign.reports.fault_facts import acceptance, entries, facts, layer_values, remarks, shown_phase, some
+from twinalign.reports.language import language
+from twinalign.reports.layer_tree import faults_by_part
+from twinalign.reports.shown_values import figure
+from twinalign.terminal.console import output
+
+_ALONE = {
+    "reference": "{} of the reference without a counterpart in the port (left out, or written as code): {}",
+    "paddle": "{} of the port without a counterpart in the reference (added, or code in the reference): {}",
+}
+_UNEXPLAINED = "unexplained: no known cause reproduces it"
+
+
+def print_located(found: Mapping[str, Any], console: Console | None = None, *, unlocated: str = "") -> None:
+    """Print trees, faults, and the verdict; `unlocated` describes the divergence if no fault was found."""
+    console = console or output()
+    faults, parts = found["faults"], list(found["layers"].items())
+    of_parts = faults_by_part(parts, faults) if parts else {}
+    for part, described in parts:
+        if of_parts[part]:
+            console.print(layer_tree(part, described["layers"], of_parts[part]))
+        for side, paths in described["without_partner"].items():
+            if paths:
+                console.print(Text(_ALONE[side].format(_count(len(paths), "layer"), some(paths))), style="yellow")
+        for text in _of_draws(described["layers"]):
+            console.print(Text(text, style="yellow"), soft_wrap=True)
+    for text in remarks(found):
+        console.print(Text(text, style="yellow"), soft_wrap=True)
+    wrong = [fault for fault in faults if "accepted" not in fault["evidence"]]
+    for number, fault in enumerate(entries(wrong), start=1):
+        console.print(fault_text(f"{number}.", fault), soft_wrap=True)
+    for fault in entries(fault for fault in faults if "accepted" in fault["evidence"]):
+        console.print(fault_text("accepted:", fault), soft_wrap=True)
+    judged = sum(_judged(described) for _, described in parts)
+    if wrong:
+        explained = sum(fault["explanation"] is not None for fault in wrong)
+        text = f"\n{found['case']}: {_count(len(wrong), 'fault')} found, {explained} explained"
+        console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style="bold red"))
+    else:
+        text, style = f"{found['case']}: no fault located", f"bold {'yellow' if unlocated else 'green'}"
+        console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style=style))
+        if unlocated:
+            console.print(Text(unlocated, style="yellow"), soft_wrap=True)
+
+
+def _judged(described: Mapping[str, Any]) -> int:
+    left_out = tuple(f"{path}." for path in described.get("left_out", ()) if path)
+    return sum(not f"{layer['paddle_layer']}.".startswith(left_out) for layer in described["layers"])
+
+
+def _of_draws(layers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note on layers with random draws, whose outputs are not compared."""
+    said = {
+        "not judged (random draws)": ["ref", "paddle"],
+        "with random draws in the reference alone": ["ref"],
+        "with random draws in the port alone": ["paddle"],
+    }
+    found = {text: [x["paddle_layer"] for x in layers if x["draws"] == sides] for text, sides in said.items()}
+    return [f"{_count(len(paths), 'layer')} {text}: {some(paths)}" for text, paths in found.items() if paths]
+
+
+def layer_tree(part: str, layers: Iterable[Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]) -> Tree:
+    """The path to each wrong layer; clean subtrees are only counted."""
+    phases: dict[str, list[str]] = {}
+    for fault in faults:
+        phases.setdefault(fault["paddle_layer"], []).append(_phase(fault))
+    known = {layer["paddle_layer"]: layer for layer in layers}
+    open_paths = {prefix for path in phases for prefix in _prefixes(path)}
+    root = Tree(_label(part, known.get("", {}), phases.get("", [])))
+    nodes = {"": root}
+    hidden: dict[str, int] = {}
+    for path in [*known, *(path for path in phases if path not in known)]:
+        outer = path.rpartition(".")[0]
+        while outer not in nodes and outer:
+            outer = outer.rpartition(".")[0]
+        if not path:
+            continue
+        if path in open_paths:
+            name = path.removeprefix(f"{outer}.") if outer else path
+            nodes[path] = nodes[outer].add(_label(name, known.get(path, {}), phases.get(path, [])))
+        elif path.rpartition(".")[0] in open_paths or not path.rpartition(".")[0]:
+            hidden[outer] = hidden.get(outer, 0) + 1
+    for outer, count in hidden.items():
+        nodes[outer].add(Text(f"… {_count(count, 'layer')} right", style="dim"))
+    return root
+
+
+def fault_text(mark: str, fault: Mapping[str, Any]) -> Text:
+    """A fault with its cause and evidence, after its number or status."""
+    where = fault["paddle_layer"] or "the model's own code"
+    text = Text.assemble("\n", (f"{mark} {where}", "bold"), f" ({_phase(fault)})")
+    if fault["reference_layer"] != fault["paddle_layer"]:
+        text.append(f", in the reference {fault['reference_layer'] or 'the model itself'}")
+    for fact in facts(fault):
+        text.append(f"\n   {fact}")
+    for name, found in list(layer_values(fault).items())[:3]:
+        shown = found["text"] or f"relative difference {figure(found['relative'])}, at most {figure(found['max_abs'])}"
+        text.append(f"\n   {name}: {shown}", style="dim")
+    if (explanation := fault["explanation"]) is not None:
+        text.append(f"\n   cause: {explanation['text']}", style="green")
+        text.append(f" [{explanation['id']}]", style="dim")
+    else:
+        text.append(f"\n   {_UNEXPLAINED}", style="yellow")
+    for remark in acceptance(fault, language("en")):
+        text.append(f"\n   {remark}", style="dim")
+    return text
+
+
+def _phase(fault: Mapping[str, Any]) -> str:
+    return language("en").known("phase", shown_phase(fault))
+
+
+def _label(name: str, layer: Mapping[str, Any], phases: list[str]) -> Text:
+    text = Text(name, style="bold red" if phases else "")
+    if layer.get("class"):
+        text.append(f" {layer['class'].rpartition('.')[2]}", style="dim")
+    if phases:
+        text.append(f"  ✗ {', '.join(phases)}", style="red")
+    elif (layer.get("inherited_error") or 0.0) > 1e-9:
+        text.append(f"  inherits {figure(layer['inherited_error'])}", style="yellow")
+    return text
+
+
+def _prefixes(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

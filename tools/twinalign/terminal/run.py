@@ -1,0 +1,104 @@
+"""A run on the terminal: a table of stages, then what is wrong."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from twinalign.reports.initial import initial_groups, initial_sentence
+from twinalign.reports.language import language
+from twinalign.reports.summary import accepted, deciding, greatest, identical, not_checked, unlocated, worst_first
+from twinalign.sides import stage_number
+from twinalign.terminal.console import output, table
+from twinalign.terminal.faults import print_located
+from twinalign.terminal.training import print_training
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
+
+_COLOURS = {ALIGNED: "green", DIVERGED: "red", INCONCLUSIVE: "yellow"}
+_SHOWN = 5
+
+
+def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: Path | None = None) -> None:
+    """Print the stages, the worst tensors of stages that are not aligned, and the verdict."""
+    console, say = console or output(), language("en")
+    numbers = ("tensors", "float64 differs by", "noise ×", "reprod_log 1e-06")
+    stages = table("stage", "verdict", *numbers, right=numbers)
+    for stage, comparison in found["stages"].items():
+        stages.add_row(f"{stage_number(stage)} {stage}", *_cells(comparison))
+    if "initial" in found:
+        initial = found["initial"]
+        verdict = Text(initial["verdict"], style=_COLOURS[initial["verdict"]])
+        stages.add_row("initial", verdict, str(initial["tensors"]), "–", "–", "–")
+    console.print(stages)
+    for stage, comparison in found["stages"].items():
+        _print_faults(console, stage, comparison)
+        for note in comparison["notes"]:
+            console.print(Text(f"\n{stage}: {note}", style="yellow"), soft_wrap=True)
+        if "training" in comparison:
+            print_training(comparison["training"], console)
+    _print_initial(found, console)
+    if "located" in found:
+        console.print("\nWhat is at fault:", style="bold")
+        print_located(found["located"], console, unlocated=unlocated(found, say))
+    left_out = accepted([tensor for comparison in found["stages"].values() for tensor in comparison["tensors"]], say)
+    console.print(
+        Text.assemble(
+            f"\n{found['case']}: ",
+            (found["verdict"], f"bold {_COLOURS[found['verdict']]}"),
+            f" ({left_out})" if left_out else "",
+            f" in {found['seconds']:.0f} s",
+        ),
+        soft_wrap=True,
+    )
+    if missing := not_checked(found, say):
+        console.print(Text(missing, style="dim"), soft_wrap=True)
+    if out is not None:
+        console.print(
+            f"report in {out / 'report.html'}, evidence in {out / 'summary.json'}", style="dim", highlight=False
+        )
+
+
+def _print_initial(found: Mapping[str, Any], console: Console) -> None:
+    groups = initial_groups(found)
+    if not groups and not found.get("initial", {}).get("notes"):
+        return
+    console.print(Text(f"\n{initial_sentence(found, language('en'))}", style="yellow"), soft_wrap=True)
+    if groups and not found["initial"]["counts"]:
+        return
+    for note in found["initial"]["notes"]:
+        console.print(Text(f"  {note}"), soft_wrap=True)
+    for group in groups[:_SHOWN]:
+        more = f" and {len(group.names) - 1} more" if len(group.names) > 1 else ""
+        remedy = f"; write {group.remedy}" if group.remedy else ""
+        text = f"  {group.names[0]}{more} ({group.layer}): {group.reference} in the reference, {group.port} in the port"
+        console.print(Text(f"{text}{remedy}"), soft_wrap=True)
+    if len(groups) > _SHOWN:
+        console.print(f"  … and {len(groups) - _SHOWN} more kinds", style="dim")
+
+
+def _cells(comparison: Mapping[str, Any]) -> list[Text]:
+    tensors, left_out = deciding(comparison["tensors"]), accepted(comparison["tensors"], language("en"))
+    float64, noise = greatest(tensors, "fp64_rel"), greatest(tensors, "noise_ratio")
+    verdict = comparison["verdict"]
+    return [
+        Text.assemble((verdict, _COLOURS[verdict]), f" ({left_out})" if left_out else ""),
+        Text(str(len(comparison["tensors"]))),
+        # JSON has names for numbers that are not finite; `float` converts them back.
+        Text(f"{float(float64):.1e}" if float64 is not None else ("bit-equal" if identical(tensors) else "–")),
+        Text(f"{float(noise):.2g}" if noise is not None else "–"),
+        Text("passed" if comparison["classic"]["passed"] else "failed"),
+    ]
+
+
+def _print_faults(console: Console, stage: str, comparison: Mapping[str, Any]) -> None:
+    if comparison["verdict"] == ALIGNED:
+        return
+    wrong = [t for t in worst_first(comparison["tensors"]) if t["verdict"] in (DIVERGED, INCONCLUSIVE)]
+    count = f"{len(wrong)} of {len(comparison['tensors'])} tensors"
+    console.print(Text(f"\n{stage}: {count}", style=_COLOURS[comparison["verdict"]]))
+    for tensor in wrong[:_SHOWN]:
+        console.print(Text(f"  {tensor['name']}: {tensor['reason']}"), soft_wrap=True)
+    if len(wrong) > _SHOWN:
+        console.print(f"  … and {len(wrong) - _SHOWN} more", style="dim")

@@ -1,0 +1,106 @@
+"""The float64 differences that float32 constants in a port's layers and optimizer explain."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.verdict.allowances import ALWAYS, KNOWN_ALLOWANCES, Allowance
+
+_NORMALISATION = "paddle.nn.layer.norm."
+_SELU = "paddle.nn.layer.activation.SELU"
+_MOST_SELU = 10
+"""Through more of them a quarter of the float32 rounding, which is allowed as well, is more."""
+_MOST_NORMALISATIONS = 1000
+"""With more the allowance for epsilons would cover what float32 rounds, and with it faults."""
+_SLOWEST = 2.0**-25 / 1e-3
+"""Error of a momentum of 0.999 at most: nobody's statistics move more slowly."""
+
+
+def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping[str, Any]) -> list[Allowance | str]:
+    """Allowances for the port's layers, the kernels that it called and the stage, and those that the case names.
+
+    For train only those that the case names, and that for momenta: the repeat of the reference already shows what
+    layers and optimizer do to curves.
+    """
+    classes, kernels = metadata.get("layer_classes", {}), metadata.get("kernels", {})
+    found: list[Allowance | str] = list(description.get("allowances", ()))
+    momentum = KNOWN_ALLOWANCES["paddle_batch_norm_momentum"]
+    if error := min(_SLOWEST, max(map(momentum_error, kernels.get("batch_norm", {}).get("momentum", ())), default=0.0)):
+        found.append(dataclasses.replace(momentum, bound=0.0, low_of_movement=error))
+    if stage == "train":
+        return found
+    called = "batch_norm" in kernels  # whose epsilon and momentum are exact in float64 then
+    of_layers = [name for name in allowances_of_classes(classes) if not (called and "batch_norm" in name)]
+    found += dict.fromkeys([*of_layers, *(allowance for kernel, allowance in _KERNELS if kernel in kernels)])
+    if stage == "backward":
+        found += ["paddle_optimizer_scalars", "paddle_adam_first_moment", "paddle_adam_second_moment"]
+        found.append("paddle_adam_bias_correction")
+    if stage in ("loss", "backward"):
+        found.append("paddle_long_sums")
+    # The bound is measured for one layer; what several leave adds up on the way through them.
+    count = min(counted_normalisations(metadata), _MOST_NORMALISATIONS)
+    epsilon, scale = (KNOWN_ALLOWANCES[name] for name in ("float32_epsilon", "paddle_batch_norm_scale"))
+    if called or "paddle_batch_norm_epsilon" in found:
+        found.append(dataclasses.replace(scale, low_bound=scale.low_bound * max(1, count)))
+    if _SELU in classes:  # called as a function, it is allowed what one layer is
+        constant, layers = KNOWN_ALLOWANCES["paddle_activation_constant"], min(classes[_SELU]["count"], _MOST_SELU)
+        found.append(dataclasses.replace(constant, bound=constant.bound * layers))
+    return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, count))]
+
+
+def counted_normalisations(metadata: Mapping[str, Any]) -> int:
+    """Number of normalisation layers in the port's model, from the metadata of a recording."""
+    return sum(
+        entry["count"]
+        for name, entry in metadata.get("layer_classes", {}).items()
+        if any(base.startswith(_NORMALISATION) for base in (name, *entry["bases"]))
+    )
+
+
+# Parts of the names of paddle's own layer classes, and the allowance for each. A subclass in the port may have closed
+# the gap: the kernels that it calls tell.
+_LAYERS = (
+    ("BatchNorm", "paddle_batch_norm_epsilon"),
+    ("BatchNorm", "paddle_batch_norm_momentum"),
+    ("AvgPool", "paddle_average_pool"),
+    ("Hardswish", "paddle_hard_activation"),
+    ("Hardsigmoid", "paddle_hard_activation"),
+    # Others, such as ELU, mostly have a constant that float32 represents exactly: alpha = 1.
+    (".SELU", "paddle_activation_constant"),
+)
+
+
+# Kernels that the port called, whether by paddle's layers, subclasses of them or functions, and the allowance for each.
+_KERNELS = (
+    ("avg_pool", "paddle_average_pool"),
+    ("hardswish", "paddle_hard_activation"),
+    ("hardsigmoid", "paddle_hard_activation"),
+    ("selu", "paddle_activation_constant"),
+)
+
+
+def momentum_error(momentum: float) -> float:
+    """Relative error of the share of a new batch in running statistics, `1 - momentum`, of a float32 momentum.
+
+    With `m` and `m32` for the two, a step moves them by `(1 - m32) (batch - running)` in place of
+    `(1 - m) (batch - running)`: off by `|m - m32| / (1 - m)` of the change.
+    """
+    with np.errstate(over="ignore"):
+        return abs(momentum - float(np.float32(momentum))) / (1 - momentum) if momentum < 1 else 0.0
+
+
+_OUTPUT = "output"
+
+
+def allowances_of_classes(names: Iterable[str]) -> list[str]:
+    """Ids of the allowances for layer classes of these full names, each once."""
+    own = [name for name in names if name.startswith("paddle.")]
+    return list(dict.fromkeys(allowance for name in own for part, allowance in _LAYERS if part in name))
+
+
+def bound_of_classes(names: Iterable[str]) -> float:
+    """Greatest relative difference that float32 constants explain in what such layers return, in float64."""
+    found = [KNOWN_ALLOWANCES[allowance] for allowance in (*ALWAYS, *allowances_of_classes(names))]
+    return max(allowance.bound for allowance in found if allowance.covers(_OUTPUT))

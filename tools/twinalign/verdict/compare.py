@@ -1,0 +1,223 @@
+"""The functions for every comparison: bare arrays, files, both sides of a stage, and one side recorded twice.
+
+A reviewer's `twinalign verify` uses these too and runs nothing, so they import nothing that runs a case.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.errors import InputError
+from twinalign.files.recordings import Recording
+from twinalign.sides import SIDES
+from twinalign.verdict.allowances import Allowance
+from twinalign.verdict.array_comparison import compare_arrays as compare_arrays
+from twinalign.verdict.case_allowances import allowances_for
+from twinalign.verdict.excuses import draws_of
+from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
+from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
+from twinalign.verdict.results import DIVERGED, Comparison, TensorVerdict
+from twinalign.verdict.stage_recordings import StageRecordings, described_samples
+from twinalign.verdict.training_comparison import compare_training
+
+_NAMES = {"ref": "reference", "paddle": "port"}
+_LEAST_EFFECT = 1e-4
+"""Relative change of outputs by other inputs below which a model hardly depends on them."""
+
+
+def compare_files(
+    reference: PathLike,
+    reproduced: PathLike,
+    *,
+    reference64: PathLike | None = None,
+    reproduced64: PathLike | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    accept: Iterable[str] = (),
+    allowances: Iterable[Allowance | str] = (),
+    **options: Any,
+) -> Comparison:
+    """Compare two files, or two folders of them; recordings of `twinalign run` are judged as it judges them.
+
+    In folders, files are matched by name without words for the side (`ref`, `paddle`, ...); their tensors are named
+    `FILE:TENSOR`. If no float64 run and no tolerances are given, those in a folder `float64` next to both files are
+    used, and a note says so.
+
+    Options are those of `compare_arrays`, except that `reference64`, `reproduced64` and `reference_repeat` are files.
+
+    Raises:
+        InputError: a file is missing or broken, a file is compared with a folder, or a folder has no files.
+    """
+    paths = Path(reference), Path(reproduced)
+    only, skip = tuple(only), tuple(skip)
+    stage, accepted, allowed = recorded_stage(*paths)
+    if stage == "train" and rtol is None and atol is None:
+        comparison = compare_training_files(paths, (reference64, reproduced64), only, skip, (*allowed, *allowances))
+    else:
+        comparison = compare_bare_files(
+            *paths,
+            reference64=reference64,
+            reproduced64=reproduced64,
+            rtol=rtol,
+            atol=atol,
+            only=only,
+            skip=skip,
+            accept=(*accepted, *accept),
+            allowances=(*allowed, *allowances),
+            **options,
+        )
+    if stage is not None and rtol is None:
+        comparison.notes.append(f"conventions and allowances are those of `twinalign run` for stage {stage}")
+    return comparison
+
+
+def compare_stage(stage: str, recordings: StageRecordings, description: Mapping[str, Any]) -> Comparison:
+    """Judge one stage, rank by rank if there are several; raises InputError if numbers of ranks differ."""
+    try:
+        ranks = recordings.ranks
+    except InputError as error:
+        raise InputError(f"stage {stage}: {error}") from None
+    if ranks == 1:
+        return _compare_rank(stage, recordings, description)
+    of_ranks = recordings.of_ranks()
+    dtype = recordings.judged_dtype
+    rounding = rounding_over_ranks([(one.arrays("ref", dtype), one.arrays("ref", "float64")) for one in of_ranks])
+    return join_comparisons([_compare_rank(stage, one, description, rounding) for one in of_ranks])
+
+
+def compare_same_side(
+    stage: str, side: str, first: StageRecordings, second: StageRecordings, description: Mapping[str, Any]
+) -> Comparison:
+    """Judge two recordings of one side, possibly from two machines and as one rank, by the rules for two sides."""
+    low = first.judged_dtype
+    arrays = [recordings.arrays(side, low) or {} for recordings in (first, second)]
+    high = [recordings.arrays(side, "float64") if low == "float32" else None for recordings in (first, second)]
+    allowed = allowances_for(stage, first.metadata("paddle"), description)
+    if stage == "train":
+        return compare_training(arrays[0], arrays[1], high[0], high[1], allowances=allowed)
+    return compare_arrays(
+        arrays[0],
+        arrays[1],
+        reference64=high[0],
+        reproduced64=high[1],
+        allowances=allowed,
+        described=described_samples(first.metadata(side)),
+    )
+
+
+def _compare_rank(
+    stage: str,
+    recordings: StageRecordings,
+    description: Mapping[str, Any],
+    known_rounding: Mapping[str, float] | None = None,
+) -> Comparison:
+    dtype = recordings.judged_dtype
+    reference, reproduced = recordings.arrays("ref", dtype), recordings.arrays("paddle", dtype)
+    assert reference is not None
+    assert reproduced is not None
+    if stage == "train":
+        high, other = (recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES)
+        named = allowances_for(stage, recordings.metadata("paddle"), description)
+        return compare_training(reference, reproduced, high, other, dtype, named)
+    comparison = _compare_tensors(stage, recordings, description, dtype != "float64", known_rounding)
+    comparison.notes += _notes_on_outputs(recordings)
+    casts = recordings.repeat and recordings.casts_to_float32
+    if comparison.verdict == DIVERGED and casts:
+        # A float64 run that the model itself rounds to float32 decides no more than another run in float32 does.
+        comparison = _compare_tensors(stage, recordings, description, False)
+        comparison.notes.append(
+            f"the reference's float64 run computes in float32 in {casts} places, so only float32 is judged"
+        )
+        rounded = _rounded_runs(recordings)
+        for tensor in _compare_tensors(stage, rounded, description, False).tensors if rounded else ():
+            if tensor.verdict == DIVERGED and tensor.accepted is None:
+                reason = f"the float64 runs differ by more than rounding to float32 explains: {tensor.reason}"
+                _prepend(comparison, f"{tensor.name} (float64)", reason)
+    for name, (shape, ported) in recordings.sampled_shapes().items():
+        if shape != ported:  # samples are equally long, whatever the size of the tensors
+            _prepend(comparison, f"shape of {name}", f"shape {shape} against {ported}")
+    for step in recordings.input_differences():
+        reason = "inputs(rng) gave the sides different arrays: it must depend on rng alone"
+        if "rank" in recordings.metadata("ref"):
+            reason = "this rank has different samples on each side: share() must depend on its arguments alone"
+        _prepend(comparison, f"inputs of step {step}", reason)
+    return comparison
+
+
+def _notes_on_outputs(recordings: StageRecordings) -> list[str]:
+    """Which outputs were paired without their names, and which hold nothing to compare."""
+    notes = []
+    if paired := recordings.paired_by_order():
+        pairs = ", ".join(f"{ported} with {name}" for ported, name in list(paired.items())[:3])
+        more = ", …" if len(paired) > 3 else ""
+        notes.append(f"outputs are paired by their order, since they have no name in common: {pairs}{more}")
+    for side, whose in zip(SIDES, ("reference", "port"), strict=True):
+        for name, kind in recordings.metadata(side).get("left_out", {}).items():
+            notes.append(f"the {whose}'s output {name} is left out: a {kind} holds no numbers of its own")
+    return notes
+
+
+def _rounded_runs(recordings: StageRecordings) -> StageRecordings | None:
+    """The float64 runs of both sides, rounded, in place of those in the judged precision."""
+    low, found = recordings.judged_dtype, {}
+    for side in SIDES:
+        judged, high = recordings.by_key[side, low], recordings.arrays(side, "float64")
+        if high is None:
+            return None
+        with np.errstate(all="ignore"):  # what is beyond float32 becomes infinite there
+            arrays = {name: high[name].astype(array.dtype) for name, array in judged.arrays.items() if name in high}
+        found[side, low] = Recording(arrays, judged.metadata)
+    return StageRecordings(found, recordings.repeat, recordings.between)
+
+
+def _prepend(comparison: Comparison, name: str, reason: str) -> None:
+    comparison.tensors.insert(0, TensorVerdict(name, DIVERGED, reason, basis="structure"))
+    comparison.verdict = DIVERGED
+
+
+def _compare_tensors(
+    stage: str,
+    recordings: StageRecordings,
+    description: Mapping[str, Any],
+    with_float64: bool,
+    known_rounding: Mapping[str, float] | None = None,
+) -> Comparison:
+    dtype = recordings.judged_dtype
+    changed_by_draws, notes = draws_of(recordings.metadata("ref"), recordings.metadata("paddle"))
+    high = [recordings.arrays(side, "float64") if with_float64 else None for side in SIDES]
+    comparison = compare_arrays(
+        recordings.arrays("ref", dtype) or {},
+        recordings.arrays("paddle", dtype) or {},
+        reference64=high[0],
+        reproduced64=high[1],
+        reference_repeat=recordings.repeat.arrays if recordings.repeat else None,
+        repeats=recordings.metadata("ref").get("repeats"),
+        changed_by_draws=changed_by_draws,
+        accept=description.get("accept", ()),
+        allowances=allowances_for(stage, recordings.metadata("paddle"), description),
+        known_rounding=known_rounding,
+        described=described_samples(recordings.metadata("ref")),
+        between=recordings.between,
+    )
+    comparison.notes += [*notes, *notes_of_model(recordings.metadata("ref"), recordings.metadata("paddle"))]
+    return comparison
+
+
+def notes_of_model(reference: Mapping[str, Any], port: Mapping[str, Any]) -> list[str]:
+    """What the recorded numbers cannot show: weights that are tied on one side alone, outputs that do not depend."""
+    notes = [
+        f"{' and '.join(group)} are one tensor in the {_NAMES[side]} alone: they start equal, and training parts them"
+        for side, groups in port.get("tied_apart", {}).items()
+        for group in groups
+    ]
+    effect = reference.get("effect_of_inputs")
+    if effect is not None and effect < _LEAST_EFFECT:
+        notes.append(
+            f"other inputs change the reference's outputs by {effect:.1g} of their size, so that they say little of "
+            "the layers before: does a freshly built layer start at zero? Give trained or random weights in reference()"
+        )
+    return notes

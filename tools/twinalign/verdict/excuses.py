@@ -1,0 +1,148 @@
+"""Divergences that do not decide: the frameworks' accepted conventions, random draws, and rounding at kinks."""
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.errors import InputError
+from twinalign.verdict.noise import TensorNoise
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
+
+# Id -> patterns of the names that the convention touches (docs/differences; verified by shared checks of that id).
+CONVENTIONS: dict[str, tuple[str, ...]] = {"bn_running_var_biased": ("*running_var", "*_variance")}
+
+DRAWS = "draws"
+MOST = 1000.0
+"""Differences up to this many times the change by other draws are inconclusive: for a single number, one draw in a
+thousand changes this much less than another."""
+
+TOUCHED_FACTOR = 4.0
+"""An element is touched if its error is this many times the reference's greatest."""
+FEWEST_TOUCHED = 8
+"""A kink changes the gradient of a whole filter and of the layers before it; fewer elements are another fault."""
+CONCENTRATED = 0.25
+"""Near the kink at most this share of a tensor is touched: coarse arithmetic touches all of it."""
+
+
+def accept_conventions(tensors: Iterable[TensorVerdict], accept: Iterable[str] | Mapping[str, str]) -> None:
+    """Mark the diverged tensors that an accepted id covers; raises InputError for an unknown id without a pattern."""
+    pairs = accept if isinstance(accept, Mapping) else dict(text.partition("=")[::2] for text in accept)
+    patterns = {identifier: _patterns_of(identifier, pattern) for identifier, pattern in pairs.items()}
+    for tensor in tensors:
+        if tensor.verdict not in (DIVERGED, INCONCLUSIVE):
+            continue
+        for identifier, covered in patterns.items():
+            if any(fnmatch.fnmatchcase(tensor.name, pattern) for pattern in covered):
+                tensor.accepted = identifier
+                tensor.reason += f"; accepted as {identifier}"
+                break
+
+
+def accepted_as(name: str, accept: Iterable[str]) -> str | None:
+    """Id of the accepted convention that covers a tensor, None if none does; `accept` has `ID` or `ID=PATTERN`."""
+    for identifier, _, pattern in (text.partition("=") for text in accept):
+        for covered in (pattern,) if pattern else CONVENTIONS.get(identifier, ()):
+            if name and fnmatch.fnmatchcase(name, covered):
+                return identifier
+    return None
+
+
+def _patterns_of(identifier: str, pattern: str) -> tuple[str, ...]:
+    if pattern:
+        return (pattern,)
+    if identifier not in CONVENTIONS:
+        raise InputError(
+            f"accept {identifier!r}: known conventions are {', '.join(sorted(CONVENTIONS))}; "
+            f"for another, say which names it covers: {identifier}=PATTERN"
+        )
+    return CONVENTIONS[identifier]
+
+
+def draws_of(reference: Mapping[str, Any], reproduced: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
+    """What random draws change, by tensor name, and notes, from both sides' metadata; nothing if the port draws none.
+
+    A second recording of the reference with another seed shows how much; docs/verdict.md, "Random draws".
+    """
+    changes = {str(name): float(change) for name, change in (reference.get("changed_by_draws") or {}).items()}
+    if changes and reproduced.get("draws") is False:
+        return {}, ["the reference draws random numbers here (dropout in training mode?), and the port draws none"]
+    return changes, []
+
+
+def set_aside_draws(tensors: Iterable[TensorVerdict], changes: Mapping[str, float]) -> None:
+    """Make numeric divergences of at most `MOST` times the change by other draws (RMS, absolute) inconclusive."""
+    for tensor in tensors:
+        change = changes.get(tensor.name, 0.0)
+        if tensor.verdict != DIVERGED or tensor.basis == "structure" or tensor.rms_abs is None:
+            continue
+        if 0.0 < tensor.rms_abs <= MOST * change:
+            tensor.verdict, tensor.basis = INCONCLUSIVE, DRAWS
+            tensor.reason = (
+                f"drawn at random: another seed changes the reference itself by {change:.2g} (RMS), and the port "
+                f"differs by {tensor.rms_abs:.2g}"
+            )
+
+
+@dataclasses.dataclass
+class Pending:
+    """A tensor with a measured floor; decided once the recording's typical rounding is known."""
+
+    tensor: TensorVerdict
+    noise: TensorNoise
+    arrays: tuple[np.ndarray, ...]
+    has_arbiter: bool
+    basis: str
+    low: float
+    high: float
+    over_floor: bool = False
+    """Whether only its distance from the float64 truth speaks against it."""
+
+
+def advice(basis: str) -> str:
+    """What the user can do about a tensor that cannot be decided without float64 runs of both sides."""
+    if basis == "repeat":  # the reference has no float64 run, or computes in float32 there
+        return "let both models run in the dtype of their inputs, without casts to float32, or try another seed"
+    return "record the port in float64 too"
+
+
+def excuse_kinks(pending: Sequence[Pending]) -> None:
+    """Withdraw divergences in float32 if all of the following hold; docs/verdict.md, "Kinks", says why.
+
+    They begin at or after the first gradient (a ReLU or maximum is continuous forward); some gradient has none; every
+    float64 comparison passes; at least `FEWEST_TOUCHED` elements are affected; and in at least one of the tensors at
+    most a share of `CONCENTRATED`.
+    """
+    first = next((at for at, item in enumerate(pending) if "grad" in item.tensor.name.lower()), len(pending))
+    over = [item for item in pending if item.over_floor]
+    later = pending[first:]
+    if not over or any(item.over_floor for item in pending[:first]) or len(over) == len(later):
+        return
+    if any((item.tensor.fp64_ratio or 0.0) > 1.0 and not item.tensor.allowed for item in pending):
+        return
+    touched = {id(item): _touched(item) for item in later if (item.tensor.noise_ratio_worst or 0.0) > TOUCHED_FACTOR}
+    if sum(touched.values()) < FEWEST_TOUCHED:
+        return
+    if not any(0 < touched.get(id(item), 0) <= CONCENTRATED * item.noise.ordinary.count for item in over):
+        return
+    for item in over:
+        tensor = item.tensor
+        distance = f"the error is {tensor.noise_ratio:.2g} times the reference's own rounding"
+        if item.has_arbiter:
+            tensor.verdict = ALIGNED
+            tensor.reason = (
+                f"the float64 runs agree here and everywhere ({tensor.fp64_rel or 0.0:.2g} relative); {distance}, "
+                "as when rounding flips a few elements (a ReLU input near zero, a maximum, a cancellation)"
+            )
+        else:
+            tensor.verdict = INCONCLUSIVE
+            tensor.reason = f"{distance}: rounding at a ReLU or maximum, or a bug; {advice(item.basis)} to tell"
+
+
+def _touched(item: Pending) -> int:
+    noise = item.noise.ordinary
+    reproduced, truth = (np.asarray(array, np.float64) for array in item.arrays[1:3])
+    limit = TOUCHED_FACTOR * max(noise.reference.greatest, item.low / 2 * noise.truth.rms)
+    return int(np.count_nonzero(np.abs(reproduced - truth) > limit))

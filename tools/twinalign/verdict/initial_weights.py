@@ -1,0 +1,313 @@
+"""Whether both freshly built models start from the same distribution, parameter by parameter.
+
+The reproduction guide's tenth step. Constants, tables and elements that no seed changes are compared exactly; random
+values by four two-sample tests: mean, deviation, distribution (Kolmogorov-Smirnov) and how far the tails reach. Of all
+tests of a model together, one in a million right models fails (Bonferroni's bound), so that a difference is no chance.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.files.recordings import Recording
+from twinalign.sides import SIDES
+from twinalign.verdict.initializers import Initializer, described, fitting, kolmogorov
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, JsonFields
+from twinalign.verdict.stage_recordings import StageRecordings
+
+ERROR_RATE = 1e-6
+"""Probability that a model that starts like its reference is said to differ."""
+_TESTS = 4
+_ENOUGH_FOR_MOMENTS = 1000
+"""Values from which means and deviations are normally distributed well enough out to six deviations."""
+_ORTHOGONAL = 1e-4
+_UNITS = 4
+"""Units in the last place by which tables computed by one formula may differ."""
+
+
+CAUSES = {
+    "initializer_left_at_paddle_default": "the parameter starts as paddle's own default for this class of layer",
+    "initializer_scale_differs": "the initial values have the right family of distribution and another scale",
+    "initializer_fan_exchanged": "the initialiser's scale follows the fan out where it should follow the fan in",
+    "initializer_truncation_differs": "the normal distribution of the initial values is cut off, or should be",
+    "initializer_family_differs": "the initial values have another family of distribution",
+    "initial_constant_differs": "the parameter starts at another constant",
+    "initial_value_constant": "the parameter starts at a constant where the reference draws it",
+    "initial_value_random": "the parameter is drawn where the reference has fixed values",
+    "initial_table_differs": "a table of fixed initial values is another one",
+}
+"""Id of each cause of a difference and what it says of the port."""
+
+
+@dataclasses.dataclass
+class InitialDifference(JsonFields):
+    """One tensor that starts otherwise in the port."""
+
+    name: str
+    layer: str
+    """Class of the port's layer."""
+    text: str
+    """What differs, in one sentence."""
+    reference: str
+    """What the reference's values are."""
+    port: str
+    cause: str | None = None
+    """Id of the cause, if both sides' initialisers are known."""
+    remedy: str | None = None
+    """What to write in the port."""
+
+
+@dataclasses.dataclass
+class InitialWeights(JsonFields):
+    """How the initial weights of the two models compare."""
+
+    verdict: str
+    tensors: int
+    """Compared tensors."""
+    seeds: int
+    counts: bool = False
+    """Whether a difference counts for the verdict of the whole run."""
+    differences: list[InitialDifference] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "differences": [one.to_json() for one in self.differences]}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tensor:
+    """What was recorded of one tensor on one side."""
+
+    draws: np.ndarray
+    """[seeds, elements], float32."""
+    extremes: np.ndarray
+    """[seeds, 2]: least and largest."""
+    gram: float | None
+
+    @classmethod
+    def of(cls, recording: Recording, name: str) -> "_Tensor":
+        found = recording.arrays.get(f"gram/{name}")
+        return cls(
+            recording.arrays[f"draws/{name}"],
+            recording.arrays[f"extremes/{name}"],
+            None if found is None else float(found[0]),
+        )
+
+    @property
+    def fixed(self) -> np.ndarray:
+        """Which elements every seed gives the same value, [elements]."""
+        return (self.draws == self.draws[0]).all(axis=0)
+
+    @property
+    def orthogonal(self) -> bool:
+        return self.gram is not None and self.gram < _ORTHOGONAL
+
+    @property
+    def constant(self) -> float | None:
+        """The value of all elements with every seed, if there is one."""
+        low, high = self.extremes[:, 0].min(), self.extremes[:, 1].max()
+        return float(low) if low == high else None
+
+
+def compare_initial(recordings: StageRecordings, counts: bool = False) -> InitialWeights:
+    """Compare what both sides recorded in `twinalign.stages.initial`.
+
+    `counts`: whether a difference counts for the verdict of the whole run.
+
+    A side on which no seed changes anything (it loads weights, or seeds the generator itself) gives one draw; where
+    that is the reference and its port is random, the distributions of this one draw are compared.
+    """
+    reference, port = (recordings.by_key[side, recordings.judged_dtype] for side in SIDES)
+    shapes: Mapping[str, Sequence[int]] = reference.metadata["initial"]["shapes"]
+    classes: Mapping[str, str] = port.metadata["initial"]["classes"]
+    names = [name for name in shapes if f"draws/{name}" in port.arrays]
+    sides = [{name: _Tensor.of(one, name) for name in names} for one in (reference, port)]
+    seeded = [all(tensor.fixed.all() for tensor in side.values()) for side in sides]
+    for number, one in enumerate(seeded):
+        if one:
+            sides[number] = {name: _first_draw(tensor) for name, tensor in sides[number].items()}
+    seeds = max((len(tensor.draws) for tensor in sides[0].values()), default=0)
+    if seeded[0] and _trained(sides[0], shapes):
+        note = "no seed changes the reference's weights, and no initialiser explains them: they seem to be trained"
+        return InitialWeights(INCONCLUSIVE, 0, seeds, counts, notes=[note])
+    level = ERROR_RATE / max(_TESTS * len(names), 1)
+    found = InitialWeights(ALIGNED, len(names), seeds, counts)
+    for name in names:
+        first, second = (side[name] for side in sides)
+        text = _difference(first, second, seeded, level)
+        if text is not None:
+            weight = shapes.get(name.removesuffix("bias") + "weight") if name.endswith("bias") else None
+            found.differences.append(_named(name, classes.get(name, ""), text, first, second, shapes[name], weight))
+    ties = [{tuple(pair) for pair in one.metadata["initial"]["tied"]} for one in (reference, port)]
+    for name, other in sorted(ties[0] ^ ties[1]):
+        shared = "the reference's alone" if (name, other) in ties[0] else "the port's alone"
+        found.notes.append(f"{name} and {other} are one tensor on one side, {shared}: they train differently")
+    for side, one in zip(("reference", "port"), seeded, strict=True):
+        if one and any(tensor.constant is None for tensor in sides[side == "port"].values()):
+            found.notes.append(f"no seed changes the {side}'s weights, so one draw of them was compared")
+    found.verdict = DIVERGED if found.differences or ties[0] ^ ties[1] else ALIGNED
+    return found
+
+
+def _trained(reference: Mapping[str, _Tensor], shapes: Mapping[str, Sequence[int]]) -> bool:
+    """Whether most of the large tensors fit no known initialiser, as after training."""
+    large = [name for name, one in reference.items() if one.draws.size >= _ENOUGH_FOR_MOMENTS and one.constant is None]
+    known = sum(reference[name].orthogonal or bool(fitting(reference[name].draws, shapes[name])) for name in large)
+    return known < len(large) / 2
+
+
+def _first_draw(tensor: _Tensor) -> _Tensor:
+    return _Tensor(tensor.draws[:1], tensor.extremes[:1], tensor.gram)
+
+
+def _difference(first: _Tensor, second: _Tensor, seeded: Sequence[bool], level: float) -> str | None:
+    """What differs, or None."""
+    if first.constant is not None or second.constant is not None:
+        kinds = ["random" if one.constant is None else "constant" for one in (first, second)]
+        return None if first.constant == second.constant else f"{kinds[0]} in the reference, {kinds[1]} in the port"
+    if first.draws.shape[1] != second.draws.shape[1]:
+        return "the shape differs"
+    random = [
+        np.ones(one.draws.shape[1], bool) if alone else ~one.fixed
+        for one, alone in zip((first, second), seeded, strict=True)
+    ]
+    if any(seeded):
+        random = [random[0] | random[1]] * 2 if not all(seeded) else random
+        if np.array_equal(first.draws[0], second.draws[0]):
+            return None
+    if (random[0] != random[1]).any():
+        count = int((random[0] != random[1]).sum())
+        return f"{count} of {random[0].size} elements are random on one side alone"
+    fixed = ~random[0]
+    largest = np.abs(first.draws).max()
+    if (np.abs(first.draws[0] - second.draws[0])[fixed] > _UNITS * np.finfo(np.float32).eps * largest).any():
+        return "values that no seed changes differ"
+    if not random[0].any():
+        return None
+    if None not in (first.gram, second.gram) and first.orthogonal != second.orthogonal:
+        return f"only the {'reference' if first.orthogonal else 'port'}'s rows are orthogonal"
+    return next((text for text, chance in _chances(first, second, random[0]) if chance < level), None)
+
+
+def _chances(first: _Tensor, second: _Tensor, random: np.ndarray) -> Iterator[tuple[str, float]]:
+    """What may differ, and the probability (an upper bound) that draws of one distribution differ by as much."""
+    samples = [one.draws[:, random].astype(np.float64).ravel() for one in (first, second)]
+    sizes = [one.size for one in samples]
+    if min(sizes) >= _ENOUGH_FOR_MOMENTS:
+        means, variances = [one.mean() for one in samples], [one.var() for one in samples]
+        error = math.sqrt(variances[0] / sizes[0] + variances[1] / sizes[1])
+        tails = [
+            float(((one - mean) ** 4).mean() / variance**2)
+            for one, mean, variance in zip(samples, means, variances, strict=True)
+        ]
+        spread = math.sqrt(sum((max(tail, 1.1) - 1.0) / size for tail, size in zip(tails, sizes, strict=True)))
+        ratio = math.sqrt(variances[1] / variances[0])
+        yield f"the deviation is {ratio:.3g} times the reference's", _normal_tail(2.0 * math.log(ratio) / spread)
+        yield f"the mean differs by {means[1] - means[0]:.3g}", _normal_tail((means[1] - means[0]) / error)
+    yield "the distribution has another shape", _two_samples(*samples)
+    further = "port" if np.abs(samples[1]).max() > np.abs(samples[0]).max() else "reference"
+    yield f"the {further}'s values reach further", _run_of_extremes(*samples)
+
+
+def _normal_tail(deviations: float) -> float:
+    return math.erfc(abs(deviations) / math.sqrt(2.0))
+
+
+def _two_samples(first: np.ndarray, second: np.ndarray) -> float:
+    """Kolmogorov-Smirnov's test of two samples: the chance of a distance as large."""
+    both = np.concatenate([first, second])
+    steps = [np.searchsorted(np.sort(one), both, side="right") / one.size for one in (first, second)]
+    harmonic = first.size * second.size / (first.size + second.size)
+    return kolmogorov(float(np.abs(steps[0] - steps[1]).max()) * math.sqrt(harmonic))
+
+
+def _run_of_extremes(first: np.ndarray, second: np.ndarray) -> float:
+    """The chance that so many of the largest values, or of the smallest, are all of one side (Tukey's quick test)."""
+    total = first.size + second.size
+    chances = [
+        (one.size / total) ** max(int((one > other.max()).sum()), int((one < other.min()).sum()))
+        for one, other in ((first, second), (second, first))
+    ]
+    return min(1.0, 4.0 * min(chances))
+
+
+def _named(
+    name: str,
+    layer: str,
+    text: str,
+    first: _Tensor,
+    second: _Tensor,
+    shape: Sequence[int],
+    weight: Sequence[int] | None,
+) -> InitialDifference:
+    """A difference with both sides' initialisers, and the cause where they are known."""
+    known = [
+        [] if one.constant is not None or one.orthogonal else fitting(one.draws, shape, weight)
+        for one in (first, second)
+    ]
+    said = [
+        f"constant {one.constant:g}"
+        if one.constant is not None
+        else "orthogonal"
+        if one.orthogonal
+        else described(one.draws, found)
+        for one, found in zip((first, second), known, strict=True)
+    ]
+    if first.orthogonal:
+        remedy: str | None = "Orthogonal()"
+    elif first.constant is not None:
+        remedy = f"Constant({first.constant:g})"
+    else:
+        remedy = known[0][0].written if known[0] else None
+    cause = _cause(layer, shape, first, second, *known)
+    written = remedy and f"paddle.nn.initializer.{remedy}"
+    return InitialDifference(name, layer, text, said[0], said[1], cause, written)
+
+
+def _cause(
+    layer: str,
+    shape: Sequence[int],
+    first: _Tensor,
+    second: _Tensor,
+    wanted: Sequence[Initializer],
+    found: Sequence[Initializer],
+) -> str | None:
+    """The id of the mistake that turns the reference's initialiser into the port's."""
+    names = [{one.name for one in ones} for ones in (wanted, found)]
+    if _is_paddle_default(layer, shape, second, names[1]):
+        return "initializer_left_at_paddle_default"
+    if first.constant is not None or second.constant is not None:
+        if first.constant is not None and second.constant is not None:
+            return "initial_constant_differs"
+        return "initial_value_random" if first.constant is not None else "initial_value_constant"
+    if first.orthogonal != second.orthogonal:
+        return "initializer_family_differs"
+    fixed = [bool(one.fixed.all()) and len(one.draws) > 1 for one in (first, second)]
+    if any(fixed):
+        kinds = {(True, True): "initial_table_differs", (True, False): "initial_value_random"}
+        return kinds.get((fixed[0], fixed[1]), "initial_value_constant")
+    if not wanted or not found:
+        return None
+    one, other = wanted[0], found[0]
+    if _without_fan(one.name) == _without_fan(other.name):
+        return "initializer_fan_exchanged"
+    cut = {one.family, other.family} == {"normal", "truncated normal"}
+    if cut and math.isclose(one.scale, other.scale, rel_tol=0.05):
+        return "initializer_truncation_differs"
+    return "initializer_scale_differs" if cut or one.family == other.family else "initializer_family_differs"
+
+
+def _without_fan(name: str) -> str:
+    return name.replace("fan_in", "fan").replace("fan_out", "fan")
+
+
+def _is_paddle_default(layer: str, shape: Sequence[int], port: _Tensor, names: set[str]) -> bool:
+    """Whether the values are what paddle gives a layer of this class that is told nothing."""
+    if len(shape) < 2:
+        return port.constant == 0.0 and layer.startswith(("Linear", "Conv"))
+    if layer.startswith("Conv"):
+        return "Kaiming normal by fan_in" in names
+    return layer.startswith(("Linear", "Embedding")) and "Xavier uniform" in names

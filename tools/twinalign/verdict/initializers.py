@@ -1,0 +1,148 @@
+"""Known ways to initialise a parameter, and which of them a tensor's values fit.
+
+Fans are those of torch.nn.init and paddle.nn.initializer: `in * kernel` and `out * kernel` of a weight
+[out, in, *kernel].
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+_POINTS = 512
+_P_OF_A_FIT = 1e-4
+"""A right initialiser is refused once in so many tensors; it then goes without a name, and no verdict depends on it."""
+_WRITABLE_DIGITS = 3
+_UNCUT = 1.0 / 0.8796256610342398
+"""Deviation of a normal distribution over its deviation once it is truncated at two of its own."""
+_UNLIKELIER = 30.0
+"""How much less likely a number is to be written with one more digit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Initializer:
+    """A distribution with all its numbers, and how it is written."""
+
+    name: str
+    """In the field's words, as `Xavier uniform`."""
+    family: str
+    """`normal`, `truncated normal` or `uniform`."""
+    scale: float
+    """Standard deviation of a normal distribution before it is truncated; the bound of a uniform one."""
+    written: str
+    """The call in paddle that gives it."""
+    cut: float = math.inf
+    """Absolute bound of a truncated normal distribution."""
+    mean: float = 0.0
+    digits: int = 0
+    """How many digits its number has, where it follows from no shape: with more of them any sample can be met."""
+
+    def cumulative(self, values: np.ndarray) -> np.ndarray:
+        """Probability of at most each value."""
+        centred = (values - self.mean) / self.scale
+        if self.family == "uniform":
+            return np.clip((centred + 1.0) / 2.0, 0.0, 1.0)
+        below = _normal_cumulative(centred)
+        if math.isinf(self.cut):
+            return below
+        ends = _normal_cumulative(np.array([-self.cut / self.scale, self.cut / self.scale]))
+        return np.clip((below - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
+
+
+def fans(shape: Sequence[int]) -> tuple[int, int]:
+    """(fan in, fan out) of a weight in torch's layout; a vector counts as one of each element."""
+    if len(shape) < 2:
+        return max(math.prod(shape), 1), max(math.prod(shape), 1)
+    kernel = math.prod(shape[2:])
+    return max(shape[1] * kernel, 1), max(shape[0] * kernel, 1)
+
+
+def fitting(draws: np.ndarray, shape: Sequence[int], weight_shape: Sequence[int] | None = None) -> list[Initializer]:
+    """The known initialisers that the values may come from, the likeliest first.
+
+    Args:
+        draws: values of all seeds, any shape.
+        shape: of the whole tensor, in the reference's layout.
+        weight_shape: of the weight beside it in the same layer, whose fan in bounds torch's biases.
+    """
+    values = np.sort(draws, axis=None).astype(np.float64)
+    chances = [(_chance(values, one), one) for one in _candidates(values, shape, weight_shape)]
+    fits = [(chance / _UNLIKELIER**one.digits, one) for chance, one in chances if chance > _P_OF_A_FIT]
+    # Two of one scale, such as fan out and twice the fan in, differ in the last bits: the first is the commoner.
+    return [one for _, one in sorted(fits, key=lambda pair: -round(pair[0], 6))]
+
+
+def described(draws: np.ndarray, found: Sequence[Initializer]) -> str:
+    """What the values look like: the first known initialiser that fits, else their mean and deviation."""
+    if found:
+        return found[0].name
+    low, high = float(draws.min()), float(draws.max())
+    return f"mean {draws.mean():.3g}, deviation {draws.std():.3g}, from {low:.3g} to {high:.3g}"
+
+
+def _candidates(values: np.ndarray, shape: Sequence[int], weight_shape: Sequence[int] | None) -> Iterator[Initializer]:
+    deviation = float(values.std())
+    near = [
+        one for one in _by_fans(shape, weight_shape) if _deviation(one) and 0.8 < deviation / _deviation(one) < 1.25
+    ]
+    yield from near
+    mean = float(values.mean())
+    centre = 0.0 if abs(mean) < 6.0 * deviation / math.sqrt(values.size) else float(f"{mean:.2g}")
+    for digits in range(1, _WRITABLE_DIGITS + 1):
+        std, uncut, bound = (float(f"{deviation * factor:.{digits}g}") for factor in (1.0, _UNCUT, math.sqrt(3.0)))
+        called = f"Normal({centre:g}, {std:g})"
+        yield Initializer(f"normal, deviation {std:g}", "normal", std, called, mean=centre, digits=digits)
+        called = f"Uniform({centre - bound:g}, {centre + bound:g})"
+        yield Initializer(f"uniform within ±{bound:g}", "uniform", bound, called, mean=centre, digits=digits)
+        called = f"TruncatedNormal({centre:g}, {uncut:g}, a={centre - 2 * uncut:g}, b={centre + 2 * uncut:g})"
+        name = f"normal, deviation {uncut:g}, truncated at 2 deviations"
+        yield Initializer(name, "truncated normal", uncut, called, 2.0 * uncut, centre, digits)
+
+
+def _by_fans(shape: Sequence[int], weight_shape: Sequence[int] | None) -> Iterator[Initializer]:
+    if len(shape) < 2 and weight_shape is not None and len(weight_shape) > 1:
+        fan_in = fans(weight_shape)[0]
+        bound = 1.0 / math.sqrt(fan_in)
+        yield Initializer("uniform within ±1/√fan_in", "uniform", bound, f"Uniform({-bound:.6g}, {bound:.6g})")
+    if len(shape) < 2:
+        return
+    by_fan = list(zip(fans(shape), ("fan_in", "fan_out"), ("", "mode='fan_out'"), strict=True))
+    for fan, of, mode in by_fan:
+        bound, more = 1.0 / math.sqrt(fan), f", {mode}" if mode else ""
+        leaky = f"KaimingUniform(negative_slope=math.sqrt(5), nonlinearity='leaky_relu'{more})"
+        yield Initializer(f"Kaiming uniform(a=√5) by {of}", "uniform", bound, leaky)
+        yield Initializer(f"Kaiming uniform by {of}", "uniform", math.sqrt(6.0) * bound, f"KaimingUniform({mode})")
+        yield Initializer(f"Kaiming normal by {of}", "normal", math.sqrt(2.0) * bound, f"KaimingNormal({mode})")
+    both = sum(fans(shape))
+    yield Initializer("Xavier uniform", "uniform", math.sqrt(6.0 / both), "XavierUniform()")
+    yield Initializer("Xavier normal", "normal", math.sqrt(2.0 / both), "XavierNormal()")
+    for fan, of, _ in by_fan:
+        yield Initializer(f"LeCun normal by {of}", "normal", fan**-0.5, f"Normal(0.0, {fan**-0.5:.6g})")
+
+
+def _deviation(one: Initializer) -> float:
+    return one.scale / math.sqrt(3.0) if one.family == "uniform" else one.scale
+
+
+def _chance(values: np.ndarray, one: Initializer) -> float:
+    """Kolmogorov-Smirnov's test of sorted values against a distribution, at evenly spaced ranks."""
+    ranks = np.unique(np.linspace(0, values.size - 1, min(values.size, _POINTS)).astype(int))
+    distance = float(np.abs(one.cumulative(values[ranks]) - (ranks + 0.5) / values.size).max())
+    bound = one.scale if one.family == "uniform" else one.cut
+    reach = max(values[-1] - one.mean, one.mean - values[0]) / bound
+    if reach > 1.0 + 1e-6:
+        return 0.0
+    # The largest of n values lies within a fraction 1/n of the bound, which tells bounds apart that deviations do not.
+    within = min(reach, 1.0) ** values.size if one.family == "uniform" else 1.0
+    return kolmogorov(distance * math.sqrt(values.size)) * within
+
+
+def kolmogorov(statistic: float) -> float:
+    """Upper bound of the probability that Kolmogorov's statistic is at least this (its series' first term)."""
+    return min(1.0, 2.0 * math.exp(-2.0 * statistic * statistic))
+
+
+_normal_cumulative: Callable[[np.ndarray], np.ndarray] = np.vectorize(
+    lambda value: 0.5 * math.erfc(-value / math.sqrt(2.0)), otypes=[float]
+)

@@ -1,0 +1,61 @@
+"""The decision on a tensor by relative and absolute tolerances, where nothing measures its rounding."""
+
+import functools
+import math
+
+import numpy as np
+
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
+from twinalign.verdict.statistics import Statistics, measure
+
+_TOLERANCES = {
+    # torch.testing.assert_close's table (documentation, "rtol and atol ... dtype"); exact for integers and booleans.
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
+}
+_EIGHT_BIT = (2**-3, 1e-5)
+_MOST = 1e-3
+_ALIKE = 0.9
+"""Cosine from which a tensor resembles the reference; that of independent rounding errors is near 0."""
+
+
+@functools.cache
+def tolerances_of(dtype: np.dtype) -> tuple[float, float]:
+    """Relative and absolute tolerance of a dtype."""
+    return _TOLERANCES.get(dtype.name, _EIGHT_BIT if dtype.name.startswith("float8") else (0.0, 0.0))
+
+
+def by_tolerance(tensor: TensorVerdict, whose: str, basis: str = "tolerance") -> None:
+    """Decide by the elements that the tensor's `rtol` and `atol`, which are `whose`, do not cover."""
+    limits = f"{whose} (rtol {tensor.rtol:g}, atol {tensor.atol:g})"
+    tensor.basis = basis
+    if tensor.mismatched:
+        share = f"{tensor.mismatched} of {tensor.size} elements ({100 * (tensor.mismatched_share or 0):.3g}%)"
+        tensor.verdict, tensor.reason = DIVERGED, f"{share} are outside {limits}"
+    else:
+        tensor.verdict, tensor.reason = ALIGNED, f"within {limits}"
+
+
+def by_own_size(tensor: TensorVerdict, found: Statistics, reference: np.ndarray, reproduced: np.ndarray) -> None:
+    """Decide by the dtype's tolerances, the absolute one at most `_MOST` of the root mean square of the reference.
+
+    torch's absolute tolerances are made for values around 1: a tensor of 1e-7 would pass with the wrong sign. One that
+    is below them as a whole and does not resemble the reference is inconclusive: rounding of zeros looks like this.
+    """
+    finite = reference[np.isfinite(reference)].astype(np.complex128)
+    usual, size = tensor.atol or 0.0, float(np.linalg.norm(finite)) / math.sqrt(finite.size)
+    whose = f"the tolerances of {reference.dtype}"
+    if usual > _MOST * size:
+        tensor.atol = float(f"{_MOST * size:.3g}")
+        whose += f", limited to {_MOST} of its own size, {size:.2g}"
+        if found.max_abs > tensor.atol:
+            again = measure(reference, reproduced, tensor.rtol or 0.0, tensor.atol, everything=False)
+            tensor.mismatched, tensor.mismatched_share = again.mismatched, again.mismatched / reference.size
+    by_tolerance(tensor, whose)
+    if tensor.mismatched and max(found.max_abs, size) <= usual and abs(found.cosine or 0.0) < _ALIKE:
+        tensor.verdict = INCONCLUSIVE
+        tensor.reason += f"; below {usual:g} it may be rounding of zeros: float64 runs (--ref64, --paddle64) can tell"

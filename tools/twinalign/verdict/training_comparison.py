@@ -1,0 +1,328 @@
+"""The verdict on a training: curves may depart only because of rounding, and outcomes must be equivalent."""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.stages.train import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
+from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.verdict.allowances import ALWAYS, KNOWN_ALLOWANCES, Allowance, resolve
+from twinalign.verdict.classic import classic_verdict
+from twinalign.verdict.equivalence import Equivalence, judge_equivalence
+from twinalign.verdict.horizon import Horizon, horizon
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
+from twinalign.verdict.structure import lone
+from twinalign.verdict.trained_weights import KindOfWeights, compare_weights
+from twinalign.verdict.trajectory import FLOOR_FACTOR, TrajectoryVerdict, judge_trajectory, own_rounding_over_floor
+
+Arrays = Mapping[str, np.ndarray]
+
+SEEDS_PREFIX = "seeds."
+"""Before `outcome.NAME`: the outcomes of all seeds, `[K]`; `seeds.margin` is the allowed difference of their means."""
+MARGIN = SEEDS_PREFIX + "margin"
+SWITCHED_PREFIX = "switched."
+"""Before the recording of a training that began on the other side; `switched.step` is the number of steps there."""
+SWITCHED_STEP = SWITCHED_PREFIX + "step"
+_ONE_REPEAT = 12.7
+"""Student's t at 95% with one degree of freedom: a single repeat says little about the spread of outcomes."""
+
+
+def compare_training(
+    reference: Arrays,
+    reproduced: Arrays,
+    reference64: Arrays | None,
+    reproduced64: Arrays | None,
+    precision: str = "float32",
+    allowances: Iterable[Allowance | str] = (),
+) -> Comparison:
+    """Judge the recordings of the train stage.
+
+    Args:
+        reference: curves, weights and outcomes of the reference, those of its repeat under `REPEAT_PREFIX`, and the
+            results of experiments under `SEEDS_PREFIX` and `SWITCHED_PREFIX`.
+        reproduced: the port's.
+        reference64: the reference's first steps in float64, with a repeat.
+        reproduced64: the port's.
+        precision: of the first two.
+        allowances: float32 constants that the case names, which change curves in float64, and the port's momenta of
+            batch norm, which change running statistics in float32.
+
+    Returns:
+        The comparison; `training` holds horizons, kinds of weights, equivalence of several seeds' outcomes, and the
+        training that changed framework, which counts for the verdict.
+    """
+    notes: list[str] = []
+    allowed = [allowance for allowance in resolve(allowances) if allowance.id not in ALWAYS]
+    outcomes = judge_seeds(reference, reproduced)
+    low, high = (reference, reproduced), (reference64, reproduced64)
+    reference, reproduced = without_experiments(reference), without_experiments(reproduced)
+    times = 0.0
+    if reference64 is None or reproduced64 is None:
+        tensors, facts = _judge(reference, reproduced, precision, "", allowances=allowed)
+        _doubt_norms_alone(tensors)
+    else:
+        reference64, reproduced64 = without_experiments(reference64), without_experiments(reproduced64)
+        of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)", allowances=allowed)
+        agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
+        times = _own_rounding(reference, reproduced, reproduced64, precision) if agree else 0.0
+        if times > FLOOR_FACTOR:
+            notes.append(
+                f"in {precision} the port's own rounding is up to {times:.2g} times the reference's, and the float64 "
+                "runs agree: its curves may differ by that much"
+            )
+        tensors, facts = _judge(reference, reproduced, precision, "", times, allowed)
+        tensors += of_float64
+        facts = {name: [*facts[name], *more[name]] for name in facts}
+    training: dict[str, Any] = {**facts, "outcomes": [outcome.to_json() for outcome in outcomes]}
+    tensors = [as_tensor_of(outcomes, tensor) for tensor in tensors]
+    switched, facts_of_switch = _judge_switched(low, high, precision, times, allowed)
+    training |= facts_of_switch
+    own = {name: array for name, array in reference.items() if not name.startswith(REPEAT_PREFIX)}
+    return Comparison(whole([*tensors, *switched]), tensors, classic_verdict(own, reproduced), notes, training=training)
+
+
+def without_experiments(arrays: Arrays) -> dict[str, np.ndarray]:
+    """The arrays of the training itself."""
+    return {name: array for name, array in arrays.items() if not name.startswith((SEEDS_PREFIX, SWITCHED_PREFIX))}
+
+
+def _doubt_norms_alone(tensors: list[TensorVerdict]) -> None:
+    """If only norms of single tensors depart, a float64 run is needed to tell a fault from rounding.
+
+    Rounding flips the sign of a gradient near zero, and an optimizer makes a full step of it: one repeat of the
+    reference need not show that in the same tensor as the port.
+    """
+    wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED]
+    if all(tensor.name.startswith((CURVE_PREFIX + WEIGHT_NORM, CURVE_PREFIX + BUFFER_NORM)) for tensor in wrong):
+        for tensor in wrong:
+            tensor.verdict = INCONCLUSIVE
+            tensor.reason += (
+                "; rounding that flips the sign of a gradient near zero does this too, and no other curve departs: set "
+                "float64_train_steps in the case to tell the two apart"
+            )
+
+
+def _own_rounding(reference: Arrays, reproduced: Arrays, reproduced64: Arrays, precision: str) -> float:
+    """Greatest ratio over curves of the port's own rounding to the floor.
+
+    A fault shows in both precisions: if the float64 runs of both sides agree, the rest is rounding.
+    """
+    found = [0.0]
+    for name, array in reproduced64.items():
+        repeat, own = reference.get(REPEAT_PREFIX + name), reproduced.get(name)
+        if not name.startswith(CURVE_PREFIX) or own is None or repeat is None:
+            continue
+        if reference[name].shape == repeat.shape == own.shape and len(own) >= len(array):
+            away = np.abs(own[: len(array)] - array)
+            found.append(own_rounding_over_floor(reference[name], repeat, away, _rounding(name, precision)))
+    return max(found)
+
+
+def _judge(
+    reference: Arrays,
+    reproduced: Arrays,
+    precision: str,
+    suffix: str,
+    own_times: float = 0.0,
+    allowances: Sequence[Allowance] = (),
+) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
+    tensors, horizons = [], []
+    for name, array in reference.items():
+        if name.startswith((REPEAT_PREFIX, WEIGHTS_PREFIX)):
+            continue
+        if name not in reproduced:
+            tensors.append(lone(name + suffix, array, in_reference=True))
+        elif name.startswith(CURVE_PREFIX):
+            repeat = reference.get(REPEAT_PREFIX + name)
+            options: dict[str, Any] = {"reference_repeat": repeat, "own_times": own_times, "name": name + suffix}
+            judge = functools.partial(judge_trajectory, array, reproduced[name], **options)
+            judged, allowed = _judge_allowed(judge, name, precision, allowances)
+            found = horizon(name.removeprefix(CURVE_PREFIX), precision, array, reproduced[name], repeat)
+            tensors.append(_as_tensor(judged, array, reproduced[name], repeat, suffix, found))
+            if allowed is not None:
+                tensors[-1].allowed = allowed.id
+                tensors[-1].reason += f"; allowed: {allowed.text}"
+            horizons.append(found)
+        else:
+            tensors.append(_judge_outcome(name, reference, reproduced[name]))
+    extra = [name for name in reproduced if name not in reference]
+    tensors += [lone(name + suffix, reproduced[name], in_reference=False) for name in extra]
+    kinds = _weights(reference, reproduced)
+    tensors += [kind.verdict(suffix) for kind in kinds]
+    facts = {
+        "horizons": [found.to_json() for found in horizons if found is not None],
+        "weights": [{"precision": precision, **kind.to_json()} for kind in kinds],
+        "first_to_part": _first_to_part(tensors, reference, precision) if suffix or precision == "float64" else [],
+    }
+    return tensors, facts
+
+
+def _judge_allowed(
+    judge: Callable[..., TrajectoryVerdict], name: str, precision: str, allowances: Sequence[Allowance]
+) -> tuple[TrajectoryVerdict, Allowance | None]:
+    """The verdict of a curve, and the tightest allowance that it needs to pass."""
+    rounding = _rounding(name, precision)
+    judged = judge(rounding=rounding)
+    for allowance in allowances if judged.verdict == DIVERGED else ():
+        share = allowance.bound if precision == "float64" else allowance.low_of_movement
+        if share and allowance.covers(name):
+            again = judge(rounding=rounding + share / FLOOR_FACTOR)
+            if again.verdict != DIVERGED:
+                return again, allowance
+    return judged, None
+
+
+def _rounding(name: str, precision: str) -> float:
+    """Relative rounding of one operation; for running means, that of a momentum stored in float32."""
+    unit = 2.0**-53 if precision == "float64" else 2.0**-24
+    if name.startswith(CURVE_PREFIX + BUFFER_NORM):
+        return max(unit, KNOWN_ALLOWANCES["paddle_batch_norm_momentum"].bound / FLOOR_FACTOR)
+    return unit
+
+
+def _weights(reference: Arrays, reproduced: Arrays) -> list[KindOfWeights]:
+    ours, theirs = (below(arrays, WEIGHTS_PREFIX) for arrays in (reference, reproduced))
+    moved = below(reference, REPEAT_PREFIX + WEIGHTS_PREFIX)
+    return compare_weights(ours, theirs, moved, rates=reference.get(CURVE_PREFIX + LEARNING_RATE))
+
+
+def _first_to_part(tensors: list[TensorVerdict], reference: Arrays, precision: str) -> list[dict[str, Any]]:
+    """The parameters whose size departs first: their error reaches the others a step later."""
+    prefix = CURVE_PREFIX + WEIGHT_NORM
+    parted = {t.name.removesuffix(" (float64)"): t.parted_at for t in tensors if t.verdict == DIVERGED}
+    steps = {name.removeprefix(prefix): at for name, at in parted.items() if name.startswith(prefix) and at is not None}
+    if not steps:
+        return []
+    first = min(steps.values())
+    judged = sum(name.startswith(prefix) for name in reference)
+    names = [name for name, step in steps.items() if step == first]
+    return [{"precision": precision, "step": first, "parameters": names, "judged": judged}]
+
+
+def _as_tensor(
+    judged: TrajectoryVerdict,
+    reference: np.ndarray,
+    reproduced: np.ndarray,
+    repeat: np.ndarray | None,
+    suffix: str,
+    found: Horizon | None,
+) -> TensorVerdict:
+    tensor = TensorVerdict(judged.name, judged.verdict, judged.reason, shape=reference.shape, dtype="float64")
+    tensor.basis, tensor.parted_at = judged.basis, judged.parted_at
+    if found is not None and judged.max_rel > 0:
+        tensor.reason += f" ({found.sentence()})"
+    if reference.shape != reproduced.shape:
+        return tensor
+    difference = np.abs(reproduced - reference)
+    worst = int(np.nanargmax(difference)) if np.isfinite(difference).any() else 0
+    tensor.worst_index, tensor.max_abs = (worst,), float(difference[worst])
+    tensor.mean_abs, tensor.max_rel = float(difference.mean()), judged.max_rel
+    tensor.reference_value, tensor.reproduced_value = float(reference[worst]), float(reproduced[worst])
+    own = None if found is None else found.reference
+    if suffix and not (own is not None and own[-1] < len(reference)):
+        tensor.fp64_rel = judged.max_rel  # meaningless where both sides are only rounding
+    if repeat is not None and repeat.shape == reference.shape:
+        floor = float(np.abs(repeat - reference).max())
+        tensor.floor_max, tensor.noise_ratio = floor, float(difference.max()) / floor if floor else None
+    return tensor
+
+
+def _judge_outcome(name: str, reference: Arrays, reproduced: np.ndarray) -> TensorVerdict:
+    """An outcome in percent of `N` samples may differ by as much as another sample of that size would change it.
+
+    Two proportions of N samples differ by less than two standard errors, 2 sqrt(2 p (1 - p) / N), in 19 of 20 pairs;
+    or by as much as the reference differs from its repeat, if that is more.
+    """
+    ours, theirs = float(reference[name][0]), float(reproduced[0])
+    samples = float(reference[name][1])
+    share = min(max((ours + theirs) / 200, 0.5 / samples), 1 - 0.5 / samples)
+    margin = 200 * math.sqrt(2 * share * (1 - share) / samples)
+    repeat = reference.get(REPEAT_PREFIX + name)
+    spread = 0.0 if repeat is None else abs(float(repeat[0]) - ours)
+    margin = max(margin, spread)
+    distance = abs(ours - theirs)
+    text = f"{ours:.2f}% against {theirs:.2f}%, {'within' if distance <= margin else 'outside of'} {margin:.2f} points"
+    reason = f"{text} (two standard errors of {samples:.0f} samples, or a change in the last bit)"
+    verdict = ALIGNED if distance <= margin else DIVERGED
+    if margin < distance <= _ONE_REPEAT * spread:
+        verdict = INCONCLUSIVE
+        reason += f"; the reference itself varies by {spread:.2f} points: train for longer, or with several seeds"
+    tensor = TensorVerdict(name, verdict, reason, shape=(), dtype="float64", basis="repeat")
+    tensor.max_abs = tensor.mean_abs = abs(ours - theirs)
+    tensor.reference_value, tensor.reproduced_value = ours, theirs
+    return tensor
+
+
+def _judge_switched(
+    low: tuple[Arrays, Arrays],
+    high: tuple[Arrays | None, Arrays | None],
+    precision: str,
+    own_times: float,
+    allowances: Sequence[Allowance],
+) -> tuple[list[TensorVerdict], dict[str, Any]]:
+    """Compare the training that changed framework, if one was recorded, with the reference's own training.
+
+    Args:
+        low: both sides' recordings in `precision`, the reference's first, with the results of experiments.
+        high: the same in float64.
+        precision: the judged one.
+        own_times: see `judge_trajectory`.
+        allowances: for either precision.
+
+    Returns:
+        Verdicts on its curves and outcomes, and `switched` for `Comparison.training`.
+    """
+    tensors: list[TensorVerdict] = []
+    begun: dict[str, Any] = {}
+    for (stayed, port), dtype, times, suffix in ((low, precision, own_times, ""), (high, "float64", 0.0, " (float64)")):
+        for start, arrays in (("paddle", stayed), ("ref", port)):
+            if stayed is None or arrays is None or SWITCHED_STEP not in arrays:
+                continue
+            found, _ = _judge(without_experiments(stayed), switched_of(arrays), dtype, suffix, times, allowances)
+            begun = begun or {"step": int(arrays[SWITCHED_STEP]), "start": start}
+            tensors += found
+    if not begun:
+        return [], {}
+    verdict = whole(tensors)
+    wrong = [tensor for tensor in tensors if tensor.verdict == verdict != ALIGNED]
+    same = "it continues like the reference without a switch"
+    begun |= {"verdict": verdict, "reason": f"{wrong[0].name}: {wrong[0].reason}" if wrong else same}
+    return tensors, {"switched": begun | {"tensors": [tensor.to_json() for tensor in tensors]}}
+
+
+def switched_of(arrays: Arrays) -> dict[str, np.ndarray]:
+    """The part of a recording that the training with a change of framework added."""
+    return below({name: array for name, array in arrays.items() if name != SWITCHED_STEP}, SWITCHED_PREFIX)
+
+
+def below(arrays: Arrays, prefix: str) -> dict[str, np.ndarray]:
+    """The arrays under a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def judge_seeds(reference: Arrays, reproduced: Arrays) -> list[Equivalence]:
+    """Judge the outcomes of several seeds, if both recordings have them."""
+    prefix = SEEDS_PREFIX + OUTCOME_PREFIX
+    return [
+        judge_equivalence(
+            name.removeprefix(SEEDS_PREFIX), array.tolist(), reproduced[name].tolist(), float(reference[MARGIN])
+        )
+        for name, array in reference.items()
+        if name.startswith(prefix) and name in reproduced
+    ]
+
+
+def as_tensor_of(found: list[Equivalence], tensor: TensorVerdict) -> TensorVerdict:
+    """The verdict of several seeds on an outcome, if there is one; other tensors unchanged."""
+    outcome = next((outcome for outcome in found if outcome.name == tensor.name), None)
+    if outcome is None:
+        return tensor
+    judged = TensorVerdict(tensor.name, outcome.verdict, outcome.reason, shape=(), dtype="float64", basis="seeds")
+    judged.reference_value, judged.reproduced_value = (
+        float(np.mean(values)) for values in (outcome.reference, outcome.port)
+    )
+    judged.max_abs = judged.mean_abs = abs(outcome.mean)
+    return judged
