@@ -80,22 +80,41 @@ ARGUMENTS: dict[str, Mapping[str, Argument]] = {
     **{f"{kind}{n}d{end}": _WINDOW for kind in ("conv",) for n in (1, 2, 3) for end in ("",)},
     **{f"conv_transpose{n}d": _WINDOW for n in (1, 2, 3)},
     **{f"{kind}_pool{n}d": _POOL for kind in ("max", "avg") for n in (1, 2, 3)},
-    **{
-        name: _REDUCTION
-        for name in (
+    **dict.fromkeys(
+        (
             *("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div"),
             *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
-        )
-    },
+        ),
+        _REDUCTION,
+    ),
 }
 """torch's function -> its argument -> paddle's."""
 
 LAYERS = {
-    **{"relu": "ReLU", "relu6": "ReLU6", "gelu": "GELU", "silu": "Silu", "sigmoid": "Sigmoid", "tanh": "Tanh"},
-    **{"hardswish": "Hardswish", "hardsigmoid": "Hardsigmoid", "mish": "Mish", "elu": "ELU", "celu": "CELU"},
-    **{"selu": "SELU", "softplus": "Softplus", "leaky_relu": "LeakyReLU", "softsign": "Softsign"},
-    **{"logsigmoid": "LogSigmoid", "hardtanh": "Hardtanh", "softmax": "Softmax", "log_softmax": "LogSoftmax"},
-    **{f"{torch}_pool{n}d": f"{paddle}Pool{n}D" for torch, paddle in (("max", "Max"), ("avg", "Avg")) for n in (1, 2, 3)},
+    "relu": "ReLU",
+    "relu6": "ReLU6",
+    "gelu": "GELU",
+    "silu": "Silu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "hardswish": "Hardswish",
+    "hardsigmoid": "Hardsigmoid",
+    "mish": "Mish",
+    "elu": "ELU",
+    "celu": "CELU",
+    "selu": "SELU",
+    "softplus": "Softplus",
+    "leaky_relu": "LeakyReLU",
+    "softsign": "Softsign",
+    "logsigmoid": "LogSigmoid",
+    "hardtanh": "Hardtanh",
+    "softmax": "Softmax",
+    "log_softmax": "LogSoftmax",
+    **{
+        f"{torch}_pool{n}d": f"{paddle}Pool{n}D"
+        for torch, paddle in (("max", "Max"), ("avg", "Avg"))
+        for n in (1, 2, 3)
+    },
     **{
         f"adaptive_{torch}_pool{n}d": f"Adaptive{paddle}Pool{n}D"
         for torch, paddle in (("max", "Max"), ("avg", "Avg"))
@@ -116,7 +135,9 @@ GIVEN_BY_CAUSE = {"padding_mode": ("padding_mode",), "padding_same": ("padding",
 OPTIMIZER_SETTINGS: dict[str, Mapping[str, tuple[str, int | None]]] = {
     "Adam": {"beta1": ("betas", 0), "beta2": ("betas", 1), "epsilon": ("eps", None)},
     "AdamW": {
-        **{"beta1": ("betas", 0), "beta2": ("betas", 1), "epsilon": ("eps", None)},
+        "beta1": ("betas", 0),
+        "beta2": ("betas", 1),
+        "epsilon": ("eps", None),
         "weight_decay": ("weight_decay", None),
     },
     "Momentum": {"momentum": ("momentum", None), "use_nesterov": ("nesterov", None)},

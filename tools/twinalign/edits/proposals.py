@@ -16,11 +16,9 @@ from twinalign.edits.paddle_calls import (
     OPTIMIZER_CAUSES,
     OPTIMIZER_SETTINGS,
 )
-from twinalign.edits.source import Edit, Source, called_otherwise, name_of, with_arguments
+from twinalign.edits.source import Edit, Source, called_otherwise, name_of, read_source, with_arguments
 
 _MOST = 6
-
-ACTIVATION_LAYERS = {name: cls for name, cls in LAYERS.items() if "pool" not in name}
 
 
 class Proposals:
@@ -74,7 +72,12 @@ class Proposals:
                 yield source.edit(built, with_arguments(built, values, parameters))
 
     def _code(
-        self, fault: Mapping[str, Any], place: Mapping[str, Any], name: str, call: Mapping[str, Any], causes: Sequence[str]
+        self,
+        fault: Mapping[str, Any],
+        place: Mapping[str, Any],
+        name: str,
+        call: Mapping[str, Any],
+        causes: Sequence[str],
     ) -> Iterator[Edit | None]:
         """Edits of the calls in a layer's or a loss's own code, those of the line that went wrong first."""
         wrong = (fault["evidence"].get("inside") or {}).get("unknown") or {}
@@ -119,7 +122,7 @@ class Proposals:
         file = os.path.realpath(file)
         if file not in self._parsed:
             text = self._texts.get(file)
-            self._parsed[file] = Source(file, Path(file).read_text("utf-8") if text is None else text)
+            self._parsed[file] = Source(file, read_source(file) if text is None else text)
         return self._parsed[file]
 
 
@@ -163,7 +166,7 @@ def _values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str
 
 
 def _exchanged(built: cst.Call, other: str, name: str, call: Mapping[str, Any]) -> cst.Call:
-    """The construction of the reference's kind of layer: a pool keeps its window, an activation has its own arguments."""
+    """The construction of the reference's kind of layer: a pool keeps its window."""
     changed = called_otherwise(built, other)
     if "pool" in name:
         return with_arguments(changed, {"exclusive": False}, []) if name.startswith("avg") else changed

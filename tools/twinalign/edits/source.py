@@ -1,7 +1,7 @@
 """Edits of source text by LibCST, which keeps formatting and comments."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
@@ -31,7 +31,19 @@ class Edit:
         return self.span[0]
 
     def to_json(self) -> dict[str, Any]:
-        return {"file": self.file, "line": self.line, "span": list(self.span), "before": self.before, "after": self.after}
+        return {
+            "file": self.file,
+            "line": self.line,
+            "span": list(self.span),
+            "before": self.before,
+            "after": self.after,
+        }
+
+
+def read_source(path: str) -> str:
+    """The text of a source file with its line endings as they are; raises ValueError if it is not UTF-8."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return file.read()
 
 
 class Source:
@@ -55,7 +67,7 @@ class Source:
     def call_at(self, place: Sequence[int]) -> cst.Call | None:
         """The call at `[line, column, end line, end column]`, columns in bytes as Python counts them."""
         line, column, end_line, end_column = place
-        lines = self.text.splitlines()
+        lines = self.text.split("\n")
         wanted = (line, _characters(lines[line - 1], column), end_line, _characters(lines[end_line - 1], end_column))
         return next((call for call in self.calls(line, line) if self.span(call) == wanted), None)
 
@@ -119,8 +131,8 @@ def called_otherwise(call: cst.Call, name: str) -> cst.Call:
 def applied(text: str, edits: Sequence[Edit]) -> str:
     """The text with all edits made, which must not overlap; raises ValueError where one does not fit the text."""
     starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
     for edit in sorted(set(edits), key=lambda one: one.span, reverse=True):
         first, column, last, end = edit.span
         begin, finish = starts[first - 1] + column, starts[last - 1] + end
@@ -134,6 +146,3 @@ def overlap(one: Edit, other: Edit) -> bool:
     """Whether two different edits touch the same text."""
     apart = one.span[2:] <= other.span[:2] or other.span[2:] <= one.span[:2]
     return one.file == other.file and one != other and not apart
-
-
-Make = Callable[[cst.Call], cst.Call | None]

@@ -30,6 +30,6 @@ def serve_sources(sources: Mapping[str, str]) -> None:
     _served.update(sources)
     if not sources:
         return
-    importlib.machinery.SourceFileLoader.get_code = _Serving.get_code  # type: ignore[method-assign]
+    importlib.machinery.SourceFileLoader.get_code = _Serving.get_code  # type: ignore[method-assign, assignment]
     for path, text in sources.items():
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)

@@ -30,7 +30,11 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
 
     case = worker.fresh_case(stage)
     calls: dict[int, list[list[Any]]] = {}
-    with layers_built(lambda layer, frame: calls.setdefault(id(layer), _calls(frame))):
+
+    def note(layer: Any, frame: FrameType) -> None:
+        calls.setdefault(id(layer), _calls(frame))
+
+    with layers_built(note):
         model = worker.construct(case)
     named = dict(worker.backend.named_layers(model))
     layers: dict[str, Any] = {}

@@ -153,7 +153,9 @@ class Locator:
         asked = [fault.to_json() for fault in explained]
         for stage in self._model_stages(self._recorder.description["stages"]) if asked else ():
             try:
-                paths = list(dict.fromkeys("optimizer" if f.phase == "optimizer" else f.paddle_layer for f in explained))
+                paths = list(
+                    dict.fromkeys("optimizer" if f.phase == "optimizer" else f.paddle_layer for f in explained)
+                )
                 given = {"stage": stage, "paths": paths, "functions": functions_of(asked)}
                 places = self._recorder.processes["paddle"].call(port_places, **given)
                 proposals = Proposals(places, self._recorder.settings.sources)
