@@ -133,10 +133,10 @@ GIVEN_BY_CAUSE = {"padding_mode": ("padding_mode",), "padding_same": ("padding",
 """Cause that changes a call as a whole -> the reference's arguments that remedy it."""
 
 OPTIMIZER_SETTINGS: dict[str, Mapping[str, tuple[str, int | None]]] = {
-    "Adam": {"beta1": ("betas", 0), "beta2": ("betas", 1), "epsilon": ("eps", None)},
+    "Adam": {"beta1": ("beta1", None), "beta2": ("beta2", None), "epsilon": ("eps", None)},
     "AdamW": {
-        "beta1": ("betas", 0),
-        "beta2": ("betas", 1),
+        "beta1": ("beta1", None),
+        "beta2": ("beta2", None),
         "epsilon": ("eps", None),
         "weight_decay": ("weight_decay", None),
     },
