@@ -14,6 +14,7 @@ from twinalign.errors import InputError
 from twinalign.planted_faults.catalogue import catalogue
 from twinalign.planted_faults.selftest import Selftest, SelftestResult, Trial
 from twinalign.recorder.recorder import RunSettings
+from twinalign.sides import INITIAL
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -157,7 +158,8 @@ def test_faults_of_small_cases_are_detected_located_and_explained(case: str, tmp
 
 
 # Every third fault, taken in turn by two cases. docs/selftest.md has them all, trainings included, located, explained.
-_SAMPLE = [fault.id for fault in catalogue().values() if fault.kind != "train"][::3]
+# Without those of initial weights, which differ here anyway: the references of both are moved by noise.
+_SAMPLE = [fault.id for fault in catalogue().values() if fault.kind != "train" and fault.stage != INITIAL][::3]
 
 
 @pytest.mark.slow
@@ -179,7 +181,15 @@ def test_faults_change_what_is_recorded_and_are_detected(
     assert [trial.id for trial in result.trials if trial.error] == []
     assert result.alarms == []
     silent = {trial.id for trial in result.trials if not trial.changed}
-    # ReLU6 where nothing exceeds 6; a training mode that a network without batch norm does not have; a Linear that
-    # starts as paddle's own without the fault, too.
-    known = {"relu6_for_relu", "metric_in_training_mode", "metric_labels_shifted", "initial_linear_left_at_default"}
-    assert silent <= known
+    # ReLU6 where nothing exceeds 6; a training mode that a network without batch norm does not have.
+    assert silent <= {"relu6_for_relu", "metric_in_training_mode", "metric_labels_shifted"}
+
+
+def test_faults_of_initial_weights_are_found_and_named(tmp_path: Path) -> None:
+    planted = [fault.id for fault in catalogue().values() if fault.stage == INITIAL]
+    case = f"{ROOT / 'tests' / 'cases' / 'alike_start.py'}:AlikeStart"
+    result = Selftest(settings(case, tmp_path), planted, locate=False).run()
+    assert {trial.id for trial in result.trials} == set(planted)
+    assert [trial.id for trial in result.trials if not (trial.right_place and trial.right_cause)] == []
+    assert [trial.extra for trial in result.trials if trial.extra] == []
+    assert result.alarms == []

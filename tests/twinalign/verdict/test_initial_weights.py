@@ -33,7 +33,8 @@ def recording(draw: Draw, seeds: range, shape: tuple[int, ...] = (64, 100), laye
         values.append(tensor.numpy().copy())
     found = np.stack(values).reshape(len(seeds), -1)
     extremes = np.stack([found.min(1), found.max(1)], axis=1).astype(np.float64)
-    about = {"shapes": {"layer.weight": list(shape)}, "classes": {"layer.weight": layer}, "tied": []}
+    names, classes = {"layer.weight": "layer.weight"}, {"layer.weight": layer}
+    about = {"shapes": {"layer.weight": list(shape)}, "own_names": names, "classes": classes, "tied": []}
     return Recording({"draws/layer.weight": found[:, :4096], "extremes/layer.weight": extremes}, {"initial": about})
 
 

@@ -255,10 +255,10 @@ class Selftest:
                 return
 
     def _initial_differences(self, port: Recorded) -> dict[str, str | None]:
-        """Name of each tensor that starts otherwise, with the cause."""
+        """The port's name of each tensor that starts otherwise, with the cause."""
         clean = {(side, dtype): recording for (at, side, dtype), recording in self._clean.items() if at == INITIAL}
         found = compare_initial(StageRecordings({**clean, **port}))
-        return {one.name: one.cause for one in found.differences}
+        return {one.port_name: one.cause for one in found.differences}
 
     def _judge_initial(self, fault: PlantableFault, trial: Trial) -> None:
         """What the check of initial weights says beyond what it says of the port without a fault."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
-from twinalign.verdict.initializers import Initializer, described, fitting, kolmogorov
+from twinalign.verdict.initializers import Initializer, described, family_of, fitting, kolmogorov
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, JsonFields
 from twinalign.verdict.stage_recordings import StageRecordings
 
@@ -47,6 +47,7 @@ class InitialDifference(JsonFields):
     """One tensor that starts otherwise in the port."""
 
     name: str
+    port_name: str
     layer: str
     """Class of the port's layer."""
     text: str
@@ -123,6 +124,7 @@ def compare_initial(recordings: StageRecordings, counts: bool = False) -> Initia
     reference, port = (recordings.by_key[side, recordings.judged_dtype] for side in SIDES)
     shapes: Mapping[str, Sequence[int]] = reference.metadata["initial"]["shapes"]
     classes: Mapping[str, str] = port.metadata["initial"]["classes"]
+    port_names: Mapping[str, str] = port.metadata["initial"]["own_names"]
     names = [name for name in shapes if f"draws/{name}" in port.arrays]
     sides = [{name: _Tensor.of(one, name) for name in names} for one in (reference, port)]
     seeded = [all(tensor.fixed.all() for tensor in side.values()) for side in sides]
@@ -140,7 +142,8 @@ def compare_initial(recordings: StageRecordings, counts: bool = False) -> Initia
         text = _difference(first, second, seeded, level)
         if text is not None:
             weight = shapes.get(name.removesuffix("bias") + "weight") if name.endswith("bias") else None
-            found.differences.append(_named(name, classes.get(name, ""), text, first, second, shapes[name], weight))
+            place = (name, port_names[name], classes.get(name, ""))
+            found.differences.append(_named(place, text, first, second, shapes[name], weight))
     ties = [{tuple(pair) for pair in one.metadata["initial"]["tied"]} for one in (reference, port)]
     for name, other in sorted(ties[0] ^ ties[1]):
         shared = "the reference's alone" if (name, other) in ties[0] else "the port's alone"
@@ -235,19 +238,23 @@ def _run_of_extremes(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _named(
-    name: str,
-    layer: str,
+    place: tuple[str, str, str],
     text: str,
     first: _Tensor,
     second: _Tensor,
     shape: Sequence[int],
     weight: Sequence[int] | None,
 ) -> InitialDifference:
-    """A difference with both sides' initialisers, and the cause where they are known."""
+    """A difference with both sides' initialisers, and the cause where they are known.
+
+    `place`: the tensor's name in the reference, its name in the port, and the class of the port's layer.
+    """
     known = [
         [] if one.constant is not None or one.orthogonal else fitting(one.draws, shape, weight)
         for one in (first, second)
     ]
+    # A test has told the two apart, so what the reference starts from is not what the port starts from.
+    known[1] = [one for one in known[1] if one not in known[0][:1]]
     said = [
         f"constant {one.constant:g}"
         if one.constant is not None
@@ -262,9 +269,9 @@ def _named(
         remedy = f"Constant({first.constant:g})"
     else:
         remedy = known[0][0].written if known[0] else None
-    cause = _cause(layer, shape, first, second, *known)
+    cause = _cause(place[2], shape, first, second, *known)
     written = remedy and f"paddle.nn.initializer.{remedy}"
-    return InitialDifference(name, layer, text, said[0], said[1], cause, written)
+    return InitialDifference(*place, text, said[0], said[1], cause, written)
 
 
 def _cause(
@@ -290,9 +297,13 @@ def _cause(
         kinds = {(True, True): "initial_table_differs", (True, False): "initial_value_random"}
         return kinds.get((fixed[0], fixed[1]), "initial_value_constant")
     if not wanted or not found:
-        return None
+        families = [
+            ones[0].family if ones else family_of(side.draws)
+            for ones, side in zip((wanted, found), (first, second), strict=True)
+        ]
+        return "initializer_family_differs" if None not in families and len(set(families)) == 2 else None
     one, other = wanted[0], found[0]
-    if _without_fan(one.name) == _without_fan(other.name):
+    if one.name != other.name and _without_fan(one.name) == _without_fan(other.name):
         return "initializer_fan_exchanged"
     cut = {one.family, other.family} == {"normal", "truncated normal"}
     if cut and math.isclose(one.scale, other.scale, rel_tol=0.05):
