@@ -2,9 +2,10 @@
 
     python benchmarks/initial_weights.py [--out docs/initial-weights.md] [--only NAME,…]
 
-Each architecture that both libraries have is built by `twinalign run --stages initial`. False alarms are counted over
-20 seeds on a pair that starts alike (`tests/cases/alike_start.py`). Sharpness: how often a deviation that is off by
-10 % in a tensor of 10,000 elements is found with 4 seeds.
+Each architecture that both libraries have, and each encoder of the MoCo v3 twins with its projector and predictor, is
+built by `twinalign run --stages initial`; `--only` names some and keeps the page's other rows. False alarms are counted
+over 20 seeds on a pair that starts alike (`tests/cases/alike_start.py`). Sharpness: how often a deviation that is off
+by 10 % in a tensor of 10,000 elements is found with 4 seeds.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "tests")]
 import numpy as np  # noqa: E402
 
 import twinalign  # noqa: E402
+from moco_ref.models.moco import ARCHITECTURES as TWINS  # noqa: E402
 from twinalign.model_zoo.architectures import installed  # noqa: E402
 from twinalign.reports.initial import initial_groups  # noqa: E402
 from twinalign.stages.initial import SEEDS  # noqa: E402
@@ -53,6 +55,28 @@ class Architecture(twinalign.Case):
         return {"x": rng.standard_normal((1, 3, 224, 224), dtype=np.float32)}
 
 
+class Twins(twinalign.Case):
+    """MoCo v3 in both frameworks as it is built; the encoder is the option `architecture`."""
+
+    architecture = "vit_small"
+
+    def reference(self) -> Any:
+        """The torch twin."""
+        from moco_ref.models.moco import build_moco
+
+        return build_moco(self.architecture)
+
+    def reproduced(self) -> Any:
+        """The paddle twin."""
+        from moco_paddle.models.moco import build_moco
+
+        return build_moco(self.architecture)
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Two pictures `[2, 3, 224, 224]`."""
+        return {name: rng.standard_normal((2, 3, 224, 224), dtype=np.float32) for name in ("x1", "x2")}
+
+
 def initial_of(case: str, seed: int = 0, **options: str) -> tuple[dict[str, Any], float]:
     """The `initial` of a run, and the seconds of both sides' recordings."""
     with tempfile.TemporaryDirectory() as folder:
@@ -62,10 +86,10 @@ def initial_of(case: str, seed: int = 0, **options: str) -> tuple[dict[str, Any]
         return result.to_json()["initial"], time.perf_counter() - started
 
 
-def row_of(name: str) -> str:
+def row_of(case: str, name: str) -> str:
     """Whether both models of an architecture start alike, and what differs."""
     try:
-        found, seconds = initial_of(f"{Path(__file__)}:Architecture", architecture=name)
+        found, seconds = initial_of(f"{Path(__file__)}:{case}", architecture=name)
     except (twinalign.InputError, twinalign.SideCrashError) as error:
         return f"| {name} | – | – | {str(error)[:100]} | – |"
     kinds = [
@@ -101,7 +125,7 @@ def found_of_ten_percent() -> int:
         for side, deviation in (("ref", 0.02), ("paddle", 0.022)):
             whole = rng.normal(0.0, deviation, (SEEDS, 10_000)).astype(np.float32)
             extremes = np.stack([whole.min(1), whole.max(1)], axis=1).astype(float)
-            about = {"shapes": {"w": [100, 100]}, "classes": {"w": "Linear"}, "tied": []}
+            about = {"shapes": {"w": [100, 100]}, "own_names": {"w": "w"}, "classes": {"w": "Linear"}, "tied": []}
             arrays = {"draws/w": whole[:, :4096], "extremes/w": extremes}
             recordings[side, "float32"] = Recording(arrays, {"initial": about})
         count += bool(compare_initial(StageRecordings(recordings)).differences)
@@ -115,29 +139,49 @@ def main() -> None:
     parser.add_argument("--only", default="", help="architectures, comma-separated")
     options = parser.parse_args()
     (tensors, alarms), found = false_alarms(), found_of_ten_percent()
-    rows: list[str] = []
-    for name in [name for name in options.only.split(",") if name] or installed({}):
-        rows.append(row_of(name))
-        print(rows[-1], flush=True)
-        options.out.write_text(page(tensors, alarms, found, rows), encoding="utf-8")
+    only = [name for name in options.only.split(",") if name]
+    names = {"Architecture": installed({}), "Twins": list(TWINS)}
+    rows = {case: _rows_of(options.out, known) if only else {} for case, known in names.items()}
+    for case, known in names.items():
+        for name in [name for name in known if not only or name in only]:
+            rows[case][name] = row_of(case, name)
+            print(rows[case][name], flush=True)
+            ordered = {at: [rows[at][one] for one in names[at] if one in rows[at]] for at in names}
+            options.out.write_text(page(tensors, alarms, found, ordered), encoding="utf-8")
 
 
-def page(tensors: int, alarms: int, found: int, rows: list[str]) -> str:
+def _rows_of(path: Path, names: list[str]) -> dict[str, str]:
+    """The rows of a page that was written before, by architecture."""
+    cells = (
+        (line.split("|")[1].strip(), line) for line in path.read_text(encoding="utf-8").splitlines() if "|" in line
+    )
+    return {name: line for name, line in cells if name in names}
+
+
+def page(tensors: int, alarms: int, found: int, rows: dict[str, list[str]]) -> str:
     """The document."""
+    head = "| architecture | tensors | differ | what differs | seconds |\n| --- | ---: | ---: | --- | ---: |"
     return f"""# Initial weights, measured
 
 Written by `python benchmarks/initial_weights.py`; versions as locked in `uv.lock`, on a CPU.
 
 `twinalign run` builds both models with {SEEDS} seeds and compares the distributions that their parameters start from.
+The seconds are those of the whole command, both frameworks' imports included.
 
 - False alarms on a pair that starts alike, {TRIALS} seeds: {alarms} of {tensors} tensors.
 - A deviation 10 % too large in a tensor of 10,000 elements, {SEEDS} seeds: found in {found} of {TRIALS} trials.
 
+## The MoCo v3 twins
+
+Every encoder, with projector and predictor, as `build_moco` makes it.
+
+{head}
+{chr(10).join(rows["Twins"])}
+
 ## torchvision and paddle.vision
 
-| architecture | tensors | differ | what differs | seconds |
-| --- | ---: | ---: | --- | ---: |
-{chr(10).join(rows)}
+{head}
+{chr(10).join(rows["Architecture"])}
 """
 
 

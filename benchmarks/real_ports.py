@@ -6,7 +6,7 @@ Packages are installed into environments of their own; models are built without 
 real_ports_pairs.py goes through `twinalign run` with forward, loss and two optimizer steps, and through
 real_ports_check.py, which runs both models in float64 without twinalign. WORK/results.json keeps what was found, and a
 pair that is in it is run again with `--again` only. `--check` repeats the float64 part alone, `--table` writes
-docs/real-ports.md from what was found.
+docs/real-ports.md from what was found; a pair that WORK does not have keeps its row.
 """
 
 from __future__ import annotations
@@ -170,37 +170,55 @@ def truth(pair: real_ports_pairs.Pair, check: dict[str, Any]) -> str:
     return "shapes differ" if size >= 1e300 else f"differs by {size:.0e}"
 
 
-def table(results: dict[str, dict[str, Any]], work: Path) -> str:
-    """The page of the documentation."""
-    rows, judgements = [], []
-    for name, pair in real_ports_pairs.every_pair().items():
-        if name not in results:
-            continue
-        path = work / name / "check.json"
-        check = json.loads(path.read_text()) if path.exists() else {}
-        found = judged(pair, results[name], check)
-        judgements.append(found)
-        port, reference = (text.partition(":")[0].partition(".")[0] for text in (pair.port, pair.reference))
-        cells = [
-            f"{name} (`{port}`, `{reference}`)",
-            truth(pair, check),
-            found["verdict"] + (" (**wrong**)" if found["wrong"] else ""),
-            str(found["lines"]),
-            "–" if results[name].get("quick") else str(found["wrong_causes"]),
-            "yes" if found["crash"] else "no",
-            f"{found['seconds']:.0f}" + ("*" if results[name].get("quick") else ""),
-        ]
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    count = len(judgements)
-    silent = sum(each["right"] and not each["lines"] for each in judgements)
-    equal, wrong = (sum(each[key] for each in judgements) for key in ("equal", "wrong"))
-    causes, crashes = (sum(each[key] for each in judgements) for key in ("wrong_causes", "crash"))
-    searched = sum(name in results and not results[name].get("quick") for name in real_ports_pairs.every_pair())
-    summary = (
-        f"{count} pairs, {equal} of them equal in float64: wrong verdicts {wrong}, crashes {crashes}; a right verdict "
-        f"without a word from the user in {100 * silent / max(count, 1):.0f} %. Causes were looked for in {searched} "
-        f"of them: {causes} wrong."
+def rows_of(page: str) -> dict[str, list[str]]:
+    """Pair -> the cells of its row on the page."""
+    found = (line.split(" | ") for line in page.splitlines() if line.startswith("| ") and " (`" in line)
+    return {cells[0].removeprefix("| ").partition(" ")[0]: [cell.strip("| ") for cell in cells] for cells in found}
+
+
+def row_of(pair: real_ports_pairs.Pair, result: dict[str, Any], check: dict[str, Any]) -> list[str]:
+    """The cells of a pair's row."""
+    found = judged(pair, result, check)
+    port, reference = (text.partition(":")[0].partition(".")[0] for text in (pair.port, pair.reference))
+    cells = [
+        f"{pair.name} (`{port}`, `{reference}`)",
+        truth(pair, check),
+        found["verdict"] + (" (**wrong**)" if found["wrong"] else ""),
+        str(found["lines"]),
+        "–" if result.get("quick") else str(found["wrong_causes"]),
+        "yes" if found["crash"] else "no",
+        f"{found['seconds']:.0f}" + ("*" if result.get("quick") else ""),
+    ]
+    return [cell.replace("|", "\\|") for cell in cells]
+
+
+def summary_of(rows: list[list[str]]) -> str:
+    """What the rows say together."""
+    equal = sum(row[1].startswith("equal (") for row in rows)
+    wrong, crashes = sum("**wrong**" in row[2] for row in rows), sum(row[5] == "yes" for row in rows)
+    silent = sum(
+        row[3] == "0" and row[2] in (("aligned",) if row[1].startswith("equal (") else ("diverged", "refused"))
+        for row in rows
     )
+    causes = [int(row[4]) for row in rows if row[4] != "–"]
+    return (
+        f"{len(rows)} pairs, {equal} of them equal in float64: wrong verdicts {wrong}, crashes {crashes}; a right "
+        f"verdict without a word from the user in {100 * silent / max(len(rows), 1):.0f} %. Causes were looked for in "
+        f"{len(causes)} of them: {sum(causes)} wrong."
+    )
+
+
+def table(results: dict[str, dict[str, Any]], work: Path, page: str) -> str:
+    """The page of the documentation; a pair without results in `work` keeps the row that it has on `page`."""
+    kept, rows = rows_of(page), []
+    for name, pair in real_ports_pairs.every_pair().items():
+        path = work / name / "check.json"
+        if name in results:
+            rows.append(row_of(pair, results[name], json.loads(path.read_text()) if path.exists() else {}))
+        elif name in kept:
+            rows.append(kept[name])
+    summary = summary_of(rows)
+    rows_text = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(
         [
             "# Ports that others wrote",
@@ -221,7 +239,7 @@ def table(results: dict[str, dict[str, Any]], work: Path) -> str:
             "",
             "| pair (port, reference) | float64 | twinalign | lines | wrong causes | crash | seconds |",
             "| --- | --- | --- | ---: | ---: | --- | ---: |",
-            *rows,
+            *rows_text,
             "",
         ]
     )
@@ -260,7 +278,9 @@ def main() -> None:
         check(unchecked, asked.environments, asked.work)
     if asked.table:
         results = json.loads(store.read_text())
-        (ROOT / "docs" / "real-ports.md").write_text(table(results, asked.work), encoding="utf-8")
+        path = ROOT / "docs" / "real-ports.md"
+        page = path.read_text(encoding="utf-8") if path.exists() else ""
+        path.write_text(table(results, asked.work, page), encoding="utf-8")
 
 
 if __name__ == "__main__":

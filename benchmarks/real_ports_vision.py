@@ -15,6 +15,8 @@ DIFFERS = {
     "line 421)",
     "MobileNetV3_small_x1_0": "another first block, with an expanding convolution",
     "ResNet18": "a projection in the first shortcut, which the original has not",
+    "SqueezeNet1_1": "padding 1 in the first convolution (`model_zoo/squeezenet.py`, line 114), pools without "
+    "ceil_mode",
 }
 """What ports compute differently, found by reading both sources."""
 

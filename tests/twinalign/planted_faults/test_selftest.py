@@ -183,3 +183,13 @@ def test_faults_change_what_is_recorded_and_are_detected(
     silent = {trial.id for trial in result.trials if not trial.changed}
     # ReLU6 where nothing exceeds 6; a training mode that a network without batch norm does not have.
     assert silent <= {"relu6_for_relu", "metric_in_training_mode", "metric_labels_shifted"}
+
+
+def test_faults_of_initial_weights_are_found_and_named(tmp_path: Path) -> None:
+    planted = [fault.id for fault in catalogue().values() if fault.stage == INITIAL]
+    case = f"{ROOT / 'tests' / 'cases' / 'alike_start.py'}:AlikeStart"
+    result = Selftest(settings(case, tmp_path), planted, locate=False).run()
+    assert {trial.id for trial in result.trials} == set(planted)
+    assert [trial.id for trial in result.trials if not (trial.right_place and trial.right_cause)] == []
+    assert [trial.extra for trial in result.trials if trial.extra] == []
+    assert result.alarms == []

@@ -331,3 +331,38 @@ def test_a_file_is_no_folder_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text(json.dumps(rich_summary()))
     with pytest.raises(InputError, match=r"summary\.json: a file; give the folder of a finished run"):
         write_report(tmp_path / "summary.json")
+
+
+def test_a_card_shows_both_lines_and_what_to_write(tmp_path: Path) -> None:
+    found = rich_summary()
+    found["located"]["faults"].append(json.loads(json.dumps(found["located"]["faults"][0])))
+    found["located"]["faults"][2].update(paddle_layer="blocks.2.norm", reference_layer="blocks.2.norm")
+    evidence = found["located"]["faults"][0]["evidence"]
+    evidence["reference_line"] = {"file": "ref.py", "line": 7, "source": "nn.LayerNorm(8, eps=1e-6)"}
+    evidence["paddle_line"] = {"file": "port.py", "line": 9, "source": "nn.LayerNorm(8)<b>"}
+    found["located"]["faults"][0]["explanation"]["evidence"]["remedy"] = "nn.LayerNorm(8, epsilon=1e-6)"
+    page = write_page(tmp_path, found)
+    card = page[page.index('id="cause-1"') : page.index('id="cause-2"')]
+    assert "<bdi>ref.py</bdi>:7" in card
+    assert "<bdi>port.py</bdi>:9" in card
+    assert "nn.LayerNorm(8)&lt;b&gt;" in card
+    assert 'data-copy="nn.LayerNorm(8, epsilon=1e-6)"' in card
+    assert "<b>in 2 places</b>" in card
+    assert 'href="#cause-1"' in card
+    assert "2 causes in 3 places" in page
+
+
+def test_an_aligned_page_says_what_was_checked_and_has_no_empty_section(tmp_path: Path) -> None:
+    stages = {"forward": stage([tensor("a")]), "loss": stage([tensor("b")])}
+    page = write_page(tmp_path, summary(stages, not_checked=["train"]))
+    section = page[page.index('<section id="faults">') : page.index('<section id="stage-forward">')]
+    assert section.count("<li>") == 2
+    assert "Not checked: train" in section
+    assert 'id="curves"' not in page
+    assert 'id="layers"' not in page
+
+
+def test_the_worst_element_of_a_wrong_tensor_has_both_values(tmp_path: Path) -> None:
+    wrong = tensor("a", "diverged", reference_value=1.5, reproduced_value=2.5)
+    page = write_page(tmp_path, summary({"forward": stage([wrong])}, "diverged"))
+    assert "0, 17: 1.5 / 2.5" in page

@@ -27,7 +27,7 @@ def test_run_writes_what_is_asked_for(twinalign: Callable[..., Any], tmp_path: P
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert '<html lang="zh">' in page
     assert '<li class="wrong">' in page
-    assert "原因（已在参考代码上重现）" in page
+    assert "证据：将其用于参考代码后" in page
     assert "base_encoder.blocks.1.norm1" in files["--md"].read_text(encoding="utf-8")
     suite = ElementTree.parse(files["--junit"]).getroot()[0]
     assert int(suite.attrib["failures"]) == sum(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, namedtuple
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.errors import InputError
 from twinalign.files.recordings import Recording
 from twinalign.stages.backward import record_backward
-from twinalign.stages.context import StageContext, scalar_loss
+from twinalign.stages.context import StageContext, scalar_loss, step_inputs
+from twinalign.stages.forward import record_forward
 
 
 @dataclasses.dataclass
@@ -147,3 +149,29 @@ def test_a_model_without_trainable_parameters_has_no_optimizer_stage() -> None:
     )
     with pytest.raises(InputError, match="torch model has no trainable parameters for optimizer"):
         record_backward(context)
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["tensor", "dictionary"])
+def test_the_effect_of_the_inputs_is_measured_whatever_the_form_of_the_outputs(named: bool) -> None:
+    class Doubled(Case):
+        def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+            return {"x": rng.standard_normal((2, 3), dtype=np.float32)}
+
+        def forward(self, model: object, inputs: Mapping[str, torch.Tensor], framework: str) -> object:
+            return {"logits": inputs["x"] * 2} if named else inputs["x"] * 2
+
+    case = Doubled()
+    context = StageContext(
+        case=case,
+        framework="torch",
+        backend=backend_of_side("ref"),
+        dtype="float32",
+        device="cpu",
+        build_model=torch.nn.Identity,
+        canonical=CanonicalNames({}),
+        progress=lambda text: None,
+    )
+    record_forward(context)
+    first, second = (step_inputs(case, step)["x"].astype(np.float64) for step in (0, 1))
+    expected = np.linalg.norm(second - first) / np.linalg.norm(first)
+    assert context.recording.metadata["effect_of_inputs"] == pytest.approx(expected, rel=1e-6)

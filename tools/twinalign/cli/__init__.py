@@ -18,6 +18,7 @@ _COMMANDS = {
     "record": "Record one side of a case, to compare it elsewhere.",
     "compare": "Compare two recordings or tensor files.",
     "locate": "Name every wrong layer and part of a port, and the proven cause of each.",
+    "fix": "Mend a port by proven edits of its source, as a patch.",
     "info": "Count parameters, buffers and FLOPs of both models, layer by layer.",
     "convert": "Convert a checkpoint between the frameworks.",
     "selftest": "Plant faults into a port and see whether each is found and explained.",

@@ -153,7 +153,12 @@ class Recorder(RecordingPlan):
         return self.out / "weights" / f"{part}_ledger.json"
 
     def _worker_settings(self) -> dict[str, Any]:
-        return {"device": self.settings.device, "case": self.resolved, "options": dict(self.settings.options)}
+        return {
+            "device": self.settings.device,
+            "case": self.resolved,
+            "options": dict(self.settings.options),
+            "sources": dict(self.settings.sources),
+        }
 
     def _start(self, sides: Sequence[str]) -> None:
         self._concurrent = not self.settings.sequential and available_memory() >= _MEMORY_FOR_BOTH

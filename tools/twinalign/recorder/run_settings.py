@@ -48,6 +48,8 @@ class RunSettings:
     """Whether the curves of trainings are written as TensorBoard logs while they train."""
     plan: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of a `TrainingPlan` for the train stage."""
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Real path of a source file -> the text that both sides import in its place; the file stays as it is."""
 
 
 def experiments(settings: RunSettings) -> list[str]:

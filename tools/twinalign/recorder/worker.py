@@ -28,6 +28,7 @@ from twinalign.files.recordings import save_npz, write_json
 from twinalign.processes import tracebacks
 from twinalign.processes.side_process import doing
 from twinalign.recorder.provenance import code_hashes, environment, full_name, layer_classes
+from twinalign.recorder.served_sources import serve_sources
 from twinalign.sides import FRAMEWORK_OF_SIDE, INITIAL
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.stages.checkpoints import CheckpointPlace
@@ -61,7 +62,9 @@ class Worker:
         case: str,
         options: Mapping[str, str],
         threads: int | None = None,
+        sources: Mapping[str, str] | None = None,
     ) -> None:
+        serve_sources(sources or {})
         self.emit, self.side, self.device = emit, side, device
         self.case_reference, self.options = case, options
         self.framework = FRAMEWORK_OF_SIDE[self.side]

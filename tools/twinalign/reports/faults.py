@@ -2,7 +2,7 @@
 
 import base64
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ class ShownFault:
     details: list[tuple[str, str]]
     images: list[dict[str, str]]
     images_left_out: int
+    lines: list[dict[str, Any]]
+    """Where each side makes the layer: `side`, `file`, `line`, `source`; empty if unknown."""
+    remedy: str
+    """What to write in the port or the case; empty if unknown."""
 
 
 def shown_faults(summary: Mapping[str, Any], folder: Path, say: Language) -> tuple[list[ShownFault], int]:
@@ -64,9 +68,37 @@ def shown_faults(summary: Mapping[str, Any], folder: Path, say: Language) -> tup
                 [(str(name), _text(value)) for name, value in evidence.items() if name not in _MEASURES],
                 images,
                 left_out,
+                _lines(fault["evidence"]),
+                _remedy(fault["evidence"], evidence),
             )
         )
     return found, max(0, len(faults) - _MOST)
+
+
+def _lines(evidence: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = []
+    for side, name in (("reference", "reference_line"), ("port", "paddle_line")):
+        if (line := evidence.get(name)) is not None:
+            source, file = legible(str(line["source"]), 200), legible(str(line["file"]), 200)
+            found.append({"side": side, "file": file, "line": line["line"], "source": source})
+    return found
+
+
+def _remedy(evidence: Mapping[str, Any], proof: Mapping[str, Any]) -> str:
+    if "convention" in evidence:
+        return f'accept = ("{legible(str(evidence["convention"]))}",)'
+    return legible(str(proof.get("remedy", "")))
+
+
+def causes_counted(faults: Sequence[ShownFault], say: Language) -> str:
+    """How many causes there are in how many places; bugs and conventions are counted separately."""
+    bugs = [shown for shown in faults if not {"accepted", "convention"} & set(shown.fault["evidence"])]
+    counts = []
+    for kind, some in (("bugs", bugs), ("conventions", [shown for shown in faults if shown not in bugs])):
+        if some:
+            places = sum(1 + len(shown.fault["also"]) for shown in some)
+            counts.append(f"{say(f'faults.{kind}', count=len(some))} {say('faults.in_places', count=places)}")
+    return say("header.between").join(counts)
 
 
 def _proof(evidence: Mapping[str, Any], of_layer: bool, say: Language) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from twinalign.reports.curves import curves_of, outcomes_of
 from twinalign.reports.environment import environment_groups
 from twinalign.reports.fault_facts import remarks
-from twinalign.reports.faults import shown_faults
+from twinalign.reports.faults import causes_counted, shown_faults
 from twinalign.reports.initial import initial_groups, initial_sentence
 from twinalign.reports.language import Language, language
 from twinalign.reports.layer_tree import SHADES, describe, layer_parts
@@ -28,6 +28,8 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
     training = summary["stages"].get("train", {}).get("training", {})
     parts = layer_parts(summary, say)
     faults, faults_left_out = shown_faults(summary, folder, say)
+    found, horizons, outcomes = list(sentences(training)), main_horizons(training), outcomes_of(summary)
+    has_curves = bool(curves or unreadable or horizons or found or outcomes)
     style, script = _static("report.css"), _static("report.js")
     tables = stage_tables(summary["stages"], say)
     with plotting():
@@ -47,6 +49,9 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
             columns=COLUMNS,
             plots=plots,
             faults=faults,
+            causes_counted=causes_counted(faults, say),
+            sections=_sections(summary, bool(parts), has_curves, say),
+            has_curves=has_curves,
             faults_left_out=faults_left_out,
             remarks=remarks(summary.get("located") or {}),
             searched=_searched(summary),
@@ -56,15 +61,30 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
             shades=["< " + figure(SHADES[0]), *(f"≥ {figure(limit)}" for limit in SHADES)],
             curves=curve_plots,
             unreadable=unreadable,
-            outcomes=outcomes_of(summary),
-            horizons=main_horizons(training),
-            findings=list(sentences(training)),
+            outcomes=outcomes,
+            horizons=horizons,
+            findings=found,
             environments=environment_groups(summary),
             style=style,
             script=script,
             policy=_policy(style, script),
         )
     )
+
+
+def _sections(summary: dict[str, Any], layers: bool, curves: bool, say: Language) -> list[dict[str, str]]:
+    """The links of the sidebar, in the order of the page; sections without content have none."""
+    stages = [
+        {"id": f"stage-{name}", "text": say.known("stage", name), "verdict": stage["verdict"]}
+        for name, stage in summary["stages"].items()
+    ]
+    initial = summary.get("initial")
+    if initial is not None:
+        stages.append({"id": "initial", "text": say("initial.title"), "verdict": initial["verdict"]})
+    present = {"layers": layers, "curves": curves, "environment": True, "reading": True}
+    rest = [{"id": name, "text": say(f"{name}.title"), "verdict": ""} for name, there in present.items() if there]
+    first = "checked.title" if summary["verdict"] == "aligned" else "faults.title"
+    return [{"id": "faults", "text": say(first), "verdict": ""}, *stages, *rest]
 
 
 def _environment(say: Language) -> Any:

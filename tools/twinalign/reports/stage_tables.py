@@ -136,10 +136,19 @@ def _rows(tensors: Sequence[Mapping[str, Any]], say: Language) -> Iterator[Row]:
             verdict,
             *(_figure(tensor.get(key) if has_numbers(tensor) else None) for key in _NUMBERS),
             "–" if shape is None else "×".join(map(str, shape)) or "()",
-            ", ".join(map(str, worst)) if worst else "–",
+            _worst(tensor, worst),
             "" if short else tensor["reason"],
         )
         yield Row(tensor["verdict"], cells, short)
+
+
+def _worst(tensor: Mapping[str, Any], worst: Sequence[int] | None) -> str:
+    """Index of the worst element, and what each side has there."""
+    place = ", ".join(map(str, worst)) if worst else "–"
+    values = [tensor.get(f"{side}_value") for side in ("reference", "reproduced")]
+    if tensor["verdict"] not in ("diverged", "inconclusive") or any(value is None for value in values):
+        return place
+    return f"{place}: {figure(values[0])} / {figure(values[1])}"
 
 
 def _figure(value: Any) -> str:

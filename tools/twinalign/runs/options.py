@@ -48,8 +48,8 @@ class RunOption:
 REQUIRED = object()
 _RUN = ("run",)
 _RECORDING = ("run", "record")
-_ON_A_CASE = ("run", "record", "locate", "selftest", "info")
-_WITH_PYTHONS = ("run", "locate", "selftest", "info", "convert", "zoo", "doctor", "verify")
+_ON_A_CASE = ("run", "record", "locate", "fix", "selftest", "info")
+_WITH_PYTHONS = ("run", "locate", "fix", "selftest", "info", "convert", "zoo", "doctor", "verify")
 
 
 def _interpreter(side: str, framework: str, vision: str) -> RunOption:
@@ -62,6 +62,7 @@ _STAGES = "Stages to run, comma-separated, and `initial` for the initial weights
 _STAGES_OF_LOCATE = "Search only for faults that show in these stages; all by default."
 _OUT_OF = {
     "info": "Folder for the logs of both sides.",
+    "fix": "Folder for `fix.patch` and the recordings that prove it.",
     "locate": "Folder for weights and for pictures of wrong data.",
     "selftest": "Folder for recordings.",
 }
@@ -98,7 +99,9 @@ RUN_OPTIONS = (
     RunOption("switch_from", "With --switch-at: the side to begin on.", _RUN, SIDES),
     RunOption("swaps", _SWAPS, _RUN, SWAPS, flag="--swap"),
     RunOption("language", "Language of report.html and of --md.", ("run", "report"), CODES, flag="--lang"),
-    RunOption("stages", _STAGES, (*_RECORDING, "locate"), metavar="A,B,…", help_of={"locate": _STAGES_OF_LOCATE}),
+    RunOption(
+        "stages", _STAGES, (*_RECORDING, "locate", "fix"), metavar="A,B,…", help_of={"locate": _STAGES_OF_LOCATE}
+    ),
     RunOption("device", "", (*_ON_A_CASE, "zoo"), ("cpu", "gpu")),
     RunOption("precision", _PRECISION, _RECORDING, PRECISIONS),
     RunOption("ranks", _RANKS, ("run", "record", "locate", "selftest"), metavar="N", help_of=_RANKS_OF),

@@ -24,6 +24,10 @@ class Fault:
     phase: str
     explanation: Explanation | None = None
     evidence: dict[str, Any] = dataclasses.field(default_factory=dict)
+    edit: dict[str, Any] | None = None
+    """The likeliest edit of the port's source, as `edits.source.Edit.to_json`; None where none is known."""
+    further_edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """Other edits that may be meant, the likelier first."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

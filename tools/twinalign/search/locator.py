@@ -7,11 +7,13 @@ from typing import Any
 
 from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
+from twinalign.edits.proposals import Proposals, functions_of
 from twinalign.errors import ExitCode
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
 from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.replay.construction_places import port_places
 from twinalign.search.components import ComponentContext
 from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
@@ -141,7 +143,28 @@ class Locator:
             result.faults = _each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
         for fault in result.faults:
             _accept(fault, description["accept"])
+        if explain:
+            self._propose_edits(result.faults)
         return result
+
+    def _propose_edits(self, faults: Sequence[Fault]) -> None:
+        """Put the edits that may mend them into the faults with a cause."""
+        explained = [fault for fault in faults if fault.explanation is not None and "accepted" not in fault.evidence]
+        asked = [fault.to_json() for fault in explained]
+        for stage in self._model_stages(self._recorder.description["stages"]) if asked else ():
+            try:
+                paths = list(
+                    dict.fromkeys("optimizer" if f.phase == "optimizer" else f.paddle_layer for f in explained)
+                )
+                given = {"stage": stage, "paths": paths, "functions": functions_of(asked)}
+                places = self._recorder.processes["paddle"].call(port_places, **given)
+                proposals = Proposals(places, self._recorder.settings.sources)
+                found = [[edit.to_json() for edit in proposals.for_fault(fault)] for fault in asked]
+            except (ChildError, SyntaxError, OSError, ValueError):  # the faults stand without a proposal
+                continue
+            for fault, edits in zip(explained, found, strict=True):
+                if edits and fault.edit is None:
+                    fault.edit, fault.further_edits = edits[0], edits[1:]
 
     @contextlib.contextmanager
     def _noting(self, result: LocateResult, part: str) -> Iterator[None]:

@@ -20,7 +20,7 @@ def record_forward(context: StageContext) -> None:
     backend.set_training(model, context.case.train_mode)
     with backend.no_grad():
         outputs = context.case.observe(model, inputs, context.framework)
-    context.add("output" if backend.is_tensor(outputs) else "", outputs)
+    context.add(_prefix(context, outputs), outputs)
     after = _buffers(context, model) if buffers else {}
     context.add_state(("buffer.", key, array) for key, array in after.items() if (array != buffers[key]).any())
     if not context.recording.arrays:
@@ -30,6 +30,11 @@ def record_forward(context: StageContext) -> None:
         )
     if context.framework == "torch" and context.dtype != "float64" and not (context.moved or context.further_seeds):
         context.recording.metadata["effect_of_inputs"] = _effect_of_inputs(context)
+
+
+def _prefix(context: StageContext, outputs: Any) -> str:
+    """A single tensor is named `output`, those of a dictionary or a tuple by their own names."""
+    return "output" if context.backend.is_tensor(outputs) else ""
 
 
 def _effect_of_inputs(context: StageContext) -> float | None:
@@ -43,7 +48,7 @@ def _effect_of_inputs(context: StageContext) -> float | None:
     with context.backend.no_grad():
         outputs = context.case.observe(model, inputs, context.framework)
     changes = [0.0]
-    for name, leaf in named_values(outputs, context.backend.is_tensor, "output", {}):
+    for name, leaf in named_values(outputs, context.backend.is_tensor, _prefix(context, outputs), {}):
         array, first = context.as_array(leaf), context.recording.arrays.get(name)
         if first is None or first.shape != array.shape:
             return None  # their shapes depend on the inputs

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PRINTERS = {
     "run": ("run", "print_run"),
     "locate": ("faults", "print_located"),
+    "fix": ("fix", "print_fix"),
     "compare": ("comparison", "print_comparison"),
     "convert": ("conversion", "print_conversion"),
     "selftest": ("selftest", "print_selftest"),

@@ -1,6 +1,7 @@
 """Located faults on the terminal: the tree of layers with wrong ones marked, then each fault with its cause."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -108,11 +109,22 @@ def fault_text(mark: str, fault: Mapping[str, Any]) -> Text:
     if (explanation := fault["explanation"]) is not None:
         text.append(f"\n   cause: {explanation['text']}", style="green")
         text.append(f" [{explanation['id']}]", style="dim")
+        if (edit := fault.get("edit")) is not None:
+            text.append(f"\n   edit: {edit_line(edit)}", style="cyan")
     else:
         text.append(f"\n   {_UNEXPLAINED}", style="yellow")
     for remark in acceptance(fault, language("en")):
         text.append(f"\n   {remark}", style="dim")
     return text
+
+
+def edit_line(edit: Mapping[str, Any]) -> str:
+    """An edit in one line: its place, the text as it is, the text as it is to be."""
+    return f"{Path(edit['file']).name}:{edit['line']}  {_flat(edit['before'])}  →  {_flat(edit['after'])}"
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _phase(fault: Mapping[str, Any]) -> str:

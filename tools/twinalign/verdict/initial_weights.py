@@ -14,7 +14,7 @@ import numpy as np
 
 from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
-from twinalign.verdict.initializers import Initializer, described, fitting, kolmogorov
+from twinalign.verdict.initializers import Initializer, described, family_of, fitting, kolmogorov
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, JsonFields
 from twinalign.verdict.stage_recordings import StageRecordings
 
@@ -253,6 +253,8 @@ def _named(
         [] if one.constant is not None or one.orthogonal else fitting(one.draws, shape, weight)
         for one in (first, second)
     ]
+    # A test has told the two apart, so what the reference starts from is not what the port starts from.
+    known[1] = [one for one in known[1] if one not in known[0][:1]]
     said = [
         f"constant {one.constant:g}"
         if one.constant is not None
@@ -295,9 +297,13 @@ def _cause(
         kinds = {(True, True): "initial_table_differs", (True, False): "initial_value_random"}
         return kinds.get((fixed[0], fixed[1]), "initial_value_constant")
     if not wanted or not found:
-        return None
+        families = [
+            ones[0].family if ones else family_of(side.draws)
+            for ones, side in zip((wanted, found), (first, second), strict=True)
+        ]
+        return "initializer_family_differs" if None not in families and len(set(families)) == 2 else None
     one, other = wanted[0], found[0]
-    if _without_fan(one.name) == _without_fan(other.name):
+    if one.name != other.name and _without_fan(one.name) == _without_fan(other.name):
         return "initializer_fan_exchanged"
     cut = {one.family, other.family} == {"normal", "truncated normal"}
     if cut and math.isclose(one.scale, other.scale, rel_tol=0.05):

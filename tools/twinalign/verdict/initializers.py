@@ -81,6 +81,21 @@ def described(draws: np.ndarray, found: Sequence[Initializer]) -> str:
     return f"mean {draws.mean():.3g}, deviation {draws.std():.3g}, from {low:.3g} to {high:.3g}"
 
 
+def family_of(draws: np.ndarray) -> str | None:
+    """The family whose shape the values have, whatever its numbers; None where none fits."""
+    values = np.sort(draws, axis=None).astype(np.float64)
+    values -= values.mean()
+    deviation, reach = float(values.std()), float(np.abs(values).max())
+    uncut = _UNCUT * deviation
+    candidates = [
+        Initializer("", "normal", deviation, ""),
+        Initializer("", "uniform", reach * (1.0 + 1.0 / values.size), ""),
+        Initializer("", "truncated normal", uncut, "", max(2.0 * uncut, reach)),
+    ]
+    chance, best = max((_chance(values, one), one.family) for one in candidates)
+    return best if chance > _P_OF_A_FIT else None
+
+
 def _candidates(values: np.ndarray, shape: Sequence[int], weight_shape: Sequence[int] | None) -> Iterator[Initializer]:
     deviation = float(values.std())
     near = [

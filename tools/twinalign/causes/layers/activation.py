@@ -161,10 +161,13 @@ def softmax_axis(site: Site) -> Changes:
 
 
 @forward("softmax", "log_softmax", "sigmoid")
-def softmax_kind() -> Changes:
+def softmax_kind(site: Site) -> Changes:
     """Softmax, log-softmax or sigmoid stand in for each other."""
-    yield "log-softmax", lambda call: call["input"].log_softmax(call.get("dim", -1))
-    yield "softmax", lambda call: call["input"].softmax(call.get("dim", -1))
+    # Over a single element they are 1 and 0 whatever it is: what fits then is a gate that is not used.
+    shape, axis = site.shape(), site.get("dim", -1)
+    if shape and shape[axis] > 1:
+        yield "log-softmax", lambda call: call["input"].log_softmax(call.get("dim", -1))
+        yield "softmax", lambda call: call["input"].softmax(call.get("dim", -1))
     yield "sigmoid", lambda call: call["input"].sigmoid()
 
 

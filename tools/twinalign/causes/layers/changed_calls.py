@@ -16,12 +16,14 @@ Where a unit makes several calls of these functions, a change is tried in all of
 change that cannot run is passed over, so no cause need ask whether it fits.
 """
 
+import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site, TensorFacts
+from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Site, TensorFacts
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter, sentence_of
 
@@ -119,9 +121,44 @@ def other_values(
             yield f"{value:g} in place of {current:g}", changing(**{argument: value})
 
 
+@dataclasses.dataclass(frozen=True)
+class Changing:
+    """The change that makes a call with other values of some arguments."""
+
+    arguments: Mapping[str, Any]
+
+    def __call__(self, call: FunctionCall) -> Any:
+        return call.run(**self.arguments)
+
+
 def changing(**arguments: Any) -> Change:
     """The change that makes a call with other values of some arguments."""
-    return lambda call: call.run(**arguments)
+    return Changing(arguments)
+
+
+def calls_of_reference(subject: LayerSubject, variant: CallVariant) -> list[dict[str, Any]]:
+    """The reference's calls that a variant changes, as data from which the port's source can be edited.
+
+    Each has the function's `name`, its `arguments` that are plain values, the names of the `changed` ones (none where
+    the call as a whole is made otherwise), the `path` of a child layer, and the `shape` of its input.
+    """
+    found = []
+    for site in subject.sites:
+        if (change := variant.changes.get(site.key)) is None:
+            continue
+        changed = sorted(change.arguments) if isinstance(change, Changing) else []
+        plain = {name: value for name, value in site.arguments.items() if _is_plain(value)}
+        path = str(site.arguments.get("path", "")) if site.name == LAYER else ""
+        found.append(
+            {"name": site.name, "arguments": plain, "changed": changed, "path": path, "shape": list(site.shape())}
+        )
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
 
 
 def of_input(method: str, *arguments: Any) -> Change:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.explanation import Explanation
+from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
@@ -90,6 +91,8 @@ class _ExaminedUnit(Examined):
         differences = [cause.difference for cause in sorted(causes, key=lambda cause: cause.id) if cause.difference]
         if differences:
             evidence["differences"] = differences
+        if proof.confirmed and isinstance(variant, CallVariant):
+            evidence["reference_calls"] = calls_of_reference(self._subject, variant)
         close = proof.distance < CLOSER * self._start and isinstance(variant, CallVariant)
         remaining = 0.0 if proof.exact else proof.after
         return Outcome(proof.confirmed, proof.exact, remaining, evidence, proof.distance if close else None)

@@ -31,6 +31,11 @@ def _uniform(like: np.ndarray, bound: float) -> np.ndarray:
     return _random.uniform(-bound, bound, like.shape)
 
 
+def _written_deviation(weight: np.ndarray) -> float:
+    """The deviation as somebody would write it, which is the same for every seed."""
+    return float(f"{weight.std():.1g}")
+
+
 def _rows_are_orthogonal(layer: Any) -> bool:
     """Whether a Linear's matrix, or that of its transpose, is a rotation."""
     matrix = layer.weight.numpy().astype(float)
@@ -81,7 +86,7 @@ _drawn("initial_fan_exchanged", "weight", _CONVOLUTION, "initializer_fan_exchang
 )
 _drawn("initial_normal_truncated", "weight", _DENSE, "initializer_truncation_differs", *_FAMILY).add(
     "A weight is drawn again within two deviations",
-    lambda weight: _truncated(weight, float(weight.std())),
+    lambda weight: _truncated(weight, _written_deviation(weight)),
 )
 _drawn("initial_uniform_for_normal", "weight", _CONVOLUTION, *_FAMILY).add(
     "A convolution starts uniformly distributed, with the right deviation",
@@ -89,7 +94,7 @@ _drawn("initial_uniform_for_normal", "weight", _CONVOLUTION, *_FAMILY).add(
 )
 _drawn("initial_embedding_uniform", "weight", _EMBEDDING, *_FAMILY).add(
     "An embedding starts uniformly distributed, with the right deviation",
-    lambda weight: _uniform(weight, math.sqrt(3.0) * float(weight.std())),
+    lambda weight: _uniform(weight, math.sqrt(3.0) * _written_deviation(weight)),
 )
 _drawn("initial_orthogonal_forgotten", "weight", _has("Linear", _rows_are_orthogonal), *_FAMILY).add(
     "A Linear starts normally distributed where its rows should be orthogonal",

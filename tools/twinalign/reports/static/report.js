@@ -71,6 +71,14 @@
     controls.hidden = false;
   });
 
+  document.querySelectorAll("[data-copy]").forEach((button) => {
+    button.hidden = !navigator.clipboard;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = button.dataset.done;
+    });
+  });
+
   let opened = [];
   window.addEventListener("beforeprint", () => {
     opened = Array.from(document.querySelectorAll("details.evidence:not([open])"));

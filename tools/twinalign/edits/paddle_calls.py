@@ -1,0 +1,165 @@
+"""How arguments of torch's functions are spelled in paddle, and what stands for what."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """A tuple of equal numbers as the number, which is how people write it."""
+    if isinstance(value, (tuple, list)) and value and all(item == value[0] for item in value):
+        return value[0]
+    return list(value) if isinstance(value, tuple) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """An argument in paddle: its name in a layer and in a function, the value for torch's, and torch's default."""
+
+    layer: str
+    function: str
+    value: Callable[[Any], Any] = _same
+    default: Any = None
+
+
+def _of(name: str, value: Callable[[Any], Any] = _same, default: Any = None) -> Argument:
+    return Argument(name, name, value, default)
+
+
+_EPSILON = _of("epsilon", default=1e-5)
+_WINDOW: dict[str, Argument] = {
+    "stride": _of("stride", _whole),
+    "padding": _of("padding", _whole, 0),
+    "dilation": _of("dilation", _whole, 1),
+    "groups": _of("groups", default=1),
+    "output_padding": _of("output_padding", _whole, 0),
+    "padding_mode": _of("padding_mode", default="zeros"),
+}
+_POOL: dict[str, Argument] = {
+    "kernel_size": _of("kernel_size", _whole),
+    "stride": _of("stride", _whole),
+    "padding": _of("padding", _whole, 0),
+    "ceil_mode": _of("ceil_mode", default=False),
+    "count_include_pad": _of("exclusive", lambda counted: not counted, True),
+    "divisor_override": _of("divisor_override"),
+}
+_AXIS = {"dim": _of("axis", default=-1)}
+_REDUCTION = {
+    "reduction": _of("reduction", default="mean"),
+    "label_smoothing": _of("label_smoothing", default=0.0),
+    "ignore_index": _of("ignore_index", default=-100),
+    "beta": _of("delta", default=1.0),
+    "delta": _of("delta", default=1.0),
+    "margin": _of("margin", default=1.0),
+}
+
+ARGUMENTS: dict[str, Mapping[str, Argument]] = {
+    "layer_norm": {"eps": _EPSILON},
+    "group_norm": {"eps": _EPSILON, "num_groups": _of("num_groups")},
+    "instance_norm": {"eps": Argument("epsilon", "eps", default=1e-5)},
+    "batch_norm": {"eps": _EPSILON, "momentum": _of("momentum", lambda m: round(1.0 - m, 12), 0.1)},
+    "rms_norm": {"eps": _EPSILON},
+    "gelu": {"approximate": _of("approximate", lambda form: form == "tanh", "none")},
+    "leaky_relu": {"negative_slope": _of("negative_slope", default=0.01)},
+    "elu": {"alpha": _of("alpha", default=1.0)},
+    "celu": {"alpha": _of("alpha", default=1.0)},
+    "softplus": {"beta": _of("beta", default=1.0)},
+    "hardtanh": {"min_val": _of("min", default=-1.0), "max_val": _of("max", default=1.0)},
+    "softmax": _AXIS,
+    "log_softmax": _AXIS,
+    "interpolate": {
+        "align_corners": _of("align_corners", bool, False),
+        "mode": _of("mode", default="nearest"),
+        "scale_factor": _of("scale_factor", _whole),
+    },
+    "pad": {"mode": _of("mode", default="constant"), "value": _of("value", default=0.0)},
+    **{f"{kind}{n}d{end}": _WINDOW for kind in ("conv",) for n in (1, 2, 3) for end in ("",)},
+    **{f"conv_transpose{n}d": _WINDOW for n in (1, 2, 3)},
+    **{f"{kind}_pool{n}d": _POOL for kind in ("max", "avg") for n in (1, 2, 3)},
+    **dict.fromkeys(
+        (
+            *("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div"),
+            *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
+        ),
+        _REDUCTION,
+    ),
+}
+"""torch's function -> its argument -> paddle's."""
+
+LAYERS = {
+    "relu": "ReLU",
+    "relu6": "ReLU6",
+    "gelu": "GELU",
+    "silu": "Silu",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "hardswish": "Hardswish",
+    "hardsigmoid": "Hardsigmoid",
+    "mish": "Mish",
+    "elu": "ELU",
+    "celu": "CELU",
+    "selu": "SELU",
+    "softplus": "Softplus",
+    "leaky_relu": "LeakyReLU",
+    "softsign": "Softsign",
+    "logsigmoid": "LogSigmoid",
+    "hardtanh": "Hardtanh",
+    "softmax": "Softmax",
+    "log_softmax": "LogSoftmax",
+    **{
+        f"{torch}_pool{n}d": f"{paddle}Pool{n}D"
+        for torch, paddle in (("max", "Max"), ("avg", "Avg"))
+        for n in (1, 2, 3)
+    },
+    **{
+        f"adaptive_{torch}_pool{n}d": f"Adaptive{paddle}Pool{n}D"
+        for torch, paddle in (("max", "Max"), ("avg", "Avg"))
+        for n in (1, 2, 3)
+    },
+}
+"""torch's function -> paddle's layer class of the same meaning, for what is exchanged as a whole."""
+
+FUNCTIONS = {"logsigmoid": "log_sigmoid"}
+"""torch's function -> paddle's in `nn.functional`, where the names differ."""
+
+EXCHANGED = ("gelu_form", "activation_swapped", "pool_kind", "softmax_kind")
+"""Causes whose remedy is the reference's call in place of the port's."""
+
+GIVEN_BY_CAUSE = {"padding_mode": ("padding_mode",), "padding_same": ("padding",)}
+"""Cause that changes a call as a whole -> the reference's arguments that remedy it."""
+
+OPTIMIZER_SETTINGS: dict[str, Mapping[str, tuple[str, int | None]]] = {
+    "Adam": {"beta1": ("beta1", None), "beta2": ("beta2", None), "epsilon": ("eps", None)},
+    "AdamW": {
+        "beta1": ("beta1", None),
+        "beta2": ("beta2", None),
+        "epsilon": ("eps", None),
+        "weight_decay": ("weight_decay", None),
+    },
+    "Momentum": {"momentum": ("momentum", None), "use_nesterov": ("nesterov", None)},
+    "RMSProp": {"rho": ("alpha", None), "momentum": ("momentum", None), "epsilon": ("eps", None)},
+    "Adagrad": {"epsilon": ("eps", None)},
+}
+"""paddle's optimizer -> its keyword -> the setting of torch's, and which of a pair."""
+_DECAYED = {"weight_decay": ("weight_decay", None)}
+OPTIMIZER_SETTINGS = {
+    name: {**settings, **_DECAYED} if name != "Adamax" else settings for name, settings in OPTIMIZER_SETTINGS.items()
+}
+
+OPTIMIZER_CAUSES: dict[str, tuple[str, ...]] = {
+    "momentum_value": ("momentum",),
+    "adam_beta1": ("beta1",),
+    "adam_beta2": ("beta2",),
+    "adam_betas": ("beta1", "beta2"),
+    "optimizer_epsilon": ("epsilon",),
+    "decay_coefficient": ("weight_decay",),
+    "decay_missing": ("weight_decay",),
+    "decay_added": ("weight_decay",),
+    "rmsprop_smoothing": ("rho",),
+    "optimizer_setting": ("use_nesterov", "momentum", "rho"),
+}
+"""Cause of wrong steps -> the keywords of paddle's optimizer that may mend it."""

@@ -1,0 +1,206 @@
+"""From a located fault to edits of the port's source: argument and value in paddle's spelling, at their place."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+
+from twinalign.edits.paddle_calls import (
+    ARGUMENTS,
+    EXCHANGED,
+    FUNCTIONS,
+    GIVEN_BY_CAUSE,
+    LAYERS,
+    OPTIMIZER_CAUSES,
+    OPTIMIZER_SETTINGS,
+)
+from twinalign.edits.source import Edit, Source, called_otherwise, name_of, read_source, with_arguments
+
+_MOST = 6
+
+
+class Proposals:
+    """Proposes edits; files are parsed once.
+
+    Args:
+        places: of `replay.construction_places.port_places`.
+        sources: real path -> text that stands for a file.
+    """
+
+    def __init__(self, places: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+        self._places, self._texts = places, sources
+        self._parsed: dict[str, Source] = {}
+
+    def for_fault(self, fault: Mapping[str, Any]) -> list[Edit]:
+        """Edits that may mend a fault, given as JSON; the likeliest first, none where none is known."""
+        if fault["explanation"] is None:
+            return []
+        found = self._of_optimizer(fault) if fault["phase"] == "optimizer" else self._of_layer(fault)
+        return list(dict.fromkeys(edit for edit in found if edit is not None))[:_MOST]
+
+    def _of_layer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
+        place = self._places["layers"].get(fault["paddle_layer"])
+        causes = fault["explanation"]["id"].split("+")
+        if place is None:
+            return
+        for call in fault["explanation"]["evidence"].get("reference_calls", []):
+            name = _function_of(call)
+            if place["class"].startswith("paddle."):
+                yield from self._construction(place, name, call, causes)
+            else:
+                yield from self._code(fault, place, name, call, causes)
+
+    def _construction(
+        self, place: Mapping[str, Any], name: str, call: Mapping[str, Any], causes: Sequence[str]
+    ) -> Iterator[Edit | None]:
+        """Edits of the call that builds a layer, the innermost of the user's own lines first."""
+        for file, *position in place["calls"]:
+            source = self._source(file)
+            built = source.call_at(position)
+            if built is None:
+                continue
+            kind = place["class"].rpartition(".")[2]
+            other = LAYERS.get(name)
+            values = _values(name, call, causes, "layer")
+            if any(cause in EXCHANGED for cause in causes) and other and other != kind:
+                if name_of(built) == kind:
+                    yield source.edit(built, _exchanged(built, other, name, call))
+            elif values:
+                parameters = self._places["parameters"].get(f"nn.{kind}", [])
+                yield source.edit(built, with_arguments(built, values, parameters))
+
+    def _code(
+        self,
+        fault: Mapping[str, Any],
+        place: Mapping[str, Any],
+        name: str,
+        call: Mapping[str, Any],
+        causes: Sequence[str],
+    ) -> Iterator[Edit | None]:
+        """Edits of the calls in a layer's or a loss's own code, those of the line that went wrong first."""
+        wrong = (fault["evidence"].get("inside") or {}).get("unknown") or {}
+        for file, first, last in place["code"]:
+            source = self._source(file)
+            calls = list(source.calls(first, last))
+            calls.sort(key=lambda found: source.span(found)[0] != wrong.get("line"))
+            function = FUNCTIONS.get(name, name)
+            values = _values(name, call, causes, "function")
+            for found in calls:
+                called = name_of(found)
+                if called == function and values:
+                    parameters = self._places["parameters"].get(f"nn.functional.{function}", [])
+                    yield source.edit(found, with_arguments(found, values, parameters))
+                elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
+                    yield source.edit(found, called_otherwise(found, function))
+            if "residual_missing" in causes and (not wrong or Path(file).name == wrong["file"]):
+                yield from _added(source, wrong.get("line", 0), first, last)
+
+    def _of_optimizer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
+        place = self._places["layers"].get("optimizer")
+        settings = fault["evidence"].get("reference_optimizer", {})
+        wanted = {k for cause in fault["explanation"]["id"].split("+") for k in OPTIMIZER_CAUSES.get(cause, ())}
+        for file, first, last in place["code"] if place else ():
+            source = self._source(file)
+            for call in source.calls(first, last):
+                known = OPTIMIZER_SETTINGS.get(name_of(call), {})
+                if not known or "torch" in source.text_of(call.func):
+                    continue
+                values = {}
+                for keyword in sorted(wanted & known.keys()):
+                    setting, at = known[keyword]
+                    value = settings.get(setting)
+                    value = value[at] if at is not None and isinstance(value, (list, tuple)) else value
+                    if isinstance(value, (bool, int, float)):
+                        values[keyword] = value
+                if values:
+                    parameters = self._places["parameters"].get(f"optimizer.{name_of(call)}", [])
+                    yield source.edit(call, with_arguments(call, values, parameters))
+
+    def _source(self, file: str) -> Source:
+        file = os.path.realpath(file)
+        if file not in self._parsed:
+            text = self._texts.get(file)
+            self._parsed[file] = Source(file, read_source(file) if text is None else text)
+        return self._parsed[file]
+
+
+def functions_of(faults: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Paths in paddle of the functions and classes whose parameters the edits of these faults need."""
+    found = [f"optimizer.{name}" for name in OPTIMIZER_SETTINGS]
+    for fault in faults:
+        found.append(f"nn.{str(fault['evidence'].get('paddle_class', '')).rpartition('.')[2]}")
+        for call in (fault["explanation"] or {"evidence": {}})["evidence"].get("reference_calls", []):
+            name = _function_of(call)
+            found.append(f"nn.functional.{FUNCTIONS.get(name, name)}")
+    return list(dict.fromkeys(found))
+
+
+def _function_of(call: Mapping[str, Any]) -> str:
+    """The function that a call of the reference is; an activation layer goes by its function."""
+    if call["name"] not in ("layer", "unit"):
+        return str(call["name"])
+    kind = str(call["arguments"].get("kind", "")).lower()
+    return next((name for name in LAYERS if name.replace("_", "") == kind), str(call["name"]))
+
+
+def _values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str) -> dict[str, Any]:
+    """paddle's keywords and values that make a call as the reference makes it, of what the causes are about."""
+    known = ARGUMENTS.get(name, {})
+    wanted = [*call["changed"], *(argument for cause in causes for argument in GIVEN_BY_CAUSE.get(cause, ()))]
+    if "gelu_form" in causes and not wanted:
+        wanted = ["approximate"]
+    values = {}
+    for argument in dict.fromkeys(wanted):
+        if argument in known:
+            spelled = known[argument]
+            given = call["arguments"].get(argument)
+            given = spelled.default if given is None else given
+            if given is not None:
+                values[getattr(spelled, form)] = spelled.value(given)
+    rank = len(call["shape"])
+    if "axis" in values and isinstance(values["axis"], int) and values["axis"] == rank - 1:
+        values["axis"] = -1
+    return values
+
+
+def _exchanged(built: cst.Call, other: str, name: str, call: Mapping[str, Any]) -> cst.Call:
+    """The construction of the reference's kind of layer: a pool keeps its window."""
+    changed = called_otherwise(built, other)
+    if "pool" in name:
+        return with_arguments(changed, {"exclusive": False}, []) if name.startswith("avg") else changed
+    values = {}
+    for argument, spelled in ARGUMENTS.get(name, {}).items():
+        given = call["arguments"].get(argument)
+        if given is not None and given != spelled.default:
+            values[spelled.layer] = spelled.value(given)
+    return with_arguments(changed.with_changes(args=[]), values, [])
+
+
+def _alike(name: str) -> set[str]:
+    """Functions that are mistaken for this one."""
+    family = [other for other in LAYERS if ("pool" in other) == ("pool" in name)]
+    return {FUNCTIONS.get(other, other) for other in family}
+
+
+def _added(source: Source, line: int, first: int, last: int) -> Iterator[Edit | None]:
+    """Each name in an expression added to it, in the line that went wrong: a residual that is left out."""
+    for statement in source.statements(line):
+        if not first <= source.span(statement)[0] <= last or statement.value is None:
+            continue
+        value = statement.value
+        names = [node.value for node in _names(value)]
+        for name in dict.fromkeys(names):
+            added = cst.BinaryOperation(cst.Name(name), cst.Add(), value)
+            yield source.edit(value, added)
+
+
+def _names(value: cst.BaseExpression) -> Iterator[cst.Name]:
+    """Names that are arguments of calls in an expression."""
+    if isinstance(value, cst.Call):
+        for argument in value.args:
+            if isinstance(argument.value, cst.Name):
+                yield argument.value
+            else:
+                yield from _names(argument.value)

@@ -1,0 +1,148 @@
+"""Edits of source text by LibCST, which keeps formatting and comments."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+Span = tuple[int, int, int, int]
+"""First line (from 1), first column (from 0), last line, column behind the end; columns in characters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """Another text for a piece of a file.
+
+    Attributes:
+        file: real path.
+        span: of the piece.
+        before, after: its text, as it is and as it is to be.
+    """
+
+    file: str
+    span: Span
+    before: str
+    after: str
+
+    @property
+    def line(self) -> int:
+        return self.span[0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "line": self.line,
+            "span": list(self.span),
+            "before": self.before,
+            "after": self.after,
+        }
+
+
+def read_source(path: str) -> str:
+    """The text of a source file with its line endings as they are; raises ValueError if it is not UTF-8."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return file.read()
+
+
+class Source:
+    """A parsed file whose calls can be looked up by their position."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text = file, text
+        wrapper = MetadataWrapper(cst.parse_module(text))
+        self._module = wrapper.module
+        self.positions = wrapper.resolve(PositionProvider)
+
+    def span(self, node: cst.CSTNode) -> Span:
+        where = self.positions[node]
+        return where.start.line, where.start.column, where.end.line, where.end.column
+
+    def calls(self, first: int, last: int) -> Iterator[cst.Call]:
+        """The calls that begin within these lines, in the order of the text."""
+        found = [node for node in self.positions if isinstance(node, cst.Call) and first <= self.span(node)[0] <= last]
+        return iter(sorted(found, key=self.span))
+
+    def call_at(self, place: Sequence[int]) -> cst.Call | None:
+        """The call at `[line, column, end line, end column]`, columns in bytes as Python counts them."""
+        line, column, end_line, end_column = place
+        lines = self.text.split("\n")
+        wanted = (line, _characters(lines[line - 1], column), end_line, _characters(lines[end_line - 1], end_column))
+        return next((call for call in self.calls(line, line) if self.span(call) == wanted), None)
+
+    def text_of(self, node: cst.CSTNode) -> str:
+        return self._module.code_for_node(node)
+
+    def edit(self, old: cst.CSTNode, new: cst.CSTNode) -> Edit | None:
+        """The edit that puts `new` in the place of `old`; None if both have one text."""
+        before, after = self.text_of(old), self.text_of(new)
+        return Edit(self.file, self.span(old), before, after) if before != after else None
+
+    def statements(self, line: int) -> Iterator[cst.Assign | cst.Return]:
+        for node in self.positions:
+            if isinstance(node, (cst.Assign, cst.Return)) and self.span(node)[0] <= line <= self.span(node)[2]:
+                yield node
+
+
+def _characters(line: str, column: int) -> int:
+    return len(line.encode()[:column].decode(errors="replace"))
+
+
+def name_of(call: cst.Call) -> str:
+    """The last part of what is called: `gelu` for `F.gelu(x)`."""
+    called = call.func
+    if isinstance(called, cst.Attribute):
+        return called.attr.value
+    return called.value if isinstance(called, cst.Name) else ""
+
+
+def with_arguments(call: cst.Call, values: Mapping[str, Any], parameters: Sequence[str]) -> cst.Call:
+    """The call with other values of some arguments, each where it is given already, else as a keyword at the end.
+
+    `parameters` are the names of the function's parameters in order, for what is given by position.
+    """
+    arguments = list(call.args)
+    for name, value in values.items():
+        written = cst.parse_expression(repr(value))
+        at = next((i for i, a in enumerate(arguments) if a.keyword is not None and a.keyword.value == name), None)
+        if at is None and name in parameters:
+            place = parameters.index(name)
+            positional = [a for a in arguments if a.keyword is None and not a.star]
+            at = place if place < len(positional) and positional == arguments[: len(positional)] else None
+        if at is not None:
+            arguments[at] = arguments[at].with_changes(value=written)
+            continue
+        if arguments and not isinstance(arguments[-1].comma, cst.Comma):
+            space = cst.SimpleWhitespace(" ")
+            arguments[-1] = arguments[-1].with_changes(comma=cst.Comma(whitespace_after=space))
+        equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+        arguments.append(cst.Arg(keyword=cst.Name(name), value=written, equal=equal))
+    return call.with_changes(args=arguments)
+
+
+def called_otherwise(call: cst.Call, name: str) -> cst.Call:
+    """The same call of another function or class of the same module, its arguments but the first left out."""
+    func = call.func
+    other = func.with_changes(attr=cst.Name(name)) if isinstance(func, cst.Attribute) else cst.Name(name)
+    return call.with_changes(func=other)
+
+
+def applied(text: str, edits: Sequence[Edit]) -> str:
+    """The text with all edits made, which must not overlap; raises ValueError where one does not fit the text."""
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    for edit in sorted(set(edits), key=lambda one: one.span, reverse=True):
+        first, column, last, end = edit.span
+        begin, finish = starts[first - 1] + column, starts[last - 1] + end
+        if text[begin:finish] != edit.before:
+            raise ValueError(f"{edit.file}:{edit.line}: the text is not {edit.before!r}")
+        text = text[:begin] + edit.after + text[finish:]
+    return text
+
+
+def overlap(one: Edit, other: Edit) -> bool:
+    """Whether two different edits touch the same text."""
+    apart = one.span[2:] <= other.span[:2] or other.span[2:] <= one.span[:2]
+    return one.file == other.file and one != other and not apart

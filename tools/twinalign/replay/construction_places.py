@@ -1,0 +1,89 @@
+"""Where the port's source makes its layers, loss and optimizer; runs in the port's process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from twinalign.processes.tracebacks import LIBRARIES
+from twinalign.replay.code_lines import is_own_code
+
+_MOST_FRAMES = 4
+
+
+def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequence[str]) -> dict[str, Any]:
+    """What the edits of a port need to know of its source.
+
+    Args:
+        stage: whose model is built once more, with an eye on who builds its layers.
+        paths: of the port's layers; `loss` and `optimizer` are methods of the case.
+        functions: paths in paddle of functions and classes whose parameters are wanted.
+
+    Returns:
+        `layers`: path -> `class` (its path in paddle or elsewhere), `calls` (each `[file, line, column, end line, end
+        column]`, lines from 1, columns in bytes from 0, the innermost first) and `code` (`[file, first line, last
+        line]` of its own methods); `parameters`: function -> the names of its parameters in order.
+    """
+    from twinalign.backends.paddle.port_only.construction import function_named, layers_built
+
+    case = worker.fresh_case(stage)
+    calls: dict[int, list[list[Any]]] = {}
+
+    def note(layer: Any, frame: FrameType) -> None:
+        calls.setdefault(id(layer), _calls(frame))
+
+    with layers_built(note):
+        model = worker.construct(case)
+    named = dict(worker.backend.named_layers(model))
+    layers: dict[str, Any] = {}
+    for path in paths:
+        if path in ("loss", "optimizer"):
+            layers[path] = {"class": "", "calls": [], "code": _spans([getattr(type(case), path)])}
+        elif path in named:
+            kind = type(named[path])
+            methods = [value for value in vars(kind).values() if inspect.isfunction(value)]
+            forward = [value for value in methods if value.__name__ != "__init__"]
+            layers[path] = {
+                "class": f"{kind.__module__}.{kind.__qualname__}",
+                "calls": calls.get(id(named[path]), []),
+                "code": _spans(forward),
+            }
+    return {"layers": layers, "parameters": {name: _parameters(function_named(name)) for name in functions}}
+
+
+def _calls(frame: FrameType | None) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    while frame is not None and len(found) < _MOST_FRAMES:
+        if is_own_code(frame) and _is_editable(frame.f_code.co_filename):
+            positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+            line, end_line, column, end_column = positions
+            if None not in positions:
+                found.append([frame.f_code.co_filename, line, column, end_line, end_column])
+        frame = frame.f_back
+    return found
+
+
+def _is_editable(file: str) -> bool:
+    """Whether a file is the user's own; what is installed is never edited."""
+    return file.endswith(".py") and not file.startswith(LIBRARIES)
+
+
+def _spans(methods: Sequence[Callable[..., Any]]) -> list[list[Any]]:
+    found = []
+    for method in methods:
+        code: Any = getattr(inspect.unwrap(method), "__code__", None)
+        if code is None or not _is_editable(code.co_filename):
+            continue
+        lines = [line for _, _, line in code.co_lines() if line is not None]
+        found.append([code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno)])
+    return found
+
+
+def _parameters(function: Any) -> list[str]:
+    try:
+        given: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return []
+    return [name for name, parameter in given.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
