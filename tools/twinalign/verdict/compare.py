@@ -167,7 +167,8 @@ def _doubt_constant_outputs(comparison: Comparison, effect: float | None) -> Non
             tensor.verdict = INCONCLUSIVE
             tensor.reason = (
                 f"in float64 the sides differ by {tensor.fp64_rel:.1g} of the output, and other inputs change it by "
-                f"only {effect:.1g}: what depends on the inputs may be wrong; give trained or random weights in reference()"
+                f"only {effect:.1g}: what depends on the inputs may be wrong; give trained or random weights in "
+                "reference()"
             )
     comparison.verdict = whole(comparison.tensors)
 
