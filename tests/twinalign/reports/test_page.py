@@ -370,6 +370,7 @@ def test_an_aligned_page_says_what_was_checked_and_has_no_empty_section(tmp_path
     section = page[page.index('<section id="faults">') : page.index('<section id="stage-forward">')]
     assert section.count("<li>") == 2
     assert "Not checked: train" in section
+    assert page.count("Not checked: train") == 1
     assert 'id="curves"' not in page
     assert 'id="layers"' not in page
 
@@ -378,5 +379,5 @@ def test_the_worst_element_of_a_wrong_tensor_has_both_values(tmp_path: Path) -> 
     wrong = tensor("a", "diverged", reference_value=1.00000012, reproduced_value=1.00000024)
     odd = tensor("b", "diverged", reference_value=1.5, reproduced_value="NaN")
     page = write_page(tmp_path, summary({"forward": stage([wrong, odd])}, "diverged"))
-    assert "0, 17: 1.00000012\N{NO-BREAK SPACE}/ 1.00000024" in page
-    assert "0, 17: 1.5\N{NO-BREAK SPACE}/ NaN" in page
+    assert "0, 17: 1.00000012 / 1.00000024" in page
+    assert "0, 17: 1.5 / NaN" in page

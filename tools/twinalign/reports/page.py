@@ -105,8 +105,8 @@ def _environment(say: Language) -> Any:
     )
 
     def breakable(text: str) -> Any:
-        """A name that may go on in the next line after each dot and underscore."""
-        return markupsafe.Markup("<wbr>").join(re.split(r"(?<=[._])(?!\d)", text))
+        """A name that may go on in the next line after each dot and underscore, but not within a number."""
+        return markupsafe.Markup("<wbr>").join(re.split(r"(?<=[._])(?!(?<=\d\.)\d)", text))
 
     found.filters.update(
         figure=figure, short_name=short_name, breakable=breakable, stage_number=stage_number, steps=steps_alike

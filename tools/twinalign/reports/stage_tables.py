@@ -149,7 +149,7 @@ def _worst(tensor: Mapping[str, Any], worst: Sequence[int] | None) -> str:
     if tensor["verdict"] not in ("diverged", "inconclusive") or any(value is None for value in values):
         return place
     reference, port = (f"{value:.9g}" if isinstance(value, float) else str(value) for value in values)
-    return f"{place}: {reference}\N{NO-BREAK SPACE}/ {port}"
+    return f"{place}: {reference} / {port}"
 
 
 def _figure(value: Any) -> str:

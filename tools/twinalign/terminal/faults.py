@@ -7,7 +7,16 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from twinalign.reports.fault_facts import acceptance, edit_place, entries, facts, layer_values, remarks, shown_phase, some
+from twinalign.reports.fault_facts import (
+    acceptance,
+    edit_place,
+    entries,
+    facts,
+    layer_values,
+    remarks,
+    shown_phase,
+    some,
+)
 from twinalign.reports.language import language
 from twinalign.reports.layer_tree import faults_by_part
 from twinalign.reports.shown_values import figure
