@@ -381,3 +381,11 @@ def test_the_worst_element_of_a_wrong_tensor_has_both_values(tmp_path: Path) -> 
     page = write_page(tmp_path, summary({"forward": stage([wrong, odd])}, "diverged"))
     assert "0, 17: 1.00000012 / 1.00000024" in page
     assert "0, 17: 1.5 / NaN" in page
+
+
+def test_an_edit_of_another_form_is_named(tmp_path: Path) -> None:
+    found = rich_summary()
+    found["located"]["faults"][0]["edit"] = {"file": "my_port.py", "line": 54, "before": "nn.LayerNorm(8)"}
+    (tmp_path / "summary.json").write_text(json.dumps(found))
+    with pytest.raises(InputError, match=r"located.* is not as summary\.schema\.json requires"):
+        load_summary(tmp_path)
