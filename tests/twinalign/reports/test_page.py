@@ -389,3 +389,21 @@ def test_an_edit_of_another_form_is_named(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text(json.dumps(found))
     with pytest.raises(InputError, match=r"located.* is not as summary\.schema\.json requires"):
         load_summary(tmp_path)
+
+
+def test_show_opens_the_report_and_writes_a_missing_one(twinalign: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    (folder / "summary.json").write_text(json.dumps(rich_summary()))
+    report = folder / "report.html"
+    for _ in range(2):
+        done = twinalign("show", folder, env={"BROWSER": "echo"})
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [str(report), report.as_uri()]
+        assert "<h1" in report.read_text()
+        report.write_text("<h1>as the run wrote it</h1>")
+    assert "as the run wrote it" in report.read_text()
+    wrong = twinalign("show", tmp_path / "nowhere", env={"BROWSER": "echo"})
+    assert wrong.returncode == 2
+    assert "no finished run there; give the --out folder of `twinalign run`" in wrong.stderr
+    assert wrong.stdout == ""
