@@ -69,7 +69,7 @@ class Proposals:
                     yield source.edit(built, _exchanged(built, other, name, call))
             elif values:
                 parameters = self._places["parameters"].get(f"nn.{kind}", [])
-                yield source.edit(built, with_arguments(built, values, parameters))
+                yield source.edit(built, with_arguments(built, _known(values, parameters), parameters))
 
     def _code(
         self,
@@ -163,6 +163,15 @@ def _values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str
     if "axis" in values and isinstance(values["axis"], int) and values["axis"] == rank - 1:
         values["axis"] = -1
     return values
+
+
+def _known(values: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, Any]:
+    """The values that a layer of these parameters takes; what a convolution pads with is an argument of its own."""
+    if not parameters:
+        return dict(values)
+    if "padding_mode" in parameters and "mode" in values:
+        values = {"padding_mode": values["mode"], **values}
+    return {name: value for name, value in values.items() if name in parameters}
 
 
 def _exchanged(built: cst.Call, other: str, name: str, call: Mapping[str, Any]) -> cst.Call:

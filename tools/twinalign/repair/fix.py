@@ -24,8 +24,8 @@ from twinalign.runs.run_stages import run
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
 Progress = Callable[[str, str], None]
-FURTHER_SEED = 1
-"""By how much the seed of the second draw of inputs differs from the case's own."""
+FURTHER_SEED = 7919
+"""What is added to the seed for the second draw of inputs; large, so that no case has that seed of its own."""
 _MOST_ROUNDS = 12
 
 
@@ -109,7 +109,7 @@ class _Repair:
                 break
             present = self._tried_together(present, chosen, reference)
         result = FixResult(first.case, present.verdict, left=_faults(present))
-        if self._accepted and not self._holds_on_second_draw(present, result):
+        if self._accepted and not self._holds_on_second_draw(present, result, reference):
             result.verdict, result.left, self._accepted, self._sources = first.verdict, _faults(first), [], {}
         result.edits = [{**one.edit.to_json(), "layer": one.key[0], "cause": one.cause} for one in self._accepted]
         result.patch = patch_of(self._disk, self._sources, result.edits)
@@ -169,9 +169,8 @@ class _Repair:
         self._sources = before
         return None
 
-    def _holds_on_second_draw(self, present: RunResult, result: FixResult) -> bool:
+    def _holds_on_second_draw(self, present: RunResult, result: FixResult, reference: Any) -> bool:
         """Whether the patched port is as right on other inputs; notes what the second draw proves."""
-        reference = self._reference()
         seed = str(int(self._settings.options.get("seed", 0)) + FURTHER_SEED)
         self._progress("both", "the patched port on a second draw of inputs")
         try:
@@ -211,14 +210,20 @@ class _Repair:
         for file, text in self._disk.items():
             if file in self._sources and read_source(file) != text:
                 raise InputError(f"{file}: changed while the edits were proven; run twinalign fix again")
-        for file, text in self._sources.items():
-            mode = os.stat(file).st_mode
-            beside = Path(f"{file}.twinalign-part")
-            with beside.open("w", encoding="utf-8", newline="") as written:
-                written.write(text)
-            beside.chmod(mode)
-            beside.replace(file)
-        return list(self._sources)
+        parts = {file: Path(f"{file}.twinalign-part") for file in self._sources}
+        try:
+            for file, part in parts.items():
+                with part.open("w", encoding="utf-8", newline="") as written:
+                    written.write(self._sources[file])
+                part.chmod(os.stat(file).st_mode)
+            for file, part in parts.items():
+                part.replace(file)
+        except OSError as error:
+            raise InputError(f"{error.filename}: cannot be written ({error.strerror}); see fix.patch") from error
+        finally:
+            for part in parts.values():
+                part.unlink(missing_ok=True)
+        return list(parts)
 
 
 def _faults(result: RunResult) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from twinalign.processes.tracebacks import LIBRARIES
+from twinalign.processes.tracebacks import is_users_file
 from twinalign.replay.code_lines import is_own_code
 
 _MOST_FRAMES = 4
@@ -66,8 +66,8 @@ def _calls(frame: FrameType | None) -> list[list[Any]]:
 
 
 def _is_editable(file: str) -> bool:
-    """Whether a file is the user's own; what is installed is never edited."""
-    return file.endswith(".py") and not file.startswith(LIBRARIES)
+    """Whether a file is the user's own source; what is installed is never edited, nor is twinalign."""
+    return file.endswith(".py") and is_users_file(file)
 
 
 def _spans(methods: Sequence[Callable[..., Any]]) -> list[list[Any]]:
