@@ -86,4 +86,5 @@ def _parameters(function: Any) -> list[str]:
         given: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return []
-    return [name for name, parameter in given.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [name for name, parameter in given.items() if parameter.kind in named]
