@@ -26,6 +26,8 @@ class Played:
 
     def __init__(self, port: Path) -> None:
         self.port, self.edits = port, {"a": ["a = 2"], "b": ["b = 2"]}
+        self.causes: dict[str, str] = {}
+        self.renamed: list[tuple[str, str, str]] = []
         self.breaks: dict[str, str] = {}
         self.crashes: list[str] = []
         self.reference = lambda text: 0.0
@@ -41,18 +43,24 @@ class Played:
         array = np.array([self.reference(text) + seed], np.float32)
         Recording({"output": array}, {}).save(settings.out / "forward_ref.npy")
         wrong = [layer for layer, bad in BAD.items() if bad in text]
+        causes = {layer: cause for made, layer, cause in self.renamed if made in text}
+        wrong += [layer for layer in causes if layer not in wrong]
         wrong += [layer for made, layer in self.breaks.items() if made in text and (seed or layer != "drawn")]
-        faults = [SimpleNamespace(to_json=lambda layer=layer: self._fault(layer), evidence={}) for layer in wrong]
+        faults = [
+            SimpleNamespace(to_json=lambda layer=layer: self._fault(layer, causes.get(layer)), evidence={})
+            for layer in wrong
+        ]
         verdict = "diverged" if wrong else "aligned"
         return SimpleNamespace(case="Played", verdict=verdict, located=SimpleNamespace(faults=faults))
 
-    def _fault(self, layer):
+    def _fault(self, layer, cause=None):
         line = list(BAD).index(layer) + 1 if layer in BAD else 0
         found = [
             {"file": str(self.port), "line": line, "span": [line, 0, line, 5], "before": BAD[layer], "after": after}
             for after in self.edits.get(layer, [])
         ]
-        explanation = {"id": f"cause_{layer}", "text": f"{layer} is wrong"}
+        cause = self.causes.get(layer, f"cause_{layer}") if cause is None else cause
+        explanation = {"id": cause, "text": f"{layer} is wrong"} if cause else None
         common = {"paddle_layer": layer, "phase": "forward", "explanation": explanation}
         return {**common, "edit": (found or [None])[0], "further_edits": found[1:]}
 
@@ -106,6 +114,17 @@ def test_an_edit_that_brings_another_fault_is_not_taken(played):
     assert [edit["layer"] for edit in mend(played).edits] == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "taken"),
+    [("one", "one", False), ("one", "other", False), ("one", "", False), ("one+other", "other", True)],
+    ids=["another value", "another cause", "no cause known", "one of two is left"],
+)
+def test_a_fault_is_not_gone_for_looking_otherwise(before, after, taken, played):
+    played.causes = {"a": before}
+    played.renamed = [("a = 2", "a", after)]
+    assert ("a = 2" in [edit["after"] for edit in mend(played).edits]) == taken
+
+
 def test_an_edit_that_changes_the_reference_is_not_taken(played):
     played.reference = lambda text: float("a = 2" in text)
     found = mend(played)
@@ -150,7 +169,7 @@ def test_an_old_patch_goes_where_nothing_is_wrong(played, monkeypatch):
     assert (mend(played, write=True).patch, old.exists()) == ("", False)
 
 
-REFERENCE = '''
+REFERENCE = """
 from torch import nn
 
 
@@ -167,8 +186,8 @@ class Net(nn.Module):
     def forward(self, x):
         x = self.act(self.bn(self.stem(x))).flatten(2).mean(2)
         return self.gelu(self.rise(self.norm(x)))
-'''
-FAULTY = '''
+"""
+FAULTY = """
 from paddle import nn
 
 
@@ -185,8 +204,8 @@ class Net(nn.Layer):
     def forward(self, x):
         x = self.act(self.bn(self.stem(x))).flatten(2).mean(2)
         return self.gelu(self.rise(self.norm(x)))
-'''
-CASE = '''
+"""
+CASE = """
 import numpy as np
 
 from twinalign import Case
@@ -205,7 +224,7 @@ class Port(Case):
 
     def inputs(self, rng):
         return {"x": rng.standard_normal((4, 3, 8, 8), dtype=np.float32)}
-'''
+"""
 
 
 @pytest.mark.slow

@@ -15,7 +15,10 @@ def test_the_cause_stands_beside_its_hunk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = str(tmp_path / "port.py")
     after = BEFORE.replace("b = 2", "b = 20").replace("f = 6", "f = 60")
-    causes = [{"file": file, "line": 2, "cause": "b is wrong [b]"}, {"file": file, "line": 6, "cause": "f is wrong [f]"}]
+    causes = [
+        {"file": file, "line": 2, "cause": "b is wrong [b]"},
+        {"file": file, "line": 6, "cause": "f is wrong [f]"},
+    ]
     assert patch_of({file: BEFORE}, {file: after}, causes) == (
         "--- a/port.py\n+++ b/port.py\n"
         "@@ -1,3 +1,3 @@ b is wrong [b]\n a = 1\n-b = 2\n+b = 20\n c = 3\n"

@@ -76,7 +76,7 @@ def fix(settings: RunSettings, progress: Progress = lambda side, text: None, wri
 
 @dataclasses.dataclass(frozen=True)
 class _Proposal:
-    """An edit and the fault that it is for."""
+    """An edit and the fault that it is for: its layer in the port, phase, and cause."""
 
     key: tuple[str, str, str]
     edit: Edit
@@ -162,7 +162,7 @@ class _Repair:
         except (InputError, SideCrashError, ValueError):
             self._sources = before
             return None
-        gone = not {one.key for one in chosen} & {_key(fault) for fault in _faults(after)}
+        gone = all(_is_gone(one.key, _faults(present), _faults(after)) for one in chosen)
         if gone and not _layers(after) - _layers(present) and self._same_reference(reference):
             self._accepted += chosen
             return after
@@ -232,7 +232,16 @@ def _faults(result: RunResult) -> list[dict[str, Any]]:
 
 
 def _key(fault: Mapping[str, Any]) -> tuple[str, str, str]:
-    return fault["paddle_layer"], fault["phase"], (fault["explanation"] or {"text": ""})["text"]
+    return fault["paddle_layer"], fault["phase"], (fault["explanation"] or {"id": ""})["id"]
+
+
+def _is_gone(
+    key: tuple[str, str, str], before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether of a fault nothing is left, or fewer causes of several; the same cause with another value is not less."""
+    others = {_key(fault) for fault in before} - {key}
+    left = [_key(fault) for fault in after if _key(fault)[:2] == key[:2] and _key(fault) not in others]
+    return all(one[2] and set(one[2].split("+")) < set(key[2].split("+")) for one in left)
 
 
 def _layers(result: RunResult) -> set[str]:
