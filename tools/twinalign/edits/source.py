@@ -84,8 +84,15 @@ class Source:
         return Edit(self.file, self.span(old), before, after) if before != after else None
 
     def statements(self, line: int) -> Iterator[cst.Assign | cst.Return]:
+        """The assignments and returns of this line."""
         for node in self.positions:
             if isinstance(node, (cst.Assign, cst.Return)) and self.span(node)[0] <= line <= self.span(node)[2]:
+                yield node
+
+    def returns(self, first: int, last: int) -> Iterator[cst.Return]:
+        """The returns that begin within these lines."""
+        for node in self.positions:
+            if isinstance(node, cst.Return) and first <= self.span(node)[0] <= last:
                 yield node
 
 
