@@ -31,6 +31,7 @@ from twinalign.reports.initial import initial_groups  # noqa: E402
 from twinalign.stages.initial import SEEDS  # noqa: E402
 
 TRIALS = 20
+HEADINGS = {"Architecture": "torchvision and paddle.vision", "Twins": "The MoCo v3 twins"}
 
 
 class Architecture(twinalign.Case):
@@ -141,7 +142,7 @@ def main() -> None:
     (tensors, alarms), found = false_alarms(), found_of_ten_percent()
     only = [name for name in options.only.split(",") if name]
     names = {"Architecture": installed({}), "Twins": list(TWINS)}
-    rows = {case: _rows_of(options.out, known) if only else {} for case, known in names.items()}
+    rows = {case: _rows_of(options.out, HEADINGS[case]) if only else {} for case in names}
     for case, known in names.items():
         for name in [name for name in known if not only or name in only]:
             rows[case][name] = row_of(case, name)
@@ -150,12 +151,11 @@ def main() -> None:
             options.out.write_text(page(tensors, alarms, found, ordered), encoding="utf-8")
 
 
-def _rows_of(path: Path, names: list[str]) -> dict[str, str]:
-    """The rows of a page that was written before, by architecture."""
-    cells = (
-        (line.split("|")[1].strip(), line) for line in path.read_text(encoding="utf-8").splitlines() if "|" in line
-    )
-    return {name: line for name, line in cells if name in names}
+def _rows_of(path: Path, heading: str) -> dict[str, str]:
+    """The rows under a heading of the page that was written before, by architecture."""
+    _, _, section = path.read_text(encoding="utf-8").partition(f"## {heading}")
+    lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    return {line.split("|")[1].strip(): line for line in lines[2:]}
 
 
 def page(tensors: int, alarms: int, found: int, rows: dict[str, list[str]]) -> str:
@@ -171,14 +171,14 @@ The seconds are those of the whole command, both frameworks' imports included.
 - False alarms on a pair that starts alike, {TRIALS} seeds: {alarms} of {tensors} tensors.
 - A deviation 10 % too large in a tensor of 10,000 elements, {SEEDS} seeds: found in {found} of {TRIALS} trials.
 
-## The MoCo v3 twins
+## {HEADINGS["Twins"]}
 
 Every encoder, with projector and predictor, as `build_moco` makes it.
 
 {head}
 {chr(10).join(rows["Twins"])}
 
-## torchvision and paddle.vision
+## {HEADINGS["Architecture"]}
 
 {head}
 {chr(10).join(rows["Architecture"])}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def check_settings(path: str | Path, saved: dict[str, Any], current: dict[str, A
 def make_output_folder(folder: Path) -> None:
     """Make the folder of a run's checkpoints, where there is none, and make sure before the run that it takes files.
 
+    What killed runs left half-written there is removed.
+
     Raises:
         OSError: it does not; the message is one line.
     """
@@ -61,6 +64,11 @@ def make_output_folder(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise OSError(f"{folder}: cannot be written to ({error.strerror}); give another --output") from error
+    for partial in folder.glob(".*.partial"):
+        # Its writer holds a lock on it as long as it lives.
+        with suppress(OSError), partial.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            partial.unlink()
 
 
 @contextmanager
@@ -73,14 +81,17 @@ def written_beside(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        temporary.touch()
+        held = open(temporary, "wb")  # noqa: SIM115  (an error here is the folder's, one in the block below is not)
     except OSError as error:
         raise OSError(f"{path.parent}: cannot be written to ({error.strerror}); make it, or name another") from error
     try:
-        yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with held:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield temporary
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 

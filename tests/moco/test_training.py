@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from moco_common.files import written_beside
+from moco_common.files import make_output_folder, written_beside
 from moco_common.programs import train
 
 LINE = re.compile(
@@ -236,6 +236,16 @@ def test_a_failed_save_leaves_the_old_file(twin, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         save()
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("saved", "old")]
+
+
+def test_a_killed_save_is_cleared_and_one_that_goes_on_is_not(tmp_path: Path) -> None:
+    abandoned = tmp_path / ".checkpoint_0001.12.partial"
+    abandoned.write_text("half")
+    with written_beside(tmp_path / "saved") as temporary:
+        temporary.write_text("whole")
+        make_output_folder(tmp_path)
+        assert not abandoned.exists()
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("saved", "whole")]
 
 
 def test_bad_pictures_are_named(twin, folder: Path, tmp_path: Path, capsys) -> None:

@@ -25,12 +25,26 @@ if TYPE_CHECKING:
         report,
         run,
         selftest,
+        session,
         verify,
         zoo,
     )
 
 __all__ = ["Case", "ExitCode", "InputError", "SideCrashError", "TwinalignError", "__version__", "compare", "convert"]
-__all__ += ["doctor", "info", "init", "locate", "pack", "record", "report", "run", "selftest", "verify", "zoo"]
+__all__ += [
+    "doctor",
+    "info",
+    "init",
+    "locate",
+    "pack",
+    "record",
+    "report",
+    "run",
+    "selftest",
+    "session",
+    "verify",
+    "zoo",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from twinalign.planted_faults.selftest import SelftestResult
     from twinalign.runs.model_info import ModelInfo
     from twinalign.runs.run_result import RunResult
+    from twinalign.runs.session import Session
     from twinalign.search.locator import LocateResult
     from twinalign.verdict import Allowance, Comparison
 
@@ -119,6 +120,22 @@ def run(
     from twinalign.runs import run_stages
 
     return run_stages.run(settings, progress)
+
+
+def session(case: PathLike | type[Case] | None = None, **options: Any) -> Session:
+    """Both sides stay between runs: each `session.run()` takes a fresh fork of a process that has its framework.
+
+    Args:
+        case: of every run; `session.run("other.py")` takes another one.
+        **options: of every run, as in `run`; `session.run(stages=["loss"])` changes them for one.
+
+    >>> with session("case.py", out="kept") as kept:
+    ...     kept.run(stages=["forward"]).verdict
+    'aligned'
+    """
+    from twinalign.runs.session import Session
+
+    return Session(case, **options)
 
 
 @_names_unknown_options

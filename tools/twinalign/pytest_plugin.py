@@ -26,14 +26,22 @@ from twinalign.testing import check
 
 if TYPE_CHECKING:
     from twinalign.runs.run_result import RunResult
+    from twinalign.runs.session import Session
 
 _MARKER = "twinalign(case, **options): the case that the fixture `alignment` runs; options as in twinalign.run"
 _RUN = pytest.StashKey["tuple[RunResult, Path]"]()
+_SESSION = pytest.StashKey["Session"]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known, for `--strict-markers`."""
     config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the processes that the tests shared."""
+    if _SESSION in config.stash:
+        config.stash[_SESSION].close()
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def alignment(request: pytest.FixtureRequest) -> RunResult:
             '@pytest.mark.twinalign("case.py")'
         )
     options = {"out": _folder(request), **marker.kwargs}
-    result = _or_fail(TwinalignError, functools.partial(api.run, marker.args[0], **options))
+    result = _or_fail(TwinalignError, functools.partial(_session(request.config).run, marker.args[0], **options))
     request.node.stash[_RUN] = result, Path(options["out"])
     # Not with the fixture record_property, which warns with the default JUnit family.
     request.node.user_properties.extend(properties(result))
@@ -89,6 +97,13 @@ def properties(result: RunResult) -> list[tuple[str, str]]:
         cause = fault.explanation.id if fault.explanation else "unexplained"
         found.append(("twinalign.fault", f"{fault.paddle_layer or 'the model itself'} ({fault.phase}): {cause}"))
     return found
+
+
+def _session(config: pytest.Config) -> Session:
+    """The session of all tests of this pytest process: each framework is imported once, and forks for every test."""
+    if _SESSION not in config.stash:
+        config.stash[_SESSION] = api.session()
+    return config.stash[_SESSION]
 
 
 def _folder(request: pytest.FixtureRequest) -> Path:

@@ -8,13 +8,13 @@ With pytest, the fixture `alignment` and the marker `twinalign` of `twinalign.py
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinalign import api
 from twinalign.case.definition import Case
+from twinalign.processes.guardian import temporary_folder
 from twinalign.runs.options import PathLike
 from twinalign.verdict.results import ALIGNED
 
@@ -38,7 +38,7 @@ def assert_aligned(case: PathLike | type[Case], *, out: PathLike | None = None, 
         AssertionError: it diverged or is inconclusive.
         InputError, SideCrashError: as in `twinalign.run`.
     """
-    with tempfile.TemporaryDirectory(prefix="twinalign-") if out is None else contextlib.nullcontext(out) as folder:
+    with temporary_folder() if out is None else contextlib.nullcontext(out) as folder:
         result = api.run(case, out=folder, **options)
     check(result, None if out is None else Path(out))
     return result
@@ -79,8 +79,8 @@ def assert_converts(
     source = Path(source)
     paddle_suffixes = (".pdparams", ".pdopt")
     there, back = (".pth", ".pdparams") if source.suffix in paddle_suffixes else (".pdparams", ".pth")
-    with tempfile.TemporaryDirectory(prefix="twinalign-") as folder:
-        target, again = Path(folder) / f"there{there}", Path(folder) / f"back{back}"
+    with temporary_folder() as folder:
+        target, again = folder / f"there{there}", folder / f"back{back}"
         try:
             done = api.convert(source, target, verify=True, **models)
         except DivergedError as error:

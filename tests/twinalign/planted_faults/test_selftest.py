@@ -193,3 +193,11 @@ def test_faults_of_initial_weights_are_found_and_named(tmp_path: Path) -> None:
     assert [trial.id for trial in result.trials if not (trial.right_place and trial.right_cause)] == []
     assert [trial.extra for trial in result.trials if trial.extra] == []
     assert result.alarms == []
+
+
+@pytest.mark.slow
+def test_a_cause_that_replaces_a_whole_layer_bears_out_in_the_whole_model(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(ROOT)
+    planted = ["block_skipped", "block_twice"]
+    result = Selftest(settings("pipeline.small_moco:SmallMoCoViT", tmp_path), planted).run()
+    assert [trial.id for trial in result.trials if trial.right_place and trial.right_cause] == planted

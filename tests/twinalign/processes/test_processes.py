@@ -221,3 +221,24 @@ time.sleep(600)
     while Path(folder).exists() and time.monotonic() < ended:
         time.sleep(0.1)
     assert not Path(folder).exists()
+
+
+def test_a_guarded_folder_goes_with_a_process_that_is_killed_and_a_released_one_stays(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("guarded", "released")]
+    for folder in folders:
+        folder.mkdir()
+    text = f"""
+import os, signal
+from pathlib import Path
+from twinalign.processes import guardian
+guarded, released = map(Path, {[*map(str, folders)]!r})
+guardian.guard(guarded)
+guardian.guard(released)
+guardian.release(released)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", text]).returncode == -signal.SIGKILL
+    ended = time.monotonic() + 60
+    while folders[0].exists() and time.monotonic() < ended:
+        time.sleep(0.1)
+    assert [folder.exists() for folder in folders] == [False, True]

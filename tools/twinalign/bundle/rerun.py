@@ -14,6 +14,7 @@ from twinalign.bundle.contents import Contents
 from twinalign.bundle.layout import REPEAT, SOURCE
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.text import shown
+from twinalign.processes import guardian
 from twinalign.recorder.recorder import SIDES, Recorder, RunSettings
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
@@ -45,12 +46,15 @@ def run_case_again(
         SideCrashError: a framework's process died.
     """
     folder = Path(tempfile.mkdtemp(prefix="twinalign-replay-"))
+    guardian.guard(folder)
     with contextlib.ExitStack() as cleaning:
+        cleaning.callback(guardian.release, folder)
         cleaning.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             result, stages = _replayed(contents, folder, pythons or {}, options or {}, progress)
         except SideCrashError as error:
             cleaning.pop_all()  # the folder stays: the traceback is in it
+            guardian.release(folder)
             what = "a bundle holds only the case's Python source; give its data with --data"
             raise SideCrashError(f"{error}; {what}") from error
     verdicts = {entry["verdict"] for stage in stages.values() for entry in stage.values()}

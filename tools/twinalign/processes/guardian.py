@@ -14,7 +14,7 @@ from pathlib import Path
 
 # Each line adds or takes away (+ or -) a process, named by its number, or a folder; the end of its input is our end.
 _PROGRAM = """
-import os, shutil, signal, sys
+import os, shutil, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 left = {}
@@ -23,41 +23,50 @@ for line in sys.stdin:
     left.pop(what, None)
     if change == "+":
         left[what] = None
-for what in left:
+for what in filter(str.isdigit, left):
     try:
-        if not what.isdigit():
-            shutil.rmtree(what, ignore_errors=True)
-        elif os.getpgid(int(what)) == int(what):
+        if os.getpgid(int(what)) == int(what):
             os.killpg(int(what), signal.SIGKILL)
         else:
             os.kill(int(what), signal.SIGKILL)
     except OSError:
         pass
+folders = [what for what in left if not what.isdigit()]
+for _ in range(50):  # a process that is just ending may still write into one
+    for what in folders:
+        shutil.rmtree(what, ignore_errors=True)
+    if not any(map(os.path.lexists, folders)):
+        break
+    time.sleep(0.1)
 """
 _lock = threading.Lock()
 _running: dict[int, subprocess.Popen[bytes]] = {}
 """By the process that started it: a fork has none of its own yet."""
 
 
-def guard(process: int) -> None:
-    """Let a process, and its group if it leads one, be killed when this process ends without `release`."""
-    _tell(f"+{process}")
+def guard(what: int | Path) -> None:
+    """Let a process, and its group if it leads one, be killed when this process ends without `release`.
+
+    A folder is removed instead.
+    """
+    _tell(f"+{what}")
 
 
-def release(process: int) -> None:
-    """The process has ended: its number may soon be another's."""
-    _tell(f"-{process}")
+def release(what: int | Path) -> None:
+    """The process has ended, and its number may soon be another's; or the folder is gone, or stays."""
+    _tell(f"-{what}")
 
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str = "twinalign-") -> Iterator[Path]:
     """A temporary folder that is removed at the end of the block, or of this process if it is killed."""
+    _tell("-")  # so that the other process runs before there is a folder that it does not know
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
-        _tell(f"+{name}")
+        guard(Path(name))
         try:
             yield Path(name)
         finally:
-            _tell(f"-{name}")
+            release(Path(name))
 
 
 def _tell(line: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from twinalign.errors import InputError, SideCrashError
 from twinalign.processes import guardian
+from twinalign.processes.serving import log_to
 from twinalign.processes.stillness import POLL_SECONDS, Stillness
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -165,6 +166,7 @@ class SideProcess:
         threads: threads that the framework computes with, None for its own choice.
         debug: show the traceback of an error in the user's code.
         points: told the newest points of a training's curves: its precision, prefix, step and values.
+        forks: the first call prepares the child, and all others are served by a fork of it; `again` makes another one.
     """
 
     def __init__(
@@ -177,6 +179,7 @@ class SideProcess:
         debug: bool = False,
         progress: Callable[[str, str], None] = lambda side, text: None,
         points: Callable[[str, Mapping[str, Any]], None] = lambda side, event: None,
+        forks: bool = False,
     ) -> None:
         self.side = side
         self.threads = threads
@@ -187,7 +190,7 @@ class SideProcess:
         self.log = log or self._held.enter_context(guardian.temporary_folder()) / "log"
         self._process = start_child(
             side,
-            ["-u", "-m", "twinalign.processes.serving"],
+            ["-u", "-m", "twinalign.processes.serving", *(["--forks"] if forks else [])],
             python=python,
             log=self.log,
             threads=threads,
@@ -196,6 +199,7 @@ class SideProcess:
         )
         self._asked: tuple[str, Mapping[str, Any]] = "starting", {}
         self._unread = bytearray()
+        self._waits = False
 
     @property
     def pid(self) -> int:
@@ -229,6 +233,28 @@ class SideProcess:
         """Request a call without waiting for it; `answer` must follow before the next request."""
         self._send(described(function), values, request_line(function, values))
 
+    def again(self) -> None:
+        """End the fork that serves requests, and begin another one; raises as `call` does."""
+        self._send("starting", {}, json.dumps({"again": True}) + "\n")
+        self.answer()
+
+    def tell(
+        self,
+        log: Path,
+        debug: bool,
+        progress: Callable[[str, str], None],
+        points: Callable[[str, Mapping[str, Any]], None],
+    ) -> None:
+        """Let the fork print into another log, and tell others of its progress; arguments as of the class."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log, self._debug, self._progress, self._points = log, debug, progress, points
+        self.call(log_to, log=str(log.resolve()))
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether a request was sent whose answer has not been read."""
+        return self._waits
+
     def answer(self) -> dict[str, Any]:
         """Wait for the last requested call and return its result; raises as `call` does."""
         for line in self._lines():
@@ -239,9 +265,11 @@ class SideProcess:
             elif kind == "points":
                 self._points(self.side, event)
             elif kind == "done":
+                self._waits = False
                 answer: dict[str, Any] = event["answer"]
                 return answer
             else:
+                self._waits = False
                 asked = what_was_asked(self.side, *self._asked, event.get("entered", ""))
                 raise failure_of(event, asked, self.log, self._debug)
         raise self._death()
@@ -270,7 +298,7 @@ class SideProcess:
 
     def _send(self, doing: str, values: Mapping[str, Any], line: str) -> None:
         assert self._process.stdin is not None
-        self._asked = doing, values
+        self._asked, self._waits = (doing, values), True
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()

@@ -29,6 +29,7 @@ from twinalign.processes.machine import available_memory, processors
 from twinalign.processes.rank_group import RankGroup
 from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.recorder.held_folder import held_folder
+from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recording_plan import PlannedRecording as PlannedRecording
 from twinalign.recorder.recording_plan import RecordingPlan
 from twinalign.recorder.run_settings import RunSettings as RunSettings
@@ -49,9 +50,17 @@ Outcome = tuple[PlannedRecording, BaseException | None]
 class Recorder(RecordingPlan):
     """Makes the recordings of a run and yields each stage as soon as both sides have it."""
 
-    def __init__(self, settings: RunSettings, progress: Callable[[str, str], None] = lambda side, text: None) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        progress: Callable[[str, str], None] = lambda side, text: None,
+        kept: KeptProcesses | None = None,
+    ) -> None:
+        """Check the settings as `RecordingPlan` does; `kept`: lends the processes, which else live for one run."""
         super().__init__(settings)
         self.progress = progress
+        # On a GPU an import may already have opened the device, which no fork can use.
+        self._start_process = SideProcess if kept is None or settings.device != "cpu" else kept.start
         self.points: Callable[[str, Mapping[str, Any]], None] = lambda side, event: None
         """Told the newest points of a training's curves while it goes on."""
         self.processes: dict[str, SideProcess] = {}
@@ -164,7 +173,7 @@ class Recorder(RecordingPlan):
         self._concurrent = not self.settings.sequential and available_memory() >= _MEMORY_FOR_BOTH
         threads = max(1, processors() // len(sides)) if self._concurrent else None
         for side in sides:
-            self.processes[side] = SideProcess(
+            self.processes[side] = self._start_process(
                 side,
                 python=self.settings.pythons.get(side),
                 log=self.out / "log" / f"recorder_{side}.log",

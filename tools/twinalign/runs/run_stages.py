@@ -9,6 +9,7 @@ import numpy as np
 from twinalign.errors import SideCrashError
 from twinalign.files.recordings import Recording, write_json, write_text
 from twinalign.recorder.held_folder import held_folder
+from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.recorder.recording_plan import not_checked
 from twinalign.reports import write_report
@@ -28,22 +29,25 @@ def run(
     settings: RunSettings,
     progress: Callable[[str, str], None] = lambda side, text: None,
     on_stage: Callable[[str, Comparison], None] = lambda stage, comparison: None,
+    kept: KeptProcesses | None = None,
 ) -> RunResult:
     """Record what is missing, compare every stage, and write logs, `summary.json` and `report.html`.
 
-    If stages diverge, the faulty layers and parts are located.
+    If stages diverge, the faulty layers and parts are located. `kept` lends the processes of a session.
 
     Raises:
         InputError: a mistake in the settings, the case or its data.
         SideCrashError: the process of a side died, or the case's own code raised.
     """
     check_experiments(settings)
-    recorder = Recorder(settings, progress)
+    recorder = Recorder(settings, progress, kept)
     with held_folder(settings.out):
-        return _run(recorder, on_stage)
+        return _run(recorder, on_stage, kept)
 
 
-def _run(recorder: Recorder, on_stage: Callable[[str, Comparison], None]) -> RunResult:
+def _run(
+    recorder: Recorder, on_stage: Callable[[str, Comparison], None], kept: KeptProcesses | None = None
+) -> RunResult:
     started = time.perf_counter()
     settings, progress = recorder.settings, recorder.progress
     logs = TensorBoardLogs(settings.out / "tensorboard") if settings.tensorboard else None
@@ -88,7 +92,7 @@ def _run(recorder: Recorder, on_stage: Callable[[str, Comparison], None]) -> Run
         result.stages[diverged[0]].notes.append("no search for faults: layers are compared in float64")
     elif settings.locate and set(diverged) & set(SEARCHED_STAGES):
         try:
-            result.located = locate(dataclasses.replace(settings, stages=diverged), progress)
+            result.located = locate(dataclasses.replace(settings, stages=diverged), progress, kept=kept)
         except SideCrashError as error:  # the verdict stands without it
             result.stages[diverged[0]].notes.append(f"the search for faults failed: {error}")
     _decide_unmatched(result)

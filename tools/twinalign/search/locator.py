@@ -12,6 +12,7 @@ from twinalign.errors import ExitCode
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
 from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
+from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.replay.construction_places import port_places
 from twinalign.search.components import ComponentContext
@@ -231,16 +232,19 @@ def _accept(fault: Fault, accepted: Sequence[str]) -> None:
 
 
 def locate(
-    settings: RunSettings, progress: Callable[[str, str], None] = lambda side, text: None, explain: bool = True
+    settings: RunSettings,
+    progress: Callable[[str, str], None] = lambda side, text: None,
+    explain: bool = True,
+    kept: KeptProcesses | None = None,
 ) -> LocateResult:
-    """Start both sides and find the faults of a case with their causes.
+    """Start both sides, or borrow them from `kept`, and find the faults of a case with their causes.
 
     Raises:
         InputError: the settings, the case or its data are invalid.
         SideCrashError: the process of a side died, or the case's own code raised.
     """
     # The two sides work in turns here, so each may use every processor.
-    recorder = Recorder(dataclasses.replace(settings, sequential=settings.ranks == 1), progress)
+    recorder = Recorder(dataclasses.replace(settings, sequential=settings.ranks == 1), progress, kept)
     with recorder.running() as weights:
         stages = [stage for stage in recorder.description["stages"] if stage in (settings.stages or SEARCHED_STAGES)]
         of_ranks = None

@@ -18,13 +18,17 @@ from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.excuses import draws_of
 from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
 from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
-from twinalign.verdict.results import DIVERGED, Comparison, TensorVerdict
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.stage_recordings import StageRecordings, described_samples
 from twinalign.verdict.training_comparison import compare_training
 
 _NAMES = {"ref": "reference", "paddle": "port"}
 _LEAST_EFFECT = 1e-4
 """Relative change of outputs by other inputs below which a model hardly depends on them."""
+_SHARE_OF_EFFECT = 0.01
+"""Difference of the float64 runs, as a share of that change, above which agreement says nothing about the layers."""
+_ROUNDING = 1e-12
+"""Relative difference of float64 runs that rounding explains, however little depends on the inputs."""
 
 
 def compare_files(
@@ -125,6 +129,7 @@ def _compare_rank(
         return compare_training(reference, reproduced, high, other, dtype, named)
     comparison = _compare_tensors(stage, recordings, description, dtype != "float64", known_rounding)
     comparison.notes += _notes_on_outputs(recordings)
+    _doubt_constant_outputs(comparison, recordings.metadata("ref").get("effect_of_inputs"))
     casts = recordings.repeat and recordings.casts_to_float32
     if comparison.verdict == DIVERGED and casts:
         # A float64 run that the model itself rounds to float32 decides no more than another run in float32 does.
@@ -146,6 +151,26 @@ def _compare_rank(
             reason = "this rank has different samples on each side: share() must depend on its arguments alone"
         _prepend(comparison, f"inputs of step {step}", reason)
     return comparison
+
+
+def _doubt_constant_outputs(comparison: Comparison, effect: float | None) -> None:
+    """Outputs that hardly depend on the inputs agree whatever the layers do: what differs is compared with what varies.
+
+    `effect`: relative change of the reference's outputs by other inputs; None where it is not known.
+    """
+    if effect is None or effect >= _LEAST_EFFECT:
+        return
+    for tensor in comparison.tensors:
+        if tensor.name.startswith("buffer.") or tensor.verdict != ALIGNED or tensor.fp64_rel is None:
+            continue
+        if tensor.fp64_rel > max(_SHARE_OF_EFFECT * effect, _ROUNDING):
+            tensor.verdict = INCONCLUSIVE
+            tensor.reason = (
+                f"in float64 the sides differ by {tensor.fp64_rel:.1g} of the output, and other inputs change it by "
+                f"only {effect:.1g}: what depends on the inputs may be wrong; give trained or random weights in "
+                "reference()"
+            )
+    comparison.verdict = whole(comparison.tensors)
 
 
 def _notes_on_outputs(recordings: StageRecordings) -> list[str]:

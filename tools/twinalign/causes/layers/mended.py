@@ -67,11 +67,15 @@ class MendedPass:
             stack.enter_context(backend.no_grad())
             stack.enter_context(wrapped(backend.named_layers(model), self._around))
             self._active = []
+            self._entered: dict[str, tuple[int, list[np.ndarray]]] = {}
+            layers = dict(backend.named_layers(model))
             for mend in mends:
                 if isinstance(mend.variant, CallVariant):
                     mode = stack.enter_context(mend.variant.apply(each=True))
                     mode.paused = True
                     self._active.append((mend, mode, {self._path(number) for number in mend.suspect["children"]}))
+                    if (path := self._path(mend.suspect["call"])) in layers:
+                        stack.callback(layers[path].register_forward_hook(self._leaving(path)).remove)
             self._scaled = {self._path(m.suspect["call"]): m for m in mends if isinstance(m.variant, ValueVariant)}
             run.through(self._around)
             tensors = backend.state_tensors(model).items()
@@ -101,11 +105,27 @@ class MendedPass:
         if path in self._scaled:
             named = {f"output.{number}": tensor for number, tensor in enumerate(returned)}
             returned = list(self._scaled[path].variant.adjust(named).values())
-        if call is not None:
+        if (
+            call is not None
+            and layer is not None
+            and any(self._path(m.suspect["call"]) == path for m, *_ in self._active)
+        ):
+            self._entered[path] = call.number, given
+        elif call is not None:
             returned = self._compared(call.number, given, returned)
         if layer is None:
             self._found |= {f"{path}.{number}": backend.to_array(t) for number, t in enumerate(returned)}
         return put_together(skeleton, returned)
+
+    def _leaving(self, path: str) -> Callable[[Any, Any, Any], Any]:
+        """Hook of a mended layer, which is compared here: a cause may change what it returns after its `forward`."""
+
+        def hook(layer: Any, arguments: Any, result: Any) -> Any:
+            returned, skeleton = take_apart(result, self._backend.is_tensor)
+            entered = self._entered.pop(path, None)
+            return result if entered is None else put_together(skeleton, self._compared(*entered, returned))
+
+        return hook
 
     def _compared(self, number: int, given: Sequence[np.ndarray], returned: list[Any]) -> list[Any]:
         """What a call returns, or what it returns in the port where its cause is unknown."""

@@ -1,0 +1,43 @@
+"""What no single bundle can show, `--replay` does: `python tests/attacks/replayed.py [BUNDLE]`.
+
+Forges each of `forgeries.UNSEEN`, verifies it without and with a replay, and prints both verdicts. Exit code 1 if a
+replay confirms one, or refuses the honest bundle. Without a bundle, `tests.cases.compact` is recorded first.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.attacks.forgeries import UNSEEN, forged, record
+from twinalign.bundle.rerun import run_case_again
+from twinalign.bundle.verifying import verify_bundle
+
+
+def verdicts(bundle: Path) -> tuple[str, str, str]:
+    """Verdict without a replay, with one, and the first reason that the replay gives."""
+    alone, replayed = verify_bundle(bundle), verify_bundle(bundle, replay=run_case_again)
+    assert replayed.replay is not None
+    sides = [entry for stage in replayed.replay["stages"].values() for entry in stage.values()]
+    reasons = [entry["reason"] for entry in sides if entry["verdict"] != "aligned"]
+    return alone.verdict, replayed.verdict, next(iter(reasons), "")
+
+
+def main(arguments: list[str]) -> int:
+    """Forge, verify and replay; returns the exit code."""
+    wrong = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        bundle = Path(arguments[0]) if arguments else record(folder)
+        for title in ("honest", *UNSEEN):
+            path = forged(bundle, UNSEEN[title], folder) if title in UNSEEN else bundle
+            alone, replayed, reason = verdicts(path)
+            print(f"{title}: {alone} alone, {replayed} with --replay {reason[:140]}", flush=True)
+            wrong += (replayed == "confirmed") != (title == "honest")
+    print(f"wrong: {wrong} of {1 + len(UNSEEN)}")
+    return min(1, wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import twinalign
+from twinalign.processes.side_process import SideProcess
+from twinalign.recorder.kept_processes import KeptProcesses, import_framework
+from twinalign.terminal.changes import changes
+
+CASE = """
+from twinalign import Case
+class Small(Case):
+    def reference(self):
+        import torch
+        return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh())
+    def reproduced(self):
+        from session_port import build
+        return build()
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((2, 4), dtype="float32")}
+"""
+PORT = "import paddle\ndef build():\n    return paddle.nn.Sequential(paddle.nn.Linear(4, 8), paddle.nn.{})\n"
+
+
+def state(before: str) -> dict:
+    fault = {"paddle_layer": "1", "phase": "forward", "explanation": {"id": "norm_epsilon"}}
+    located = {"located": {"faults": [fault]}} if before == "diverged" else {}
+    return {"verdict": before, "stages": {"forward": {"verdict": before}}, **located}
+
+
+def test_each_run_sees_the_port_as_it_was_saved(tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text(CASE)
+    port, out = tmp_path / "session_port.py", tmp_path / "out"
+    port.write_text(PORT.format("Tanh()"))
+    with twinalign.session(tmp_path / "case.py", out=out, locate=False) as session:
+        assert session.run().verdict == "aligned"
+        recorded = (out / "forward_ref.npy").stat().st_mtime_ns
+        port.write_text(PORT.format("Sigmoid()"))
+        assert session.run().verdict == "diverged"
+        assert (out / "forward_ref.npy").stat().st_mtime_ns == recorded  # the reference has not changed
+        port.write_text("def build(:\n")
+        with pytest.raises(twinalign.TwinalignError, match="building the model of forward: SyntaxError"):
+            session.run()
+        port.write_text(PORT.format("Tanh( )"))
+        assert session.run().verdict == "aligned"
+    twinalign.run(tmp_path / "case.py", out=tmp_path / "plain", locate=False)
+    for name in ("forward_ref.npy", "forward_paddle.npy"):
+        assert (out / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+
+
+def test_a_session_without_a_case_says_what_to_give() -> None:
+    with twinalign.session() as session, pytest.raises(twinalign.InputError, match=r"there is no case; give one here"):
+        session.run()
+
+
+@pytest.mark.parametrize("side", ["ref", "paddle"])
+def test_importing_a_framework_starts_no_thread_that_a_fork_would_miss(side: str) -> None:
+    with SideProcess(side, forks=True) as process:
+        process.call(import_framework, side=side)
+        importing = len(os.listdir(f"/proc/{process.pid}/task"))
+    program = "import numpy, os; print(len(os.listdir('/proc/self/task')))"
+    numpy_alone = int(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
+    assert importing <= numpy_alone  # OpenBLAS handles forks by itself
+
+
+def test_a_killed_fork_ends_its_process_in_the_same_way_and_the_next_run_gets_another(tmp_path: Path) -> None:
+    kept = KeptProcesses()
+    asked = {"python": None, "threads": 1, "debug": False, "progress": print, "points": print}
+    process = kept.start("ref", log=tmp_path / "one.log", **asked)
+    fork = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+    os.kill(fork, signal.SIGKILL)
+    with pytest.raises(twinalign.SideCrashError, match="killed by SIGKILL"):
+        process.call(import_framework, side="ref")
+    process.close()
+    other = kept.start("ref", log=tmp_path / "two.log", **asked)
+    assert other is not process
+    other.close()
+    again = kept.start("ref", log=tmp_path / "three.log", **asked)
+    assert again is other
+    kept.close()
+    assert not again.alive
+
+
+def test_what_changed_against_the_last_run() -> None:
+    assert changes(state("diverged"), state("aligned")) == [
+        "verdict: diverged → aligned",
+        "forward: diverged → aligned",
+        "mended: 1 (forward): norm_epsilon",
+    ]
+    assert changes(state("aligned"), state("diverged"))[-1] == "new: 1 (forward): norm_epsilon"
+    assert changes(state("aligned"), state("aligned")) == ["nothing changed against the last run"]
