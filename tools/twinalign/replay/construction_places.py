@@ -24,7 +24,8 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
     Returns:
         `layers`: path -> `class` (its path in paddle or elsewhere), `calls` (each `[file, line, column, end line, end
         column]`, lines from 1, columns in bytes from 0, the innermost first) and `code` (`[file, first line, last
-        line]` of its own methods); `parameters`: function -> the names of its parameters, those that go by position first.
+        line]` of its own methods); `parameters`: function -> the names of its parameters in order,
+        keyword-only ones last.
     """
     from twinalign.backends.paddle.port_only.construction import function_named, layers_built
 
