@@ -11,7 +11,7 @@ TEXT = "norm = nn.LayerNorm(dim, 1e-5)  # kept\nother = nn.LayerNorm( dim )\r\n"
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [(1, "norm = nn.LayerNorm(dim, 1e-06)  # kept"), (2, "other = nn.LayerNorm( dim,  epsilon=1e-06)\r")],
+    [(1, "norm = nn.LayerNorm(dim, 1e-6)  # kept"), (2, "other = nn.LayerNorm( dim,  epsilon=1e-6)\r")],
 )
 def test_an_argument_is_replaced_where_it_stands_or_added(line, expected):
     source = Source("port.py", TEXT)

@@ -132,23 +132,16 @@ EXCHANGED = ("gelu_form", "activation_swapped", "pool_kind", "softmax_kind")
 GIVEN_BY_CAUSE = {"padding_mode": ("padding_mode",), "padding_same": ("padding",)}
 """Cause that changes a call as a whole -> the reference's arguments that remedy it."""
 
-OPTIMIZER_SETTINGS: dict[str, Mapping[str, tuple[str, int | None]]] = {
-    "Adam": {"beta1": ("beta1", None), "beta2": ("beta2", None), "epsilon": ("eps", None)},
-    "AdamW": {
-        "beta1": ("beta1", None),
-        "beta2": ("beta2", None),
-        "epsilon": ("eps", None),
-        "weight_decay": ("weight_decay", None),
-    },
-    "Momentum": {"momentum": ("momentum", None), "use_nesterov": ("nesterov", None)},
-    "RMSProp": {"rho": ("alpha", None), "momentum": ("momentum", None), "epsilon": ("eps", None)},
-    "Adagrad": {"epsilon": ("eps", None)},
+_ADAM = {"beta1": "beta1", "beta2": "beta2", "epsilon": "eps", "weight_decay": "weight_decay"}
+OPTIMIZER_SETTINGS: dict[str, Mapping[str, str]] = {
+    "SGD": {"weight_decay": "weight_decay"},
+    "Adam": _ADAM,
+    "AdamW": _ADAM,
+    "Momentum": {"momentum": "momentum", "use_nesterov": "nesterov", "weight_decay": "weight_decay"},
+    "RMSProp": {"rho": "alpha", "momentum": "momentum", "epsilon": "eps", "weight_decay": "weight_decay"},
+    "Adagrad": {"epsilon": "eps", "weight_decay": "weight_decay"},
 }
-"""paddle's optimizer -> its keyword -> the setting of torch's, and which of a pair."""
-_DECAYED = {"weight_decay": ("weight_decay", None)}
-OPTIMIZER_SETTINGS = {
-    name: {**settings, **_DECAYED} if name != "Adamax" else settings for name, settings in OPTIMIZER_SETTINGS.items()
-}
+"""paddle's optimizer -> its keyword -> the setting of torch's."""
 
 OPTIMIZER_CAUSES: dict[str, tuple[str, ...]] = {
     "momentum_value": ("momentum",),

@@ -69,7 +69,7 @@ class Proposals:
                     yield source.edit(built, _exchanged(built, other, name, call))
             elif values:
                 parameters = self._places["parameters"].get(f"nn.{kind}", [])
-                yield source.edit(built, with_arguments(built, values, parameters))
+                yield source.edit(built, with_arguments(built, _known(values, parameters), parameters))
 
     def _code(
         self,
@@ -95,7 +95,7 @@ class Proposals:
                 elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
                     yield source.edit(found, called_otherwise(found, function))
             if "residual_missing" in causes and (not wrong or Path(file).name == wrong["file"]):
-                yield from _added(source, wrong.get("line", 0), first, last)
+                yield from _added(source, wrong.get("line"), first, last)
 
     def _of_optimizer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
         place = self._places["layers"].get("optimizer")
@@ -109,9 +109,7 @@ class Proposals:
                     continue
                 values = {}
                 for keyword in sorted(wanted & known.keys()):
-                    setting, at = known[keyword]
-                    value = settings.get(setting)
-                    value = value[at] if at is not None and isinstance(value, (list, tuple)) else value
+                    value = settings.get(known[keyword])
                     if isinstance(value, (bool, int, float)):
                         values[keyword] = value
                 if values:
@@ -165,6 +163,15 @@ def _values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str
     return values
 
 
+def _known(values: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, Any]:
+    """The values that a layer of these parameters takes; what a convolution pads with is an argument of its own."""
+    if not parameters:
+        return dict(values)
+    if "padding_mode" in parameters and "mode" in values:
+        values = {"padding_mode": values["mode"], **values}
+    return {name: value for name, value in values.items() if name in parameters}
+
+
 def _exchanged(built: cst.Call, other: str, name: str, call: Mapping[str, Any]) -> cst.Call:
     """The construction of the reference's kind of layer: a pool keeps its window."""
     changed = called_otherwise(built, other)
@@ -184,9 +191,12 @@ def _alike(name: str) -> set[str]:
     return {FUNCTIONS.get(other, other) for other in family}
 
 
-def _added(source: Source, line: int, first: int, last: int) -> Iterator[Edit | None]:
-    """Each name in an expression added to it, in the line that went wrong: a residual that is left out."""
-    for statement in source.statements(line):
+def _added(source: Source, line: int | None, first: int, last: int) -> Iterator[Edit | None]:
+    """Each name in an expression added to it: a residual that is left out.
+
+    In the line that went wrong; where that is not known, in what is returned.
+    """
+    for statement in source.returns(first, last) if line is None else source.statements(line):
         if not first <= source.span(statement)[0] <= last or statement.value is None:
             continue
         value = statement.value

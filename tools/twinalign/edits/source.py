@@ -1,6 +1,7 @@
 """Edits of source text by LibCST, which keeps formatting and comments."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -47,11 +48,14 @@ def read_source(path: str) -> str:
 
 
 class Source:
-    """A parsed file whose calls can be looked up by their position."""
+    """A parsed file whose calls can be looked up by their position; raises ValueError where it cannot be parsed."""
 
     def __init__(self, file: str, text: str) -> None:
         self.file, self.text = file, text
-        wrapper = MetadataWrapper(cst.parse_module(text))
+        try:
+            wrapper = MetadataWrapper(cst.parse_module(text))
+        except cst.ParserSyntaxError as error:
+            raise ValueError(f"{file}: {error}") from error
         self._module = wrapper.module
         self.positions = wrapper.resolve(PositionProvider)
 
@@ -80,8 +84,15 @@ class Source:
         return Edit(self.file, self.span(old), before, after) if before != after else None
 
     def statements(self, line: int) -> Iterator[cst.Assign | cst.Return]:
+        """The assignments and returns of this line."""
         for node in self.positions:
             if isinstance(node, (cst.Assign, cst.Return)) and self.span(node)[0] <= line <= self.span(node)[2]:
+                yield node
+
+    def returns(self, first: int, last: int) -> Iterator[cst.Return]:
+        """The returns that begin within these lines."""
+        for node in self.positions:
+            if isinstance(node, cst.Return) and first <= self.span(node)[0] <= last:
                 yield node
 
 
@@ -104,7 +115,7 @@ def with_arguments(call: cst.Call, values: Mapping[str, Any], parameters: Sequen
     """
     arguments = list(call.args)
     for name, value in values.items():
-        written = cst.parse_expression(repr(value))
+        written = cst.parse_expression(re.sub(r"e-0(?=\d\b)", "e-", repr(value)))
         at = next((i for i, a in enumerate(arguments) if a.keyword is not None and a.keyword.value == name), None)
         if at is None and name in parameters:
             place = parameters.index(name)

@@ -97,7 +97,12 @@ def _counted(hidden: int) -> Iterable[str]:
     return [f"  … {hidden} more frame{'s' if hidden > 1 else ''} in libraries"] if hidden else []
 
 
-def _is_users(frame: traceback.FrameSummary) -> bool:
-    path = os.path.realpath(frame.filename)
+def is_users_file(file: str) -> bool:
+    """Whether a file of code is neither twinalign's nor part of an installed library."""
+    path = os.path.realpath(file)
     installed = {"site-packages", "dist-packages"} & set(Path(path).parts)  # of another interpreter, too
-    return not (frame.filename.startswith("<") or installed or path.startswith((_PACKAGE + os.sep, *LIBRARIES)))
+    return not (file.startswith("<") or installed or path.startswith((_PACKAGE + os.sep, *LIBRARIES)))
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    return is_users_file(frame.filename)

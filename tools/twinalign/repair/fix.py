@@ -24,8 +24,8 @@ from twinalign.runs.run_stages import run
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
 Progress = Callable[[str, str], None]
-FURTHER_SEED = 1
-"""By how much the seed of the second draw of inputs differs from the case's own."""
+FURTHER_SEED = 7919
+"""What is added to the seed for the second draw of inputs; large, so that no case has that seed of its own."""
 _MOST_ROUNDS = 12
 
 
@@ -76,7 +76,7 @@ def fix(settings: RunSettings, progress: Progress = lambda side, text: None, wri
 
 @dataclasses.dataclass(frozen=True)
 class _Proposal:
-    """An edit and the fault that it is for."""
+    """An edit and the fault that it is for: its layer in the port, phase, and cause."""
 
     key: tuple[str, str, str]
     edit: Edit
@@ -109,7 +109,7 @@ class _Repair:
                 break
             present = self._tried_together(present, chosen, reference)
         result = FixResult(first.case, present.verdict, left=_faults(present))
-        if self._accepted and not self._holds_on_second_draw(present, result):
+        if self._accepted and not self._holds_on_second_draw(present, result, reference):
             result.verdict, result.left, self._accepted, self._sources = first.verdict, _faults(first), [], {}
         result.edits = [{**one.edit.to_json(), "layer": one.key[0], "cause": one.cause} for one in self._accepted]
         result.patch = patch_of(self._disk, self._sources, result.edits)
@@ -162,16 +162,15 @@ class _Repair:
         except (InputError, SideCrashError, ValueError):
             self._sources = before
             return None
-        gone = not {one.key for one in chosen} & {_key(fault) for fault in _faults(after)}
+        gone = all(_is_gone(one.key, _faults(present), _faults(after)) for one in chosen)
         if gone and not _layers(after) - _layers(present) and self._same_reference(reference):
             self._accepted += chosen
             return after
         self._sources = before
         return None
 
-    def _holds_on_second_draw(self, present: RunResult, result: FixResult) -> bool:
+    def _holds_on_second_draw(self, present: RunResult, result: FixResult, reference: Any) -> bool:
         """Whether the patched port is as right on other inputs; notes what the second draw proves."""
-        reference = self._reference()
         seed = str(int(self._settings.options.get("seed", 0)) + FURTHER_SEED)
         self._progress("both", "the patched port on a second draw of inputs")
         try:
@@ -211,14 +210,20 @@ class _Repair:
         for file, text in self._disk.items():
             if file in self._sources and read_source(file) != text:
                 raise InputError(f"{file}: changed while the edits were proven; run twinalign fix again")
-        for file, text in self._sources.items():
-            mode = os.stat(file).st_mode
-            beside = Path(f"{file}.twinalign-part")
-            with beside.open("w", encoding="utf-8", newline="") as written:
-                written.write(text)
-            beside.chmod(mode)
-            beside.replace(file)
-        return list(self._sources)
+        parts = {file: Path(f"{file}.twinalign-part") for file in self._sources}
+        try:
+            for file, part in parts.items():
+                with part.open("w", encoding="utf-8", newline="") as written:
+                    written.write(self._sources[file])
+                part.chmod(os.stat(file).st_mode)
+            for file, part in parts.items():
+                part.replace(file)
+        except OSError as error:
+            raise InputError(f"{error.filename}: cannot be written ({error.strerror}); see fix.patch") from error
+        finally:
+            for part in parts.values():
+                part.unlink(missing_ok=True)
+        return list(parts)
 
 
 def _faults(result: RunResult) -> list[dict[str, Any]]:
@@ -227,7 +232,16 @@ def _faults(result: RunResult) -> list[dict[str, Any]]:
 
 
 def _key(fault: Mapping[str, Any]) -> tuple[str, str, str]:
-    return fault["paddle_layer"], fault["phase"], (fault["explanation"] or {"text": ""})["text"]
+    return fault["paddle_layer"], fault["phase"], (fault["explanation"] or {"id": ""})["id"]
+
+
+def _is_gone(
+    key: tuple[str, str, str], before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether of a fault nothing is left, or fewer causes of several; the same cause with another value is not less."""
+    others = {_key(fault) for fault in before} - {key}
+    left = [_key(fault) for fault in after if _key(fault)[:2] == key[:2] and _key(fault) not in others]
+    return all(one[2] and set(one[2].split("+")) < set(key[2].split("+")) for one in left)
 
 
 def _layers(result: RunResult) -> set[str]:

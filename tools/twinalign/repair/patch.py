@@ -32,7 +32,7 @@ def patch_of(before: Mapping[str, str], after: Mapping[str, str], accepted: Sequ
     lines: list[str] = []
     for file in changed:
         name = Path(file).relative_to(root).as_posix()
-        old, new = (text[file].splitlines(keepends=True) for text in (before, after))
+        old, new = (re.findall(r".*\n|.+", text[file]) for text in (before, after))
         causes = [(edit["line"], edit["cause"]) for edit in accepted if edit["file"] == file]
         for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", n=_CONTEXT):
             lines += _line(line, causes)

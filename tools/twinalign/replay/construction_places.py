@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from twinalign.processes.tracebacks import LIBRARIES
+from twinalign.processes.tracebacks import is_users_file
 from twinalign.replay.code_lines import is_own_code
 
 _MOST_FRAMES = 4
@@ -24,7 +24,8 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
     Returns:
         `layers`: path -> `class` (its path in paddle or elsewhere), `calls` (each `[file, line, column, end line, end
         column]`, lines from 1, columns in bytes from 0, the innermost first) and `code` (`[file, first line, last
-        line]` of its own methods); `parameters`: function -> the names of its parameters in order.
+        line]` of its own methods); `parameters`: function -> the names of its parameters in order,
+        keyword-only ones last.
     """
     from twinalign.backends.paddle.port_only.construction import function_named, layers_built
 
@@ -66,8 +67,8 @@ def _calls(frame: FrameType | None) -> list[list[Any]]:
 
 
 def _is_editable(file: str) -> bool:
-    """Whether a file is the user's own; what is installed is never edited."""
-    return file.endswith(".py") and not file.startswith(LIBRARIES)
+    """Whether a file is the user's own source; what is installed is never edited, nor is twinalign."""
+    return file.endswith(".py") and is_users_file(file)
 
 
 def _spans(methods: Sequence[Callable[..., Any]]) -> list[list[Any]]:
@@ -86,4 +87,5 @@ def _parameters(function: Any) -> list[str]:
         given: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return []
-    return [name for name, parameter in given.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [name for name, parameter in given.items() if parameter.kind in named]

@@ -1,0 +1,111 @@
+"""The edits proposed for a fault: the reference's argument in paddle's spelling, at the call that builds the layer."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from twinalign.edits.proposals import Proposals, functions_of
+from twinalign.edits.source import applied
+
+PARAMETERS = {
+    "nn.LayerNorm": ["normalized_shape", "epsilon"],
+    "nn.BatchNorm2D": ["num_features", "momentum", "epsilon"],
+    "nn.GELU": ["approximate", "name"],
+    "nn.Conv2D": ["in_channels", "out_channels", "kernel_size", "stride", "padding", "padding_mode"],
+    "nn.functional.gelu": ["x", "approximate", "name"],
+    "optimizer.AdamW": ["learning_rate", "beta1", "beta2", "epsilon"],
+}
+
+
+def fault_of(cause, name, changed, arguments, kind, **evidence):
+    call = {"name": name, "arguments": arguments, "changed": changed, "path": "", "shape": [2, 8]}
+    explanation = {"id": cause, "text": cause, "evidence": {"reference_calls": [call]}}
+    return {
+        "paddle_layer": "layer",
+        "phase": "forward",
+        "explanation": explanation,
+        "evidence": {"paddle_class": kind, **evidence},
+    }
+
+
+def mended(tmp_path, text, kind, fault, built=True):
+    """The text of the only line with the likeliest edit, None if none is proposed."""
+    file = str(tmp_path / "port.py")
+    (tmp_path / "port.py").write_text(text, encoding="utf-8")
+    call = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    place = [file, call.lineno, call.col_offset, call.end_lineno, call.end_col_offset]
+    layer = {"class": kind, "calls": [place] if built else [], "code": [] if built else [[file, 1, text.count("\n")]]}
+    places = {"layers": {"layer": layer, "optimizer": layer}, "parameters": PARAMETERS}
+    edits = Proposals(places, {}).for_fault(fault)
+    return applied(text, edits[:1]) if edits else None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "cause", "name", "changed", "arguments", "expected"),
+    [
+        ("nn.LayerNorm(8)", "LayerNorm", "norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "8, epsilon=1e-6"),
+        ("nn.LayerNorm(8, 1e-4)", "LayerNorm", "norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "8, 1e-6"),
+        ("nn.BatchNorm2D(8)", "BatchNorm2D", "m", "batch_norm", ["momentum"], {"momentum": 0.01}, "8, momentum=0.99"),
+        ("nn.GELU()", "GELU", "gelu_form", "gelu", [], {"approximate": "tanh"}, "approximate=True"),
+        (
+            "nn.Conv2D(3, 8, 3, padding=1)",
+            "Conv2D",
+            "padding_mode",
+            "pad",
+            ["mode", "value"],
+            {"mode": "reflect", "value": None},
+            "3, 8, 3, padding=1, padding_mode='reflect'",
+        ),
+    ],
+)
+def test_an_argument_of_a_layer(text, kind, cause, name, changed, arguments, expected, tmp_path):
+    fault = fault_of(cause, name, changed, arguments, kind)
+    line = f"é = '…'; layer = {text}  # kept\n"
+    made = f"é = '…'; layer = nn.{kind}({expected})  # kept\n"
+    assert mended(tmp_path, line, f"paddle.nn.{kind}", fault) == made
+
+
+def test_an_activation_is_exchanged(tmp_path):
+    fault = fault_of("activation_swapped", "silu", [], {}, "ReLU")
+    assert mended(tmp_path, "act = nn.ReLU()\n", "paddle.nn.ReLU", fault) == "act = nn.Silu()\n"
+
+
+def test_a_call_that_does_not_build_the_class_itself_is_not_exchanged(tmp_path):
+    fault = fault_of("activation_swapped", "silu", [], {}, "ReLU")
+    assert mended(tmp_path, "act = make('relu')\n", "paddle.nn.ReLU", fault) is None
+
+
+def test_functional_code(tmp_path):
+    fault = fault_of("gelu_form", "gelu", [], {"approximate": "tanh"}, "Block")
+    text = "y = F.gelu(x)\n"
+    assert mended(tmp_path, text, "port.Block", fault, built=False) == "y = F.gelu(x, approximate=True)\n"
+
+
+@pytest.mark.parametrize("inside", [None, {"unknown": {"file": "port.py", "line": 2}}])
+def test_a_residual_left_out(inside, tmp_path):
+    fault = fault_of("residual_missing", "add", [], {}, "Block", inside=inside)
+    text = "def forward(self, x):\n    return self.mlp(self.norm(x))\n"
+    expected = "def forward(self, x):\n    return x + self.mlp(self.norm(x))\n"
+    assert mended(tmp_path, text, "port.Block", fault, built=False) == expected
+
+
+def test_an_optimizers_constant(tmp_path):
+    fault = fault_of("adam_betas", "", [], {}, "", reference_optimizer={"beta1": 0.9, "beta2": 0.95, "eps": 1e-8})
+    fault["phase"] = "optimizer"
+    text = "opt = optimizer.AdamW(1e-3, parameters=parameters)\n"
+    expected = "opt = optimizer.AdamW(1e-3, parameters=parameters, beta1=0.9, beta2=0.95)\n"
+    assert mended(tmp_path, text, "", fault, built=False) == expected
+
+
+def test_nothing_is_proposed_without_a_cause_or_for_an_unknown_argument(tmp_path):
+    text = "layer = nn.LayerNorm(8)\n"
+    assert mended(tmp_path, text, "paddle.nn.LayerNorm", {"explanation": None}) is None
+    fault = fault_of("some", "layer_norm", ["unheard_of"], {"unheard_of": 3}, "LayerNorm")
+    assert mended(tmp_path, text, "paddle.nn.LayerNorm", fault) is None
+
+
+def test_what_edits_need_of_paddle():
+    fault = fault_of("gelu_form", "logsigmoid", [], {}, "paddle.nn.layer.activation.LogSigmoid")
+    assert {"nn.LogSigmoid", "nn.functional.log_sigmoid", "optimizer.AdamW"} <= set(functions_of([fault]))

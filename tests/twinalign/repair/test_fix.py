@@ -1,0 +1,256 @@
+"""Which edits `fix` keeps: runs are played by a table of what each text of the port makes wrong; one test is real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from twinalign.errors import InputError, SideCrashError
+from twinalign.files.recordings import Recording
+from twinalign.recorder.run_settings import RunSettings
+from twinalign.repair import fix as fix_module
+from twinalign.repair.fix import fix
+
+PORT = "a = 1  # kept\nb = 1\n"
+BAD = {"a": "a = 1", "b": "b = 1"}
+"""Layer -> the text that makes it wrong."""
+
+
+class Played:
+    """Stands for `run`: a layer is wrong as long as its bad text is in the port; its edits are those of `edits`."""
+
+    def __init__(self, port: Path) -> None:
+        self.port, self.edits = port, {"a": ["a = 2"], "b": ["b = 2"]}
+        self.causes: dict[str, str] = {}
+        self.renamed: list[tuple[str, str, str]] = []
+        self.breaks: dict[str, str] = {}
+        self.crashes: list[str] = []
+        self.reference = lambda text: 0.0
+        self.seen: list[str] = []
+
+    def __call__(self, settings, progress):
+        text = settings.sources.get(str(self.port), PORT)
+        self.seen.append(text)
+        settings.out.mkdir(parents=True, exist_ok=True)
+        if any(all(part in text for part in crash.split("+")) for crash in self.crashes):
+            raise SideCrashError("the side is dead")
+        seed = int(settings.options.get("seed", 0))
+        array = np.array([self.reference(text) + seed], np.float32)
+        Recording({"output": array}, {}).save(settings.out / "forward_ref.npy")
+        wrong = [layer for layer, bad in BAD.items() if bad in text]
+        causes = {layer: cause for made, layer, cause in self.renamed if made in text}
+        wrong += [layer for layer in causes if layer not in wrong]
+        wrong += [layer for made, layer in self.breaks.items() if made in text and (seed or layer != "drawn")]
+        faults = [
+            SimpleNamespace(to_json=lambda layer=layer: self._fault(layer, causes.get(layer)), evidence={})
+            for layer in wrong
+        ]
+        verdict = "diverged" if wrong else "aligned"
+        return SimpleNamespace(case="Played", verdict=verdict, located=SimpleNamespace(faults=faults))
+
+    def _fault(self, layer, cause=None):
+        line = list(BAD).index(layer) + 1 if layer in BAD else 0
+        found = [
+            {"file": str(self.port), "line": line, "span": [line, 0, line, 5], "before": BAD[layer], "after": after}
+            for after in self.edits.get(layer, [])
+        ]
+        cause = self.causes.get(layer, f"cause_{layer}") if cause is None else cause
+        explanation = {"id": cause, "text": f"{layer} is wrong"} if cause else None
+        common = {"paddle_layer": layer, "phase": "forward", "explanation": explanation}
+        return {**common, "edit": (found or [None])[0], "further_edits": found[1:]}
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    port = tmp_path / "port.py"
+    port.write_text(PORT)
+    playing = Played(port)
+    monkeypatch.setattr(fix_module, "run", playing)
+    return playing
+
+
+def mend(played, write=False):
+    return fix(RunSettings("case.py", out=played.port.parent / "result"), write=write)
+
+
+def test_edits_are_tried_at_once_and_nothing_is_written(played):
+    found = mend(played)
+    assert (found.verdict, len(found.edits), found.left, found.notes, found.written) == ("aligned", 2, [], [], [])
+    assert len(played.seen) == 3  # as it is, with both edits, and on a second draw
+    assert played.port.read_text() == PORT
+    assert sorted(path.name for path in (played.port.parent / "result").iterdir()) == ["fix.patch"]
+
+
+def test_write_changes_the_file_and_keeps_comments(played):
+    played.port.chmod(0o640)
+    found = mend(played, write=True)
+    assert found.written == [str(played.port)]
+    assert played.port.read_text() == "a = 2  # kept\nb = 2\n"
+    assert played.port.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in played.port.parent.iterdir()) == ["port.py", "result"]
+
+
+def test_edits_that_fail_together_are_tried_alone(played):
+    played.edits["b"] = ["b = 3"]
+    played.crashes = ["b = 3"]
+    found = mend(played)
+    assert [edit["after"] for edit in found.edits] == ["a = 2"]
+    assert (found.verdict, [fault["paddle_layer"] for fault in found.left]) == ("diverged", ["b"])
+
+
+def test_the_next_edit_follows_one_that_mends_nothing(played):
+    played.edits["a"] = ["a = 1 ", "a = 2"]
+    assert [edit["after"] for edit in mend(played).edits if edit["layer"] == "a"] == ["a = 2"]
+
+
+def test_an_edit_that_brings_another_fault_is_not_taken(played):
+    played.breaks = {"a = 2": "other"}
+    assert [edit["layer"] for edit in mend(played).edits] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "taken"),
+    [("one", "one", False), ("one", "other", False), ("one", "", False), ("one+other", "other", True)],
+    ids=["another value", "another cause", "no cause known", "one of two is left"],
+)
+def test_a_fault_is_not_gone_for_looking_otherwise(before, after, taken, played):
+    played.causes = {"a": before}
+    played.renamed = [("a = 2", "a", after)]
+    assert ("a = 2" in [edit["after"] for edit in mend(played).edits]) == taken
+
+
+def test_an_edit_that_changes_the_reference_is_not_taken(played):
+    played.reference = lambda text: float("a = 2" in text)
+    found = mend(played)
+    assert [edit["layer"] for edit in found.edits] == ["b"]
+    assert [fault["paddle_layer"] for fault in found.left] == ["a"]
+
+
+def test_edits_that_fail_on_a_second_draw_are_not_taken(played):
+    played.breaks = {"a = 2": "drawn"}
+    found = mend(played, write=True)
+    assert (found.edits, found.patch, found.written, found.patch_file) == ([], "", [], None)
+    assert (found.verdict, len(found.left)) == ("diverged", 2)
+    assert found.notes == ["the edits do not hold on a second draw of inputs, so none is taken"]
+    assert played.port.read_text() == PORT
+
+
+def test_inputs_without_a_seed_are_said(played, monkeypatch):
+    monkeypatch.setattr(fix_module, "FURTHER_SEED", 0)
+    said = "the case's inputs and weights do not depend on its seed: proven on one draw of inputs"
+    assert mend(played).notes == [said]
+
+
+def test_a_file_that_changed_meanwhile_is_not_written(played, monkeypatch):
+    later = "# another line\n" + PORT
+
+    def change(side, text):
+        if text.startswith("the patched port"):
+            played.port.write_text(later)
+
+    with pytest.raises(InputError, match=r"port\.py: changed while the edits were proven; run twinalign fix again$"):
+        fix(RunSettings("case.py", out=played.port.parent / "result"), change, write=True)
+    assert played.port.read_text() == later
+    assert sorted(path.name for path in played.port.parent.iterdir()) == ["port.py", "result"]
+
+
+def test_an_old_patch_goes_where_nothing_is_wrong(played, monkeypatch):
+    monkeypatch.setitem(BAD, "a", "never")
+    monkeypatch.setitem(BAD, "b", "never")
+    old = played.port.parent / "result" / "fix.patch"
+    old.parent.mkdir()
+    old.write_text("old")
+    assert (mend(played, write=True).patch, old.exists()) == ("", False)
+
+
+REFERENCE = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.bn = nn.BatchNorm2d(8, eps=1e-3)
+        self.act = nn.SiLU()
+        self.norm = nn.LayerNorm(8, eps=1e-6)
+        self.rise = nn.Linear(8, 16)
+        self.gelu = nn.GELU(approximate="tanh")
+
+    def forward(self, x):
+        x = self.act(self.bn(self.stem(x))).flatten(2).mean(2)
+        return self.gelu(self.rise(self.norm(x)))
+"""
+FAULTY = """
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2D(3, 8, 3, padding=1)
+        self.bn = nn.BatchNorm2D(8)
+        self.act = nn.ReLU()  # cheap
+        self.norm = nn.LayerNorm(8)
+        self.rise = nn.Linear(8, 16)
+        self.gelu = nn.GELU()
+
+    def forward(self, x):
+        x = self.act(self.bn(self.stem(x))).flatten(2).mean(2)
+        return self.gelu(self.rise(self.norm(x)))
+"""
+CASE = """
+import numpy as np
+
+from twinalign import Case
+
+
+class Port(Case):
+    def reference(self):
+        from reference import Net
+
+        return Net()
+
+    def reproduced(self):
+        from port import Net
+
+        return Net()
+
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((4, 3, 8, 8), dtype=np.float32)}
+"""
+
+
+@pytest.mark.slow
+def test_four_faults_are_mended_by_one_command(twinalign, tmp_path):
+    for name, text in (("reference", REFERENCE), ("port", FAULTY), ("case", CASE)):
+        (tmp_path / f"{name}.py").write_text(text)
+    ran = twinalign("fix", "case.py", "--json", "fix.json")
+    assert ran.returncode == 0, ran.stderr
+    assert "Port: aligned with the patch: 4 edits proven\npatch in result/fix.patch\n" in ran.stdout
+    assert (tmp_path / "port.py").read_text() == FAULTY
+    found = json.loads((tmp_path / "fix.json").read_text())
+    assert {(edit["layer"], edit["after"]) for edit in found["edits"]} == {
+        ("bn", "nn.BatchNorm2D(8, epsilon=0.001)"),
+        ("act", "nn.Silu()"),
+        ("norm", "nn.LayerNorm(8, epsilon=1e-6)"),
+        ("gelu", "nn.GELU(approximate=True)"),
+    }
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "--check", "result/fix.patch"], cwd=tmp_path, check=True)
+
+    ran = twinalign("fix", "case.py", "--write")
+    assert "4 edits proven, 1 file written\n" in ran.stdout
+    mended = (tmp_path / "port.py").read_text()
+    assert "self.act = nn.Silu()  # cheap\n" in mended
+    assert [(tmp_path / f"{name}.py").read_text() for name in ("reference", "case")] == [REFERENCE, CASE]
+
+    ran = twinalign("fix", "case.py", "--write")
+    assert (ran.returncode, ran.stdout.strip()) == (0, "Port: nothing is wrong, nothing was written")
+    assert (tmp_path / "port.py").read_text() == mended
