@@ -36,11 +36,6 @@ def test_a_replay_shows_what_one_bundle_cannot() -> None:
     attack("replayed.py")
 
 
-@pytest.mark.slow
-def test_hostile_bundles_are_refused_at_once() -> None:
-    attack("hostile_costs.py")
-
-
 def test_wrong_values_would_be_found() -> None:
     right = {"a": np.arange(3.0)}
     assert mutate_files.same({"a": np.arange(3.0)}, right)

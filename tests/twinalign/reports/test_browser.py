@@ -115,6 +115,37 @@ def test_sorting(page_of: Callable[..., Any]) -> None:
     assert page.locator("#stage-backward [aria-sort=ascending]").count() == 0
 
 
+def test_places_sort_as_numbers_beside_values(opened: Callable[..., Any], tmp_path: Path) -> None:
+    places: dict[str, tuple[int, ...]] = {"a": (10, 2), "b": (9, 30), "c": (), "d": (9, 4), "e": (12,)}
+    values = {"reference_value": 1.5, "reproduced_value": 2.5}
+    wrong = [tensor(name, "diverged", worst_index=place, **values) for name, place in places.items()]
+    (tmp_path / "summary.json").write_text(json.dumps(summary({"forward": stage(wrong, "diverged")}, "diverged")))
+    page = opened(write_report(tmp_path))
+    button = page.locator("#stage-forward thead button").nth(9)
+    button.click()
+    assert texts(page, "forward", 1) == ["e", "a", "b", "d", "c"]
+    button.click()
+    assert texts(page, "forward", 1) == ["d", "b", "a", "e", "c"]
+
+
+def test_reasons_of_wrong_tensors_are_seen_whole(page_of: Callable[..., Any]) -> None:
+    page = page_of(width=1400)
+    box = page.locator("#stage-forward .scroll")
+    assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+
+
+def test_the_edit_is_copied_as_it_is_to_be_written(opened: Callable[..., Any], tmp_path: Path) -> None:
+    found = rich_summary()
+    after = "nn.LayerNorm(\n    8, epsilon=1e-6)"
+    found["located"]["faults"][0]["edit"] = {"file": "p.py", "line": 5, "before": "nn.LayerNorm(8)", "after": after}
+    (tmp_path / "summary.json").write_text(json.dumps(found))
+    page = opened(write_report(tmp_path), permissions=["clipboard-read", "clipboard-write"])
+    button = page.locator("#cause-1 [data-copy]")
+    button.click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == after
+
+
 def test_filtering(page_of: Callable[..., Any]) -> None:
     page = page_of()
     output = page.locator("#stage-forward output")

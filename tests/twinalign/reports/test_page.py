@@ -272,7 +272,9 @@ def test_a_fault_has_its_class_and_the_convention_that_may_be_accepted(tmp_path:
     page = write_page(tmp_path, found)
     assert "<bdi>blocks.1.norm</bdi> LayerNorm <span" in page
     accept = "accept = (&#34;bn_running_var_biased&#34;,)"
-    assert f"<p>paddle&#39;s own convention; to keep it, write in the case: {accept}</p>" in page
+    assert "<small>paddle&#39;s own convention; to keep it, write in the case: " in page
+    assert f'<code id="accept-2">{accept}</code>' in page
+    assert page.count(accept) == 1
     assert "<p>accepted by the case: only bn_momentum</p>" in page
 
 
@@ -333,23 +335,33 @@ def test_a_file_is_no_folder_of_a_run(tmp_path: Path) -> None:
         write_report(tmp_path / "summary.json")
 
 
-def test_a_card_shows_both_lines_and_what_to_write(tmp_path: Path) -> None:
+def edit(line: int, before: str, after: str) -> dict[str, Any]:
+    return {"file": "/home/me/my_port.py", "line": line, "span": [line, 0, line, 9], "before": before, "after": after}
+
+
+def test_a_card_shows_the_edit_of_every_place(tmp_path: Path) -> None:
     found = rich_summary()
-    found["located"]["faults"].append(json.loads(json.dumps(found["located"]["faults"][0])))
-    found["located"]["faults"][2].update(paddle_layer="blocks.2.norm", reference_layer="blocks.2.norm")
-    evidence = found["located"]["faults"][0]["evidence"]
-    evidence["reference_line"] = {"file": "ref.py", "line": 7, "source": "nn.LayerNorm(8, eps=1e-6)"}
-    evidence["paddle_line"] = {"file": "port.py", "line": 9, "source": "nn.LayerNorm(8)<b>"}
-    found["located"]["faults"][0]["explanation"]["evidence"]["remedy"] = "nn.LayerNorm(8, epsilon=1e-6)"
+    faults = found["located"]["faults"]
+    faults += [json.loads(json.dumps(faults[0])) for _ in range(2)]
+    for number, fault in enumerate(faults[2:], start=2):
+        fault.update(paddle_layer=f"blocks.{number}.norm", reference_layer=f"blocks.{number}.norm")
+    faults[0]["edit"] = edit(54, "nn.LayerNorm(8)<b>", "nn.LayerNorm(\n    8,\n    epsilon=1e-6)")
+    faults[0]["further_edits"] = [edit(60, "build(8)", "build(8, epsilon=1e-6)")]
+    faults[2]["edit"] = faults[0]["edit"]
+    faults[3]["edit"] = edit(70, "nn.LayerNorm(d)", "nn.LayerNorm(d, epsilon=1e-6)")
     page = write_page(tmp_path, found)
     card = page[page.index('id="cause-1"') : page.index('id="cause-2"')]
-    assert "<bdi>ref.py</bdi>:7" in card
-    assert "<bdi>port.py</bdi>:9" in card
-    assert "nn.LayerNorm(8)&lt;b&gt;" in card
-    assert 'data-copy="nn.LayerNorm(8, epsilon=1e-6)"' in card
-    assert "<b>in 2 places</b>" in card
+    places = re.findall(r"<bdi>(my_port\.py:\d+)</bdi>", card)
+    assert places == ["my_port.py:54", "my_port.py:70", "my_port.py:60"]
+    assert "/home/me" not in page
+    assert '<pre class="before" tabindex="0"><code>nn.LayerNorm(8)&lt;b&gt;</code>' in card
+    assert '<code id="write-1-1">nn.LayerNorm(\n    8,\n    epsilon=1e-6)</code>' in card
+    assert 'data-copy="write-1-1"' in card
+    assert "<b>in 3 places</b>" in card
     assert 'href="#cause-1"' in card
-    assert "2 causes in 3 places" in page
+    assert "2 causes in 4 places" in page
+    rest = page[page.index('id="cause-2"') : page.index('<section id="stage-forward">')]
+    assert 'class="edit"' not in rest  # a fault without a cause
 
 
 def test_an_aligned_page_says_what_was_checked_and_has_no_empty_section(tmp_path: Path) -> None:
@@ -358,11 +370,40 @@ def test_an_aligned_page_says_what_was_checked_and_has_no_empty_section(tmp_path
     section = page[page.index('<section id="faults">') : page.index('<section id="stage-forward">')]
     assert section.count("<li>") == 2
     assert "Not checked: train" in section
+    assert page.count("Not checked: train") == 1
     assert 'id="curves"' not in page
     assert 'id="layers"' not in page
 
 
 def test_the_worst_element_of_a_wrong_tensor_has_both_values(tmp_path: Path) -> None:
-    wrong = tensor("a", "diverged", reference_value=1.5, reproduced_value=2.5)
-    page = write_page(tmp_path, summary({"forward": stage([wrong])}, "diverged"))
-    assert "0, 17: 1.5 / 2.5" in page
+    wrong = tensor("a", "diverged", reference_value=1.00000012, reproduced_value=1.00000024)
+    odd = tensor("b", "diverged", reference_value=1.5, reproduced_value="NaN")
+    page = write_page(tmp_path, summary({"forward": stage([wrong, odd])}, "diverged"))
+    assert "0, 17: 1.00000012 / 1.00000024" in page
+    assert "0, 17: 1.5 / NaN" in page
+
+
+def test_an_edit_of_another_form_is_named(tmp_path: Path) -> None:
+    found = rich_summary()
+    found["located"]["faults"][0]["edit"] = {"file": "my_port.py", "line": 54, "before": "nn.LayerNorm(8)"}
+    (tmp_path / "summary.json").write_text(json.dumps(found))
+    with pytest.raises(InputError, match=r"located.* is not as summary\.schema\.json requires"):
+        load_summary(tmp_path)
+
+
+def test_show_opens_the_report_and_writes_a_missing_one(twinalign: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    (folder / "summary.json").write_text(json.dumps(rich_summary()))
+    report = folder / "report.html"
+    for _ in range(2):
+        done = twinalign("show", folder, env={"BROWSER": "echo"})
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == [str(report), report.as_uri()]
+        assert "<h1" in report.read_text()
+        report.write_text("<h1>as the run wrote it</h1>")
+    assert "as the run wrote it" in report.read_text()
+    wrong = twinalign("show", tmp_path / "nowhere", env={"BROWSER": "echo"})
+    assert wrong.returncode == 2
+    assert "no finished run there; give the --out folder of `twinalign run`" in wrong.stderr
+    assert wrong.stdout == ""

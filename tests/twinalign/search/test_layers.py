@@ -98,7 +98,8 @@ def test_a_convention_that_the_case_accepts_does_not_decide(located: Callable[[s
     assert found.verdict == "diverged"
     # What the reader needs to keep it is said with it.
     assert {fault.evidence["convention"] for fault in found.faults} == {"bn_running_var_biased"}
-    assert 'write in the case: accept = ("bn_running_var_biased",)' in fault_text("1.", found.faults[0].to_json()).plain
+    entry = entries(fault.to_json() for fault in found.faults)[0]
+    assert 'write in the case: accept = ("bn_running_var_biased",)' in fault_text("1.", entry).plain
     # What the case accepts is counted; nobody looks for its cause, layer by layer.
     accepted = located("Accepting")
     assert accepted.faults == []

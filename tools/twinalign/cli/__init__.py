@@ -24,6 +24,7 @@ _COMMANDS = {
     "selftest": "Plant faults into a port and see whether each is found and explained.",
     "zoo": "Align every architecture that torchvision and paddle.vision share.",
     "report": "Write the HTML report of a run, or its table for a pull request.",
+    "show": "Open the HTML report of a run in the browser.",
     "pack": "Pack a finished run into one file for review.",
     "verify": "Check a packed run without trusting it; needs only numpy.",
     "doctor": "Say what is installed and which device paths work here.",

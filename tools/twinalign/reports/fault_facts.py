@@ -1,6 +1,7 @@
 """Facts about a fault in words, for terminal and report, from its JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from twinalign.reports.language import Language
@@ -26,8 +27,9 @@ def layer_class(fault: Mapping[str, Any]) -> str:
 
 
 def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Faults with one cause, down to its details, as the first of them with `also`, the places of the others.
+    """Faults with one cause, down to its details, as the first of them.
 
+    Two fields are added: `also`, the places of the others, and `edits`, the different likeliest edits of them all.
     Bugs come first, then conventions of the framework, then what the case accepts.
     """
     found: dict[Any, dict[str, Any]] = {}
@@ -38,7 +40,10 @@ def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if key in found:
             found[key]["also"].append(fault["paddle_layer"])
         else:
-            found[key] = {**fault, "also": []}
+            found[key] = {**fault, "also": [], "edits": []}
+        edit = fault.get("edit")
+        if edit is not None and edit not in found[key]["edits"]:
+            found[key]["edits"].append(edit)
     return sorted(
         found.values(), key=lambda fault: ("accepted" in fault["evidence"], "convention" in fault["evidence"])
     )
@@ -63,12 +68,27 @@ def shown_phase(fault: Mapping[str, Any]) -> str:
     return "loss" if fault["evidence"].get("paddle_class") == "(loss)" else str(fault["phase"])
 
 
+def edit_place(edit: Mapping[str, Any]) -> str:
+    """Where an edit goes: the name of the file and the line."""
+    return f"{legible(Path(str(edit['file'])).name, 200)}:{edit['line']}"
+
+
+def accept_line(fault: Mapping[str, Any]) -> str:
+    """The line of the case that accepts a fault as a convention of the framework; empty if it is none."""
+    name = fault["evidence"].get("convention")
+    return f'accept = ("{legible(str(name))}",)' if name is not None else ""
+
+
 def acceptance(fault: Mapping[str, Any], say: Language) -> list[str]:
     """What the case accepts of a fault, or could accept as a convention of the framework."""
+    line = accept_line(fault)
+    return ([say("faults.convention", line=line)] if line else []) + accepted_of(fault, say)
+
+
+def accepted_of(fault: Mapping[str, Any], say: Language) -> list[str]:
+    """What the case accepts of a fault."""
     evidence = fault["evidence"]
     said = []
-    if "convention" in evidence:
-        said.append(say("faults.convention", name=legible(str(evidence["convention"]))))
     if "accepted_causes" in evidence:
         names = say("header.comma").join(legible(str(name)) for name in evidence["accepted_causes"])
         said.append(say("faults.accepted_causes", names=names))

@@ -8,7 +8,9 @@ from typing import Any
 
 from twinalign.reports.fault_facts import (
     PATHS_OF_IMAGES,
-    acceptance,
+    accept_line,
+    accepted_of,
+    edit_place,
     entries,
     facts,
     layer_class,
@@ -20,9 +22,22 @@ from twinalign.reports.shown_values import figure, legible, short_name
 
 _MOST = 60
 _VALUES = 12
+_EDITS = 6
+_LINES = 40
+"""Lines shown of an edit's text."""
 _PICTURE_BYTES = 400_000
 """Limit for all pictures of a page, before encoding as text."""
 _MEASURES = ("unexplained_error", "remaining_error")
+
+
+@dataclasses.dataclass(frozen=True)
+class ShownEdit:
+    """An edit of the port's source."""
+
+    place: str
+    before: list[str]
+    after: list[str]
+    """The lines of its text, as it is and as it is to be."""
 
 
 @dataclasses.dataclass
@@ -36,14 +51,16 @@ class ShownFault:
     facts: list[str]
     values: dict[str, Mapping[str, Any]]
     proof: str
-    acceptance: list[str]
+    accept: str
+    """What to write in the case to keep a convention of the framework; empty if it is none."""
+    accepted: list[str]
     details: list[tuple[str, str]]
     images: list[dict[str, str]]
     images_left_out: int
-    lines: list[dict[str, Any]]
-    """Where each side makes the layer: `side`, `file`, `line`, `source`; empty if unknown."""
-    remedy: str
-    """What to write in the port or the case; empty if unknown."""
+    edits: list[ShownEdit]
+    """The likeliest edit of each place."""
+    further_edits: list[ShownEdit]
+    """What may be meant instead."""
 
 
 def shown_faults(summary: Mapping[str, Any], folder: Path, say: Language) -> tuple[list[ShownFault], int]:
@@ -64,30 +81,25 @@ def shown_faults(summary: Mapping[str, Any], folder: Path, say: Language) -> tup
                 [fact for fact in facts(fault) if not (images and fact.startswith(PATHS_OF_IMAGES))],
                 dict(list(values.items())[:_VALUES]),
                 _proof(evidence, bool(values), say),
-                acceptance(fault, say),
+                accept_line(fault),
+                accepted_of(fault, say),
                 [(str(name), _text(value)) for name, value in evidence.items() if name not in _MEASURES],
                 images,
                 left_out,
-                _lines(fault["evidence"]),
-                _remedy(fault["evidence"], evidence),
+                _edits(fault["edits"]),
+                _edits(fault.get("further_edits") or []),
             )
         )
     return found, max(0, len(faults) - _MOST)
 
 
-def _lines(evidence: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = []
-    for side, name in (("reference", "reference_line"), ("port", "paddle_line")):
-        if (line := evidence.get(name)) is not None:
-            source, file = legible(str(line["source"]), 200), legible(str(line["file"]), 200)
-            found.append({"side": side, "file": file, "line": line["line"], "source": source})
-    return found
+def _edits(edits: Sequence[Mapping[str, Any]]) -> list[ShownEdit]:
+    return [ShownEdit(edit_place(edit), _code(edit["before"]), _code(edit["after"])) for edit in edits[:_EDITS]]
 
 
-def _remedy(evidence: Mapping[str, Any], proof: Mapping[str, Any]) -> str:
-    if "convention" in evidence:
-        return f'accept = ("{legible(str(evidence["convention"]))}",)'
-    return legible(str(proof.get("remedy", "")))
+def _code(text: str) -> list[str]:
+    lines = str(text).splitlines()
+    return [legible(line, 400) for line in lines[:_LINES]] + ["…"] * (len(lines) > _LINES)
 
 
 def causes_counted(faults: Sequence[ShownFault], say: Language) -> str:

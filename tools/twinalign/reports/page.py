@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,8 @@ def _environment(say: Language) -> Any:
     )
 
     def breakable(text: str) -> Any:
-        """A dotted name that may go on in the next line after each dot."""
-        return markupsafe.Markup(".<wbr>").join(text.split("."))
+        """A name that may go on in the next line after each dot and underscore, but not within a number."""
+        return markupsafe.Markup("<wbr>").join(re.split(r"(?<=[._])(?!(?<=\d\.)\d)", text))
 
     found.filters.update(
         figure=figure, short_name=short_name, breakable=breakable, stage_number=stage_number, steps=steps_alike

@@ -143,12 +143,13 @@ def _rows(tensors: Sequence[Mapping[str, Any]], say: Language) -> Iterator[Row]:
 
 
 def _worst(tensor: Mapping[str, Any], worst: Sequence[int] | None) -> str:
-    """Index of the worst element, and what each side has there."""
+    """Index of the worst element, and what each side has there, in the nine digits that tell float32 numbers apart."""
     place = ", ".join(map(str, worst)) if worst else "–"
     values = [tensor.get(f"{side}_value") for side in ("reference", "reproduced")]
     if tensor["verdict"] not in ("diverged", "inconclusive") or any(value is None for value in values):
         return place
-    return f"{place}: {figure(values[0])} / {figure(values[1])}"
+    reference, port = (f"{value:.9g}" if isinstance(value, float) else str(value) for value in values)
+    return f"{place}: {reference} / {port}"
 
 
 def _figure(value: Any) -> str:

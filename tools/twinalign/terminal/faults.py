@@ -1,14 +1,22 @@
 """Located faults on the terminal: the tree of layers with wrong ones marked, then each fault with its cause."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from twinalign.reports.fault_facts import acceptance, entries, facts, layer_values, remarks, shown_phase, some
+from twinalign.reports.fault_facts import (
+    acceptance,
+    edit_place,
+    entries,
+    facts,
+    layer_values,
+    remarks,
+    shown_phase,
+    some,
+)
 from twinalign.reports.language import language
 from twinalign.reports.layer_tree import faults_by_part
 from twinalign.reports.shown_values import figure
@@ -96,7 +104,7 @@ def layer_tree(part: str, layers: Iterable[Mapping[str, Any]], faults: Iterable[
 
 
 def fault_text(mark: str, fault: Mapping[str, Any]) -> Text:
-    """A fault with its cause and evidence, after its number or status."""
+    """A fault of `entries` with its cause, edits and evidence, after its number or status."""
     where = fault["paddle_layer"] or "the model's own code"
     text = Text.assemble("\n", (f"{mark} {where}", "bold"), f" ({_phase(fault)})")
     if fault["reference_layer"] != fault["paddle_layer"]:
@@ -109,7 +117,7 @@ def fault_text(mark: str, fault: Mapping[str, Any]) -> Text:
     if (explanation := fault["explanation"]) is not None:
         text.append(f"\n   cause: {explanation['text']}", style="green")
         text.append(f" [{explanation['id']}]", style="dim")
-        if (edit := fault.get("edit")) is not None:
+        for edit in fault["edits"]:
             text.append(f"\n   edit: {edit_line(edit)}", style="cyan")
     else:
         text.append(f"\n   {_UNEXPLAINED}", style="yellow")
@@ -120,7 +128,7 @@ def fault_text(mark: str, fault: Mapping[str, Any]) -> Text:
 
 def edit_line(edit: Mapping[str, Any]) -> str:
     """An edit in one line: its place, the text as it is, the text as it is to be."""
-    return f"{Path(edit['file']).name}:{edit['line']}  {_flat(edit['before'])}  →  {_flat(edit['after'])}"
+    return f"{edit_place(edit)}  {_flat(edit['before'])}  →  {_flat(edit['after'])}"
 
 
 def _flat(text: str) -> str:

@@ -3,17 +3,22 @@
 (() => {
   const NOTHING = new Set(["", "–"]);
 
+  // A text, or a list of numbers: one, or those of an index, with which the values at that place may stand.
   const value = (row, column) => {
-    const text = row.cells[column].textContent.trim();
+    const whole = row.cells[column].textContent.trim();
+    const text = (/^(–|\d+(?:, \d+)*): /.exec(whole) || [whole, whole])[1];
     if (NOTHING.has(text)) return null;
-    if (text === "NaN") return Infinity;
-    if (/^\d+(×\d+)+$/.test(text)) return text.split("×").reduce((product, side) => product * Number(side), 1);
-    const number = Number(text);
-    return Number.isNaN(number) ? text : number;
+    if (text === "NaN") return [Infinity];
+    if (/^\d+(×\d+)+$/.test(text)) return [text.split("×").reduce((product, side) => product * Number(side), 1)];
+    const numbers = text.split(", ").map(Number);
+    return numbers.some(Number.isNaN) ? whole : numbers;
   };
 
-  const compare = (first, second, numeric) =>
-    numeric ? first - second || 0 : String(first).localeCompare(String(second), undefined, { numeric: true });
+  const compare = (first, second, numeric) => {
+    if (!numeric) return String(first).localeCompare(String(second), undefined, { numeric: true });
+    const at = first.findIndex((number, place) => number !== second[place]);
+    return at < 0 ? first.length - second.length : first[at] - (second[at] ?? -1);
+  };
 
   const sortable = (table) => {
     const body = table.tBodies[0];
@@ -25,7 +30,7 @@
       button.addEventListener("click", () => {
         const keyed = original.map((row) => [value(row, column), row]);
         const known = keyed.filter(([key]) => key !== null);
-        const numeric = known.every(([key]) => typeof key === "number");
+        const numeric = known.every(([key]) => Array.isArray(key));
         const order = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
         const next = [...order, "none"][["none", ...order].indexOf(head.getAttribute("aria-sort"))];
         heads.forEach((other) => other.setAttribute("aria-sort", other === head ? next : "none"));
@@ -74,7 +79,7 @@
   document.querySelectorAll("[data-copy]").forEach((button) => {
     button.hidden = !navigator.clipboard;
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(button.dataset.copy);
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
       button.textContent = button.dataset.done;
     });
   });
