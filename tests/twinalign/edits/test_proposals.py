@@ -12,6 +12,7 @@ from twinalign.edits.source import applied
 PARAMETERS = {
     "nn.LayerNorm": ["normalized_shape", "epsilon"],
     "nn.BatchNorm2D": ["num_features", "momentum", "epsilon"],
+    "nn.GroupNorm": ["num_groups", "num_channels", "epsilon"],
     "nn.GELU": ["approximate", "name"],
     "nn.Conv2D": ["in_channels", "out_channels", "kernel_size", "stride", "padding", "padding_mode"],
     "nn.functional.gelu": ["x", "approximate", "name"],
@@ -65,6 +66,13 @@ def test_an_argument_of_a_layer(text, kind, cause, name, changed, arguments, exp
     line = f"é = '…'; layer = {text}  # kept\n"
     made = f"é = '…'; layer = nn.{kind}({expected})  # kept\n"
     assert mended(tmp_path, line, f"paddle.nn.{kind}", fault) == made
+
+
+def test_both_arguments_of_two_causes_in_one_call(tmp_path):
+    causes = "group_norm_groups+norm_epsilon"
+    fault = fault_of(causes, "group_norm", [], {"num_groups": 4, "eps": 1e-3}, "GroupNorm")
+    made = mended(tmp_path, "norm = nn.GroupNorm(2, 8)\n", "paddle.nn.GroupNorm", fault)
+    assert made == "norm = nn.GroupNorm(4, 8, epsilon=0.001)\n"
 
 
 def test_an_activation_is_exchanged(tmp_path):

@@ -104,6 +104,14 @@ def test_edits_that_fail_together_are_tried_alone(played):
     assert (found.verdict, [fault["paddle_layer"] for fault in found.left]) == ("diverged", ["b"])
 
 
+def test_edits_that_helped_are_taken_at_once_where_others_did_not(played):
+    played.edits["b"] = ["b = 1 "]
+    found = mend(played)
+    assert [edit["after"] for edit in found.edits] == ["a = 2"]
+    # As it is, with both edits, with the one that helped, with the other again, and on a second draw.
+    assert len(played.seen) == 5
+
+
 def test_the_next_edit_follows_one_that_mends_nothing(played):
     played.edits["a"] = ["a = 1 ", "a = 2"]
     assert [edit["after"] for edit in mend(played).edits if edit["layer"] == "a"] == ["a = 2"]

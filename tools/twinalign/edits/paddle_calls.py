@@ -129,7 +129,12 @@ FUNCTIONS = {"logsigmoid": "log_sigmoid"}
 EXCHANGED = ("gelu_form", "activation_swapped", "pool_kind", "softmax_kind")
 """Causes whose remedy is the reference's call in place of the port's."""
 
-GIVEN_BY_CAUSE = {"padding_mode": ("padding_mode",), "padding_same": ("padding",)}
+GIVEN_BY_CAUSE = {
+    "padding_mode": ("padding_mode",),
+    "padding_same": ("padding",),
+    "group_norm_groups": ("num_groups",),
+    "norm_epsilon": ("eps",),
+}
 """Cause that changes a call as a whole -> the reference's arguments that remedy it."""
 
 _ADAM = {"beta1": "beta1", "beta2": "beta2", "epsilon": "eps", "weight_decay": "weight_decay"}

@@ -91,7 +91,8 @@ class _Repair:
         self._sources: dict[str, str] = {}
         self._accepted: list[_Proposal] = []
         self._tried: set[tuple[tuple[str, str, str], Edit]] = set()
-        self._runs = 0
+        self._failed: RunResult | None = None
+        """What the last trial gave if it ran and its edits were not taken."""
 
     def fix(self, write: bool) -> FixResult:
         (self._settings.out / "fix.patch").unlink(missing_ok=True)
@@ -131,8 +132,11 @@ class _Repair:
         return chosen
 
     def _tried_together(self, present: RunResult, chosen: Sequence[_Proposal], reference: Any) -> RunResult:
-        """The run with those edits that mend their faults: all at once, else one after the other."""
+        """The run with those edits that mend their faults: all at once, else those that helped, else one by one."""
         after = self._trial(present, chosen, reference)
+        if after is None and self._failed is not None:
+            helped = [one for one in chosen if _is_gone(one.key, _faults(present), _faults(self._failed))]
+            after = self._trial(present, helped, reference) if 0 < len(helped) < len(chosen) else None
         if after is not None:
             return after
         places = {one.edit for one in chosen}
@@ -149,6 +153,7 @@ class _Repair:
             self._tried |= {(one.key, one.edit) for one in chosen}
         for edit in edits:
             self._disk.setdefault(edit.file, read_source(edit.file))
+        self._failed = None
         before = dict(self._sources)
         texts = {**self._disk, **before}
         self._progress("both", f"trying {len(set(edits))} edit{'s' * (len(set(edits)) > 1)}")
@@ -166,7 +171,7 @@ class _Repair:
         if gone and not _layers(after) - _layers(present) and self._same_reference(reference):
             self._accepted += chosen
             return after
-        self._sources = before
+        self._sources, self._failed = before, after
         return None
 
     def _holds_on_second_draw(self, present: RunResult, result: FixResult, reference: Any) -> bool:
