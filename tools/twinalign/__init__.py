@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         compare,
         convert,
         doctor,
+        fix,
         info,
         init,
         locate,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Case", "ExitCode", "InputError", "SideCrashError", "TwinalignError", "__version__", "compare", "convert"]
 __all__ += [
     "doctor",
+    "fix",
     "info",
     "init",
     "locate",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from twinalign.conversion.options import ConversionResult
     from twinalign.model_zoo.align_architectures import ZooResult
     from twinalign.planted_faults.selftest import SelftestResult
+    from twinalign.repair.fix import FixResult
     from twinalign.runs.model_info import ModelInfo
     from twinalign.runs.run_result import RunResult
     from twinalign.runs.session import Session
@@ -238,6 +239,33 @@ def locate(
     from twinalign.search import locator
 
     return locator.locate(settings, progress, explain)
+
+
+@_names_unknown_options
+def fix(
+    case: PathLike | type[Case],
+    *,
+    out: PathLike = "result",
+    stages: Sequence[str] = (),
+    device: str = "cpu",
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    write: bool = False,
+    debug: bool = False,
+    progress: Progress = _quiet,
+) -> FixResult:
+    """Mend a port by edits of its source that a re-run proves; options as in `run`.
+
+    The patch is in `out/fix.patch`. `write`: change the files as well.
+
+    >>> fix("case.py", out="mended").edits
+    []
+    """
+    settings = _settings(locals(), "write")
+    from twinalign.repair import fix as repair
+
+    return repair.fix(settings, progress, write)
 
 
 @_names_unknown_options

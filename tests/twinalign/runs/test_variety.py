@@ -109,7 +109,7 @@ def test_a_model_that_computes_in_float32_in_its_float64_run(tmp_path: Path, mon
 
 
 def test_a_search_that_crashes_leaves_the_verdict_standing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise SideCrashError("the paddle side crashed while searching forward: out of memory")
 
     monkeypatch.chdir(ROOT)
