@@ -19,6 +19,7 @@ import twinalign
 from tests.twinalign.test_import_rule import loaded_frameworks
 from twinalign import Case, InputError, api
 from twinalign.bundle.verifying import Verification
+from twinalign.causes.explanation import Explanation
 from twinalign.cli import cli
 from twinalign.conversion.ledger import Ledger
 from twinalign.conversion.options import ConversionResult
@@ -28,8 +29,10 @@ from twinalign.planted_faults.selftest import SelftestResult
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.runs.options import REQUIRED, RUN_OPTIONS, case_name, run_settings
 from twinalign.runs.run_result import RunResult
+from twinalign.search.faults import Fault
 from twinalign.search.locator import LocateResult
 from twinalign.terminal import as_text
+from twinalign.terminal.brief import LINES
 from twinalign.verdict import Classic, Comparison
 from twinalign.verdict.results import TensorVerdict
 
@@ -191,8 +194,9 @@ def test_every_result_shows_itself_in_a_notebook() -> None:
     results += [Verification("b.zip", 1, "0" * 64, "net", [])]
     for result in results:
         page = html.unescape(re.sub("<[^>]*>", "", result._repr_html_() or ""))
-        assert as_text(result).splitlines()[-1].strip() in page
-        assert str(result) == as_text(result)
+        said = as_text(result).splitlines()[-1].strip()
+        assert said in page or page.startswith("net: aligned"), result.kind
+        assert len(str(result).splitlines()) <= LINES
         assert len(repr(result)) < 80
 
 
@@ -201,5 +205,29 @@ def test_what_print_shows_is_short() -> None:
     found = Comparison("aligned", tensors, Classic(True, 1e-6, ["diff check passed"]))
     result = RunResult("net", {"forward": found}, {}, 1.0)
     assert repr(result) == "RunResult(case='net', verdict='aligned', …)"
-    assert [line.split() for line in str(result).splitlines()][1][:4] == ["01", "forward", "aligned", "5000"]
-    assert len(str(result).splitlines()) < 10
+    assert str(result) == "net: aligned (forward aligned)"
+    tensors[7] = TensorVerdict("t7", "diverged", "the float64 runs differ")
+    assert str(found).splitlines()[1:] == ["t7: diverged: the float64 runs differ"]
+    wrong = [Fault(f"layer{i}", f"layer{i}", "forward", Explanation("a", f"another {i}")) for i in range(500)]
+    for shown in (
+        RunResult("net", {"forward": found}, {}, 1.0, located=LocateResult("net", wrong)),
+        LocateResult("net", wrong),
+    ):
+        assert len(str(shown).splitlines()) == LINES
+        assert (
+            str(shown)
+            .splitlines()[-1]
+            .endswith(("492 more; twinalign.terminal.show(result) prints all", "judged alone"))
+        )
+
+
+def test_a_notebook_shows_verdicts_in_colour_and_the_causes_with_nothing_unescaped() -> None:
+    wrong = TensorVerdict("<b>", "diverged", "the float64 runs differ", fp64_rel=0.5)
+    found = Comparison("diverged", [wrong], Classic(False, 1e-6, ["diff check failed"]))
+    fault = Fault("norm", "<i>norm", "forward", Explanation("norm_epsilon", "another epsilon"))
+    page = RunResult("net", {"forward": found}, {}, 1.0, located=LocateResult("net", [fault]))._repr_html_() or ""
+    assert '<td style="text-align:left;color:#b3131c;background:#fff;font-weight:600">diverged</td>' in page
+    assert "<li>&lt;i&gt;norm (forward): [norm_epsilon] another epsilon</li>" in page
+    table = found._repr_html_() or ""
+    assert "&lt;b&gt;" in table
+    assert "<pre" not in page + table

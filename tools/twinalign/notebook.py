@@ -1,4 +1,4 @@
-"""Results that `print` and notebooks show like their command prints them."""
+"""Results as `print` and notebooks show them: in ten lines, and as a table."""
 
 from __future__ import annotations
 

@@ -45,12 +45,16 @@ def assert_aligned(case: PathLike | type[Case], *, out: PathLike | None = None, 
 
 
 def check(result: RunResult, out: Path | None = None) -> None:
-    """Raise AssertionError with the output of `twinalign run` unless it is aligned; `out`: its folder, if kept."""
+    """Raise AssertionError unless the run is aligned: the first cause in one line, then the output of `twinalign run`.
+
+    `out` is the folder of the run, if it is kept.
+    """
     if result.verdict == ALIGNED:
         return
     from twinalign.terminal import as_text
+    from twinalign.terminal.brief import headline
 
-    raise AssertionError(as_text(result, out=out))
+    raise AssertionError(f"{headline(result.to_json())}\n\n{as_text(result, out=out)}")
 
 
 def assert_converts(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from twinalign.causes.explanation import Explanation
@@ -11,7 +13,9 @@ from twinalign.runs.run_result import RunResult
 from twinalign.search.faults import Fault
 from twinalign.search.locator import LocateResult
 from twinalign.terminal import show
+from twinalign.terminal.console import print_text
 from twinalign.terminal.training import print_training
+from twinalign.testing import check
 from twinalign.verdict.results import Classic, Comparison, TensorVerdict
 
 PASSED = Classic(True, 1e-6, [], None)
@@ -72,3 +76,37 @@ def test_curves_that_never_part_are_known_for_the_steps_there_were() -> None:
     print_training({"horizons": [horizon]}, console)
     assert "3 / ≥ 12" in console.file.getvalue()
     assert "≥ 12 / ≥ 12" in console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_wraps_at_words_and_ends_with_faults_and_verdict(width: int) -> None:
+    wrong = TensorVerdict("logits", "diverged", "the float64 runs differ by 0.39 relative, " + "and more " * 20)
+    cause = Explanation("padding_mode", "the border is padded in another mode: constant in place of reflect, " * 3)
+    located = LocateResult("net", [Fault("stem", "stem", "forward", cause)])
+    result = RunResult("net", {"forward": Comparison("diverged", [wrong], PASSED)}, {}, 3.0, located=located)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    show(result, console, out=Path("result"))
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert " ".join(wrong.reason.split()) in " ".join(text.split())
+    at = [
+        text.index(part)
+        for part in ("01 forward", "logits", "report in", "1. stem", "cause:", "1 explained", "net: diverged")
+    ]
+    assert at == sorted(at)
+    assert text.splitlines()[-1] == "net: diverged in 3 s"
+
+
+def test_no_word_is_broken_that_is_longer_than_the_terminal() -> None:
+    console = Console(file=io.StringIO(), width=30, force_terminal=True, color_system=None)
+    print_text(console, f"   see {'x' * 50} and there")
+    assert console.file.getvalue().splitlines() == ["   see", "     " + "x" * 50, "     and there"]
+
+
+def test_a_failed_assertion_begins_with_the_first_cause() -> None:
+    causes = [Fault("fc", "fc", "forward", Explanation("a", "one")), Fault("out", "out", "state")]
+    wrong = Comparison("diverged", [TensorVerdict("logits", "diverged", "far off")], PASSED)
+    with pytest.raises(AssertionError, match=r"^fc \(forward\): \[a\] one; 1 more; net diverged\n"):
+        check(RunResult("net", {"forward": wrong}, {}, 3.0, located=LocateResult("net", causes)))
+    with pytest.raises(AssertionError, match=r"^logits: far off; net diverged\n"):
+        check(RunResult("net", {"forward": wrong}, {}, 3.0))

@@ -50,8 +50,13 @@ def show_json(kind: str, found: Mapping[str, Any], console: Console | None = Non
 
 
 def as_html(result: Shown) -> str:
-    """What `show` prints, as escaped HTML with its colours."""
+    """A result for a notebook: a table with coloured verdicts and the causes; of other kinds, what `show` prints."""
     from rich.console import Console
+
+    from twinalign.terminal.brief import html
+
+    if (found := html(result.kind, result.to_json())) is not None:
+        return found
 
     # force_jupyter=False: otherwise rich shows the output by itself, in addition to what is returned here.
     console = Console(record=True, file=io.StringIO(), width=_NOTEBOOK_WIDTH, force_jupyter=False)
@@ -71,5 +76,13 @@ def as_text(result: Shown, **options: Any) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
+def as_brief(result: Shown) -> str:
+    """A result in at most ten lines."""
+    from twinalign.terminal.brief import brief
+
+    of_data = result.kind in ("run", "compare")
+    return brief(result.kind, result.to_json(), "" if of_data else as_text(result))
+
+
 Shown.to_html = as_html
-Shown.to_text = as_text
+Shown.to_text = as_brief

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_WIDE = 120
+"""Columns from which the reasons have a place in the table; in narrower terminals they are below it."""
 _STYLES = {"diverged": "red", "inconclusive": "yellow", "rounding": "cyan"}
 
 
@@ -26,7 +28,11 @@ def print_comparison(found: Mapping[str, Any], console: Console | None = None, *
         console = Console()
     write = line_writer(console)
     if console is not None:
-        console.print(_table(found, limit))
+        narrow = console.width < _WIDE
+        console.print(_table(found, limit, narrow))
+        for tensor in worst_first(found["tensors"])[:limit] if narrow else ():
+            if tensor["verdict"] in ("diverged", "inconclusive"):
+                write(f"{printable(tensor['name'])}: {tensor['reason']}")
     else:
         for line in _tensor_lines(found, limit):
             write(line)
@@ -44,15 +50,16 @@ def print_comparison(found: Mapping[str, Any], console: Console | None = None, *
     write(summary_line(found))
 
 
-def _table(found: Mapping[str, Any], limit: int | None) -> Table:
+def _table(found: Mapping[str, Any], limit: int | None, narrow: bool) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=summary_line(found), title_justify="left", expand=False)
-    for header in COMPARISON_HEADERS:
+    headers = COMPARISON_HEADERS[: -1 if narrow else None]
+    for header in headers:
         table.add_column(header, overflow="fold", justify="left" if header in ("tensor", "verdict", "why") else "right")
     for tensor in worst_first(found["tensors"])[:limit]:
-        cells = (Text(cell) for cell in comparison_cells(tensor))
+        cells = (Text(cell) for cell in comparison_cells(tensor)[: len(headers)])
         table.add_row(*cells, style=_STYLES.get(tensor["verdict"], ""))
     return table
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, OverflowMethod
+    from rich.style import StyleType
     from rich.table import Table
+    from rich.text import Text
 
 _WIDTH_ELSEWHERE = 240
 
@@ -20,15 +23,41 @@ def output() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=_WIDTH_ELSEWHERE)
 
 
+def print_text(console: Console, text: str | Text, style: StyleType = "") -> None:
+    """Print text, on a terminal wrapped at words: what follows of a line is two columns further in than its beginning.
+
+    Elsewhere each line stays whole, and a word that is longer than the terminal is never broken: both can be copied.
+    """
+    from rich.text import Text
+
+    whole = text.copy() if isinstance(text, Text) else Text(text)
+    whole.stylize_before(style)
+    for line in whole.split("\n", allow_blank=True):
+        if console.is_terminal and line.cell_len > console.width:
+            line = _wrapped(line, console.width)
+        console.print(line, soft_wrap=True)
+
+
+def _wrapped(line: Text, width: int) -> Text:
+    from rich.text import Text
+
+    indent = len(line.plain) - len(line.plain.lstrip())
+    breaks, start = [], 0
+    for word in re.finditer(r"\S+", line.plain):
+        if word.end() - start + (indent + 2 if breaks else 0) > width and word.start() > max(start, indent):
+            breaks.append(start := word.start())
+    for part in (parts := line.divide(breaks)):
+        part.rstrip()
+    return Text("\n" + " " * (indent + 2)).join(parts)
+
+
 def line_writer(console: Console | None) -> Callable[[str], None]:
     """A function that writes lines unchanged to a console, or to standard output without rich."""
     if console is None:
         import click
 
         return click.echo
-    from rich.text import Text
-
-    return lambda line: console.print(Text(line), soft_wrap=True)
+    return lambda line: print_text(console, line)
 
 
 def table(*headers: str, right: Sequence[str] = (), overflow: OverflowMethod = "ellipsis", **options: Any) -> Table:

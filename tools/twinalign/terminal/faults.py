@@ -20,7 +20,7 @@ from twinalign.reports.fault_facts import (
 from twinalign.reports.language import language
 from twinalign.reports.layer_tree import faults_by_part
 from twinalign.reports.shown_values import figure
-from twinalign.terminal.console import output
+from twinalign.terminal.console import output, print_text
 
 _ALONE = {
     "reference": "{} of the reference without a counterpart in the port (left out, or written as code): {}",
@@ -41,14 +41,14 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
             if paths:
                 console.print(Text(_ALONE[side].format(_count(len(paths), "layer"), some(paths))), style="yellow")
         for text in _of_draws(described["layers"]):
-            console.print(Text(text, style="yellow"), soft_wrap=True)
+            print_text(console, text, "yellow")
     for text in remarks(found):
-        console.print(Text(text, style="yellow"), soft_wrap=True)
+        print_text(console, text, "yellow")
     wrong = [fault for fault in faults if "accepted" not in fault["evidence"]]
     for number, fault in enumerate(entries(wrong), start=1):
-        console.print(fault_text(f"{number}.", fault), soft_wrap=True)
+        print_text(console, fault_text(f"{number}.", fault))
     for fault in entries(fault for fault in faults if "accepted" in fault["evidence"]):
-        console.print(fault_text("accepted:", fault), soft_wrap=True)
+        print_text(console, fault_text("accepted:", fault))
     judged = sum(_judged(described) for _, described in parts)
     if wrong:
         explained = sum(fault["explanation"] is not None for fault in wrong)
@@ -58,7 +58,7 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
         text, style = f"{found['case']}: no fault located", f"bold {'yellow' if unlocated else 'green'}"
         console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style=style))
         if unlocated:
-            console.print(Text(unlocated, style="yellow"), soft_wrap=True)
+            print_text(console, unlocated, "yellow")
 
 
 def _judged(described: Mapping[str, Any]) -> int:

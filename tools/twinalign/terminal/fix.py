@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from twinalign.reports.fault_facts import entries
-from twinalign.terminal.console import output
+from twinalign.terminal.console import output, print_text
 from twinalign.terminal.faults import fault_text
 from twinalign.verdict.results import ALIGNED
 
@@ -20,10 +20,10 @@ def print_fix(found: Mapping[str, Any], console: Console | None = None) -> None:
     for line in found["patch"].splitlines():
         console.print(Text(line, style=_STYLES.get(line[:1], "")), soft_wrap=True)
     for note in found["notes"]:
-        console.print(Text(note, style="yellow"), soft_wrap=True)
+        print_text(console, note, "yellow")
     for number, fault in enumerate(entries(found["left"]), start=1):
-        console.print(fault_text(f"left {number}.", fault), soft_wrap=True)
-    console.print(Text(f"\n{found['case']}: {_summary(found)}", style=f"bold {_style(found)}"), soft_wrap=True)
+        print_text(console, fault_text(f"left {number}.", fault))
+    print_text(console, f"\n{found['case']}: {_summary(found)}", style=f"bold {_style(found)}")
     if found["patch_file"]:
         console.print(f"patch in {found['patch_file']}", style="dim", highlight=False)
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from twinalign.runs.model_info import COUNTED
-from twinalign.terminal.console import output, table
+from twinalign.terminal.console import output, print_text, table
 
 
 def print_info(found: Mapping[str, Any], console: Console | None = None) -> None:
@@ -28,13 +28,11 @@ def print_info(found: Mapping[str, Any], console: Console | None = None) -> None
     unpaired = sum(not (row["ref"] and row["paddle"]) for row in found["layers"])
     said = f"{wrong} layers differ, {unpaired} have no layer of that path on the other side"
     console.print(Text(f"\n{found['case']}: {said if wrong or unpaired else 'all layers agree'} (inputs: {shapes})"))
-    console.print(
-        Text(
-            "FLOPs: a multiply-add counts twice; products of matrices, convolutions and attention, as in "
-            "torch.utils.flop_counter; the same rules on paddle's operators.",
-            style="dim",
-        ),
-        soft_wrap=True,
+    print_text(
+        console,
+        "FLOPs: a multiply-add counts twice; products of matrices, convolutions and attention, as in "
+        "torch.utils.flop_counter; the same rules on paddle's operators.",
+        "dim",
     )
 
 

@@ -11,7 +11,7 @@ from twinalign.reports.initial import initial_groups, initial_sentence
 from twinalign.reports.language import language
 from twinalign.reports.summary import accepted, deciding, greatest, identical, not_checked, unlocated, worst_first
 from twinalign.sides import stage_number
-from twinalign.terminal.console import output, table
+from twinalign.terminal.console import output, print_text, table
 from twinalign.terminal.faults import print_located
 from twinalign.terminal.training import print_training
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: Path | None = None) -> None:
-    """Print the stages, the worst tensors of stages that are not aligned, and the verdict."""
+    """Print the stages, the worst tensors of stages that are not aligned, and last what is at fault and the verdict."""
     console, say = console or output(), language("en")
     numbers = ("tensors", "float64 differs by", "noise ×", "reprod_log 1e-06")
     stages = table("stage", "verdict", *numbers, right=numbers)
@@ -35,45 +35,37 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
     for stage, comparison in found["stages"].items():
         _print_faults(console, stage, comparison)
         for note in comparison["notes"]:
-            console.print(Text(f"\n{stage}: {note}", style="yellow"), soft_wrap=True)
+            print_text(console, f"\n{stage}: {note}", "yellow")
         if "training" in comparison:
             print_training(comparison["training"], console)
     _print_initial(found, console)
+    if missing := not_checked(found, say):
+        print_text(console, f"\n{missing}", "dim")
+    if out is not None:
+        print_text(console, f"report in {out / 'report.html'}, evidence in {out / 'summary.json'}", "dim")
     if "located" in found:
         console.print("\nWhat is at fault:", style="bold")
         print_located(found["located"], console, unlocated=unlocated(found, say))
     left_out = accepted([tensor for comparison in found["stages"].values() for tensor in comparison["tensors"]], say)
-    console.print(
-        Text.assemble(
-            f"\n{found['case']}: ",
-            (found["verdict"], f"bold {_COLOURS[found['verdict']]}"),
-            f" ({left_out})" if left_out else "",
-            f" in {found['seconds']:.0f} s",
-        ),
-        soft_wrap=True,
-    )
-    if missing := not_checked(found, say):
-        console.print(Text(missing, style="dim"), soft_wrap=True)
-    if out is not None:
-        console.print(
-            f"report in {out / 'report.html'}, evidence in {out / 'summary.json'}", style="dim", highlight=False
-        )
+    verdict = (found["verdict"], f"bold {_COLOURS[found['verdict']]}")
+    accepts = f" ({left_out})" if left_out else ""
+    print_text(console, Text.assemble(f"\n{found['case']}: ", verdict, f"{accepts} in {found['seconds']:.0f} s"))
 
 
 def _print_initial(found: Mapping[str, Any], console: Console) -> None:
     groups = initial_groups(found)
     if not groups and not found.get("initial", {}).get("notes"):
         return
-    console.print(Text(f"\n{initial_sentence(found, language('en'))}", style="yellow"), soft_wrap=True)
+    print_text(console, f"\n{initial_sentence(found, language('en'))}", "yellow")
     if groups and not found["initial"]["counts"]:
         return
     for note in found["initial"]["notes"]:
-        console.print(Text(f"  {note}"), soft_wrap=True)
+        print_text(console, f"  {note}")
     for group in groups[:_SHOWN]:
         more = f" and {len(group.names) - 1} more" if len(group.names) > 1 else ""
         remedy = f"; write {group.remedy}" if group.remedy else ""
         text = f"  {group.names[0]}{more} ({group.layer}): {group.reference} in the reference, {group.port} in the port"
-        console.print(Text(f"{text}{remedy}"), soft_wrap=True)
+        print_text(console, f"{text}{remedy}")
     if len(groups) > _SHOWN:
         console.print(f"  … and {len(groups) - _SHOWN} more kinds", style="dim")
 
@@ -99,6 +91,6 @@ def _print_faults(console: Console, stage: str, comparison: Mapping[str, Any]) -
     count = f"{len(wrong)} of {len(comparison['tensors'])} tensors"
     console.print(Text(f"\n{stage}: {count}", style=_COLOURS[comparison["verdict"]]))
     for tensor in wrong[:_SHOWN]:
-        console.print(Text(f"  {tensor['name']}: {tensor['reason']}"), soft_wrap=True)
+        print_text(console, f"  {tensor['name']}: {tensor['reason']}")
     if len(wrong) > _SHOWN:
         console.print(f"  … and {len(wrong) - _SHOWN} more", style="dim")

@@ -5,10 +5,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from twinalign.reports.training_facts import main_horizons, sentences, steps_alike
-from twinalign.terminal.console import table
+from twinalign.terminal.console import print_text, table
 
 _SIDES = ("port", "reference")
 
@@ -19,7 +18,7 @@ def print_training(found: Mapping[str, Any], console: Console) -> None:
     if horizons:
         console.print(_horizon_table(horizons))
     for text in sentences(found):
-        console.print(Text(text), soft_wrap=True)
+        print_text(console, text)
 
 
 def _horizon_table(horizons: list[Mapping[str, Any]]) -> Table:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from twinalign.reports.tables import ZOO_HEADERS, zoo_cells, zoo_counts
-from twinalign.terminal.console import output, table
+from twinalign.terminal.console import output, print_text, table
 
 _COLOURS = {"aligned": "green", "diverged": "red", "inconclusive": "yellow", "crashed": "bold red"}
 
@@ -22,5 +22,5 @@ def print_zoo(found: Mapping[str, Any], console: Console | None = None) -> None:
     console.print(rows)
     for outcome in found["architectures"]:
         if outcome["explanation"]:
-            console.print(Text.assemble("\n", (outcome["name"], "bold"), f": {outcome['explanation']}"), soft_wrap=True)
+            print_text(console, Text.assemble("\n", (outcome["name"], "bold"), f": {outcome['explanation']}"))
     console.print(f"\n{zoo_counts(found)}", highlight=False)
