@@ -186,6 +186,7 @@ def compare(
     skip: Iterable[str] = (),
     accept: Iterable[str] = (),
     allowances: Iterable[Allowance | str] = (),
+    html: PathLike | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare two recordings or tensor files (`.npy`, `.npz`, `.safetensors`, `.pth`, `.pdparams`), or folders of them.
@@ -199,19 +200,26 @@ def compare(
         only, skip: patterns of tensors to compare, and to leave out.
         accept: `ID` or `ID=PATTERN` of conventions whose differences do not affect the verdict.
         allowances: `ID` or `ID=PATTERN` of float32 constants that explain differences.
+        html: where to write a report of the two files.
         **options: further options of `twinalign.verdict.compare_arrays`, and `reference_repeat`, a file.
 
     >>> import numpy as np
     >>> np.save("a.npy", np.ones(4, "float32"))
     >>> np.save("b.npy", np.full(4, 1.001, "float32"))
-    >>> compare("a.npy", "a.npy").verdict, compare("a.npy", "b.npy").verdict
+    >>> compare("a.npy", "a.npy").verdict, compare("a.npy", "b.npy", html="compared.html").verdict
     ('aligned', 'diverged')
     """
-    asked = {name: value for name, value in locals().items() if name != "options"}
+    asked = {name: value for name, value in locals().items() if name not in ("options", "html")}
+    from twinalign.files.recordings import write_text
+    from twinalign.reports import comparison_page
     from twinalign.verdict.compare import compare_arrays, compare_files
 
     require_known("compare", options, inspect.signature(compare_arrays).parameters)
-    return compare_files(**asked, **options)
+    comparison = compare_files(**asked, **options)
+    if html is not None:
+        title = f"{Path(reference).name} against {Path(reproduced).name}"
+        write_text(Path(html), comparison_page(comparison.to_json(), title))
+    return comparison
 
 
 @_names_unknown_options
@@ -377,12 +385,21 @@ def zoo(
 
 
 def report(
-    folder: PathLike, *, md: PathLike | None = None, junit: PathLike | None = None, language: str = "en"
+    folder: PathLike,
+    *,
+    md: PathLike | None = None,
+    junit: PathLike | None = None,
+    against: PathLike | None = None,
+    language: str = "en",
 ) -> list[Path]:
     """Write `report.html` into the folder of a finished run, or the requested table and JUnit XML instead.
 
+    The page begins with what changed since the run in the folder `against`, if that is given.
+
     >>> [path.name for path in report("result", md="table.md")]
     ['table.md']
+    >>> [path.name for path in report("result", against="result")]
+    ['report.html']
     """
     from twinalign.files.recordings import write_text
     from twinalign.reports import load_summary, write_report
@@ -393,7 +410,9 @@ def report(
         write_text(Path(md), markdown(load_summary(Path(folder)), language))
     if junit is not None:
         write_text(Path(junit), as_junit(Path(folder)))
-    return [Path(path) for path in (md, junit) if path is not None] or [write_report(Path(folder), language)]
+    return [Path(path) for path in (md, junit) if path is not None] or [
+        write_report(Path(folder), language, Path(against) if against is not None else None)
+    ]
 
 
 def pack(folder: PathLike, bundle: PathLike, *, partial: bool = False) -> Verification:

@@ -20,5 +20,5 @@ the port's."""
 
 
 def stage_number(stage: str) -> str:
-    """The number of a stage in the guide, also if a run leaves others out."""
-    return f"{STAGES.index(stage) + 1:02d}"
+    """The number of a stage in the guide, also if a run leaves others out; empty for what is no stage of it."""
+    return f"{STAGES.index(stage) + 1:02d}" if stage in STAGES else ""

@@ -9,7 +9,6 @@ import pytest
 import twinalign
 from twinalign.processes.side_process import SideProcess
 from twinalign.recorder.kept_processes import KeptProcesses, import_framework
-from twinalign.terminal.changes import changes
 
 CASE = """
 from twinalign import Case
@@ -24,12 +23,6 @@ class Small(Case):
         return {"x": rng.standard_normal((2, 4), dtype="float32")}
 """
 PORT = "import paddle\ndef build():\n    return paddle.nn.Sequential(paddle.nn.Linear(4, 8), paddle.nn.{})\n"
-
-
-def state(before: str) -> dict:
-    fault = {"paddle_layer": "1", "phase": "forward", "explanation": {"id": "norm_epsilon"}}
-    located = {"located": {"faults": [fault]}} if before == "diverged" else {}
-    return {"verdict": before, "stages": {"forward": {"verdict": before}}, **located}
 
 
 def test_each_run_sees_the_port_as_it_was_saved(tmp_path: Path) -> None:
@@ -83,13 +76,3 @@ def test_a_killed_fork_ends_its_process_in_the_same_way_and_the_next_run_gets_an
     assert again is other
     kept.close()
     assert not again.alive
-
-
-def test_what_changed_against_the_last_run() -> None:
-    assert changes(state("diverged"), state("aligned")) == [
-        "verdict: diverged → aligned",
-        "forward: diverged → aligned",
-        "mended: 1 (forward): norm_epsilon",
-    ]
-    assert changes(state("aligned"), state("diverged"))[-1] == "new: 1 (forward): norm_epsilon"
-    assert changes(state("aligned"), state("aligned")) == ["nothing changed against the last run"]

@@ -31,6 +31,7 @@ _TOLERANCE = click.FloatRange(min=0)
 @click.option("--limit", type=click.IntRange(min=0), default=40, show_default=True, help="Tensors shown; 0: all.")
 @output_option("--json", "json_path", "Write the verdict with all evidence")
 @output_option("--md", "markdown_path", "Write a Markdown table")
+@output_option("--html", "html_path", "Write the report, one page that opens offline")
 @output_option("--log", "log_path", "Write log lines in reprod_log's format")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def command(
@@ -39,6 +40,7 @@ def command(
     limit: int,
     json_path: Path | None,
     markdown_path: Path | None,
+    html_path: Path | None,
     log_path: Path | None,
     debug: bool,
     **options: Any,
@@ -51,16 +53,18 @@ def command(
 
     Exit codes: 0 aligned, 1 diverged, 2 bad input, 3 inconclusive.
     """
+    from twinalign.reports import comparison_page
     from twinalign.reports.tables import comparison_markdown
     from twinalign.terminal import show
     from twinalign.verdict.classic import log_lines
     from twinalign.verdict.compare import compare_files
 
-    quiet = one_to_stdout(json=json_path, md=markdown_path, log=log_path)
+    quiet = one_to_stdout(json=json_path, md=markdown_path, html=html_path, log=log_path)
     comparison = compare_files(reference, reproduced, **options)
     title = f"{reference.name} against {reproduced.name}"
     write_output(json_path, lambda: json_text(comparison.to_json()))
     write_output(markdown_path, lambda: comparison_markdown(comparison.to_json(), title))
+    write_output(html_path, lambda: comparison_page(comparison.to_json(), title))
     write_output(log_path, lambda: "\n".join(log_lines(comparison.classic)) + "\n")
     if not quiet:
         show(comparison, limit=limit or None)

@@ -49,9 +49,9 @@ def command(case: str, md: Path | None, junit: Path | None, watch: bool, **asked
 
 def _watch(settings: RunSettings, md: Path | None, junit: Path | None, quiet: bool) -> NoReturn:
     from twinalign.cli.progress import SideProgress
+    from twinalign.reports.changes import changes
     from twinalign.runs.session import Session, watched_runs
     from twinalign.terminal import show
-    from twinalign.terminal.changes import changes
 
     last = None
     with Session() as session:

@@ -3,10 +3,12 @@
 import base64
 import hashlib
 import re
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from twinalign.reports.changes import changes
 from twinalign.reports.curves import curves_of, outcomes_of
 from twinalign.reports.environment import environment_groups
 from twinalign.reports.fault_facts import remarks
@@ -17,13 +19,16 @@ from twinalign.reports.layer_tree import SHADES, describe, layer_parts
 from twinalign.reports.plots import curve_plot, inherited_plot, plotting, stage_plots
 from twinalign.reports.shown_values import figure, legible, short_name
 from twinalign.reports.stage_tables import COLUMNS, stage_tables
-from twinalign.reports.summary import not_checked, sentence, unlocated
+from twinalign.reports.summary import FILES, not_checked, sentence, unlocated
 from twinalign.reports.training_facts import main_horizons, sentences, steps_alike
 from twinalign.sides import stage_number
 
 
-def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
-    """The page of a summary; curves and pictures are read from the folder if present."""
+def page(summary: Mapping[str, Any], folder: Path, code: str = "en", earlier: Mapping[str, Any] | None = None) -> str:
+    """The page of a summary; curves and pictures are read from the folder if present.
+
+    `earlier` is the summary of a run of the same case before this one.
+    """
     say = language(code)
     curves, unreadable = curves_of(summary, folder)
     training = summary["stages"].get("train", {}).get("training", {})
@@ -51,7 +56,8 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
             plots=plots,
             faults=faults,
             causes_counted=causes_counted(faults, say),
-            sections=_sections(summary, bool(parts), has_curves, say),
+            changed=changes(earlier, summary, say) if earlier is not None else [],
+            sections=_sections(summary, bool(parts), has_curves, earlier is not None, say),
             has_curves=has_curves,
             faults_left_out=faults_left_out,
             remarks=remarks(summary.get("located") or {}),
@@ -73,7 +79,9 @@ def page(summary: dict[str, Any], folder: Path, code: str = "en") -> str:
     )
 
 
-def _sections(summary: dict[str, Any], layers: bool, curves: bool, say: Language) -> list[dict[str, str]]:
+def _sections(
+    summary: Mapping[str, Any], layers: bool, curves: bool, changed: bool, say: Language
+) -> list[dict[str, str]]:
     """The links of the sidebar, in the order of the page; sections without content have none."""
     stages = [
         {"id": f"stage-{name}", "text": say.known("stage", name), "verdict": stage["verdict"]}
@@ -82,10 +90,11 @@ def _sections(summary: dict[str, Any], layers: bool, curves: bool, say: Language
     initial = summary.get("initial")
     if initial is not None:
         stages.append({"id": "initial", "text": say("initial.title"), "verdict": initial["verdict"]})
-    present = {"layers": layers, "curves": curves, "environment": True, "reading": True}
+    present = {"layers": layers, "curves": curves, "environment": bool(summary["environment"]), "reading": True}
     rest = [{"id": name, "text": say(f"{name}.title"), "verdict": ""} for name, there in present.items() if there]
     first = "checked.title" if summary["verdict"] == "aligned" else "faults.title"
-    return [{"id": "faults", "text": say(first), "verdict": ""}, *stages, *rest]
+    top = [{"id": "changes", "text": say("changes.title"), "verdict": ""}] if changed else []
+    return [*top, {"id": "faults", "text": say(first), "verdict": ""}, *stages, *rest]
 
 
 def _environment(say: Language) -> Any:
@@ -128,7 +137,9 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _searched(summary: dict[str, Any]) -> str:
+def _searched(summary: Mapping[str, Any]) -> str:
+    if list(summary["stages"]) == [FILES]:
+        return "files"
     if summary.get("located") is not None:
         return "nothing"
     return "not_searched" if summary["verdict"] == "diverged" else "aligned"

@@ -10,6 +10,8 @@ from twinalign.files.recordings import read_metadata
 from twinalign.reports.language import Language
 from twinalign.reports.shown_values import short_name
 
+FILES = "comparison"
+"""Name of the only stage in the report of two files."""
 _GUIDE = 6
 _STEP = re.compile(r"step(\d+)\.")
 _ORDER = {"diverged": 0, "inconclusive": 1, "rounding": 2, "aligned": 3}
@@ -33,6 +35,8 @@ def sentence(summary: Mapping[str, Any], say: Language) -> str:
     stages = summary["stages"]
     if not stages:
         return say("header.none")
+    if list(stages) == [FILES]:
+        return say(f"header.files_{summary['verdict']}")
     wrong = [name for name, stage in stages.items() if stage["verdict"] != "aligned"]
     graver = [name for name in wrong if stages[name]["verdict"] == summary["verdict"]] or wrong
     names = [say.known("stage", name) for name in stages]

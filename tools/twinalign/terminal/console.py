@@ -42,7 +42,8 @@ def _wrapped(line: Text, width: int) -> Text:
     from rich.text import Text
 
     indent = len(line.plain) - len(line.plain.lstrip())
-    breaks, start = [], 0
+    breaks: list[int] = []
+    start = 0
     for word in re.finditer(r"\S+", line.plain):
         if word.end() - start + (indent + 2 if breaks else 0) > width and word.start() > max(start, indent):
             breaks.append(start := word.start())

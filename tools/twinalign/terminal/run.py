@@ -47,9 +47,9 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
         console.print("\nWhat is at fault:", style="bold")
         print_located(found["located"], console, unlocated=unlocated(found, say))
     left_out = accepted([tensor for comparison in found["stages"].values() for tensor in comparison["tensors"]], say)
-    verdict = (found["verdict"], f"bold {_COLOURS[found['verdict']]}")
+    coloured = Text(found["verdict"], style=f"bold {_COLOURS[found['verdict']]}")
     accepts = f" ({left_out})" if left_out else ""
-    print_text(console, Text.assemble(f"\n{found['case']}: ", verdict, f"{accepts} in {found['seconds']:.0f} s"))
+    print_text(console, Text.assemble(f"\n{found['case']}: ", coloured, f"{accepts} in {found['seconds']:.0f} s"))
 
 
 def _print_initial(found: Mapping[str, Any], console: Console) -> None:
