@@ -52,7 +52,7 @@ def page_of(opened: Callable[..., Any], rich_run: Path) -> Callable[..., Any]:
 
 def texts(page: Any, stage_name: str, column: int) -> list[str]:
     """What is seen in a column of a stage's table."""
-    cells = page.locator(f"#stage-{stage_name} tbody tr:visible > :nth-child({column})")
+    cells = page.locator(f"#stage-{stage_name} tbody tr:not(.why):visible > :nth-child({column})")
     return cells.all_inner_texts()
 
 
@@ -71,8 +71,8 @@ def test_every_section_is_there(code: str, page_of: Callable[..., Any]) -> None:
     assert "1e-05 in place of 1e-06" in faults
     assert "1.2e-05" in faults
     assert "3.4e-13" in faults
-    assert page.locator("#faults img").count() == 2
-    assert all(page.locator("#faults img").nth(i).evaluate("image => image.naturalWidth") == 8 for i in range(2))
+    assert page.locator("#faults img").count() == 3  # the third is their difference, amplified
+    assert all(page.locator("#faults img").nth(i).evaluate("image => image.naturalWidth") == 8 for i in range(3))
 
 
 def test_plots_and_curves(page_of: Callable[..., Any]) -> None:
@@ -132,6 +132,24 @@ def test_reasons_of_wrong_tensors_are_seen_whole(page_of: Callable[..., Any]) ->
     page = page_of(width=1400)
     box = page.locator("#stage-forward .scroll")
     assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+    why = page.locator("#stage-forward .why td").first
+    assert why.bounding_box()["width"] > 0.95 * box.bounding_box()["width"]
+
+
+def test_no_column_is_clipped_on_a_phone_and_no_number_is_torn(page_of: Callable[..., Any]) -> None:
+    page = page_of(width=390)
+    page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+    clipped = page.evaluate(
+        """[...document.querySelectorAll('.tensors, .labelled')].map((table) => table.parentElement)
+        .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.ariaLabel)"""
+    )
+    assert clipped == []
+    cell = page.locator("#stage-forward tbody tr").first.locator("td").nth(1)
+    assert cell.evaluate("cell => getComputedStyle(cell, '::before').content") == '"max |Δ|"'
+    numbers = page.locator("#faults samp")
+    assert numbers.count() >= 4
+    for number in numbers.all():
+        assert number.evaluate("number => number.getClientRects().length") == 1
 
 
 def test_the_edit_is_copied_as_it_is_to_be_written(opened: Callable[..., Any], tmp_path: Path) -> None:
@@ -159,7 +177,7 @@ def test_filtering(page_of: Callable[..., Any]) -> None:
     assert output.inner_text() == "11 of 20 shown"
     page.locator("#stage-forward").get_by_label("Names with").fill("<b>")
     assert output.inner_text() == "0 of 20 shown"
-    assert page.locator("#stage-backward output").text_content() == "486 of 486 shown"
+    assert page.locator("#stage-backward output").text_content() == "300 of 486 shown"
 
 
 def test_tree_of_layers(page_of: Callable[..., Any]) -> None:
@@ -239,14 +257,14 @@ def test_print_of_a_stage_that_is_wrong_throughout(opened: Callable[..., Any], t
     assert note.is_hidden()
     page.emulate_media(media="print")
     assert note.is_visible()
-    assert page.locator("#stage-forward tbody tr:visible").count() == 200
+    assert page.locator("#stage-forward tbody tr:not(.why):visible").count() == 200
     names = page.locator("#stage-forward tbody tr:visible th")
     assert names.first.bounding_box()["height"] < 30  # a name is not torn into letters for the words beside it
 
 
 def test_reads_without_script(opened: Callable[..., Any], rich_run: Path) -> None:
     page = opened(write_report(rich_run), java_script_enabled=False)
-    assert page.locator("#stage-forward tbody tr").count() == 20
+    assert page.locator("#stage-forward tbody tr:not(.why)").count() == 20
     assert page.locator("#stage-forward .controls").is_hidden()
 
 
@@ -315,4 +333,19 @@ def test_a_large_page_is_quick_to_sort(opened: Callable[..., Any], tmp_path: Pat
         }"""
     )
     assert took < 3000  # a tenth of a second where nothing else runs
-    assert page.locator("#stage-backward tbody tr").count() == 4000
+    assert page.locator("#stage-backward tbody tr:not(.why)").count() == 4000
+
+
+def test_many_wrong_tensors_are_laid_out_when_somebody_asks(opened: Callable[..., Any], tmp_path: Path) -> None:
+    wrong = [tensor(f"layer.{i}", "diverged", i) for i in range(1000)]
+    (tmp_path / "summary.json").write_text(json.dumps(summary({"forward": stage(wrong, "diverged")}, "diverged")))
+    page = opened(write_report(tmp_path))
+    rows = page.locator("#stage-forward tbody tr:not(.why):visible")
+    assert rows.count() == 300
+    page.get_by_text("700 further tensors").click()
+    assert rows.count() == 1000
+    assert page.locator("#stage-forward output").inner_text() == "1000 of 1000 shown"
+    page = opened(tmp_path / "report.html")
+    page.locator("#stage-forward").get_by_label("Names with").fill("layer.999")
+    assert texts(page, "forward", 1) == ["layer.999"]
+    assert page.locator("#stage-forward .why:visible").count() == 1

@@ -53,7 +53,7 @@ def test_differences_settings_and_tensors_that_come_and_go() -> None:
 
 
 def test_two_cases_are_not_compared() -> None:
-    with pytest.raises(InputError, match="^--against: that run is of the case 'other' and this one of 'made_up'; "):
+    with pytest.raises(InputError, match=r"^--against: that run is of the case 'other' and this one of 'made_up'; "):
         compared(state("aligned") | {"case": "other"}, state("aligned"))
 
 

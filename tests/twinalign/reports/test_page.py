@@ -305,7 +305,7 @@ def test_right_layers_in_a_long_row_are_folded_around_the_wrong_one(tmp_path: Pa
 def test_curves_and_outcomes_have_their_verdict(rich_run: Path) -> None:
     page = write_report(rich_run).read_text(encoding="utf-8")
     captions = re.findall(r"<figcaption><b>(.*?)</b> <span class=\"dim\">(.*?)</span>", page)
-    assert dict(captions)["train: loss"].endswith("Verdict: rounding.")
+    assert dict(captions)["train: loss"].endswith("own rounding.")
     assert dict(captions)["backward: loss.loss"].endswith("Verdict: aligned.")
     assert re.search(
         r'<bdi>knn_top1</bdi>.*<td class="aligned">aligned<td class="why" lang="en">the float64 runs', page

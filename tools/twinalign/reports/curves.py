@@ -36,10 +36,19 @@ class Curve:
     """Values of the training that changed framework, if there was one."""
     verdict: str = ""
     """Verdict of its tensor, or the worst of its steps; empty if unknown."""
+    reason: str = ""
+    """Of that verdict."""
 
     @property
     def differences(self) -> list[float]:
         return [abs(a - b) for a, b in zip(self.reference, self.port, strict=True)]
+
+    @property
+    def leaves(self) -> tuple[int, float] | None:
+        """The first step at which the difference is above the noise, and the greatest ratio; None if it never is."""
+        pairs = zip(self.steps, self.differences, self.noise or (), strict=False)
+        above = [(step, difference / noise) for step, difference, noise in pairs if difference > noise > 0]
+        return (above[0][0], max(ratio for _, ratio in above)) if above else None
 
 
 def backward_curves(stage: Mapping[str, Any] | None) -> list[Curve]:
@@ -59,16 +68,17 @@ def backward_curves(stage: Mapping[str, Any] | None) -> list[Curve]:
         steps, reference, port, floor = (list(column) for column in zip(*sorted(of_steps), strict=True))
         known = [value for value in floor if value is not None]
         noise = [abs(float(value or 0)) for value in floor] if any(known) else None
-        verdict = worst_first(judged[name])[0]["verdict"]
-        curves.append(Curve("backward", name, steps, reference, port, noise, verdict=verdict))
+        worst = worst_first(judged[name])[0]
+        curve = Curve("backward", name, steps, reference, port, noise, None, worst["verdict"], worst["reason"])
+        curves.append(curve)
     return curves[:_MOST]
 
 
-def train_curves(folder: Path, verdicts: Mapping[str, str] = MappingProxyType({})) -> list[Curve]:
+def train_curves(folder: Path, judged: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> list[Curve]:
     """Curves of the training, with the effect of a change in the last place on the reference.
 
-    Norms of single tensors are shown only if they diverged, by `verdicts`. Raises InputError if a recording is missing
-    or broken.
+    Norms of single tensors are shown only if they diverged; `judged` has the tensors of the stage by name. Raises
+    InputError if a recording is missing or broken.
     """
     from twinalign.files.rank_recordings import arrays_of_rank
     from twinalign.files.recordings import Recording
@@ -79,6 +89,7 @@ def train_curves(folder: Path, verdicts: Mapping[str, str] = MappingProxyType({}
     both = (Recording.load(folder / f"train_{side}.npy").arrays for side in ("ref", "paddle"))
     ours, theirs = (arrays_of_rank(arrays, 0) or arrays for arrays in both)
     switched = switched_of(theirs) or switched_of(ours)
+    verdicts = {name: tensor["verdict"] for name, tensor in judged.items()}
     curves = []
     for name, array in ours.items():
         other = theirs.get(name)
@@ -100,8 +111,8 @@ def train_curves(folder: Path, verdicts: Mapping[str, str] = MappingProxyType({}
             if not np.isfinite(crossing or []).all():
                 crossing = None
             short = name.removeprefix(CURVE_PREFIX)
-            verdict = verdicts.get(name, "")
-            curves.append(Curve("train", short, steps, ours_there, theirs_there, band, crossing, verdict))
+            said = [str(judged.get(name, {}).get(key, "")) for key in ("verdict", "reason")]
+            curves.append(Curve("train", short, steps, ours_there, theirs_there, band, crossing, *said))
     return curves[:_MOST]
 
 
@@ -111,8 +122,8 @@ def curves_of(summary: Mapping[str, Any], folder: Path) -> tuple[list[Curve], st
     if "train" not in summary["stages"]:
         return found, None
     try:
-        verdicts = {tensor["name"]: tensor["verdict"] for tensor in summary["stages"]["train"]["tensors"]}
-        return found + train_curves(folder, verdicts), None
+        judged = {tensor["name"]: tensor for tensor in summary["stages"]["train"]["tensors"]}
+        return found + train_curves(folder, judged), None
     except (InputError, OSError, ValueError) as error:
         return found, str(error)
 

@@ -2,9 +2,13 @@
 
 import base64
 import dataclasses
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image, ImageChops
 
 from twinalign.reports.fault_facts import (
     PATHS_OF_IMAGES,
@@ -133,7 +137,7 @@ def _images(
     fault: Mapping[str, Any], folder: Path, budget: int, say: Language
 ) -> tuple[list[dict[str, str]], int, int]:
     """Pictures for the page, how many are too large for it, and the remaining budget."""
-    shown, left_out = [], 0
+    shown, left_out, read = [], 0, list[bytes]()
     what = f"{short_name(fault['paddle_layer'])}, {legible(str(fault['evidence'].get('step', '')))}"
     for key, name in zip(("image_reference", "image_port"), fault["evidence"].get("pictures", ()), strict=False):
         path = folder / "locate" / "data" / Path(str(name)).name
@@ -143,6 +147,32 @@ def _images(
             left_out += 1
             continue
         budget -= path.stat().st_size
-        data = base64.b64encode(path.read_bytes()).decode()
-        shown.append({"text": say(f"faults.{key}", what=what), "data": f"data:image/png;base64,{data}"})
+        read.append(path.read_bytes())
+        shown.append({"text": say(f"faults.{key}", what=what), "data": _inline(read[-1])})
+    if len(read) == 2 and (found := amplified(*read)) is not None and len(found[0]) <= budget:
+        budget -= len(found[0])
+        text = say("faults.image_difference", what=what, most=figure(found[1]), factor=figure(found[2]))
+        shown.append({"text": text, "data": _inline(found[0])})
     return shown, left_out, budget
+
+
+def amplified(reference: bytes, port: bytes) -> tuple[bytes, int, float] | None:
+    """The difference of two pictures as a PNG, the greatest one in grey levels, and the factor that makes it white.
+
+    None if the pictures are equal or not of one size.
+    """
+    pictures = [Image.open(io.BytesIO(data)).convert("RGB") for data in (reference, port)]
+    if pictures[0].size != pictures[1].size:
+        return None
+    difference = ImageChops.difference(*pictures)
+    most = int(np.asarray(difference).max())
+    if not most:
+        return None
+    factor = 255 / most
+    out = io.BytesIO()
+    difference.point(lambda level: round(level * factor)).save(out, format="PNG", optimize=True)
+    return out.getvalue(), most, factor
+
+
+def _inline(data: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"

@@ -18,7 +18,7 @@ from twinalign.reports.language import Language, language
 from twinalign.reports.layer_tree import SHADES, describe, layer_parts
 from twinalign.reports.plots import curve_plot, inherited_plot, plotting, stage_plots
 from twinalign.reports.shown_values import figure, legible, short_name
-from twinalign.reports.stage_tables import COLUMNS, stage_tables
+from twinalign.reports.stage_tables import COLUMNS, FIRST_ROWS, stage_tables
 from twinalign.reports.summary import FILES, not_checked, sentence, unlocated
 from twinalign.reports.training_facts import main_horizons, sentences, steps_alike
 from twinalign.sides import stage_number
@@ -36,7 +36,7 @@ def page(summary: Mapping[str, Any], folder: Path, code: str = "en", earlier: Ma
     faults, faults_left_out = shown_faults(summary, folder, say)
     found, horizons, outcomes = list(sentences(training)), main_horizons(training), outcomes_of(summary)
     has_curves = bool(curves or unreadable or horizons or found or outcomes)
-    style, script = _static("report.css"), _static("report.js")
+    style, script = _static("report.css") + _labels(say), _static("report.js")
     tables = stage_tables(summary["stages"], say)
     with plotting():
         plots = {name: stage_plots(name, stage["tensors"], say) for name, stage in summary["stages"].items()}
@@ -53,6 +53,7 @@ def page(summary: Mapping[str, Any], folder: Path, code: str = "en", earlier: Ma
             initial_groups=initial_groups(summary),
             tables=tables,
             columns=COLUMNS,
+            first_rows=FIRST_ROWS,
             plots=plots,
             faults=faults,
             causes_counted=causes_counted(faults, say),
@@ -117,8 +118,18 @@ def _environment(say: Language) -> Any:
         """A name that may go on in the next line after each dot and underscore, but not within a number."""
         return markupsafe.Markup("<wbr>").join(re.split(r"(?<=[._])(?!(?<=\d\.)\d)", text))
 
+    def unbroken(text: str) -> Any:
+        """A sentence in which no number such as 1e-06 is torn apart at its hyphen."""
+        escaped = str(markupsafe.escape(legible(text)))
+        return markupsafe.Markup(re.sub(r"-?\d[\d.]*e-\d+|(?<!\w)-\d[\d.]*", r"<samp>\g<0></samp>", escaped))
+
     found.filters.update(
-        figure=figure, short_name=short_name, breakable=breakable, stage_number=stage_number, steps=steps_alike
+        unbroken=unbroken,
+        figure=figure,
+        short_name=short_name,
+        breakable=breakable,
+        stage_number=stage_number,
+        steps=steps_alike,
     )
     found.globals.update(say=say, describe=lambda node, alone: describe(node, alone, say))
     return found
@@ -135,6 +146,15 @@ def _policy(style: str, script: str) -> str:
         f"default-src 'none'; img-src data:; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def _labels(say: Language) -> str:
+    """On a phone each cell of a tensor stands beside the name of its column, which only the style sheet repeats."""
+    rules = (
+        f'.tensors td:nth-child({place})::before {{ content: "{say(f"column.{column}")}"; }}'
+        for place, column in enumerate(COLUMNS[2:], start=3)
+    )
+    return "@media screen and (max-width: 40rem) {\n" + "\n".join(rules) + "\n}\n"
 
 
 def _searched(summary: Mapping[str, Any]) -> str:

@@ -221,10 +221,12 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
     noise = [value for value in curve.noise or () if value]
     if noise:
         text += " " + say("plot.curve_noise", noise=figure(max(noise)))
+    if (leaves := curve.leaves) is not None:
+        text += " " + say("plot.curve_leaves", step=leaves[0], ratio=figure(leaves[1]))
     if curve.switched is not None:
         text += " " + say("plot.curve_switched")
     if curve.verdict:
-        text += " " + say("plot.curve_verdict", verdict=say.known("verdict", curve.verdict))
+        text += " " + say("plot.curve_verdict", verdict=say.known("verdict", curve.verdict), reason=curve.reason)
     lowest = below or axes
     lowest.set_xlabel(say("plot.step_axis"))
     lowest.locator_params(axis="x", integer=True)
@@ -243,6 +245,9 @@ def _differences(axes: Axes, curve: Curve) -> None:
         if len(noise) < 3:
             axes.plot(curve.steps, noise, "_", markersize=14, color=ROLES["dim"])
     axes.plot(curve.steps, shown, color=ROLES["ink"], linewidth=1.1, **_points(curve))
+    if (leaves := curve.leaves) is not None:
+        place = curve.steps.index(leaves[0])
+        axes.plot(leaves[:1], shown[place : place + 1], "o", markersize=7, fillstyle="none", color=ROLES["diverged"])
     axes.set_ylim(bottom=bottom)
 
 

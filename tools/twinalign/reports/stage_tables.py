@@ -10,10 +10,13 @@ from twinalign.reports.shown_values import figure, number, short_name
 from twinalign.reports.summary import accepted, deciding, greatest, has_numbers, identical, worst_first
 
 _NUMBERS = ("max_abs", "mean_abs", "max_rel", "max_ulp", "noise_ratio", "fp64_rel")
-COLUMNS = ("tensor", "verdict", *_NUMBERS, "shape", "worst_index", "reason")
+COLUMNS = ("tensor", "verdict", *_NUMBERS, "shape", "worst_index")
 
 FULL_ROWS = 120
 """Aligned tensors of a stage that keep their reason; further ones are shown in short form."""
+
+FIRST_ROWS = 300
+"""Tensors of a stage that are laid out at once; the others are, when somebody asks for them."""
 
 TABLE_BYTES = 1_200_000
 """Limit for the tables of all stages together."""
@@ -31,6 +34,7 @@ class Row:
     verdict: str
     cells: tuple[str, ...]
     """Texts in the order of `COLUMNS`."""
+    reason: str
     short: bool
     """Whether the reason is left out."""
 
@@ -85,7 +89,7 @@ def _table(name: str, stage: Mapping[str, Any], share: int, say: Language) -> tu
     rows: list[Row] = []
     taken = 0
     for row in _rows(tensors, say):
-        taken += _ROW_BYTES + sum(len(cell.encode("utf-8", "replace")) for cell in row.cells)
+        taken += _ROW_BYTES + sum(len(cell.encode("utf-8", "replace")) for cell in (*row.cells, row.reason))
         if taken > share:
             break
         rows.append(row)
@@ -137,9 +141,8 @@ def _rows(tensors: Sequence[Mapping[str, Any]], say: Language) -> Iterator[Row]:
             *(_figure(tensor.get(key) if has_numbers(tensor) else None) for key in _NUMBERS),
             "–" if shape is None else "×".join(map(str, shape)) or "()",
             _worst(tensor, worst),
-            "" if short else tensor["reason"],
         )
-        yield Row(tensor["verdict"], cells, short)
+        yield Row(tensor["verdict"], cells, "" if short else tensor["reason"], short)
 
 
 def _worst(tensor: Mapping[str, Any], worst: Sequence[int] | None) -> str:

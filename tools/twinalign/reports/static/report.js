@@ -20,53 +20,77 @@
     return at < 0 ? first.length - second.length : first[at] - (second[at] ?? -1);
   };
 
-  const sortable = (table) => {
+  // A row may be followed by one that says why, which goes where it goes.
+  const reasons = new Map();
+  const tensorsOf = (body) => {
+    const rows = [];
+    for (const row of body.rows) {
+      if (row.className === "why") reasons.set(rows[rows.length - 1], row);
+      else rows.push(row);
+    }
+    return rows;
+  };
+  const place = (body, rows) => body.append(...rows.flatMap((row) => (reasons.has(row) ? [row, reasons.get(row)] : [row])));
+
+  // Rows are read when somebody sorts or filters; those of the second table go into the first.
+  const explorable = (details) => {
+    const table = details.querySelector("table");
     const body = table.tBodies[0];
-    const original = Array.from(body.rows);
+    const further = details.querySelector("details.further");
+    const [name, verdict] = ["name", "verdict"].map((kind) => details.querySelector(`[data-filter="${kind}"]`));
+    const output = details.querySelector("output");
+    let original = null;
+    const rows = () => {
+      if (original === null) {
+        original = tensorsOf(body);
+        if (further) {
+          original.push(...tensorsOf(further.querySelector("tbody")));
+          further.remove();
+          place(body, original);
+        }
+      }
+      return original;
+    };
+    const say = (shown) => {
+      output.textContent = output.dataset.pattern.replace("#", String(shown));
+    };
+    const apply = () => {
+      const wanted = name.value.trim().toLowerCase();
+      let shown = 0;
+      for (const row of rows()) {
+        const of = ["diverged", "inconclusive", "rounding"].find((kind) => row.classList.contains(kind)) || "aligned";
+        row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted) || (verdict.value && of !== verdict.value);
+        if (reasons.has(row)) reasons.get(row).hidden = row.hidden;
+        shown += row.hidden ? 0 : 1;
+      }
+      say(shown);
+    };
+    name.addEventListener("input", apply);
+    verdict.addEventListener("change", apply);
+    if (further) further.addEventListener("toggle", apply, { once: true });
+    say(body.querySelectorAll(":scope > tr:not(.why)").length);
+
     const heads = Array.from(table.tHead.rows[0].cells);
     heads.forEach((head, column) => {
       const button = head.querySelector("button");
       button.disabled = false;
       button.addEventListener("click", () => {
-        const keyed = original.map((row) => [value(row, column), row]);
+        const keyed = rows().map((row) => [value(row, column), row]);
         const known = keyed.filter(([key]) => key !== null);
         const numeric = known.every(([key]) => Array.isArray(key));
         const order = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
         const next = [...order, "none"][["none", ...order].indexOf(head.getAttribute("aria-sort"))];
         heads.forEach((other) => other.setAttribute("aria-sort", other === head ? next : "none"));
-        if (next === "none") {
-          body.append(...original);
-          return;
-        }
         const sign = next === "ascending" ? 1 : -1;
-        known.sort((first, second) => sign * compare(first[0], second[0], numeric));
-        const rows = known.concat(keyed.filter(([key]) => key === null)).map(([, row]) => row);
-        body.append(...rows);
+        if (next !== "none") known.sort((first, second) => sign * compare(first[0], second[0], numeric));
+        const sorted = known.concat(keyed.filter(([key]) => key === null)).map(([, row]) => row);
+        place(body, next === "none" ? rows() : sorted);
+        apply();
       });
     });
   };
 
-  const filterable = (details) => {
-    const rows = Array.from(details.querySelector("table").tBodies[0].rows);
-    const [name, verdict] = ["name", "verdict"].map((kind) => details.querySelector(`[data-filter="${kind}"]`));
-    const output = details.querySelector("output");
-    const apply = () => {
-      const wanted = name.value.trim().toLowerCase();
-      let shown = 0;
-      for (const row of rows) {
-        const of = ["diverged", "inconclusive", "rounding"].find((kind) => row.classList.contains(kind)) || "aligned";
-        row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted) || (verdict.value && of !== verdict.value);
-        shown += row.hidden ? 0 : 1;
-      }
-      output.textContent = output.dataset.pattern.replace("#", String(shown));
-    };
-    name.addEventListener("input", apply);
-    verdict.addEventListener("change", apply);
-    apply();
-  };
-
-  document.querySelectorAll("table.tensors").forEach(sortable);
-  document.querySelectorAll("details.evidence").forEach(filterable);
+  document.querySelectorAll("details.evidence").forEach(explorable);
   document.querySelectorAll("[data-open]").forEach((button) => {
     button.addEventListener("click", () => {
       for (const details of document.querySelectorAll(".tree details")) details.open = button.dataset.open === "true";

@@ -1,0 +1,51 @@
+"""What a curve and a pair of pictures say about themselves."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from twinalign.reports.curves import Curve
+from twinalign.reports.faults import amplified
+from twinalign.reports.language import language
+from twinalign.reports.plots import curve_plot, plotting
+
+
+def test_a_curve_says_where_and_why_it_leaves_the_band() -> None:
+    noise = [1e-7, 1e-7, 1e-7, 1e-7]
+    curve = Curve("train", "loss", [0, 1, 2, 3], [1.0] * 4, [1.0, 1.0 + 5e-8, 1.0 + 2e-7, 1.0 + 7.66e-5], noise)
+    assert curve.leaves == (2, pytest.approx(766, rel=1e-6))
+    with plotting():
+        text = curve_plot(curve, "one", language("en")).text
+        assert "above the noise from step 2 on (the circle), by up to 766 times." in text
+        values = [0, 1], [1.0, 1.0], [1.0, 1.1], [0.2, 0.2]
+        judged = Curve("train", "loss", *values, None, "aligned", "rounding flips a sign")
+        text = curve_plot(judged, "two", language("en")).text
+    assert judged.leaves is None
+    assert "(the circle)" not in text
+    assert text.endswith("aligned: rounding flips a sign.")
+
+
+def png(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(array).save(out, format="PNG")
+    return out.getvalue()
+
+
+def test_the_difference_of_two_pictures_is_amplified_to_white() -> None:
+    reference = np.full((4, 5, 3), 100, np.uint8)
+    port = reference.copy()
+    port[1, 2, 0] += 2
+    port[3, 4, 1] -= 1
+    found = amplified(png(reference), png(port))
+    assert found is not None
+    data, most, factor = found
+    assert (most, factor) == (2, 127.5)
+    shown = np.asarray(Image.open(io.BytesIO(data)), int)
+    expected = np.rint(np.abs(port.astype(int) - reference.astype(int)) * 127.5)
+    assert np.abs(shown - expected).max() <= 1
+    assert amplified(png(reference), png(reference)) is None
+    assert amplified(png(reference), png(reference[:2])) is None
