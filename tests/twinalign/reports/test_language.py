@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import string
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import twinalign.reports
 from tests.conftest import ROOT
 from tests.twinalign.reports.runs import rich_summary
+from twinalign.causes.registry import known_causes
 from twinalign.reports import write_report
 from twinalign.reports.language import CODES, language
 from twinalign.reports.markdown import markdown
+from twinalign.verdict import compare_arrays
 
 _FOLDER = Path(twinalign.reports.__file__).parent
 _CALL = re.compile(r"""\bsay\(\s*f?["']([a-z_0-9.]+)["']""")
@@ -92,17 +96,73 @@ def test_page_in_a_language(code: str, rich_run: Path) -> None:
 
 def test_chinese_page_says_what_stays_english(rich_run: Path) -> None:
     page = write_report(rich_run, "zh").read_text(encoding="utf-8")
-    assert "判定引擎给出的理由、事实和原因保持英文原文。" in page
+    assert "少数尚无译文的细节保持英文原文。" in page
     template_words = re.findall(r"<(?:h2|summary|label|option)[^>]*>([^<]+)<", page)
     assert not [words for words in template_words if re.fullmatch(r"[A-Za-z ,]+", words.strip()) and words.strip()]
 
 
 def test_chinese_page_marks_what_is_english_and_translates_what_a_fault_concerns(rich_run: Path) -> None:
     page = write_report(rich_run, "zh").read_text(encoding="utf-8")
-    assert re.search(r"layer\.<wbr>0<td>未对齐.*<td lang=en>the float64 runs agree", page)
+    assert (
+        "<td colspan=10>两侧的 float64 运行一致（相对差异 <samp>1.0e-13</samp>）；误差为参考代码自身舍入误差的 0.33 倍"
+        in page
+    )
+    assert "归一化的 epsilon 不同：<samp>1e-05</samp>，而参考代码为 <samp>1e-06</samp>" in page
     assert '<span class="dim">(前向' in page
     assert "错误：前向" in page
     assert "lang=en" not in write_report(rich_run).read_text(encoding="utf-8")
+
+
+def test_every_cause_has_a_translation() -> None:
+    texts = {cause.text for cause in known_causes()}
+    chinese = language("zh").causes
+    assert texts == set(chinese)
+    assert all(re.search("[\u4e00-\u9fff]", text) for text in chinese.values())
+    assert len(set(chinese.values())) > 0.97 * len(chinese)  # few causes may read alike
+
+
+def test_a_cause_without_translation_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = language("zh")
+    left = dict(list(found.causes.items())[1:])
+    monkeypatch.setitem(globals(), "language", lambda code: dataclasses.replace(found, causes=left))
+    with pytest.raises(AssertionError):
+        test_every_cause_has_a_translation()
+
+
+def test_templates_name_the_values_of_their_sentences() -> None:
+    for pattern, template in language("zh").parts:
+        named = {int(name) for name in fields(template)}
+        assert named == set(range(1, pattern.groups + 1)), template
+
+
+def test_reasons_that_verdicts_give_are_chinese_throughout() -> None:
+    one = np.linspace(1, 2, 40, dtype="float32")
+    cases = {
+        "same": (one, one),
+        "rounding": (one, one * np.float32(1 + 1e-7)),
+        "wrong": (one, one + np.float32(0.1)),
+        "nan": (one, np.where(one > 1.9, np.nan, one).astype("float32")),
+        "all_nan": (one * np.nan, one * np.nan),
+        "shape": (one, one[:5]),
+        "dtype": (one, one.astype("float16")),
+        "whole": (np.arange(9), np.arange(9) + (np.arange(9) == 4)),
+        "logical": (one > 1.5, one > 1.6),
+        "empty": (one[:0], one[:0]),
+    }
+    both = [{name: pair[side] for name, pair in cases.items()} for side in (0, 1)]
+    exact = [{name: array.astype("float64") for name, array in side.items() if name != "whole"} for side in both]
+    measured = {"reference64": exact[0], "reproduced64": exact[1]}
+    noise = np.float32(1) + np.random.default_rng(0).standard_normal(40).astype("float32") * np.float32(1e-7)
+    measured["reference64"]["rounding"] = measured["reproduced64"]["rounding"] = (one * noise).astype("float64")
+    reasons = {
+        tensor.reason
+        for more in ({}, measured, {"rtol": 1e-3, "atol": 1e-3})
+        for tensor in compare_arrays(*both, **more).tensors
+    }
+    assert len(reasons) > 12
+    left = {reason: language("zh").translated(reason) for reason in reasons}
+    english = {reason: text for reason, text in left.items() if re.search(r"[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}", text)}
+    assert english == {}
 
 
 def test_markdown_in_chinese() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -19,12 +20,39 @@ class Language:
 
     code: str
     sentences: Mapping[str, str]
+    causes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """A cause in English -> in this language; empty for English."""
+    parts: tuple[tuple[re.Pattern[str], str], ...] = ()
+    """What reasons and facts are made of, with a template for each; the first that matches counts."""
 
     def __call__(self, key: str, **values: Any) -> str:
         if f"{key}.other" in self.sentences:
             form = f"{key}.one"
             key = form if values.get("count") == 1 and form in self.sentences else f"{key}.other"
         return self.sentences[key].format(**values)
+
+    def translated(self, text: str) -> str:
+        """A sentence that a result has in English: a cause with its detail, a reason, a fact.
+
+        What the catalogue does not know stays as it is.
+        """
+        if not self.parts:
+            return text
+        if text in self.causes:
+            return self.causes[text]
+        cause, between, detail = next(
+            ((text[:at], ": ", text[at + 2 :]) for at in _colons(text) if text[:at] in self.causes), (text, "", "")
+        )
+        if between:
+            return f"{self.causes[cause]}：{self.translated(detail)}"
+        return "；".join(self._part(part) for part in text.split("; "))
+
+    def _part(self, text: str) -> str:
+        for pattern, template in self.parts:
+            if found := pattern.fullmatch(text):
+                return template.format(None, *found.groups())
+        head, between, rest = text.partition(": ")
+        return f"{self._part(head)}：{self._part(rest)}" if between else text
 
     def known(self, group: str, name: str) -> str:
         """The word for a name in a result (a verdict, a stage); the name itself if there is none."""
@@ -35,7 +63,19 @@ class Language:
 def language(code: str) -> Language:
     """The catalogue of a language, one of `CODES`."""
     text = resources.files("twinalign.reports").joinpath(f"languages/{code}.toml").read_text(encoding="utf-8")
-    return Language(code, dict(_flat(tomllib.loads(text), "")))
+    further = resources.files("twinalign.reports").joinpath(f"languages/{code}_sentences.toml")
+    composed = tomllib.loads(further.read_text(encoding="utf-8")) if further.is_file() else {"causes": {}, "parts": {}}
+    parts = tuple((_pattern(english), template) for english, template in composed["parts"].items())
+    return Language(code, dict(_flat(tomllib.loads(text), "")), composed["causes"], parts)
+
+
+def _pattern(english: str) -> re.Pattern[str]:
+    """Matches a sentence whose values stand at the braces."""
+    return re.compile("(.+?)".join(map(re.escape, english.split("{}"))))
+
+
+def _colons(text: str) -> list[int]:
+    return [found.start() for found in re.finditer(": ", text)]
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:

@@ -131,7 +131,12 @@ def _environment(say: Language) -> Any:
         stage_number=stage_number,
         steps=steps_alike,
     )
-    found.globals.update(say=say, describe=lambda node, alone: describe(node, alone, say))
+
+    def english(text: str) -> Any:
+        """The attribute of a sentence that stays English in a page of another language."""
+        return markupsafe.Markup(" lang=en" if say.code != "en" and say.translated(text) == text else "")
+
+    found.globals.update(say=say, english=english, describe=lambda node, alone: describe(node, alone, say))
     return found
 
 

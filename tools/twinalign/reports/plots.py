@@ -129,7 +129,7 @@ def _histogram(stage: str, tensors: Sequence[Mapping[str, Any]], key: str, name:
     axes.set_xlabel(say(f"plot.{name}_axis"))
     axes.set_ylabel(say("plot.tensors_axis"))
     if len(groups) > 1:
-        axes.legend()
+        _legend_above(axes)
     known.sort()
     limits = {"low": known[0], "high": known[-1], "middle": known[len(known) // 2]}
     text = say(f"plot.{name}_text", count=len(known), zeros=zeros, **{k: figure(v) for k, v in limits.items()})
@@ -226,7 +226,9 @@ def curve_plot(curve: Curve, identifier: str, say: Language) -> Plot:
     if curve.switched is not None:
         text += " " + say("plot.curve_switched")
     if curve.verdict:
-        text += " " + say("plot.curve_verdict", verdict=say.known("verdict", curve.verdict), reason=curve.reason)
+        text += " " + say(
+            "plot.curve_verdict", verdict=say.known("verdict", curve.verdict), reason=say.translated(curve.reason)
+        )
     lowest = below or axes
     lowest.set_xlabel(say("plot.step_axis"))
     lowest.locator_params(axis="x", integer=True)
