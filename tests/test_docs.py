@@ -73,3 +73,35 @@ def test_the_first_page_runs_as_it_shows(twinalign: Twinalign, tmp_path: Path) -
         finished = twinalign(*command.rpartition("twinalign ")[2].split())
         assert finished.returncode == code
         assert finished.stdout == shown
+
+
+def python_blocks(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_tutorial_goes_as_it_says(twinalign: Twinalign, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "tutorial.md"
+    reference, port, methods = python_blocks("tutorial.md")
+    (tmp_path / "my_ref.py").write_text(reference)
+    (tmp_path / "my_port.py").write_text(port)
+    init, run, _, fix, *_ = commands_in(page)
+    assert twinalign(*init).returncode == 0
+    diverged = twinalign(*run)
+    assert diverged.returncode == 1
+    shown = re.findall(r"```text\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
+    seconds = re.compile(r" in \d+ s$", re.MULTILINE)
+    said = diverged.stdout[diverged.stdout.index("What is at fault:") :]
+    assert seconds.sub("", said).split("\n") == seconds.sub("", shown).split("\n")
+    assert twinalign(*fix).returncode == 0
+    again = twinalign(*run)
+    assert again.returncode == 0
+    assert "aligned" in again.stdout.splitlines()[-1]
+    case = tmp_path / "case.py"
+    case.write_text(case.read_text() + "\n" + methods)
+    further = twinalign(*run)
+    assert 'accept = ("bn_running_var_biased",)' in further.stdout, further.stdout
+    case.write_text(case.read_text() + '\n    accept = ("bn_running_var_biased",)\n')
+    accepted = twinalign(*run)
+    assert accepted.returncode == 0, accepted.stdout
