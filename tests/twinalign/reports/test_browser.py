@@ -342,7 +342,7 @@ def test_many_wrong_tensors_are_laid_out_when_somebody_asks(opened: Callable[...
     page = opened(write_report(tmp_path))
     rows = page.locator("#stage-forward tbody tr:not(.why):visible")
     assert rows.count() == 300
-    page.get_by_text("700 further tensors").click()
+    page.get_by_text("Further tensors: 700").click()
     assert rows.count() == 1000
     assert page.locator("#stage-forward output").inner_text() == "1000 of 1000 shown"
     page = opened(tmp_path / "report.html")

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.twinalign.reports.runs import stage, tensor
 from twinalign.reports.curves import Curve
 from twinalign.reports.faults import amplified
 from twinalign.reports.language import language
 from twinalign.reports.plots import curve_plot, plotting
+from twinalign.reports.stage_tables import stage_tables
 
 
 def test_a_curve_says_where_and_why_it_leaves_the_band() -> None:
@@ -27,6 +29,13 @@ def test_a_curve_says_where_and_why_it_leaves_the_band() -> None:
     assert judged.leaves is None
     assert "(the circle)" not in text
     assert text.endswith("aligned: rounding flips a sign.")
+
+
+def test_accepted_tensors_are_folded_behind_what_is_undecided() -> None:
+    tensors = [tensor("a", "diverged", accepted="bn_running_var_biased"), tensor("b"), tensor("c", "inconclusive")]
+    table = stage_tables({"forward": stage(tensors, "inconclusive")}, language("en"))["forward"]
+    assert [row.cells[0] for row in table.rows] == ["c", "b", "a"]
+    assert table.first == 2
 
 
 def png(array: np.ndarray) -> bytes:

@@ -48,11 +48,16 @@ class Language:
         return "；".join(self._part(part) for part in text.split("; "))
 
     def _part(self, text: str) -> str:
-        for pattern, template in self.parts:
-            if found := pattern.fullmatch(text):
-                return template.format(None, *found.groups())
+        if (found := self._matched(text)) is not None:
+            return found
         head, between, rest = text.partition(": ")
         return f"{self._part(head)}：{self._part(rest)}" if between else text
+
+    def _matched(self, text: str) -> str | None:
+        for pattern, template in self.parts:
+            if found := pattern.fullmatch(text):
+                return template.format(None, *(self._matched(value) or value for value in found.groups()))
+        return None
 
     def known(self, group: str, name: str) -> str:
         """The word for a name in a result (a verdict, a stage); the name itself if there is none."""

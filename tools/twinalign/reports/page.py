@@ -18,7 +18,7 @@ from twinalign.reports.language import Language, language
 from twinalign.reports.layer_tree import SHADES, describe, layer_parts
 from twinalign.reports.plots import curve_plot, inherited_plot, plotting, stage_plots
 from twinalign.reports.shown_values import figure, legible, short_name
-from twinalign.reports.stage_tables import COLUMNS, FIRST_ROWS, stage_tables
+from twinalign.reports.stage_tables import COLUMNS, stage_tables
 from twinalign.reports.summary import FILES, not_checked, sentence, unlocated
 from twinalign.reports.training_facts import main_horizons, sentences, steps_alike
 from twinalign.sides import stage_number
@@ -53,7 +53,6 @@ def page(summary: Mapping[str, Any], folder: Path, code: str = "en", earlier: Ma
             initial_groups=initial_groups(summary),
             tables=tables,
             columns=COLUMNS,
-            first_rows=FIRST_ROWS,
             plots=plots,
             faults=faults,
             causes_counted=causes_counted(faults, say),

@@ -37,6 +37,7 @@ class Row:
     reason: str
     short: bool
     """Whether the reason is left out."""
+    accepted: bool = False
 
 
 @dataclasses.dataclass
@@ -66,6 +67,11 @@ class StageTable:
     @property
     def shortened(self) -> int:
         return sum(row.short for row in self.rows)
+
+    @property
+    def first(self) -> int:
+        """How many rows are laid out at once; the others, and all accepted tensors, are folded."""
+        return min(FIRST_ROWS, sum(not row.accepted for row in self.rows))
 
     @property
     def verdicts(self) -> list[str]:
@@ -142,7 +148,8 @@ def _rows(tensors: Sequence[Mapping[str, Any]], say: Language) -> Iterator[Row]:
             "–" if shape is None else "×".join(map(str, shape)) or "()",
             _worst(tensor, worst),
         )
-        yield Row(tensor["verdict"], cells, "" if short else tensor["reason"], short)
+        reason = "" if short else tensor["reason"]
+        yield Row(tensor["verdict"], cells, reason, short, bool(tensor.get("accepted")))
 
 
 def _worst(tensor: Mapping[str, Any], worst: Sequence[int] | None) -> str:

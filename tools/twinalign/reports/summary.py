@@ -84,8 +84,8 @@ def not_checked(summary: Mapping[str, Any], say: Language) -> str:
 
 
 def worst_first(tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Diverged, inconclusive, rounding, aligned; in the recording's order within each."""
-    return sorted(tensors, key=lambda tensor: _ORDER.get(tensor["verdict"], 0))
+    """Diverged, inconclusive, rounding, aligned, and last what is accepted; in the recording's order within each."""
+    return sorted(tensors, key=lambda tensor: (bool(tensor.get("accepted")), _ORDER.get(tensor["verdict"], 0)))
 
 
 def greatest(tensors: Sequence[Mapping[str, Any]], key: str) -> float | str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from twinalign.files.text import printable
 from twinalign.reports.fault_facts import edit_place, entries
 from twinalign.reports.shown_values import figure
-from twinalign.reports.summary import greatest, worst_first
+from twinalign.reports.summary import deciding, greatest, worst_first
 from twinalign.reports.tables import COMPARISON_HEADERS, comparison_cells, summary_line
 
 LINES = 10
@@ -37,7 +37,7 @@ def headline(found: Mapping[str, Any]) -> str:
     case = f"{printable(found['case'])} {found['verdict']}"
     if known := causes(found):
         return f"{known[0]}; {f'{len(known) - 1} more; ' if len(known) > 1 else ''}{case}"
-    wrong = [tensor for stage in found["stages"].values() for tensor in worst_first(stage["tensors"])]
+    wrong = [tensor for stage in found["stages"].values() for tensor in deciding(worst_first(stage["tensors"]))]
     first = next((tensor for tensor in wrong if tensor["verdict"] == found["verdict"] != "aligned"), None)
     return f"{printable(first['name'])}: {first['reason']}; {case}" if first else case
 
@@ -49,7 +49,9 @@ def brief(kind: str, found: Mapping[str, Any], whole: str) -> str:
         return _first([f"{found['case']}: {found['verdict']} ({', '.join(stages)})", *causes(found)])
     if kind == "compare":
         wrong = [
-            tensor for tensor in worst_first(found["tensors"]) if tensor["verdict"] in ("diverged", "inconclusive")
+            tensor
+            for tensor in worst_first(found["tensors"])
+            if tensor["verdict"] in ("diverged", "inconclusive") and not tensor["accepted"]
         ]
         tensors = (f"{printable(tensor['name'])}: {tensor['verdict']}: {tensor['reason']}" for tensor in wrong)
         return _first([summary_line(found), *tensors])
