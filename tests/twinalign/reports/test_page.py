@@ -224,7 +224,7 @@ def test_accepted_differences_are_named_and_left_out_of_the_figures(tmp_path: Pa
     page = write_page(tmp_path, summary({"forward": stage([tensor("logits"), wrong])}))
     strip = page[page.index('<nav class="strip"') : page.index('<nav class="sections"')]
     assert "<span>aligned (1 accepted: bn_running_var_biased)</span>" in strip
-    assert "float64 runs differ by at most 1e-13 (relative)" in page
+    assert "float64 runs differ by at most <samp>1e-13</samp> (relative)" in page
     assert "in forward. (1 accepted: bn_running_var_biased)" in page
 
 
@@ -306,9 +306,9 @@ def test_curves_and_outcomes_have_their_verdict(rich_run: Path) -> None:
     page = write_report(rich_run).read_text(encoding="utf-8")
     captions = re.findall(r"<figcaption><b>(.*?)</b> <span class=\"dim\">(.*?)</span>", page)
     assert dict(captions)["train: loss"].endswith("own rounding.")
-    assert dict(captions)["backward: loss.loss"].endswith("Verdict: aligned.")
+    assert "aligned: the float64 runs agree (<samp>1.0e-13</samp> relative)" in dict(captions)["backward: loss.loss"]
     assert re.search(
-        r'<bdi>knn_top1</bdi>.*<td class="aligned">aligned<td class="why" lang="en">the float64 runs', page
+        r'<bdi>knn_top1</bdi>.*<td data-label="verdict" class="aligned">aligned<td class="why">the float64 runs', page
     )
 
 
