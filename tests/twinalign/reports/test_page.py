@@ -255,7 +255,7 @@ def test_an_aligned_stage_says_why_its_greatest_noise_is_right(tmp_path: Path) -
     )
     said = "The greatest ratio to the reference&#39;s own rounding is in fc.weight:"
     page = write_page(tmp_path, summary({"backward": stage([tensor("a"), kink])}))
-    assert f'{said} <span>as where float32 falls on the other side of a kink</span>' in page
+    assert f"{said} <span>as where float32 falls on the other side of a kink</span>" in page
     assert said not in write_page(tmp_path, summary({"backward": stage([tensor("a")])}))
     assert said not in write_page(tmp_path, summary({"backward": stage([kink], "diverged")}, "diverged"))
 
