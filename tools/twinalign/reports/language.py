@@ -2,9 +2,8 @@
 
 import dataclasses
 import functools
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 CODES = ("en", "zh")
@@ -34,7 +33,9 @@ class Language:
 @functools.cache
 def language(code: str) -> Language:
     """The catalogue of a language, one of `CODES`."""
-    text = resources.files("twinalign.reports").joinpath(f"languages/{code}.toml").read_text(encoding="utf-8")
+    import tomllib  # when a text is asked for: comparing two files needs none
+
+    text = Path(__file__).with_name("languages").joinpath(f"{code}.toml").read_text(encoding="utf-8")
     return Language(code, dict(_flat(tomllib.loads(text), "")))
 
 

@@ -10,6 +10,7 @@ from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
 from twinalign.edits.proposals import Proposals, functions_of
 from twinalign.errors import ExitCode
+from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
 from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
@@ -25,7 +26,6 @@ from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
 from twinalign.search.training import locate_training
 from twinalign.sides import SIDES
-from twinalign.stages.train import CURVE_PREFIX
 from twinalign.verdict.excuses import CONVENTIONS
 from twinalign.verdict.results import ALIGNED, DIVERGED, EXIT_CODES, INCONCLUSIVE
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.files.curve_names import REPEAT_PREFIX
 from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import metadata_path, read_metadata, sample_positions
-from twinalign.stages.train import REPEAT_PREFIX
 from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.case_allowances import allowances_for
