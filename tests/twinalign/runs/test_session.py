@@ -40,7 +40,10 @@ def test_each_run_sees_the_port_as_it_was_saved(tmp_path: Path) -> None:
         assert session.run().verdict == "aligned"
         recorded = (out / "forward_ref.npy").stat().st_mtime_ns
         port.write_text(PORT.format("Sigmoid()"))
-        assert session.run().verdict == "diverged"
+        told: list[tuple[str, str]] = []
+        assert session.run(progress=lambda side, text: told.append((side, text))).verdict == "diverged"
+        found = [text for side, text in told if side == "found"]
+        assert found[0].startswith("01 forward: diverged, 1 tensors; output: ")
         assert (out / "forward_ref.npy").stat().st_mtime_ns == recorded  # the reference has not changed
         port.write_text("def build(:\n")
         with pytest.raises(twinalign.TwinalignError, match=rf"forward: SyntaxError: .* in {port}, line 1") as raised:
