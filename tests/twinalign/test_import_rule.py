@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "tools" / "twinalign"
@@ -49,6 +50,17 @@ def test_no_framework_is_imported(statement: str) -> None:
 
 def test_the_check_sees_a_framework() -> None:
     assert "torch" in loaded_frameworks("import twinalign.backends.torch.backend")
+
+
+def test_comparing_two_files_imports_neither_what_runs_a_case_nor_what_judges_a_training(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(3, np.float32))
+    slow = ("twinalign.stages", "twinalign.verdict.trajectory", "zipfile", "rich", "tomllib", "hashlib")
+    loaded = f"print(*(name for name in {slow} if name in sys.modules))"
+    code = f"import sys\nfrom twinalign.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: {loaded}"
+    command = [sys.executable, "-c", code, "compare", *[str(tmp_path / "a.npy")] * 2]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert output[0].startswith("aligned")
+    assert output[-1] == ""
 
 
 def imported_modules(path: Path) -> Iterator[str]:

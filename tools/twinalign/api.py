@@ -73,6 +73,7 @@ def run(
     paddle_python: str | None = None,
     options: Mapping[str, Any] | None = None,
     locate: bool = True,
+    explain_seconds: float = 60.0,
     sequential: bool = False,
     fresh: bool = False,
     language: str = "en",
@@ -98,6 +99,7 @@ def run(
         ref_python, paddle_python: interpreters that have torch and paddle; twinalign need not be installed there.
         options: attribute of the case → value.
         locate: whether to find the wrong layers and parts if stages diverge.
+        explain_seconds: processor time in which the causes of all faults are looked for.
         sequential: one side after the other, for models that fill the memory.
         fresh: record everything again.
         language: of the report, `"en"` or `"zh"`.
@@ -234,6 +236,7 @@ def locate(
     paddle_python: str | None = None,
     options: Mapping[str, Any] | None = None,
     explain: bool = True,
+    explain_seconds: float = 60.0,
     debug: bool = False,
     progress: Progress = _quiet,
 ) -> LocateResult:
@@ -260,6 +263,7 @@ def fix(
     paddle_python: str | None = None,
     options: Mapping[str, Any] | None = None,
     write: bool = False,
+    explain_seconds: float = 60.0,
     debug: bool = False,
     progress: Progress = _quiet,
 ) -> FixResult:

@@ -11,6 +11,9 @@ HALVES = ("float16", "bfloat16")
 PRECISIONS = ("float32", "float64", "both", *HALVES)
 """`both` is float32 checked by float64; a half precision is checked by float64 too."""
 
+FOUND = "found"
+"""In place of a side, where progress is told: a text that stays on the screen, such as the verdict of a stage."""
+
 INITIAL = "initial"
 """The check of the initial weights, the guide's tenth step, which stands beside the stages."""
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import Unit, unit, values_of
 from tests.twinalign.causes.units import case as fault
+from twinalign.causes.budget import Budget
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.explaining import explain
 from twinalign.causes.layers.target import CONSTANTS, Target
@@ -152,8 +153,11 @@ def test_what_was_found_before_goes_first() -> None:
 
 def test_the_time_is_bounded() -> None:
     examined = ModuleUnit(nn.GELU(), [TOKENS], {})
-    examined.port = {"output.0": examined.reference["output.0"] + RNG.standard_normal(TOKENS.shape)}
-    assert explain(examined, seconds=0.0) is None
+    examined.port = {"output.0": examined.reference["output.0"] * 2.0}
+    assert explain(examined) is not None
+    budget = Budget(0.0)
+    with budget.of_one():
+        assert explain(examined, budget=budget) is None
 
 
 def test_a_loss_that_is_no_module_is_explained() -> None:

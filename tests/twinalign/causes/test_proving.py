@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import pytest
 
+from twinalign.causes.budget import Budget
 from twinalign.causes.proving import Examined, Outcome, again, prove
 from twinalign.causes.registry import Cause
 
@@ -73,11 +75,34 @@ def test_two_causes_are_tried_where_none_alone_is_proven() -> None:
     assert examined.tried[4:] == ["b1&a1", "b1&a2", "b1&c1"], "the closest is the first of the two"
 
 
-def test_nothing_is_stated_where_nothing_is_proven_or_the_time_is_up() -> None:
+def test_nothing_is_stated_where_nothing_is_proven() -> None:
     assert prove(Given({"a1": WRONG})) is None
-    late = Given({"c1": proven(0.0, exact=True)})
-    assert prove(late, seconds=-1.0) is None
-    assert late.not_tried == "the causes after cause_a, and two causes together"
+
+
+def test_a_spent_budget_ends_the_search_and_says_what_was_not_tried() -> None:
+    examined, budget = Given({"a1": proven(0.0, exact=True)}), Budget(0.0)
+    with budget.of_one():
+        assert prove(examined, budget) is None
+        assert examined.not_tried == "the causes from cause_a on, and two causes together"
+        stopped = budget.stopped(examined.not_tried)
+    assert stopped is not None
+    assert "--explain-seconds 0 " in stopped
+    assert prove(Given({"a1": proven(0.0, exact=True)}), Budget(60.0)) is not None
+
+
+def test_one_place_takes_no_more_than_half_of_what_is_left_and_no_more_than_its_own_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "process_time", lambda: now)
+    budget = Budget(60.0)
+    for lasts, left in ((20.0, 40.0), (20.0, 20.0), (10.0, 10.0), (5.0, 5.0)):
+        with budget.of_one():
+            now += lasts - 0.1
+            assert not budget.is_spent
+            now += 0.1
+            assert budget.is_spent
+        assert budget.left == pytest.approx(left)
 
 
 def test_what_is_known_of_something_like_it_is_tried_first_and_suffices() -> None:

@@ -33,11 +33,15 @@ def test_each_run_sees_the_port_as_it_was_saved(tmp_path: Path) -> None:
         assert session.run().verdict == "aligned"
         recorded = (out / "forward_ref.npy").stat().st_mtime_ns
         port.write_text(PORT.format("Sigmoid()"))
-        assert session.run().verdict == "diverged"
+        told: list[tuple[str, str]] = []
+        assert session.run(progress=lambda side, text: told.append((side, text))).verdict == "diverged"
+        found = [text for side, text in told if side == "found"]
+        assert found[0].startswith("01 forward: diverged, 1 tensors; output: ")
         assert (out / "forward_ref.npy").stat().st_mtime_ns == recorded  # the reference has not changed
         port.write_text("def build(:\n")
-        with pytest.raises(twinalign.TwinalignError, match="building the model of forward: SyntaxError"):
+        with pytest.raises(twinalign.TwinalignError, match=rf"forward: SyntaxError: .* in {port}, line 1") as raised:
             session.run()
+        assert raised.value.__notes__[0].endswith(f'File "{port}", line 1, in <module>\n    def build(:')
         port.write_text(PORT.format("Tanh( )"))
         assert session.run().verdict == "aligned"
     twinalign.run(tmp_path / "case.py", out=tmp_path / "plain", locate=False)
@@ -62,13 +66,17 @@ def test_importing_a_framework_starts_no_thread_that_a_fork_would_miss(side: str
 
 def test_a_killed_fork_ends_its_process_in_the_same_way_and_the_next_run_gets_another(tmp_path: Path) -> None:
     kept = KeptProcesses()
+    versions = kept.versions(sys.executable, "ref")
+    assert kept.versions(sys.executable, "ref") is versions
     asked = {"python": None, "threads": 1, "debug": False, "progress": print, "points": print}
     process = kept.start("ref", log=tmp_path / "one.log", **asked)
     fork = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     os.kill(fork, signal.SIGKILL)
     with pytest.raises(twinalign.SideCrashError, match="killed by SIGKILL"):
         process.call(import_framework, side="ref")
+    assert kept.versions(sys.executable, "ref") is versions
     process.close()
+    assert kept.versions(sys.executable, "ref") is not versions
     other = kept.start("ref", log=tmp_path / "two.log", **asked)
     assert other is not process
     other.close()

@@ -57,3 +57,15 @@ def test_a_search_that_fails_in_one_part_goes_on_in_the_others(monkeypatch: pyte
     assert (found.verdict, int(found.exit_code)) == ("inconclusive", 3)
     text = "net could not be searched: the ref side crashed while searching: KeyError: 'x'"
     assert remarks(found.to_json()) == [text]
+
+
+def test_places_are_told_before_their_causes_are_sought_and_a_spent_budget_is_said(tmp_path: Path) -> None:
+    told: list[str] = []
+    case = f"{Path(__file__).with_name('pairs.py')}:EvaluatingEpsilon"
+    settings = RunSettings(case, tmp_path / "out", stages=("forward",), explain_seconds=0.0)
+    (fault,) = locate(settings, lambda side, text: told.append(f"{side}: {text}")).faults
+    place = "norm (forward)"
+    assert told.index(f"found: wrong in {place}") < told.index(f"ref: why {place} differs, 1 of 1")
+    assert fault.explanation is None
+    assert "not tried: the causes from " in fault.evidence["notes"][-1]
+    assert "--explain-seconds 0 is for all" in fault.evidence["notes"][-1]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.causes.budget import BUDGET
 from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, prove
 from twinalign.causes.registry import Cause, Variant, Within, known_causes
 from twinalign.patching import replaced
@@ -106,12 +107,15 @@ def explain(component: Component, phase: str) -> dict[str, Any]:
 
     Returns:
         `explanation`: the first cause that leaves no difference, else the one that leaves least, as
-        `Explanation.to_json`; None where none is proven.
+        `Explanation.to_json`; None where none is proven. `stopped`: what was not tried and why, else None.
     """
-    found = None
+    found, stopped = None, None
     if wrong_names(component) and _repeats(component):
-        found = prove(_ExaminedComponent(component, known_causes(phase)))
-    return {"explanation": found.to_json() if found else None}
+        with BUDGET.of_one():
+            examined = _ExaminedComponent(component, known_causes(phase))
+            found = prove(examined, BUDGET)
+            stopped = BUDGET.stopped(examined.not_tried)
+    return {"explanation": found.to_json() if found else None, "stopped": stopped}
 
 
 class _ExaminedComponent(Examined):

@@ -7,10 +7,10 @@ or the code around layers (`layers/explaining.py`), another component (`componen
 import abc
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from twinalign.causes.budget import Budget
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.registry import Cause
 
@@ -81,20 +81,23 @@ class Examined(abc.ABC):
         return ()
 
 
-def prove(examined: Examined, seconds: float = math.inf) -> Explanation | None:
+def prove(examined: Examined, budget: Budget | None = None) -> Explanation | None:
     """What is known, if it is proven here too; the first exact cause, the one that leaves least, or two together.
 
-    At most `seconds` of processor time are spent on what is not known.
+    What is not known is tried until the budget of the one place is spent, by default to the end.
     """
     for found, variant in examined.known():
         outcome = examined.attempt([cause for cause, _ in found], variant)
         if outcome is not None and outcome.proven:
             return _explanation(examined, found, outcome, variant)
-    deadline = time.process_time() + seconds
+    budget = budget or Budget()
     best: tuple[Candidate, Outcome] | None = None
     close: list[tuple[float, Candidate]] = []
     for cause, variant in examined.candidates():
         if best is not None and examined.within_one_cause and best[0][0] is not cause:
+            break
+        if budget.is_spent:
+            examined.not_tried = f"the causes from {cause.id} on, and two causes together"
             break
         outcome = examined.attempt([cause], variant)
         if outcome is not None:
@@ -105,22 +108,19 @@ def prove(examined: Examined, seconds: float = math.inf) -> Explanation | None:
                 break
             if outcome.distance is not None:
                 close.append((outcome.distance, (cause, variant)))
-        if time.process_time() > deadline:
-            examined.not_tried = f"the causes after {cause.id}, and two causes together"
-            break
     if best is not None:
         return _explanation(examined, [best[0]], best[1], best[0][1])
-    return _prove_two(examined, sorted(close, key=lambda item: item[0]), deadline)
+    return _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
 
 
-def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], deadline: float) -> Explanation | None:
+def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], budget: Budget) -> Explanation | None:
     """Try each of the closest causes together with every other one."""
     closest: dict[str, Candidate] = {}
     for _, (cause, variant) in close:
         closest.setdefault(cause.id, (cause, variant))
     for first, one in list(closest.values())[:FIRST_CAUSES]:
         for second, other in examined.candidates():
-            if time.process_time() > deadline:
+            if budget.is_spent:
                 examined.not_tried = examined.not_tried or f"{first.id} and all others together with {second.id}"
                 return None
             if second is first:

@@ -1,6 +1,5 @@
 """The command line: each command is a module here with a click command called `command`, imported when used."""
 
-import difflib
 import importlib
 import os
 import sys
@@ -43,6 +42,8 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
+            import difflib
+
             near = (
                 [f"run {cmd_name}"] if cmd_name.endswith(".py") else difflib.get_close_matches(cmd_name, _COMMANDS, 1)
             )

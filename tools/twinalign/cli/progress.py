@@ -6,9 +6,11 @@ import threading
 import time
 from typing import Self
 
+from twinalign.sides import FOUND
+
 
 class SideProgress:
-    """Shows what each side is doing; call it with a side and a text."""
+    """Shows what each side is doing; call it with a side and a text, or with `FOUND` and a text that stays."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +32,9 @@ class SideProgress:
 
     def __call__(self, side: str, text: str) -> None:
         with self._lock:
-            if self._live is None:
+            if side == FOUND and self._live is not None:
+                self._live.console.print(text, soft_wrap=True, markup=False)
+            elif self._live is None:
                 print(f"[{time.monotonic() - self._started:6.1f}s] {side}: {text}", file=sys.stderr, flush=True)
             elif side in self._tasks:
                 self._live.update(self._tasks[side], description=text)  # type: ignore[arg-type]

@@ -1,7 +1,6 @@
 """CRC-32 as in zip archives; six times as fast as zlib's if isal is installed."""
 
 import contextlib
-import zipfile
 
 from twinalign.patching import replaced
 
@@ -15,4 +14,6 @@ __all__ = ["crc32", "fast_zipfile"]
 
 def fast_zipfile() -> contextlib.AbstractContextManager[None]:
     """Let `zipfile` use this module's `crc32`: zlib's takes longer than writing to a disk."""
+    import zipfile
+
     return replaced(zipfile, "crc32", crc32)

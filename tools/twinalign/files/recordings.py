@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 import zlib
 from collections.abc import Mapping
@@ -158,6 +157,8 @@ def _normal(purpose: str, shape: tuple[int, int]) -> np.ndarray:
 
 def hash_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 over names, dtypes, shapes and bytes, in order."""
+    import hashlib  # loads OpenSSL, which reading needs nothing of
+
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())

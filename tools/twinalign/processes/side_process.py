@@ -60,6 +60,8 @@ def borrowed_package(python: str | None) -> Iterator[dict[str, str]]:
     """The environment of a child; another interpreter gets this twinalign and nothing else from here."""
     environment = dict(os.environ)
     environment.setdefault("GLOG_minloglevel", "2")
+    # Threads that wait sleep instead of spinning: the two sides and other programs share the processors.
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if _is_amd_with_avx2():
         # The MKL of 2019 inside paddle's wheels takes its slowest kernels on processors of another maker: a matrix
         # product takes 2.7 times as long on an AMD EPYC. It reads this variable at its first product.

@@ -57,7 +57,19 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _only(error: BaseException) -> str:
-    return traceback.format_exception_only(error)[-1].strip()
+    where = ""
+    if isinstance(error, SyntaxError) and error.filename:  # what Python prints above its message
+        where = f" in {error.filename}, line {error.lineno}"
+    return traceback.format_exception_only(error)[-1].strip() + where
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Where the error was raised; for a file that Python cannot read, its faulty line last."""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    if isinstance(error, SyntaxError) and error.filename:
+        line = (error.text or "").strip()
+        frames.append(traceback.FrameSummary(error.filename, error.lineno, "<module>", line=line))
+    return frames
 
 
 def _is_own(frame: traceback.FrameSummary) -> bool:
@@ -66,7 +78,7 @@ def _is_own(frame: traceback.FrameSummary) -> bool:
 
 def shortened(error: BaseException) -> str:
     """Only the frames of the user's own code; frames of libraries between and after them are counted."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = _frames(error)
     if not any(_is_users(frame) for frame in frames):
         return ""
     lines: list[str] = []
@@ -84,7 +96,7 @@ def shortened(error: BaseException) -> str:
 
 def place(error: BaseException) -> str:
     """`file:line` of the last frame in the user's own code, empty if there is none."""
-    users = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
+    users = [frame for frame in _frames(error) if _is_users(frame)]
     return f"{users[-1].filename}:{users[-1].lineno}" if users else ""
 
 

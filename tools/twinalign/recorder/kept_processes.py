@@ -7,6 +7,7 @@ thread that a fork would miss: OpenMP's are made at the first computation, and O
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.errors import SideCrashError
+from twinalign.files.freshness import interpreter_versions
 from twinalign.processes.side_process import SideProcess, doing
 from twinalign.sides import FRAMEWORK_OF_SIDE
 
@@ -55,6 +57,8 @@ class KeptProcesses:
         self._lock = threading.Lock()
         self._idle: dict[_Slot, tuple[Any, KeptProcess]] = {}
         self._lent: dict[KeptProcess, tuple[_Slot, Any]] = {}
+        self.versions = functools.cache(interpreter_versions)
+        """Versions of the packages that the processes have imported; asked for anew once one of them has ended."""
 
     def start(
         self,
@@ -72,7 +76,7 @@ class KeptProcesses:
         with self._lock:
             known, process = self._idle.pop(slot, (None, None))
         if process is not None and (known != surroundings or not process.alive):
-            process.end()
+            self._end(process)
             process = None
         if process is None:
             process = KeptProcess(side, self._take_back, python=python, threads=threads)
@@ -98,7 +102,11 @@ class KeptProcesses:
                     if slot not in self._idle:
                         self._idle[slot] = surroundings, process
                         return
+        self._end(process)
+
+    def _end(self, process: KeptProcess) -> None:
         process.end()
+        self.versions.cache_clear()  # the next one imports what is installed then
 
     def close(self) -> None:
         """End all processes."""

@@ -57,7 +57,7 @@ class Recorder(RecordingPlan):
         kept: KeptProcesses | None = None,
     ) -> None:
         """Check the settings as `RecordingPlan` does; `kept`: lends the processes, which else live for one run."""
-        super().__init__(settings)
+        super().__init__(settings, kept.versions if kept else None)
         self.progress = progress
         # On a GPU an import may already have opened the device, which no fork can use.
         self._start_process = SideProcess if kept is None or settings.device != "cpu" else kept.start

@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,12 @@ def not_checked(description: Mapping[str, Any], checked: Collection[str]) -> lis
 class RecordingPlan:
     """The recordings of a case on both sides, as the settings require them."""
 
-    def __init__(self, settings: RunSettings) -> None:
-        """Check the settings; raises InputError on an unknown case or stage, or an unwritable output folder."""
+    def __init__(self, settings: RunSettings, versions: Callable[[str, str], dict[str, str]] | None = None) -> None:
+        """Check the settings; `versions` is asked instead of `interpreter_versions`.
+
+        Raises:
+            InputError: an unknown case or stage, or an unwritable output folder.
+        """
         self.settings = settings
         self.resolved = resolve_case(settings.case)
         known = (*STAGES, INITIAL)
@@ -93,12 +97,13 @@ class RecordingPlan:
             raise InputError(f"--ranks {settings.ranks}: give the number of processes a side, 1 or more")
         self.out = settings.out
         require_writable(self.out)
+        versions = versions or interpreter_versions
         self.identity = {
             side: {
                 "case": self.resolved,
                 "options": dict(settings.options),
                 "device": settings.device,
-                "interpreter": interpreter_versions(settings.pythons.get(side) or sys.executable, side),
+                "interpreter": versions(settings.pythons.get(side) or sys.executable, side),
             }
             for side in SIDES
         }

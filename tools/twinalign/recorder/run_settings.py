@@ -29,6 +29,8 @@ class RunSettings:
     fresh: bool = False
     sequential: bool = False
     locate: bool = True
+    explain_seconds: float = 60.0
+    """Seconds of processor time in which the causes of all faults are looked for."""
     language: str = "en"
     accuracy_compatible: bool = False
     debug: bool = False

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
-from twinalign.stages.train import CURVE_PREFIX
 from twinalign.stages.training_plan import TrainingPlan
-from twinalign.stages.watching import BUFFER_NORM, run_training
+from twinalign.stages.watching import run_training
 from twinalign.verdict import KNOWN_ALLOWANCES
 from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import distance, root_mean_square

@@ -80,10 +80,9 @@ def train_curves(folder: Path, judged: Mapping[str, Mapping[str, Any]] = Mapping
     Norms of single tensors are shown only if they diverged; `judged` has the tensors of the stage by name. Raises
     InputError if a recording is missing or broken.
     """
+    from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, REPEAT_PREFIX, WEIGHT_NORM
     from twinalign.files.rank_recordings import arrays_of_rank
     from twinalign.files.recordings import Recording
-    from twinalign.stages.train import CURVE_PREFIX, REPEAT_PREFIX
-    from twinalign.stages.watching import BUFFER_NORM, WEIGHT_NORM
     from twinalign.verdict.training_comparison import switched_of
 
     both = (Recording.load(folder / f"train_{side}.npy").arrays for side in ("ref", "paddle"))

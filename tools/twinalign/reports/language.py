@@ -3,9 +3,8 @@
 import dataclasses
 import functools
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 CODES = ("en", "zh")
@@ -67,8 +66,11 @@ class Language:
 @functools.cache
 def language(code: str) -> Language:
     """The catalogue of a language, one of `CODES`."""
-    text = resources.files("twinalign.reports").joinpath(f"languages/{code}.toml").read_text(encoding="utf-8")
-    further = resources.files("twinalign.reports").joinpath(f"languages/{code}_sentences.toml")
+    import tomllib  # when a text is asked for: comparing two files needs none
+
+    folder = Path(__file__).with_name("languages")
+    text = folder.joinpath(f"{code}.toml").read_text(encoding="utf-8")
+    further = folder / f"{code}_sentences.toml"
     composed = tomllib.loads(further.read_text(encoding="utf-8")) if further.is_file() else {"causes": {}, "parts": {}}
     parts = tuple((_pattern(english), template) for english, template in composed["parts"].items())
     return Language(code, dict(_flat(tomllib.loads(text), "")), composed["causes"], parts)

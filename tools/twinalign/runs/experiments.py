@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.files.curve_names import BATCH_SIZE, CURVE_PREFIX, OUTCOME_PREFIX
 from twinalign.files.recordings import Recording, read_metadata
 from twinalign.recorder.recorder import Recorder
 from twinalign.recorder.recording_plan import PlannedRecording
@@ -17,8 +18,6 @@ from twinalign.recorder.run_settings import RunSettings, experiments
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.search.training_swaps import swap_parts
 from twinalign.sides import SIDES
-from twinalign.stages.train import CURVE_PREFIX, OUTCOME_PREFIX
-from twinalign.stages.watching import BATCH_SIZE
 from twinalign.verdict.results import Comparison
 from twinalign.verdict.training_comparison import MARGIN, SEEDS_PREFIX, SWITCHED_PREFIX, SWITCHED_STEP
 

@@ -91,6 +91,12 @@ RUN_OPTIONS = (
     _interpreter("ref", "torch", "torchvision"),
     _interpreter("paddle", "paddle", "paddle"),
     RunOption("locate", "If stages diverge, find the wrong layers and parts, and why (see twinalign locate).", _RUN),
+    RunOption(
+        "explain_seconds",
+        "Processor time for the causes of all faults; at most 20 s are spent on one.",
+        ("run", "locate", "fix"),
+        metavar="SECONDS",
+    ),
     RunOption("sequential", "Record one side after the other, for models that fill the memory.", _RUN),
     RunOption("seeds", "Number of seeds; each side trains once with each.", _RUN),
     RunOption("margin", "With --seeds: difference of mean outcomes that still counts as none.", _RUN, metavar="POINTS"),

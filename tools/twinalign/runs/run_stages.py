@@ -17,18 +17,17 @@ from twinalign.runs.experiments import check_experiments, explain_training, reco
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.search.locator import SEARCHED_STAGES, locate
-from twinalign.sides import INITIAL
+from twinalign.sides import FOUND, INITIAL, stage_number
 from twinalign.verdict.classic import log_lines
 from twinalign.verdict.compare import compare_stage
 from twinalign.verdict.initial_weights import compare_initial
-from twinalign.verdict.results import DIVERGED, INCONCLUSIVE, Comparison
+from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
 from twinalign.verdict.stage_recordings import StageRecordings
 
 
 def run(
     settings: RunSettings,
     progress: Callable[[str, str], None] = lambda side, text: None,
-    on_stage: Callable[[str, Comparison], None] = lambda stage, comparison: None,
     kept: KeptProcesses | None = None,
 ) -> RunResult:
     """Record what is missing, compare every stage, and write logs, `summary.json` and `report.html`.
@@ -42,12 +41,10 @@ def run(
     check_experiments(settings)
     recorder = Recorder(settings, progress, kept)
     with held_folder(settings.out):
-        return _run(recorder, on_stage, kept)
+        return _run(recorder, kept)
 
 
-def _run(
-    recorder: Recorder, on_stage: Callable[[str, Comparison], None], kept: KeptProcesses | None = None
-) -> RunResult:
+def _run(recorder: Recorder, kept: KeptProcesses | None = None) -> RunResult:
     started = time.perf_counter()
     settings, progress = recorder.settings, recorder.progress
     logs = TensorBoardLogs(settings.out / "tensorboard") if settings.tensorboard else None
@@ -69,14 +66,14 @@ def _run(
             )
             result.environment.update(recordings.environment())
         else:
-            _judge_stage(recorder, stage, result, on_stage)
+            _judge_stage(recorder, stage, result)
     for stage in stages:
         record_seeds(recorder, progress, logs)
         if logs is not None:
             fill_logs(logs, recorder)
             recorder.points = logs.named(" switched").points
         record_switched(recorder, progress)
-        _judge_stage(recorder, stage, result, on_stage)
+        _judge_stage(recorder, stage, result)
         explain_training(recorder, result.stages[stage], progress)
     if logs is not None:
         logs.close()
@@ -111,9 +108,7 @@ def _decide_unmatched(result: RunResult) -> None:
             result.stages[stage].verdict = DIVERGED
 
 
-def _judge_stage(
-    recorder: Recorder, stage: str, result: RunResult, on_stage: Callable[[str, Comparison], None]
-) -> None:
+def _judge_stage(recorder: Recorder, stage: str, result: RunResult) -> None:
     """Compare the recordings of a stage, add notes for the reader, and write the classic log."""
     settings = recorder.settings
     recordings = StageRecordings.load(recorder, stage)
@@ -138,7 +133,9 @@ def _judge_stage(
     result.stages[stage] = comparison
     write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
     result.environment.update(recordings.environment())
-    on_stage(stage, comparison)
+    wrong = next((t for t in comparison.tensors if t.verdict == comparison.verdict != ALIGNED), None)
+    text = f"{stage_number(stage)} {stage}: {comparison.verdict}, {len(comparison.tensors)} tensors"
+    recorder.progress(FOUND, text + (f"; {wrong.name}: {wrong.reason}" if wrong is not None else ""))
 
 
 def compatible_kernels_note(recorder: Recorder, stage: str, recordings: StageRecordings) -> str | None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.files.curve_names import CURVE_PREFIX, REPEAT_PREFIX
 from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
-from twinalign.stages.train import CURVE_PREFIX, REPEAT_PREFIX
 
 _NAMES = {"ref": "reference", "paddle": "port"}
 

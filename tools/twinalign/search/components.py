@@ -24,6 +24,7 @@ class ComponentContext:
         curves: side → curves that the run has recorded of the whole training; empty without a run.
         searched: the stages that are searched.
         allowances: those that the case names.
+        stopped: what was not tried for want of time, in words; the searches add to it.
     """
 
     processes: Mapping[str, SideProcess]
@@ -35,8 +36,13 @@ class ComponentContext:
     curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
     searched: tuple[str, ...] = ()
     allowances: tuple[str, ...] = ()
+    stopped: list[str] = dataclasses.field(default_factory=list)
 
     def explanation(self, function: Callable[..., dict[str, Any]], **given: Any) -> Explanation | None:
         """The cause that a function in the reference's process proves; None if it proves none or none is wanted."""
-        answer = self.processes["ref"].call(function, **given)["explanation"] if self.explain else None
-        return Explanation(**answer) if answer else None
+        if not self.explain:
+            return None
+        answer = self.processes["ref"].call(function, **given)
+        if answer.get("stopped"):
+            self.stopped.append(answer["stopped"])
+        return Explanation(**answer["explanation"]) if answer["explanation"] else None

@@ -29,5 +29,9 @@ class Fault:
     further_edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """Other edits that may be meant, the likelier first."""
 
+    def note(self, *texts: str) -> None:
+        """Add to the notes in the evidence, which terminal and report show."""
+        self.evidence["notes"] = [*self.evidence.get("notes", ()), *texts]
+
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

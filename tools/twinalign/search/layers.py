@@ -27,14 +27,11 @@ from twinalign.replay.layers import (
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.faults import Fault
 from twinalign.search.matching import Matching, match_calls
-from twinalign.sides import SIDES
+from twinalign.sides import FOUND, SIDES
 from twinalign.verdict.excuses import accepted_as
 
-SECONDS = 60.0
-"""All units of a model are examined no longer than this, in time of the processor."""
-SHARE_OF_ONE = 0.5
-"""One unit takes at most this share of the time that is left: what is tried for it must not leave others without."""
 _MOST_KNOWN = 6
+_MOST_NAMED = 10
 _SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
 
 
@@ -190,8 +187,7 @@ class _Search:
         )
         found: dict[tuple[str, str], Fault] = {}
         judged: list[tuple[int, tuple[str, str]]] = []
-        proven: list[tuple[str, dict[str, Any]]] = []
-        seconds = SECONDS
+        asked: list[tuple[Fault, Mapping[str, Any]]] = []
         for reported, answer in zip(suspects, confirmed["answers"], strict=True):
             if "left_out" in answer:
                 self._left_out[reported["path"]] = answer["left_out"]
@@ -205,25 +201,37 @@ class _Search:
                 if key in found:  # another call of the same layer
                     found[key].evidence["calls"] += 1
                     continue
-                if explain:
-                    answer = self._ask(
-                        "ref",
-                        reference_explain,
-                        f"why {fault.paddle_layer or 'the model'} differs",
-                        folder=str(self.folder),
-                        suspect=suspect,
-                        phase=phase,
-                        known=_likeliest(proven, suspect["layer"]),
-                        seconds=seconds * SHARE_OF_ONE,
-                    )
-                    seconds -= answer["seconds"]
-                    if answer["explanation"]:
-                        proven.append((suspect["layer"], answer["explanation"]))
-                        fault.explanation = Explanation(**answer["explanation"])
-                    elif answer["stopped"]:
-                        fault.evidence["notes"] = [*fault.evidence.get("notes", ()), answer["stopped"]]
                 found[key] = fault
-        return self._decided(found, judged) if explain else list(found.values())
+                asked.append((fault, suspect))
+        if asked:
+            places = ", ".join(_place(fault) for fault, _ in asked[:_MOST_NAMED])
+            more = f" and {len(asked) - _MOST_NAMED} more" if len(asked) > _MOST_NAMED else ""
+            self.progress(FOUND, f"wrong in {places}{more}")
+        if not explain:
+            return list(found.values())
+        self._explain(asked)
+        return self._decided(found, judged)
+
+    def _explain(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> None:
+        """Look for the cause of each fault; with each comes what was reported of its unit."""
+        proven: list[tuple[str, dict[str, Any]]] = []
+        left = ""
+        for number, (fault, suspect) in enumerate(asked, start=1):
+            answer = self._ask(
+                "ref",
+                reference_explain,
+                f"why {_place(fault)} differs, {number} of {len(asked)}{left}",
+                folder=str(self.folder),
+                suspect=suspect,
+                phase=fault.phase,
+                known=_likeliest(proven, suspect["layer"]),
+            )
+            left = f"; {answer['left']:.0f} s left for causes"
+            if answer["explanation"]:
+                proven.append((suspect["layer"], answer["explanation"]))
+                fault.explanation = Explanation(**answer["explanation"])
+            elif answer["stopped"]:
+                fault.note(answer["stopped"])
 
     def _decided(
         self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]
@@ -253,7 +261,7 @@ class _Search:
             fault = found[key]
             if calls[key] in answer["refuted"] and fault.phase == "forward" and fault.explanation:
                 text = f"reproduces these values, but not those of the port's own pass: {fault.explanation.text}"
-                fault.evidence["notes"] = [*fault.evidence.get("notes", ()), text]
+                fault.note(text)
                 fault.explanation = None
             elif fault.phase == "forward":
                 fault.evidence["whole_reproduced"] = answer["reproduces"]
@@ -285,6 +293,10 @@ class _Search:
     def _ask(self, side: str, function: Callable[..., dict[str, Any]], text: str, **arguments: Any) -> dict[str, Any]:
         self.progress(side, text)
         return self.processes[side].call(function, **arguments)
+
+
+def _place(fault: Fault) -> str:
+    return f"{fault.paddle_layer or 'the model'} ({fault.phase})"
 
 
 def _likeliest(proven: Sequence[tuple[str, dict[str, Any]]], layer: str) -> list[dict[str, Any]]:

@@ -5,10 +5,12 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from twinalign.causes.budget import set_budget
 from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
 from twinalign.edits.proposals import Proposals, functions_of
 from twinalign.errors import ExitCode
+from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
 from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
@@ -24,7 +26,6 @@ from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
 from twinalign.search.training import locate_training
 from twinalign.sides import SIDES
-from twinalign.stages.train import CURVE_PREFIX
 from twinalign.verdict.excuses import CONVENTIONS
 from twinalign.verdict.results import ALIGNED, DIVERGED, EXIT_CODES, INCONCLUSIVE
 
@@ -99,6 +100,8 @@ class Locator:
     def locate(self, stages: Sequence[str] = (), explain: bool = True) -> LocateResult:
         """Find the faults that show in these stages (by default all of the case), and their causes."""
         description = self._recorder.description
+        if explain:
+            self._recorder.processes["ref"].call(set_budget, seconds=self._recorder.settings.explain_seconds)
         wanted = [stage for stage in description["stages"] if not stages or stage in stages]
         result = LocateResult(description["name"])
         gradients = self._folder / "gradients.npz"
@@ -120,6 +123,7 @@ class Locator:
                 )
                 result.layers[part] = found
                 result.faults += found.faults
+        stopped: list[str] = []
         context = ComponentContext(
             processes=self._recorder.processes,
             folder=self._folder,
@@ -129,6 +133,7 @@ class Locator:
             },
             gradients=gradients if gradients.exists() else None,
             explain=explain,
+            stopped=stopped,
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
             searched=tuple(wanted),
             allowances=tuple(description.get("allowances", ())),
@@ -137,7 +142,12 @@ class Locator:
             component, search = _COMPONENTS[stage]
             self._progress("both", component)
             with self._noting(result, component):
-                result.faults += search(context)
+                stopped.clear()
+                faults = search(context)
+                for fault in faults if stopped else ():
+                    if fault.explanation is None:
+                        fault.note(*stopped)
+                result.faults += faults
         gradients.unlink(missing_ok=True)
         if any(fault.phase != "train" for fault in result.faults):
             # Other faults show in the training too; it counts as a fault only with a cause of its own.

@@ -8,13 +8,13 @@ import numpy as np
 
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.training.subject import explain_training
+from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE
 from twinalign.replay.training import STAGE, record_curves, wrong_curves
 from twinalign.search.components import ComponentContext
 from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
 from twinalign.search.training_swaps import try_swaps
 from twinalign.sides import SIDES
-from twinalign.stages.watching import BATCH_RMS, BATCH_SIZE
 
 TRAINING = "train"
 

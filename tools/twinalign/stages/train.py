@@ -9,17 +9,12 @@ from typing import Any
 import numpy as np
 
 from twinalign.case.moved_values import moved_arrays
+from twinalign.files.curve_names import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
 from twinalign.stages.checkpoints import CheckpointPlace
 from twinalign.stages.context import StageContext
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.stages.watching import RUNNING_VARIANCE, run_training
 
-CURVE_PREFIX = "curve."
-OUTCOME_PREFIX = "outcome."
-WEIGHTS_PREFIX = "weights."
-"""Before the name of a parameter or buffer: statistics of what the training has made of it (`weight_statistics`)."""
-REPEAT_PREFIX = "repeat."
-"""Before the names of the reference's second training."""
 _FLOAT32_ROUNDING = 2.0**-24
 _QUIET_SECONDS = 10.0
 

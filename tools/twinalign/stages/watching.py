@@ -17,17 +17,19 @@ import numpy as np
 
 from twinalign.backends.protocol import Backend
 from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.files.curve_names import (
+    BATCH_RMS,
+    BATCH_SIZE,
+    BUFFER_NORM,
+    EMA_DISTANCE,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    WEIGHT_NORM,
+)
 from twinalign.patching import replaced
 from twinalign.stages.checkpoints import CheckpointPlace, TrainingRecord
 from twinalign.stages.training_plan import TrainingPlan, TrainingSwaps
 
-WEIGHT_NORM = "weight_norm."
-BUFFER_NORM = "buffer_norm."
-GRADIENT_NORM = "gradient_norm"
-EMA_DISTANCE = "ema_distance"
-LEARNING_RATE = "learning_rate"
-BATCH_SIZE = "batch_size"
-BATCH_RMS = "batch_rms"
 RUNNING_VARIANCE = "running_var"
 """Paddle's are biased, torch's are not: the backward stage judges them, where such a convention can be accepted."""
 _SECONDS = "step_seconds"

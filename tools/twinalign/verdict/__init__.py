@@ -12,5 +12,3 @@ from twinalign.verdict.results import Classic as Classic
 from twinalign.verdict.results import Comparison as Comparison
 from twinalign.verdict.results import Described as Described
 from twinalign.verdict.results import TensorVerdict as TensorVerdict
-from twinalign.verdict.trajectory import TrajectoryVerdict as TrajectoryVerdict
-from twinalign.verdict.trajectory import judge_trajectory as judge_trajectory

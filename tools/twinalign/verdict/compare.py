@@ -1,6 +1,7 @@
 """The functions for every comparison: bare arrays, files, both sides of a stage, and one side recorded twice.
 
-A reviewer's `twinalign verify` uses these too and runs nothing, so they import nothing that runs a case.
+A reviewer's `twinalign verify` uses these too and runs nothing, so they import nothing that runs a case. What judges
+a training is imported where one is judged: a comparison of two files starts in little more time than numpy.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,6 @@ from twinalign.verdict.file_comparison import PathLike, compare_bare_files, comp
 from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.stage_recordings import StageRecordings, described_samples
-from twinalign.verdict.training_comparison import compare_training
 
 _NAMES = {"ref": "reference", "paddle": "port"}
 _LEAST_EFFECT = 1e-4
@@ -102,6 +102,8 @@ def compare_same_side(
     high = [recordings.arrays(side, "float64") if low == "float32" else None for recordings in (first, second)]
     allowed = allowances_for(stage, first.metadata("paddle"), description)
     if stage == "train":
+        from twinalign.verdict.training_comparison import compare_training
+
         return compare_training(arrays[0], arrays[1], high[0], high[1], allowances=allowed)
     return compare_arrays(
         arrays[0],
@@ -124,6 +126,8 @@ def _compare_rank(
     assert reference is not None
     assert reproduced is not None
     if stage == "train":
+        from twinalign.verdict.training_comparison import compare_training
+
         high, other = (recordings.arrays(side, "float64") if dtype != "float64" else None for side in SIDES)
         named = allowances_for(stage, recordings.metadata("paddle"), description)
         return compare_training(reference, reproduced, high, other, dtype, named)

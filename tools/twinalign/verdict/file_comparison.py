@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.files.curve_names import REPEAT_PREFIX
 from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import metadata_path, read_metadata, sample_positions
-from twinalign.stages.train import REPEAT_PREFIX
 from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.case_allowances import allowances_for
@@ -19,7 +19,6 @@ from twinalign.verdict.excuses import draws_of
 from twinalign.verdict.results import Comparison, Described
 from twinalign.verdict.structure import require_something, select_names
 from twinalign.verdict.tensor_judge import measures_rounding
-from twinalign.verdict.training_comparison import compare_training
 
 PathLike = str | os.PathLike[str]
 
@@ -76,6 +75,8 @@ def compare_training_files(
     Raises:
         InputError: a file is missing or broken, or is no recording of a training.
     """
+    from twinalign.verdict.training_comparison import compare_training
+
     notes = []
     if float64 == (None, None):
         found, note = float64_beside(*sides)

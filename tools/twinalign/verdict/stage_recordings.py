@@ -11,7 +11,6 @@ import numpy as np
 
 from twinalign.files.rank_recordings import common_ranks, split_ranks
 from twinalign.files.recordings import PROJECTIONS_SUFFIX, Recording, sample_positions
-from twinalign.recorder.recording_plan import judged_precision
 from twinalign.sides import SIDES
 from twinalign.verdict.cache_pieces import index_of as flat_index
 from twinalign.verdict.results import Described
@@ -83,6 +82,8 @@ class StageRecordings:
 
     @property
     def judged_dtype(self) -> str:
+        from twinalign.recorder.recording_plan import judged_precision  # two bare files are compared without it
+
         return judged_precision(self.by_key)
 
     def metadata(self, side: str) -> dict[str, Any]:

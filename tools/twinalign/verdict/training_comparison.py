@@ -7,8 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.stages.train import CURVE_PREFIX, OUTCOME_PREFIX, REPEAT_PREFIX, WEIGHTS_PREFIX
-from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.files.curve_names import (
+    BUFFER_NORM,
+    CURVE_PREFIX,
+    LEARNING_RATE,
+    OUTCOME_PREFIX,
+    REPEAT_PREFIX,
+    WEIGHT_NORM,
+    WEIGHTS_PREFIX,
+)
 from twinalign.verdict.allowances import ALWAYS, KNOWN_ALLOWANCES, Allowance, resolve
 from twinalign.verdict.classic import classic_verdict
 from twinalign.verdict.equivalence import Equivalence, judge_equivalence

@@ -5,14 +5,19 @@ Training multiplies any difference by a factor a step, rounding as well as a bug
 which rounding is seen to grow, and whether float64 shrinks it 2^29 times, as it shrinks rounding and no bug.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from twinalign.errors import InputError
 from twinalign.verdict import results
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 _ROUNDING = 2.0**-24
 _SHRINK = 2.0**-29

@@ -1,13 +1,12 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
-import math
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from twinalign.causes.budget import BUDGET, Budget
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
@@ -32,14 +31,13 @@ CLOSER = 0.9
 """A variant that leaves at most this share of the distance may be one of two causes."""
 
 
-def explain(unit: WrongUnit, known: Known = (), seconds: float = math.inf) -> Explanation | None:
+def explain(unit: WrongUnit, known: Known = (), budget: Budget | None = None) -> Explanation | None:
     """The confirmed cause of what is wrong in a unit, or None where no cause reproduces the port.
 
-    The explanations in `known`, of other units, are tried before all others. At most `seconds` of processor time are
-    spent on those.
+    The explanations in `known`, of other units, are tried before all others, and whatever the budget.
     """
     examined = _examined(unit, known)
-    return prove(examined, seconds) if examined is not None else None
+    return prove(examined, budget) if examined is not None else None
 
 
 def _examined(unit: WrongUnit, known: Known) -> Examined | None:
@@ -120,31 +118,28 @@ class _ExaminedUnit(Examined):
         return proof
 
 
-def reference_explain(
-    worker: Any, folder: str, suspect: Mapping[str, Any], phase: str, known: Known, seconds: float
-) -> dict[str, Any]:
+def reference_explain(worker: Any, folder: str, suspect: Mapping[str, Any], phase: str, known: Known) -> dict[str, Any]:
     """Look for the cause of one suspect in one phase by trying every cause on the reference.
 
     Args:
         known: explanations of other units, which are tried first.
-        seconds: of processor time for the others.
 
     Returns:
-        `explanation`; `seconds` that were spent; `stopped`, what was not tried and why, None if everything was.
+        `explanation`; `left`, the seconds that are left for others; `stopped`, what was not tried and why, None if
+        everything was.
     """
-    started = time.process_time()
     found, stopped = None, None
     try:
-        examined = _examined(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase), known)
-        found = prove(examined, seconds) if examined is not None else None
+        with BUDGET.of_one():
+            examined = _examined(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase), known)
+            found = prove(examined, BUDGET) if examined is not None else None
+            stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None
         if found is not None and examined is not None:
             worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = Mend(suspect, phase, examined.applied)
-        if examined is not None and examined.not_tried:
-            stopped = f"its search took {time.process_time() - started:.0f} s; not tried: {examined.not_tried}"
     except Exception as error:  # a user's code may not run twice
         stopped = f"no cause was tried: {type(error).__name__}: {error}"
     return {
         "explanation": found.to_json() if found is not None else None,
-        "seconds": time.process_time() - started,
+        "left": BUDGET.left,
         "stopped": stopped,
     }

@@ -10,9 +10,9 @@ from twinalign.case.averaging import averaging_method
 from twinalign.causes.component import wrong_names
 from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
+from twinalign.files.curve_names import WEIGHT_NORM
 from twinalign.patching import Around, replaced
 from twinalign.replay.training import Curves
-from twinalign.stages.watching import WEIGHT_NORM
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 _MOST_TRIES, _FITTED = 12, 1e-8

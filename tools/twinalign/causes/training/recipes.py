@@ -10,9 +10,9 @@ from twinalign.causes.component import wrong_names
 from twinalign.causes.optimizer.decay import USUAL, choices
 from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
+from twinalign.files.curve_names import BUFFER_NORM, LEARNING_RATE
 from twinalign.patching import replaced
 from twinalign.replay.training import Curves
-from twinalign.stages.watching import BUFFER_NORM, LEARNING_RATE
 
 _MOST_COEFFICIENTS = 6
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from twinalign.causes.component import Component, allowed_remainder, explain, wrong_names
 from twinalign.causes.registry import cause
+from twinalign.files.curve_names import GRADIENT_NORM, WEIGHT_NORM
 from twinalign.patching import Around
 from twinalign.replay.training import Curves, floors_of, read_curves, train
-from twinalign.stages.watching import GRADIENT_NORM, WEIGHT_NORM
 from twinalign.verdict.array_difference import distance
 
 

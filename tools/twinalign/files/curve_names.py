@@ -1,0 +1,16 @@
+"""Names in the recording of a training, which readers need without what records it."""
+
+CURVE_PREFIX = "curve."
+OUTCOME_PREFIX = "outcome."
+WEIGHTS_PREFIX = "weights."
+"""Before the name of a parameter or buffer: statistics of what the training has made of it (`weight_statistics`)."""
+REPEAT_PREFIX = "repeat."
+"""Before the names of the reference's second training."""
+
+WEIGHT_NORM = "weight_norm."
+BUFFER_NORM = "buffer_norm."
+GRADIENT_NORM = "gradient_norm"
+EMA_DISTANCE = "ema_distance"
+LEARNING_RATE = "learning_rate"
+BATCH_SIZE = "batch_size"
+BATCH_RMS = "batch_rms"
