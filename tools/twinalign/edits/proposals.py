@@ -48,7 +48,7 @@ class Proposals:
         if place is None:
             return
         for call in fault["explanation"]["evidence"].get("reference_calls", []):
-            name = _function_of(call)
+            name = called_function(call)
             if place["class"].startswith("paddle."):
                 yield from self._construction(place, name, call, causes)
             else:
@@ -65,7 +65,7 @@ class Proposals:
                 continue
             kind = place["class"].rpartition(".")[2]
             other = LAYERS.get(name)
-            values = _values(name, call, causes, "layer")
+            values = paddle_values(name, call, causes, "layer")
             if any(cause in EXCHANGED for cause in causes) and other and other != kind:
                 if name_of(built) == kind:
                     yield source.edit(built, _exchanged(built, other, name, call))
@@ -91,7 +91,7 @@ class Proposals:
             calls = list(source.calls(first, last))
             calls.sort(key=lambda found: source.span(found)[0] != wrong.get("line"))
             function = FUNCTIONS.get(name, name)
-            values = _values(name, call, causes, "function")
+            values = paddle_values(name, call, causes, "function")
             for found in calls:
                 called = name_of(found)
                 if called == function and values:
@@ -111,9 +111,8 @@ class Proposals:
 
     def _of_optimizer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
         place = self._places["layers"].get("optimizer")
-        settings = fault["evidence"].get("reference_optimizer", {})
         causes = fault["explanation"]["id"].split("+")
-        wanted = {k for cause in causes for k in OPTIMIZER_CAUSES.get(cause, ())}
+        wanted = optimizer_values(fault)
         for file, first, last in place["code"] if place else ():
             source = self._source(file)
             for call in source.calls(first, last):
@@ -122,11 +121,7 @@ class Proposals:
                 known = OPTIMIZER_SETTINGS.get(other, {})
                 if not known or "torch" in source.text_of(call.func):
                     continue
-                values = {}
-                for keyword in sorted(wanted & known.keys()):
-                    value = settings.get(known[keyword])
-                    if isinstance(value, (bool, int, float)):
-                        values[keyword] = value
+                values = {keyword: value for keyword, value in wanted.items() if keyword in known}
                 if values:
                     parameters = self._places["parameters"].get(f"optimizer.{kind}", [])
                     changed = with_arguments(call, values, parameters)
@@ -140,18 +135,27 @@ class Proposals:
         return self._parsed[file]
 
 
+def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of paddle's optimizers and the reference's values of them, of what a fault's causes are about."""
+    settings = fault["evidence"].get("reference_optimizer", {})
+    wanted = {k for cause in fault["explanation"]["id"].split("+") for k in OPTIMIZER_CAUSES.get(cause, ())}
+    spelled = {keyword: name for known in OPTIMIZER_SETTINGS.values() for keyword, name in known.items()}
+    values = {keyword: settings.get(spelled[keyword]) for keyword in sorted(wanted)}
+    return {keyword: value for keyword, value in values.items() if isinstance(value, (bool, int, float))}
+
+
 def functions_of(faults: Sequence[Mapping[str, Any]]) -> list[str]:
     """Paths in paddle of the functions and classes whose parameters the edits of these faults need."""
     found = [f"optimizer.{name}" for name in OPTIMIZER_SETTINGS]
     for fault in faults:
         found.append(f"nn.{str(fault['evidence'].get('paddle_class', '')).rpartition('.')[2]}")
         for call in (fault["explanation"] or {"evidence": {}})["evidence"].get("reference_calls", []):
-            name = _function_of(call)
+            name = called_function(call)
             found.append(f"nn.functional.{FUNCTIONS.get(name, name)}")
     return list(dict.fromkeys(found))
 
 
-def _function_of(call: Mapping[str, Any]) -> str:
+def called_function(call: Mapping[str, Any]) -> str:
     """The function that a call of the reference is; an activation layer goes by its function."""
     if call["name"] not in ("layer", "unit"):
         return str(call["name"])
@@ -159,7 +163,7 @@ def _function_of(call: Mapping[str, Any]) -> str:
     return next((name for name in LAYERS if name.replace("_", "") == kind), str(call["name"]))
 
 
-def _values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str) -> dict[str, Any]:
+def paddle_values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str) -> dict[str, Any]:
     """paddle's keywords and values that make a call as the reference makes it, of what the causes are about."""
     known = ARGUMENTS.get(name, {})
     wanted = [*call["changed"], *(argument for cause in causes for argument in GIVEN_BY_CAUSE.get(cause, ()))]
