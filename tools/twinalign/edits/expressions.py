@@ -1,13 +1,19 @@
 """Edits of the expressions of a line: its operators, its reductions, and the layers that it calls."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import libcst as cst
 
 from twinalign.edits.source import Edit, Source, called_otherwise, name_of
 
-_OPERATORS = {"add": cst.Add, "sub": cst.Subtract, "mul": cst.Multiply, "div": cst.Divide}
-_ASSIGNING = {"add": cst.AddAssign, "sub": cst.SubtractAssign, "mul": cst.MultiplyAssign, "div": cst.DivideAssign}
+_OPERATORS: dict[str, Any] = {"add": cst.Add, "sub": cst.Subtract, "mul": cst.Multiply, "div": cst.Divide}
+_ASSIGNING: dict[str, Any] = {
+    "add": cst.AddAssign,
+    "sub": cst.SubtractAssign,
+    "mul": cst.MultiplyAssign,
+    "div": cst.DivideAssign,
+}
 _REDUCTIONS = frozenset({"sum", "mean", "max", "min", "amax", "amin", "prod", "std", "var", "median", "logsumexp"})
 
 
@@ -17,7 +23,8 @@ def operations_as(source: Source, name: str, lines: Sequence[int]) -> Iterator[E
         return
     for node in source.within(lines):
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, tuple(_OPERATORS.values())):
-            operator, kind = node.operator, _OPERATORS[name]
+            operator: Any = node.operator
+            kind = _OPERATORS[name]
             if isinstance(operator, kind):
                 swapped = node.with_changes(left=node.right, right=node.left)
                 yield source.edit(node, swapped) if name == "sub" else None
@@ -25,7 +32,8 @@ def operations_as(source: Source, name: str, lines: Sequence[int]) -> Iterator[E
                 made = kind(operator.whitespace_before, operator.whitespace_after)
                 yield source.edit(node, node.with_changes(operator=made))
         elif isinstance(node, cst.AugAssign) and isinstance(node.operator, tuple(_ASSIGNING.values())):
-            assigning = _ASSIGNING[name](node.operator.whitespace_before, node.operator.whitespace_after)
+            written: Any = node.operator
+            assigning = _ASSIGNING[name](written.whitespace_before, written.whitespace_after)
             yield source.edit(node, node.with_changes(operator=assigning))
 
 
