@@ -8,6 +8,7 @@ import pytest
 
 from twinalign.edits.proposals import Proposals, functions_of
 from twinalign.edits.source import applied
+from twinalign.edits.suggestions import suggestion
 
 PARAMETERS = {
     "nn.LayerNorm": ["normalized_shape", "epsilon"],
@@ -117,3 +118,53 @@ def test_nothing_is_proposed_without_a_cause_or_for_an_unknown_argument(tmp_path
 def test_what_edits_need_of_paddle():
     fault = fault_of("gelu_form", "logsigmoid", [], {}, "paddle.nn.layer.activation.LogSigmoid")
     assert {"nn.LogSigmoid", "nn.functional.log_sigmoid", "optimizer.AdamW"} <= set(functions_of([fault]))
+
+
+@pytest.mark.parametrize(
+    ("cause", "name", "arguments", "before", "after"),
+    [
+        ("sign_wrong", "add", {}, "x - self.fall(x)", "x + self.fall(x)"),
+        ("sign_wrong", "sub", {}, "x - self.fall(x)", "self.fall(x) - x"),
+        ("operation_swapped", "mul", {}, "x + gate", "x * gate"),
+        ("some", "sum", {}, "(weights * x).mean(1)", "(weights * x).sum(1)"),
+        ("layer_missing", "layer", {"path": "norm"}, "self.rise(x)", "self.norm(self.rise(x))"),
+    ],
+)
+def test_an_expression_of_the_line_that_goes_wrong(cause, name, arguments, before, after, tmp_path):
+    inside = {"unknown": {"file": "port.py", "line": 2}}
+    text = "def forward(self, x):\n    x = {}\n    return x - 1, x.mean()\n"
+    made = mended(
+        tmp_path, text.format(before), "port.Block", fault_of(cause, name, [], arguments, "Block", inside=inside), False
+    )
+    assert made == text.format(after)
+
+
+@pytest.mark.parametrize(
+    ("cause", "before", "after"),
+    [
+        ("decay_as_l2", "Adam(1e-3, weight_decay=0.1)", "AdamW(1e-3, weight_decay=0.05)"),
+        ("decay_decoupled", "AdamW(1e-3)", "Adam(1e-3, weight_decay=0.05)"),
+    ],
+)
+def test_the_class_of_an_optimizer(cause, before, after, tmp_path):
+    fault = fault_of(cause, "", [], {}, "", reference_optimizer={"weight_decay": 0.05})
+    fault["phase"] = "optimizer"
+    made = mended(tmp_path, f"opt = optimizer.{before}\n", "", fault, built=False)
+    assert made == f"opt = optimizer.{after}\n"
+
+
+def test_a_pool_of_another_kind_keeps_its_window(tmp_path):
+    fault = fault_of("pool_kind", "avg_pool2d", [], {"count_include_pad": False}, "MaxPool2D")
+    made = mended(tmp_path, "p = nn.MaxPool2D(3, padding=1)\n", "paddle.nn.MaxPool2D", fault)
+    assert made == "p = nn.AvgPool2D(3, padding=1, exclusive=True)\n"
+
+
+def test_what_to_write_in_words():
+    fault = fault_of("norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "LayerNorm")
+    assert suggestion(fault) == "write layer_norm(…, epsilon=1e-06) in layer"
+    fault = fault_of("adam_beta2", "", [], {}, "", reference_optimizer={"beta2": 0.95})
+    assert suggestion({**fault, "phase": "optimizer"}) == "write beta2=0.95 in the construction of the optimizer"
+    fault = fault_of("mask missing", "add", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})
+    assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; undo that mask missing"
+    assert "no known cause" in suggestion({**fault, "explanation": None})
+    assert 'accept = ("name",)' in suggestion({**fault, "evidence": {"convention": "name"}})

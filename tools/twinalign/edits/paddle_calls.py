@@ -134,6 +134,7 @@ GIVEN_BY_CAUSE = {
     "padding_same": ("padding",),
     "group_norm_groups": ("num_groups",),
     "norm_epsilon": ("eps",),
+    "batch_norm_momentum": ("momentum",),
 }
 """Cause that changes a call as a whole -> the reference's arguments that remedy it."""
 
@@ -148,6 +149,13 @@ OPTIMIZER_SETTINGS: dict[str, Mapping[str, str]] = {
 }
 """paddle's optimizer -> its keyword -> the setting of torch's."""
 
+OPTIMIZER_CLASSES = {
+    "decay_as_l2": {"Adam": "AdamW"},
+    "decay_decoupled": {"AdamW": "Adam"},
+    "momentum_value": {"SGD": "Momentum"},
+}
+"""Cause of wrong steps -> paddle's optimizer -> the one that takes such steps as the reference's."""
+
 OPTIMIZER_CAUSES: dict[str, tuple[str, ...]] = {
     "momentum_value": ("momentum",),
     "adam_beta1": ("beta1",),
@@ -157,6 +165,8 @@ OPTIMIZER_CAUSES: dict[str, tuple[str, ...]] = {
     "decay_coefficient": ("weight_decay",),
     "decay_missing": ("weight_decay",),
     "decay_added": ("weight_decay",),
+    "decay_as_l2": ("weight_decay",),
+    "decay_decoupled": ("weight_decay",),
     "rmsprop_smoothing": ("rho",),
     "optimizer_setting": ("use_nesterov", "momentum", "rho"),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import libcst as cst
 
+from twinalign.edits.expressions import operations_as, reductions_as, with_layer
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
     EXCHANGED,
@@ -14,11 +15,12 @@ from twinalign.edits.paddle_calls import (
     GIVEN_BY_CAUSE,
     LAYERS,
     OPTIMIZER_CAUSES,
+    OPTIMIZER_CLASSES,
     OPTIMIZER_SETTINGS,
 )
 from twinalign.edits.source import Edit, Source, called_otherwise, name_of, read_source, with_arguments
 
-_MOST = 6
+_MOST = 8
 
 
 class Proposals:
@@ -46,7 +48,7 @@ class Proposals:
         if place is None:
             return
         for call in fault["explanation"]["evidence"].get("reference_calls", []):
-            name = _function_of(call)
+            name = called_function(call)
             if place["class"].startswith("paddle."):
                 yield from self._construction(place, name, call, causes)
             else:
@@ -63,7 +65,7 @@ class Proposals:
                 continue
             kind = place["class"].rpartition(".")[2]
             other = LAYERS.get(name)
-            values = _values(name, call, causes, "layer")
+            values = paddle_values(name, call, causes, "layer")
             if any(cause in EXCHANGED for cause in causes) and other and other != kind:
                 if name_of(built) == kind:
                     yield source.edit(built, _exchanged(built, other, name, call))
@@ -80,13 +82,16 @@ class Proposals:
         causes: Sequence[str],
     ) -> Iterator[Edit | None]:
         """Edits of the calls in a layer's or a loss's own code, those of the line that went wrong first."""
-        wrong = (fault["evidence"].get("inside") or {}).get("unknown") or {}
+        inside = fault["evidence"].get("inside") or {}
+        wrong = inside.get("unknown") or {}
+        # What is left out shows in the next line only: the last right line may be the one to edit.
+        near = [at for at in (inside.get("unknown"), inside.get("known")) if at]
         for file, first, last in place["code"]:
             source = self._source(file)
             calls = list(source.calls(first, last))
             calls.sort(key=lambda found: source.span(found)[0] != wrong.get("line"))
             function = FUNCTIONS.get(name, name)
-            values = _values(name, call, causes, "function")
+            values = paddle_values(name, call, causes, "function")
             for found in calls:
                 called = name_of(found)
                 if called == function and values:
@@ -94,27 +99,33 @@ class Proposals:
                     yield source.edit(found, with_arguments(found, values, parameters))
                 elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
                     yield source.edit(found, called_otherwise(found, function))
-            if "residual_missing" in causes and (not wrong or Path(file).name == wrong["file"]):
-                yield from _added(source, wrong.get("line"), first, last)
+            lines = [at["line"] for at in near if Path(file).name == at["file"] and first <= at["line"] <= last]
+            yield from reductions_as(source, name, lines)
+            if {"sign_wrong", "operation_swapped"} & set(causes):
+                yield from operations_as(source, name, lines)
+            if "layer_missing" in causes:
+                yield from with_layer(source, call["arguments"].get("path") or call["path"], lines)
+            if "residual_missing" in causes:
+                for line in reversed(lines) if near else [None]:
+                    yield from _added(source, line, first, last)
 
     def _of_optimizer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
         place = self._places["layers"].get("optimizer")
-        settings = fault["evidence"].get("reference_optimizer", {})
-        wanted = {k for cause in fault["explanation"]["id"].split("+") for k in OPTIMIZER_CAUSES.get(cause, ())}
+        causes = fault["explanation"]["id"].split("+")
+        wanted = optimizer_values(fault)
         for file, first, last in place["code"] if place else ():
             source = self._source(file)
             for call in source.calls(first, last):
-                known = OPTIMIZER_SETTINGS.get(name_of(call), {})
+                kind = name_of(call)
+                other = next((found for c in causes if (found := OPTIMIZER_CLASSES.get(c, {}).get(kind))), kind)
+                known = OPTIMIZER_SETTINGS.get(other, {})
                 if not known or "torch" in source.text_of(call.func):
                     continue
-                values = {}
-                for keyword in sorted(wanted & known.keys()):
-                    value = settings.get(known[keyword])
-                    if isinstance(value, (bool, int, float)):
-                        values[keyword] = value
+                values = {keyword: value for keyword, value in wanted.items() if keyword in known}
                 if values:
-                    parameters = self._places["parameters"].get(f"optimizer.{name_of(call)}", [])
-                    yield source.edit(call, with_arguments(call, values, parameters))
+                    parameters = self._places["parameters"].get(f"optimizer.{kind}", [])
+                    changed = with_arguments(call, values, parameters)
+                    yield source.edit(call, changed if other == kind else called_otherwise(changed, other))
 
     def _source(self, file: str) -> Source:
         file = os.path.realpath(file)
@@ -124,18 +135,27 @@ class Proposals:
         return self._parsed[file]
 
 
+def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of paddle's optimizers and the reference's values of them, of what a fault's causes are about."""
+    settings = fault["evidence"].get("reference_optimizer", {})
+    wanted = {k for cause in fault["explanation"]["id"].split("+") for k in OPTIMIZER_CAUSES.get(cause, ())}
+    spelled = {keyword: name for known in OPTIMIZER_SETTINGS.values() for keyword, name in known.items()}
+    values = {keyword: settings.get(spelled[keyword]) for keyword in sorted(wanted)}
+    return {keyword: value for keyword, value in values.items() if isinstance(value, (bool, int, float))}
+
+
 def functions_of(faults: Sequence[Mapping[str, Any]]) -> list[str]:
     """Paths in paddle of the functions and classes whose parameters the edits of these faults need."""
     found = [f"optimizer.{name}" for name in OPTIMIZER_SETTINGS]
     for fault in faults:
         found.append(f"nn.{str(fault['evidence'].get('paddle_class', '')).rpartition('.')[2]}")
         for call in (fault["explanation"] or {"evidence": {}})["evidence"].get("reference_calls", []):
-            name = _function_of(call)
+            name = called_function(call)
             found.append(f"nn.functional.{FUNCTIONS.get(name, name)}")
     return list(dict.fromkeys(found))
 
 
-def _function_of(call: Mapping[str, Any]) -> str:
+def called_function(call: Mapping[str, Any]) -> str:
     """The function that a call of the reference is; an activation layer goes by its function."""
     if call["name"] not in ("layer", "unit"):
         return str(call["name"])
@@ -143,7 +163,7 @@ def _function_of(call: Mapping[str, Any]) -> str:
     return next((name for name in LAYERS if name.replace("_", "") == kind), str(call["name"]))
 
 
-def _values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str) -> dict[str, Any]:
+def paddle_values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str) -> dict[str, Any]:
     """paddle's keywords and values that make a call as the reference makes it, of what the causes are about."""
     known = ARGUMENTS.get(name, {})
     wanted = [*call["changed"], *(argument for cause in causes for argument in GIVEN_BY_CAUSE.get(cause, ()))]
@@ -176,7 +196,13 @@ def _exchanged(built: cst.Call, other: str, name: str, call: Mapping[str, Any]) 
     """The construction of the reference's kind of layer: a pool keeps its window."""
     changed = called_otherwise(built, other)
     if "pool" in name:
-        return with_arguments(changed, {"exclusive": False}, []) if name.startswith("avg") else changed
+        if name.startswith("avg"):
+            counted = call["arguments"].get("count_include_pad", True)
+            return with_arguments(changed, {"exclusive": not counted}, [])
+        window = [
+            a for a in changed.args if a.keyword is None or a.keyword.value not in ("exclusive", "divisor_override")
+        ]
+        return changed.with_changes(args=window)
     values = {}
     for argument, spelled in ARGUMENTS.get(name, {}).items():
         given = call["arguments"].get(argument)

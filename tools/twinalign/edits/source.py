@@ -68,6 +68,12 @@ class Source:
         found = [node for node in self.positions if isinstance(node, cst.Call) and first <= self.span(node)[0] <= last]
         return iter(sorted(found, key=self.span))
 
+    def within(self, lines: Sequence[int]) -> Iterator[cst.CSTNode]:
+        """What begins in these lines, line by line in the order given, the innermost last."""
+        for line in dict.fromkeys(lines):
+            found = [node for node in self.positions if self.span(node)[0] == line]
+            yield from sorted(found, key=lambda node: self.span(node)[:2])
+
     def call_at(self, place: Sequence[int]) -> cst.Call | None:
         """The call at `[line, column, end line, end column]`, columns in bytes as Python counts them."""
         line, column, end_line, end_column = place

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
+from twinalign.case.definition import Case
 from twinalign.processes.tracebacks import is_users_file
 from twinalign.replay.code_lines import is_own_code
+from twinalign.stages.context import step_inputs
 
 _MOST_FRAMES = 4
 
@@ -41,7 +45,8 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
     layers: dict[str, Any] = {}
     for path in paths:
         if path in ("loss", "optimizer"):
-            layers[path] = {"class": "", "calls": [], "code": _spans([getattr(type(case), path)])}
+            method = getattr(type(case), path)
+            layers[path] = {"class": "", "calls": [], "code": _spans([method, *_called(worker, case, model, path)])}
         elif path in named:
             kind = type(named[path])
             methods = [value for value in vars(kind).values() if inspect.isfunction(value)]
@@ -52,6 +57,38 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
                 "code": _spans(forward),
             }
     return {"layers": layers, "parameters": {name: _parameters(function_named(name)) for name in functions}}
+
+
+def _called(worker: Any, case: Case, model: Any, method: str) -> list[CodeType]:
+    """The user's own functions that run in the case's `loss` or `optimizer`, without those of layers."""
+    from twinalign.backends.paddle.port_only.construction import function_named
+
+    found: dict[CodeType, None] = {}
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        in_layer = isinstance(frame.f_locals.get("self"), function_named("nn.Layer"))
+        if event == "call" and not in_layer and is_own_code(frame) and code.co_name.isidentifier():
+            found[code] = None
+
+    outputs, inputs = None, {}
+    # A case that fails here keeps the code of its method alone: the run has shown its own error already.
+    with contextlib.suppress(Exception):
+        if method == "loss":
+            given = step_inputs(case).items()
+            inputs = {name: worker.backend.to_tensor(array, "float32", worker.device) for name, array in given}
+            outputs = case.forward(model, inputs, worker.framework)
+        parameters = [p for p in worker.backend.named_parameters(model).values() if worker.backend.trainable(p)]
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            if method == "loss":
+                case.loss(outputs, inputs, worker.framework)
+            else:
+                case.optimizer(parameters, worker.framework)
+        finally:
+            sys.setprofile(before)
+    return list(found)
 
 
 def _calls(frame: FrameType | None) -> list[list[Any]]:
@@ -71,10 +108,10 @@ def _is_editable(file: str) -> bool:
     return file.endswith(".py") and is_users_file(file)
 
 
-def _spans(methods: Sequence[Callable[..., Any]]) -> list[list[Any]]:
+def _spans(methods: Sequence[Callable[..., Any] | CodeType]) -> list[list[Any]]:
     found = []
-    for method in methods:
-        code: Any = getattr(inspect.unwrap(method), "__code__", None)
+    codes = [m if isinstance(m, CodeType) else getattr(inspect.unwrap(m), "__code__", None) for m in methods]
+    for code in dict.fromkeys(codes):
         if code is None or not _is_editable(code.co_filename):
             continue
         lines = [line for _, _, line in code.co_lines() if line is not None]

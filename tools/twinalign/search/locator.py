@@ -9,6 +9,7 @@ from twinalign.causes.budget import set_budget
 from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
 from twinalign.edits.proposals import Proposals, functions_of
+from twinalign.edits.suggestions import suggestion
 from twinalign.errors import ExitCode
 from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
@@ -156,6 +157,8 @@ class Locator:
             _accept(fault, description["accept"])
         if explain:
             self._propose_edits(result.faults)
+            for fault in result.faults:
+                fault.suggestion = "" if "accepted" in fault.evidence else suggestion(fault.to_json())
         return result
 
     def _propose_edits(self, faults: Sequence[Fault]) -> None:

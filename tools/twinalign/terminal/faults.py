@@ -121,6 +121,8 @@ def fault_text(mark: str, fault: Mapping[str, Any]) -> Text:
             text.append(f"\n   edit: {edit_line(edit)}", style="cyan")
     else:
         text.append(f"\n   {_UNEXPLAINED}", style="yellow")
+    if fault.get("suggestion") and not fault["edits"] and "convention" not in fault["evidence"]:
+        text.append(f"\n   remedy: {fault['suggestion']}", style="cyan")
     for remark in acceptance(fault, language("en")):
         text.append(f"\n   {remark}", style="dim")
     return text

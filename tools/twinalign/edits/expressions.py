@@ -1,0 +1,58 @@
+"""Edits of the expressions of a line: its operators, its reductions, and the layers that it calls."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import libcst as cst
+
+from twinalign.edits.source import Edit, Source, called_otherwise, name_of
+
+_OPERATORS: dict[str, Any] = {"add": cst.Add, "sub": cst.Subtract, "mul": cst.Multiply, "div": cst.Divide}
+_ASSIGNING: dict[str, Any] = {
+    "add": cst.AddAssign,
+    "sub": cst.SubtractAssign,
+    "mul": cst.MultiplyAssign,
+    "div": cst.DivideAssign,
+}
+_REDUCTIONS = frozenset({"sum", "mean", "max", "min", "amax", "amin", "prod", "std", "var", "median", "logsumexp"})
+
+
+def operations_as(source: Source, name: str, lines: Sequence[int]) -> Iterator[Edit | None]:
+    """Each operation of these lines made the reference's; the operands of a `sub` are exchanged."""
+    if name not in _OPERATORS:
+        return
+    for node in source.within(lines):
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, tuple(_OPERATORS.values())):
+            operator: Any = node.operator
+            kind = _OPERATORS[name]
+            if isinstance(operator, kind):
+                swapped = node.with_changes(left=node.right, right=node.left)
+                yield source.edit(node, swapped) if name == "sub" else None
+            else:
+                made = kind(operator.whitespace_before, operator.whitespace_after)
+                yield source.edit(node, node.with_changes(operator=made))
+        elif isinstance(node, cst.AugAssign) and isinstance(node.operator, tuple(_ASSIGNING.values())):
+            written: Any = node.operator
+            assigning = _ASSIGNING[name](written.whitespace_before, written.whitespace_after)
+            yield source.edit(node, node.with_changes(operator=assigning))
+
+
+def reductions_as(source: Source, name: str, lines: Sequence[int]) -> Iterator[Edit | None]:
+    """Each other reduction of these lines made the reference's."""
+    for node in source.within(lines) if name in _REDUCTIONS else ():
+        if isinstance(node, cst.Call) and name_of(node) in _REDUCTIONS - {name}:
+            yield source.edit(node, called_otherwise(node, name))
+
+
+def with_layer(source: Source, path: str, lines: Sequence[int]) -> Iterator[Edit | None]:
+    """The child layer of this path called on each value of these lines that a call takes, or that is assigned."""
+    if not path or not all(part.isidentifier() for part in path.split(".")):
+        return
+    layer = cst.parse_expression(f"self.{path}")
+    for node in source.within(lines):
+        taken = node.args[:1] if isinstance(node, cst.Call) else []
+        values = [argument.value for argument in taken if not argument.star]
+        if isinstance(node, (cst.Assign, cst.Return)) and node.value is not None:
+            values = [node.value]
+        for value in values:
+            yield source.edit(value, cst.Call(layer, [cst.Arg(value)]))

@@ -1,0 +1,48 @@
+"""What to write against a fault, in words; for what no edit is known of, too."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from twinalign.edits.paddle_calls import FUNCTIONS
+from twinalign.edits.proposals import called_function, optimizer_values, paddle_values
+
+
+def suggestion(fault: Mapping[str, Any]) -> str:
+    """One line that says what to write where, from the proven cause of a fault, given as JSON."""
+    evidence, explanation = fault["evidence"], fault["explanation"]
+    if "convention" in evidence:
+        return f'write accept = ("{evidence["convention"]}",) in the case to keep paddle\'s convention'
+    where = _where(fault)
+    if explanation is None:
+        return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
+    written = _written(fault)
+    if written:
+        return f"write {written} in {where}"
+    calls = list(dict.fromkeys(call["name"] for call in explanation["evidence"].get("reference_calls", [])))
+    as_reference = f" call {' and '.join(calls)} as the reference does;" if calls else ""
+    return f"in {where}:{as_reference} undo that {explanation['text']}"
+
+
+def _written(fault: Mapping[str, Any]) -> str:
+    explanation = fault["explanation"]
+    causes = explanation["id"].split("+")
+    if fault["phase"] == "optimizer":
+        values = optimizer_values(fault)
+        return ", ".join(f"{name}={value!r}" for name, value in values.items())
+    said = []
+    for call in explanation["evidence"].get("reference_calls", []):
+        name = called_function(call)
+        values = paddle_values(name, call, causes, "function")
+        given = ", ".join(f"{keyword}={value!r}" for keyword, value in values.items())
+        if given:
+            said.append(f"{FUNCTIONS.get(name, name)}(…, {given})")
+    return " and ".join(dict.fromkeys(said))
+
+
+def _where(fault: Mapping[str, Any]) -> str:
+    if fault["phase"] == "optimizer":
+        return "the construction of the optimizer"
+    inside = fault["evidence"].get("inside") or {}
+    at = inside.get("unknown") or inside.get("known")
+    layer = fault["paddle_layer"] or "the model's own code"
+    return f"{layer}, near {at['file']}:{at['line']}" if at else layer
