@@ -75,7 +75,15 @@ class _Search:
     def __init__(self, trial: BothModels, reference: _Matchables, paddle: _Matchables) -> None:
         self._trial, self._sides = trial, (reference, paddle)
         self._tolerance = EQUAL
-        self._paths = {u.name: u.path for u in reference}, {u.name: u.path for u in paddle}
+        self._matchables = {u.name: u for u in reference}, {u.name: u for u in paddle}
+
+    def _seen(self, runs: tuple[Run, Run], side: int, name: str, what: str = "inputs") -> list[dict[str, Any]]:
+        u = self._matchables[side][name]
+        return runs[side].seen_by(u.path, what, u.part.given if u.part and what == "inputs" else None)
+
+    def _is_hidden(self, runs: tuple[Run, Run], side: int, name: str) -> bool:
+        """Whether it is part of a layer that shows nothing of what this part receives."""
+        return self._matchables[side][name].part is not None and not self._seen(runs, side, name)
 
     def checked(self, pairs: Mapping[str, str]) -> Found:
         """Run both models with a pairing of all layers."""
@@ -107,7 +115,7 @@ class _Search:
             clusters: list[tuple[list[str], list[str]]] = []
             for side, members in enumerate((names, other.get(colour, []))):
                 for name in members:
-                    seen = runs[side].seen_by(self._paths[side][name])
+                    seen = self._seen(runs, side, name)
                     place = next(
                         (i for i, sample in enumerate(samples) if all_agree(sample, seen, self._tolerance)),
                         len(samples),
@@ -118,7 +126,9 @@ class _Search:
                     clusters[place][side].append(name)
             equal = [cluster for cluster in clusters if len(cluster[0]) == len(cluster[1])]
             rest = [name for cluster in clusters if cluster not in equal for name in (*cluster[0], *cluster[1])]
-            parted |= bool(rest)
+            hidden = [any(self._is_hidden(runs, side, name) for name in rest if name in of)
+                      for side, of in enumerate((names, other.get(colour, [])))]
+            parted |= bool(rest) and not any(hidden)
             for number, cluster in enumerate(equal):
                 suffix = f"{colour}/{number}" if rest or len(equal) > 1 else colour
                 for side in (0, 1):
@@ -170,10 +180,9 @@ class _Search:
 
         def agree(mine: str, other: str, tolerance: float) -> bool:
             what = "inputs" if mine in whole else "outputs"
-            seen = [
-                run.seen_by(paths[name], what)
-                for run, paths, name in zip(runs, self._paths, (mine, other), strict=True)
-            ]
+            seen = [self._seen(runs, side, name, what) for side, name in enumerate((mine, other))]
+            if any(self._is_hidden(runs, side, name) for side, name in enumerate((mine, other))):
+                return True
             return all_agree(seen[0], seen[1], tolerance) and (mine in whole or bool(seen[0]))
 
         supported = frozenset(mine for mine, other in pairs.items() if agree(mine, other, self._tolerance))
