@@ -237,7 +237,9 @@ class _Planning:
         renaming = Renaming({**self.options.rename, **(matching.keys if matching else {})})
         paths, slots = (matching.paths, matching.slots) if matching else ({}, {})
         rows = dict(zip(("torch", "paddle"), matching.rows if matching else ({}, {}), strict=True))
-        sides = [read_side(f, self.layouts[f], renaming, paths, slots, rows[f]) for f in (self.given, OTHER[self.given])]
+        sides = [
+            read_side(f, self.layouts[f], renaming, paths, slots, rows[f]) for f in (self.given, OTHER[self.given])
+        ]
         if matching is None:
             # Before anything else: a mistyped rule is why names do not fit.
             renaming.check_used()

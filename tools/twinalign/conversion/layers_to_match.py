@@ -55,7 +55,8 @@ class Matchable:
 
     def describe(self) -> str:
         """As messages show it: `features.0 (convolution, weight 64×3×7×7)`."""
-        shapes = ", ".join(f"{name} {_sizes(shape)}" for name, shape in self.signature[1])
+        known = self.signature[1] if self.kind != storage.RAW else [("", self.stored[0].slots[0].shape)]
+        shapes = ", ".join(f"{name} {_sizes(shape)}" for name, shape in known)
         return f"{self.name or 'the model itself'} ({self.kind}: {shapes})"
 
 
@@ -80,7 +81,8 @@ def matchables_of(framework: str, layers: Sequence[Layer]) -> list[Matchable]:
             continue
         for part in stored:
             if part.entry.tied_to is None:
-                signature = (kind, (("", part.slots[0].shape),))
+                # Its axes may be folded on the other side: heads and their width are one axis there.
+                signature = (kind, (("", (math.prod(part.slots[0].shape),)),))
                 found.append(Matchable(part.entry.key, layer.path, kind, signature, (part,), by_key=True))
     return found
 

@@ -60,11 +60,7 @@ def _rows(u: Matchable, wanted: Mapping[tuple[int, int], int]) -> list[int] | No
     fitting = [[size] * (outputs // size) for size in sizes if outputs % size == 0]
     fitting += [[outputs - 2 * size, size, size] for size in sizes if outputs - 2 * size > size]
     return next(
-        (
-            rows
-            for rows in fitting
-            if all(wanted.get((size, inputs), 0) >= rows.count(size) for size in set(rows))
-        ),
+        (rows for rows in fitting if all(wanted.get((size, inputs), 0) >= rows.count(size) for size in set(rows))),
         None,
     )
 
@@ -73,7 +69,9 @@ def _parts(u: Matchable, rows: Sequence[int]) -> list[Matchable]:
     if u.kind == ATTENTION:
         return [_attention_part(u, role) for role in _ROLES if any(_slot_of(part, role) for part in u.stored)]
     return [
-        _part(u, f"{u.name}[{number}]", u.path, None, [(split_slots(p, rows), number, p.slots[0].name) for p in u.stored])
+        _part(
+            u, f"{u.name}[{number}]", u.path, None, [(split_slots(p, rows), number, p.slots[0].name) for p in u.stored]
+        )
         for number in range(len(rows))
     ]
 

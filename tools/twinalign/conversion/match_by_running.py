@@ -17,6 +17,7 @@ from typing import Any
 from twinalign.conversion.fingerprints import EQUAL, NEARLY, all_agree
 from twinalign.conversion.layers_to_match import Matchable
 from twinalign.conversion.remote_model import BothModels, Run, outputs_agree
+from twinalign.conversion.storage import RAW
 from twinalign.conversion.where_models_differ import where_they_part
 from twinalign.errors import DivergedError, TwinalignError
 
@@ -95,7 +96,7 @@ class _Search:
         parted = False
         runs = None
         for _ in range(_MAXIMUM_ROUNDS):
-            runs = self._trial.run([{"colours": colouring} for colouring in colours])
+            runs = self._trial.run([{"colours": self._shared(colours, side)} for side in (0, 1)])
             refined, left = self._refine(runs, colours)
             parted |= left
             if refined == colours:
@@ -104,6 +105,12 @@ class _Search:
                 self._tolerance = NEARLY
             colours = refined
         return self._settle(colours, runs, parted)
+
+    def _shared(self, colours: _Colours, side: int) -> dict[str, str]:
+        """Without a model's own tensors that the other side has nothing for: a table keeps what the model put there."""
+        others = set(colours[1 - side].values())
+        kinds = {name: u.kind for name, u in self._matchables[side].items()}
+        return {name: colour for name, colour in colours[side].items() if kinds[name] != RAW or colour in others}
 
     def _refine(self, runs: tuple[Run, Run], colours: _Colours) -> tuple[_Colours, bool]:
         """Split every colour by its matchables' inputs; and whether some receive what no partner receives."""
@@ -126,9 +133,13 @@ class _Search:
                     clusters[place][side].append(name)
             equal = [cluster for cluster in clusters if len(cluster[0]) == len(cluster[1])]
             rest = [name for cluster in clusters if cluster not in equal for name in (*cluster[0], *cluster[1])]
-            hidden = [any(self._is_hidden(runs, side, name) for name in rest if name in of)
-                      for side, of in enumerate((names, other.get(colour, [])))]
-            parted |= bool(rest) and not any(hidden)
+            hidden = any(
+                self._is_hidden(runs, side, name)
+                for side, members in enumerate((names, other.get(colour, [])))
+                for name in rest
+                if name in members
+            )
+            parted |= bool(rest) and not hidden
             for number, cluster in enumerate(equal):
                 suffix = f"{colour}/{number}" if rest or len(equal) > 1 else colour
                 for side in (0, 1):
@@ -176,7 +187,7 @@ class _Search:
         Outputs of layers are not compared: a layer may include its activation (paddle's legacy BatchNorm does), and the
         next layer's input shows a difference anyway. Of a model's own tensor, those of the module that holds it are.
         """
-        whole = {u.name for u in self._sides[0] if u.kind != "raw"}
+        whole = {u.name for u in self._sides[0] if u.kind != RAW}
 
         def agree(mine: str, other: str, tolerance: float) -> bool:
             what = "inputs" if mine in whole else "outputs"

@@ -161,6 +161,18 @@ def _reconcile_attention(*sides: Side) -> list[str]:
     return assumed
 
 
+def _is_folded(short: tuple[int, ...], long: tuple[int, ...]) -> bool:
+    """Whether `short` is `long` with neighbouring axes multiplied, those of length one left aside."""
+    left = [size for size in long if size != 1]
+    for size in (size for size in short if size != 1):
+        product = 1
+        while left and product < size:
+            product *= left.pop(0)
+        if product != size:
+            return False
+    return not left
+
+
 class _Planner:
     def __init__(
         self, source: Side, target: Side, matched_by: str, cast: bool, transpose: dict[str, bool], partial: bool
@@ -254,8 +266,10 @@ class _Planner:
 
     @staticmethod
     def _same_numbers(part: Stored, offer: Stored, wanted: tuple[int, ...], given: tuple[int, ...]) -> bool:
-        """Whether the shapes differ only by axes of length one, or the layer may flatten its tensors."""
-        if [size for size in wanted if size != 1] == [size for size in given if size != 1]:
+        """Whether the shapes differ only by axes of length one or by neighbouring axes that one side has as one (heads
+        and their width), or the layer may flatten its tensors.
+        """
+        if _is_folded(wanted, given) or _is_folded(given, wanted):
             return True
         return (part.flexible or offer.flexible) and math.prod(wanted) == math.prod(given)
 

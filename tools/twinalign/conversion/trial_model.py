@@ -135,7 +135,7 @@ def weights_of_colours(
 ) -> dict[str, np.ndarray]:
     """Every array of the state: floating-point ones made from their colours in float64, others unchanged.
 
-    Layers of the same colour get the same weights in both frameworks.
+    Layers of the same colour get the same weights in both frameworks; a model's own tensor without one keeps its values.
     """
     entries = [layouts.StateEntry.of(entry) for entry in layout]
     layers = layouts.group_layers(entries, lambda bases: storage.absorbs(framework, bases))
@@ -143,10 +143,14 @@ def weights_of_colours(
     pieces: dict[str, list[np.ndarray]] = {}
     stored: dict[str, Stored] = {}
     for matchable in split(matchables_of(framework, layers), rows):
+        if matchable.kind == storage.RAW and matchable.name not in colours:
+            continue
         colour = colours.get(matchable.name, matchable.name)
         for part in matchable.stored:
             stored[part.entry.key] = part
-            pieces.setdefault(part.entry.key, []).extend(_canonical(slot, matchable.kind, colour) for slot in part.slots)
+            pieces.setdefault(part.entry.key, []).extend(
+                _canonical(slot, matchable.kind, colour) for slot in part.slots
+            )
     for key, part in stored.items():
         if current[key].dtype.kind == "f":
             joined = np.concatenate(pieces[key]) if len(pieces[key]) > 1 else pieces[key][0]
