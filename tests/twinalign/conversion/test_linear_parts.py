@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-import torch
 from paddle import nn as p
 from torch import nn as n
 

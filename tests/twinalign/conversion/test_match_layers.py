@@ -422,6 +422,7 @@ class HeadsTogether(p.Layer):
 def test_axes_folded_on_one_side_and_a_table_that_the_other_computes(tmp_path):
     inputs = np.random.default_rng(0).random((4, 6))
     found, (mine, other) = matched(tmp_path, HeadsApart, HeadsTogether, inputs, allow_unexpected=["table"])
-    assert pairs_of(found)["first.weight"] == "lower.weight" and pairs_of(found)["heads"] == "heads"
+    assert pairs_of(found)["first.weight"] == "lower.weight"
+    assert pairs_of(found)["heads"] == "heads"
     np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
     assert found.alone[0] == ["table"]

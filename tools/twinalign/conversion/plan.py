@@ -9,8 +9,8 @@ from twinalign.backends import state_layout as layout
 from twinalign.backends.state_layout import Layer, StateEntry
 from twinalign.conversion import attention, reparametrised, storage
 from twinalign.conversion.layers_to_match import is_constant
-from twinalign.conversion.linear_parts import Rows, split_slots
 from twinalign.conversion.ledger import LedgerEntry
+from twinalign.conversion.linear_parts import Rows, split_slots
 from twinalign.conversion.rename_rules import Renaming, fits_any, reference_path
 from twinalign.conversion.storage import Slot, Stored
 from twinalign.conversion.unmatched import UnmatchedError

@@ -64,7 +64,7 @@ class TrialModel:
         """Run the model once in float64 and fingerprint the inputs and outputs of every layer call, in order.
 
         The weights are read from the .npz file `weights`, or made from `colours` (name of a layer or loose tensor → any
-        text): the same colour gives the same weights in both frameworks. `rows` names the layers that are coloured in parts.
+        text): the same colour gives the same weights in both frameworks. `rows`: the layers that are coloured in parts.
         The model's outputs go to the .npz `outputs`.
         """
         backend, model = self.backend, self._in_float64()
@@ -135,7 +135,7 @@ def weights_of_colours(
 ) -> dict[str, np.ndarray]:
     """Every array of the state: floating-point ones made from their colours in float64, others unchanged.
 
-    Layers of the same colour get the same weights in both frameworks; a model's own tensor without one keeps its values.
+    Layers of the same colour get the same weights in both frameworks; a model's own tensor without one stays as it is.
     """
     entries = [layouts.StateEntry.of(entry) for entry in layout]
     layers = layouts.group_layers(entries, lambda bases: storage.absorbs(framework, bases))
