@@ -3,10 +3,10 @@
     python benchmarks/initial_weights.py [--out docs/initial-weights.md] [--only NAME,…]
 
 Each architecture that both libraries have, and each encoder of the MoCo v3 twins with its projector and predictor, is
-built by `twinalign run --stages initial`; `--only` names some (`vgg16`, or `Twins/resnet50` of the twins alone) and keeps
-the page's other rows. False alarms are counted
-over 20 seeds on a pair that starts alike (`tests/cases/alike_start.py`). Sharpness: how often a deviation that is off
-by 10 % in a tensor of 10,000 elements is found with 4 seeds.
+built by `twinalign run --stages initial`; `--only` names some (`vgg16`, or `Twins/resnet50` of the twins alone) and
+keeps the page's other rows. False alarms are counted over 20 seeds on a pair that starts alike
+(`tests/cases/alike_start.py`). Sharpness: how often a deviation that is off by 10 % in a tensor of 10,000 elements is
+found with 4 seeds.
 """
 
 from __future__ import annotations
