@@ -107,10 +107,9 @@ class _Search:
         return self._settle(colours, runs, parted)
 
     def _shared(self, colours: _Colours, side: int) -> dict[str, str]:
-        """Without a model's own tensors that the other side has nothing for: a table keeps what the model put there."""
+        """Without what the other side has nothing for: a table of positions keeps what the model put there."""
         others = set(colours[1 - side].values())
-        kinds = {name: u.kind for name, u in self._matchables[side].items()}
-        return {name: colour for name, colour in colours[side].items() if kinds[name] != RAW or colour in others}
+        return {name: colour for name, colour in colours[side].items() if colour in others}
 
     def _refine(self, runs: tuple[Run, Run], colours: _Colours) -> tuple[_Colours, bool]:
         """Split every colour by its matchables' inputs; and whether some receive what no partner receives."""

@@ -135,7 +135,7 @@ def weights_of_colours(
 ) -> dict[str, np.ndarray]:
     """Every array of the state: floating-point ones made from their colours in float64, others unchanged.
 
-    Layers of the same colour get the same weights in both frameworks; a model's own tensor without one stays as it is.
+    Layers of the same colour get the same weights in both frameworks; a layer without one stays as it is.
     """
     entries = [layouts.StateEntry.of(entry) for entry in layout]
     layers = layouts.group_layers(entries, lambda bases: storage.absorbs(framework, bases))
@@ -143,9 +143,9 @@ def weights_of_colours(
     pieces: dict[str, list[np.ndarray]] = {}
     stored: dict[str, Stored] = {}
     for matchable in split(matchables_of(framework, layers), rows):
-        if matchable.kind == storage.RAW and matchable.name not in colours:
+        if matchable.name not in colours:
             continue
-        colour = colours.get(matchable.name, matchable.name)
+        colour = colours[matchable.name]
         for part in matchable.stored:
             stored[part.entry.key] = part
             pieces.setdefault(part.entry.key, []).extend(
