@@ -130,3 +130,39 @@ def test_projections_of_attention(tmp_path, reference, port, blocks):
 def test_queries_may_have_more_rows_than_keys(tmp_path):
     _, (mine, other) = matched(tmp_path, TorchGrouped, PaddleGrouped, TOKENS)
     np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+
+
+class TorchGated(n.Module):
+    """Projections of 16, 4 and 4 rows, and two gates of as many rows as these have together."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = n.Linear(WIDTH, 16), n.Linear(WIDTH, 4), n.Linear(WIDTH, 4)
+        self.gate, self.up, self.down = n.Linear(WIDTH, 24), n.Linear(WIDTH, 24), n.Linear(24, WIDTH)
+
+    def forward(self, x):
+        mixed = self.q(x)[..., :4] * self.k(x) + self.v(x)
+        x = x + mixed.repeat(1, 1, 2)
+        return x + self.down(self.gate(x).sigmoid() * self.up(x))
+
+
+class PaddleGated(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.gates, self.last = p.Linear(WIDTH, 24), p.Linear(WIDTH, 48), p.Linear(24, WIDTH)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).split([16, 4, 4], -1)
+        x = x + (q[..., :4] * k + v).tile([1, 1, 2])
+        gate, up = self.gates(x).chunk(2, -1)
+        return x + self.last(F.sigmoid(gate) * up)
+
+
+def test_a_packed_layer_as_large_as_a_whole_one_of_the_other_side(tmp_path):
+    _, (mine, other) = matched(
+        tmp_path,
+        lambda: n.Sequential(TorchGated(), TorchGated()),
+        lambda: p.Sequential(PaddleGated(), PaddleGated()),
+        TOKENS,
+    )
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)

@@ -1,6 +1,8 @@
 """One layer that stands for several Linear layers of the other side: attention, or q, k and v in a single Linear."""
 
 import dataclasses
+import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -8,6 +10,7 @@ from twinalign.conversion.layers_to_match import Matchable, Part, Signature
 from twinalign.conversion.storage import Slot, Stored
 
 ATTENTION = "multi-head attention"
+_MAXIMUM_WAYS = 100_000
 _ROLES = ("q", "k", "v", "out")
 Rows = Mapping[str, Sequence[int]]
 """Name of a matchable → how many outputs each of its parts has; attention is split by its slots."""
@@ -20,13 +23,40 @@ def rows_to_fit(mine: Sequence[Matchable], other: Sequence[Matchable]) -> tuple[
     for number in (0, 1):
         found[number].update({u.name: () for u in _surplus(sides[number], sides[1 - number]) if u.kind == ATTENTION})
         sides[number] = split(sides[number], found[number])
-    for number in (0, 1):
-        wanted = Counter(_matrix_of(u.signature) for u in _surplus(sides[1 - number], sides[number]))
-        for u in _surplus(sides[number], sides[1 - number]):
-            rows = None if u.part else _rows(u, wanted)
+    for number, rows_of in enumerate(_best_rows(sides)):
+        found[number].update({u.name: rows_of[u.signature] for u in sides[number] if rows_of.get(u.signature)})
+    return found
+
+
+def _best_rows(sides: Sequence[Sequence[Matchable]]) -> list[dict[Signature, Sequence[int]]]:
+    """Of all ways to split the Linear layers of each signature, the one that leaves the fewest without a counterpart,
+    and of those the one that splits the fewest.
+    """
+    whole = [Counter(u.signature for u in side if not u.part and _matrix_of(u.signature)[0]) for side in sides]
+    every = [Counter(u.signature for u in side) for side in sides]
+    choices = [
+        (number, signature, rows)
+        for number in (0, 1)
+        for signature in whole[number]
+        if (rows := [(), *_ways_to_split(signature, every[1 - number])]) != [()]
+    ]
+    best: tuple[int, int] = (sum(((every[0] - every[1]) + (every[1] - every[0])).values()), 0)
+    found: list[dict[Signature, Sequence[int]]] = [{}, {}]
+    if math.prod(len(rows) for _, _, rows in choices) > _MAXIMUM_WAYS:
+        return found
+    for ways in itertools.product(*(rows for _, _, rows in choices)):
+        counts = [Counter(of_side) for of_side in every]
+        for (number, signature, _), rows in zip(choices, ways, strict=True):
             if rows:
-                found[number][u.name] = rows
-                wanted -= Counter((count, _matrix_of(u.signature)[1]) for count in rows)
+                times = counts[number].pop(signature)
+                for count in rows:
+                    counts[number][_part_signature(signature, count)] += times
+        left = sum(((counts[0] - counts[1]) + (counts[1] - counts[0])).values())
+        if (left, splits := sum(map(bool, ways))) < best:
+            best = left, splits
+            found = [{}, {}]
+            for (number, signature, _), rows in zip(choices, ways, strict=True):
+                found[number][signature] = rows
     return found
 
 
@@ -53,16 +83,17 @@ def _matrix_of(signature: Signature) -> tuple[int, int]:
     return (weight[0], weight[1]) if signature[0] == "linear" and len(weight) == 2 else (0, 0)
 
 
-def _rows(u: Matchable, wanted: Mapping[tuple[int, int], int]) -> list[int] | None:
-    """Parts of a Linear that the other side lacks: equal ones, or one of queries and two smaller of keys and values."""
-    outputs, inputs = _matrix_of(u.signature)
-    sizes = [size for (size, width), count in wanted.items() if width == inputs and 0 < size < outputs and count > 0]
-    fitting = [[size] * (outputs // size) for size in sizes if outputs % size == 0]
-    fitting += [[outputs - 2 * size, size, size] for size in sizes if outputs - 2 * size > size]
-    return next(
-        (rows for rows in fitting if all(wanted.get((size, inputs), 0) >= rows.count(size) for size in set(rows))),
-        None,
-    )
+def _part_signature(signature: Signature, count: int) -> Signature:
+    return signature[0], tuple((name, (count, *shape[1:])) for name, shape in signature[1])
+
+
+def _ways_to_split(signature: Signature, others: Mapping[Signature, int]) -> list[tuple[int, ...]]:
+    """Into equal parts, or into queries and two smaller ones of keys and values, each of a size that the others have."""
+    outputs, inputs = _matrix_of(signature)
+    sizes = {_matrix_of(other)[0] for other in others if _matrix_of(other)[1] == inputs}
+    ways = {(size,) * (outputs // size) for size in sizes if 0 < size < outputs and outputs % size == 0}
+    ways |= {(outputs - 2 * size, size, size) for size in sizes if 0 < size < outputs - 2 * size}
+    return sorted(ways)
 
 
 def _parts(u: Matchable, rows: Sequence[int]) -> list[Matchable]:
