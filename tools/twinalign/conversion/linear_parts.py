@@ -38,25 +38,25 @@ def _best_rows(sides: Sequence[Sequence[Matchable]]) -> list[dict[Signature, Seq
         (number, signature, rows)
         for number in (0, 1)
         for signature in whole[number]
-        if (rows := [(), *_ways_to_split(signature, every[1 - number])]) != [()]
+        if len(rows := [(), *_ways_to_split(signature, every[1 - number])]) > 1
     ]
     best: tuple[int, int] = (sum(((every[0] - every[1]) + (every[1] - every[0])).values()), 0)
     found: list[dict[Signature, Sequence[int]]] = [{}, {}]
-    if math.prod(len(rows) for _, _, rows in choices) > _MAXIMUM_WAYS:
+    if math.prod(len(every_way) for _, _, every_way in choices) > _MAXIMUM_WAYS:
         return found
-    for ways in itertools.product(*(rows for _, _, rows in choices)):
+    for ways in itertools.product(*(every_way for _, _, every_way in choices)):
         counts = [Counter(of_side) for of_side in every]
-        for (number, signature, _), rows in zip(choices, ways, strict=True):
-            if rows:
+        for (number, signature, _), way in zip(choices, ways, strict=True):
+            if way:
                 times = counts[number].pop(signature)
-                for count in rows:
+                for count in way:
                     counts[number][_part_signature(signature, count)] += times
         left = sum(((counts[0] - counts[1]) + (counts[1] - counts[0])).values())
         if (left, splits := sum(map(bool, ways))) < best:
             best = left, splits
             found = [{}, {}]
-            for (number, signature, _), rows in zip(choices, ways, strict=True):
-                found[number][signature] = rows
+            for (number, signature, _), way in zip(choices, ways, strict=True):
+                found[number][signature] = way
     return found
 
 
@@ -88,7 +88,7 @@ def _part_signature(signature: Signature, count: int) -> Signature:
 
 
 def _ways_to_split(signature: Signature, others: Mapping[Signature, int]) -> list[tuple[int, ...]]:
-    """Into equal parts, or into queries and two smaller ones of keys and values, each of a size that the others have."""
+    """Into equal parts, or queries and two smaller parts of keys and values, each of a size that the other side has."""
     outputs, inputs = _matrix_of(signature)
     sizes = {_matrix_of(other)[0] for other in others if _matrix_of(other)[1] == inputs}
     ways = {(size,) * (outputs // size) for size in sizes if 0 < size < outputs and outputs % size == 0}
