@@ -29,8 +29,8 @@ def rows_to_fit(mine: Sequence[Matchable], other: Sequence[Matchable]) -> tuple[
 
 
 def _best_rows(sides: Sequence[Sequence[Matchable]]) -> list[dict[Signature, Sequence[int]]]:
-    """Of all ways to split the Linear layers of each signature, the one that leaves the fewest without a counterpart,
-    and of those the one that splits the fewest.
+    """Of all ways to split the Linear layers of each signature, the one that leaves the fewest without a counterpart;
+    of those the one that splits the fewest that have one of their own name, and then the fewest.
     """
     whole = [Counter(u.signature for u in side if not u.part and _matrix_of(u.signature)[0]) for side in sides]
     every = [Counter(u.signature for u in side) for side in sides]
@@ -40,7 +40,8 @@ def _best_rows(sides: Sequence[Sequence[Matchable]]) -> list[dict[Signature, Seq
         for signature in whole[number]
         if len(rows := [(), *_ways_to_split(signature, every[1 - number])]) > 1
     ]
-    best: tuple[int, int] = (sum(((every[0] - every[1]) + (every[1] - every[0])).values()), 0)
+    named = Counter(u.signature for u in sides[0] if (u.name, u.signature) in {(v.name, v.signature) for v in sides[1]})
+    best = (sum(((every[0] - every[1]) + (every[1] - every[0])).values()), 0, 0)
     found: list[dict[Signature, Sequence[int]]] = [{}, {}]
     if math.prod(len(every_way) for _, _, every_way in choices) > _MAXIMUM_WAYS:
         return found
@@ -52,8 +53,10 @@ def _best_rows(sides: Sequence[Sequence[Matchable]]) -> list[dict[Signature, Seq
                 for count in way:
                     counts[number][_part_signature(signature, count)] += times
         left = sum(((counts[0] - counts[1]) + (counts[1] - counts[0])).values())
-        if (left, splits := sum(map(bool, ways))) < best:
-            best = left, splits
+        split_ones = [signature for (_, signature, _), way in zip(choices, ways, strict=True) if way]
+        cost = left, sum(named[signature] for signature in split_ones), len(split_ones)
+        if cost < best:
+            best = cost
             found = [{}, {}]
             for (number, signature, _), way in zip(choices, ways, strict=True):
                 found[number][signature] = way

@@ -143,9 +143,9 @@ def weights_of_colours(
     pieces: dict[str, list[np.ndarray]] = {}
     stored: dict[str, Stored] = {}
     for matchable in split(matchables_of(framework, layers), rows):
-        if matchable.name not in colours:
+        if matchable.name not in colours and not matchable.part:
             continue
-        colour = colours[matchable.name]
+        colour = colours.get(matchable.name, matchable.name)
         for part in matchable.stored:
             stored[part.entry.key] = part
             pieces.setdefault(part.entry.key, []).extend(
