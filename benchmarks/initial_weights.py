@@ -27,7 +27,8 @@ import numpy as np  # noqa: E402
 
 import twinalign  # noqa: E402
 from moco_ref.models.moco import ARCHITECTURES as TWINS  # noqa: E402
-from twinalign.model_zoo.architectures import installed  # noqa: E402
+from twinalign.conversion.model_factory import load_factory  # noqa: E402
+from twinalign.model_zoo.architectures import installed, pair_of  # noqa: E402
 from twinalign.reports.initial import initial_groups  # noqa: E402
 from twinalign.stages.initial import SEEDS  # noqa: E402
 
@@ -48,9 +49,8 @@ class Architecture(twinalign.Case):
 
     def reproduced(self) -> Any:
         """paddle.vision's."""
-        import paddle
-
-        return getattr(paddle.vision.models, self.architecture)()
+        factory, arguments = load_factory(pair_of(self.architecture).factories()["paddle"])
+        return factory(**arguments)
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """One picture `[1, 3, 224, 224]`."""
