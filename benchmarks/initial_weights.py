@@ -3,9 +3,10 @@
     python benchmarks/initial_weights.py [--out docs/initial-weights.md] [--only NAME,…]
 
 Each architecture that both libraries have, and each encoder of the MoCo v3 twins with its projector and predictor, is
-built by `twinalign run --stages initial`; `--only` names some and keeps the page's other rows. False alarms are counted
-over 20 seeds on a pair that starts alike (`tests/cases/alike_start.py`). Sharpness: how often a deviation that is off
-by 10 % in a tensor of 10,000 elements is found with 4 seeds.
+built by `twinalign run --stages initial`; `--only` names some (`vgg16`, or `Twins/resnet50` of the twins alone) and
+keeps the page's other rows. False alarms are counted over 20 seeds on a pair that starts alike
+(`tests/cases/alike_start.py`). Sharpness: how often a deviation that is off by 10 % in a tensor of 10,000 elements is
+found with 4 seeds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import numpy as np  # noqa: E402
 
 import twinalign  # noqa: E402
 from moco_ref.models.moco import ARCHITECTURES as TWINS  # noqa: E402
-from twinalign.model_zoo.architectures import installed  # noqa: E402
+from twinalign.conversion.model_factory import load_factory  # noqa: E402
+from twinalign.model_zoo.architectures import installed, pair_of  # noqa: E402
 from twinalign.reports.initial import initial_groups  # noqa: E402
 from twinalign.stages.initial import SEEDS  # noqa: E402
 
@@ -47,9 +49,8 @@ class Architecture(twinalign.Case):
 
     def reproduced(self) -> Any:
         """paddle.vision's."""
-        import paddle
-
-        return getattr(paddle.vision.models, self.architecture)()
+        factory, arguments = load_factory(pair_of(self.architecture).factories()["paddle"])
+        return factory(**arguments)
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """One picture `[1, 3, 224, 224]`."""
@@ -144,7 +145,7 @@ def main() -> None:
     names = {"Architecture": installed({}), "Twins": list(TWINS)}
     rows = {case: _rows_of(options.out, HEADINGS[case]) if only else {} for case in names}
     for case, known in names.items():
-        for name in [name for name in known if not only or name in only]:
+        for name in [name for name in known if not only or {name, f"{case}/{name}"} & set(only)]:
             rows[case][name] = row_of(case, name)
             print(rows[case][name], flush=True)
             ordered = {at: [rows[at][one] for one in names[at] if one in rows[at]] for at in names}

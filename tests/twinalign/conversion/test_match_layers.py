@@ -392,3 +392,37 @@ def test_parameters_of_fixed_names_are_built_twice():
             names.append([parameter.name for parameter in build().parameters()])
     assert names[0][0] == names[1][0] == "fixed_weight"
     assert names[0][1] != names[1][1]
+
+
+class HeadsApart(n.Module):
+    """A matrix of the model's own with heads as an axis, and a table that the port computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = n.Parameter(torch.randn(6, 2, 3))
+        self.register_buffer("table", torch.arange(6.0) / 8)
+        self.first, self.second = n.Linear(6, 6), n.Linear(6, 6)
+
+    def forward(self, x):
+        x = self.second(torch.tanh(self.first(x + self.table)))
+        return torch.einsum("ni,ihd->nhd", x, self.heads).flatten(1)
+
+
+class HeadsTogether(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.heads = self.create_parameter([6, 6])
+        self.lower, self.upper = p.Linear(6, 6), p.Linear(6, 6)
+
+    def forward(self, x):
+        table = paddle.arange(6, dtype=x.dtype) / 8
+        return self.upper(paddle.tanh(self.lower(x + table))) @ self.heads
+
+
+def test_axes_folded_on_one_side_and_a_table_that_the_other_computes(tmp_path):
+    inputs = np.random.default_rng(0).random((4, 6))
+    found, (mine, other) = matched(tmp_path, HeadsApart, HeadsTogether, inputs, allow_unexpected=["table"])
+    assert pairs_of(found)["first.weight"] == "lower.weight"
+    assert pairs_of(found)["heads"] == "heads"
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+    assert found.alone[0] == ["table"]

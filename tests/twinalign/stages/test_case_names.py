@@ -50,3 +50,32 @@ def test_a_name_that_is_nearly_a_cases(tmp_path: Path, text: str, name: str, mea
 )
 def test_names_of_the_cases_own(tmp_path: Path, text: str) -> None:
     load(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "def inputs(self):\n        return {}",
+            "Own.inputs(self) is called with (self, rng): too many positional arguments; write def inputs(self, rng)",
+        ),
+        (
+            "def loss(self, outputs, framework):\n        return outputs",
+            "Own.loss(self, outputs, framework) is called with (self, outputs, inputs, framework): too many positional "
+            "arguments; write def loss(self, outputs, inputs, framework)",
+        ),
+        (
+            "def reference(self, width):\n        return width",
+            "Own.reference(self, width) is called with (self): missing a required argument: 'width'; write def "
+            "reference(self)",
+        ),
+    ],
+)
+def test_a_method_that_takes_other_arguments(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, text)
+    assert str(caught.value) == f"case '{tmp_path}/case.py': {said}"
+
+
+def test_a_method_with_arguments_of_its_own(tmp_path: Path) -> None:
+    load(tmp_path, "def loss(self, outputs, *others, scale=1.0):\n        return outputs")

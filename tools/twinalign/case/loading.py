@@ -62,6 +62,7 @@ def load_case(reference: str, options: Mapping[str, str] | None = None) -> Case:
     else:
         chosen = _only_case(module, reference)
     _require_known_names(chosen, reference)
+    _require_known_arguments(chosen, reference)
     case = chosen()
     case.name = case.name or chosen.__name__
     for key, text in (options or {}).items():
@@ -100,6 +101,22 @@ def _require_known_names(case: type[Case], reference: str) -> None:
                     f"case {reference!r}: a Case has no {name!r}, and {kind.__name__} never reads it; did you mean "
                     f"{near[0]!r}? If it is your own, begin its name with _"
                 )
+
+
+def _require_known_arguments(case: type[Case], reference: str) -> None:
+    """Raise InputError for a method that cannot be called as `Case`'s own is."""
+    for name, own in inspect.getmembers(Case, inspect.isfunction):
+        given = getattr(case, name)
+        if name.startswith("_") or given is own or not inspect.isfunction(given):
+            continue
+        passed = [p.name for p in inspect.signature(own).parameters.values() if p.default is p.empty]
+        try:
+            inspect.signature(given).bind(*passed)
+        except TypeError as error:
+            raise InputError(
+                f"case {reference!r}: {given.__qualname__}{inspect.signature(given)} is called with "
+                f"({', '.join(passed)}): {error}; write def {name}({', '.join(passed)})"
+            ) from None
 
 
 def _source_of(kind: type) -> str:

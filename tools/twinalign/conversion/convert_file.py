@@ -235,8 +235,11 @@ class _Planning:
     def _sides(self) -> tuple[Side, Side]:
         matching = self.matching
         renaming = Renaming({**self.options.rename, **(matching.keys if matching else {})})
-        paths = matching.paths if matching else {}
-        sides = [read_side(f, self.layouts[f], renaming, paths) for f in (self.given, OTHER[self.given])]
+        paths, slots = (matching.paths, matching.slots) if matching else ({}, {})
+        rows = dict(zip(("torch", "paddle"), matching.rows if matching else ({}, {}), strict=True))
+        sides = [
+            read_side(f, self.layouts[f], renaming, paths, slots, rows[f]) for f in (self.given, OTHER[self.given])
+        ]
         if matching is None:
             # Before anything else: a mistyped rule is why names do not fit.
             renaming.check_used()

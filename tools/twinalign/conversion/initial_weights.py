@@ -106,14 +106,14 @@ def _names_file(ledger: Path) -> Path:
 
 
 def unmatched_of(ledger: Path) -> tuple[str, list[str]]:
-    """From a ledger that `convert_weights` wrote: what has no proven partner, in words, and the port's keys that have
-    none; empty if all have one.
+    """From a ledger that `convert_weights` wrote: what has no proven partner, in words, and the port's keys whose
+    values may therefore be wrong; empty if all have one.
     """
     try:
         facts = json.loads(ledger.read_text(encoding="utf-8"))["unmatched"]
     except (OSError, ValueError, KeyError):
         return "", []
-    return (note_of(facts, str(_names_file(ledger))), facts["paddle"]) if facts else ("", [])
+    return (note_of(facts, str(_names_file(ledger))), facts["paddle"] if facts["reason"] else []) if facts else ("", [])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,18 @@ Signature = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
 
 
 @dataclasses.dataclass(frozen=True)
+class Part:
+    """What a matchable is of a layer that stands for several."""
+
+    layer: str
+    """Path of the layer."""
+    slots: Mapping[str, str]
+    """Slot of the part → slot of the layer."""
+    given: int | None
+    """Which of the layer's inputs it receives; None: whatever its path is called with."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Matchable:
     """One layer or loose tensor to be matched."""
 
@@ -26,6 +38,14 @@ class Matchable:
     stored: tuple[Stored, ...]
     by_key: bool = False
     """Whether its tensors are paired one by one: they have names of the model's own."""
+    part: Part | None = None
+    """None: it is a whole layer or tensor."""
+
+    @property
+    def slot_names(self) -> dict[str, tuple[str, str]]:
+        """Slot → path of the layer that holds it, and the slot's name there."""
+        layer, slots = (self.part.layer, self.part.slots) if self.part else (self.path, {})
+        return {name: (layer, slots.get(name, name)) for name, _ in self.signature[1]}
 
     @property
     def loose_signature(self) -> Signature:
@@ -35,7 +55,8 @@ class Matchable:
 
     def describe(self) -> str:
         """As messages show it: `features.0 (convolution, weight 64×3×7×7)`."""
-        shapes = ", ".join(f"{name} {_sizes(shape)}" for name, shape in self.signature[1])
+        known = self.signature[1] if self.kind != storage.RAW else [("", self.stored[0].slots[0].shape)]
+        shapes = ", ".join(f"{name} {_sizes(shape)}" for name, shape in known)
         return f"{self.name or 'the model itself'} ({self.kind}: {shapes})"
 
 
@@ -60,7 +81,8 @@ def matchables_of(framework: str, layers: Sequence[Layer]) -> list[Matchable]:
             continue
         for part in stored:
             if part.entry.tied_to is None:
-                signature = (kind, (("", part.slots[0].shape),))
+                # Its axes may be folded on the other side: heads and their width are one axis there.
+                signature = (kind, (("", (math.prod(part.slots[0].shape),)),))
                 found.append(Matchable(part.entry.key, layer.path, kind, signature, (part,), by_key=True))
     return found
 

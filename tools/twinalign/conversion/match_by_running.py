@@ -17,6 +17,7 @@ from typing import Any
 from twinalign.conversion.fingerprints import EQUAL, NEARLY, all_agree
 from twinalign.conversion.layers_to_match import Matchable
 from twinalign.conversion.remote_model import BothModels, Run, outputs_agree
+from twinalign.conversion.storage import RAW
 from twinalign.conversion.where_models_differ import where_they_part
 from twinalign.errors import DivergedError, TwinalignError
 
@@ -75,7 +76,15 @@ class _Search:
     def __init__(self, trial: BothModels, reference: _Matchables, paddle: _Matchables) -> None:
         self._trial, self._sides = trial, (reference, paddle)
         self._tolerance = EQUAL
-        self._paths = {u.name: u.path for u in reference}, {u.name: u.path for u in paddle}
+        self._matchables = {u.name: u for u in reference}, {u.name: u for u in paddle}
+
+    def _seen(self, runs: tuple[Run, Run], side: int, name: str, what: str = "inputs") -> list[dict[str, Any]]:
+        u = self._matchables[side][name]
+        return runs[side].seen_by(u.path, what, u.part.given if u.part and what == "inputs" else None)
+
+    def _is_hidden(self, runs: tuple[Run, Run], side: int, name: str) -> bool:
+        """Whether it is part of a layer that shows nothing of what this part receives."""
+        return self._matchables[side][name].part is not None and not self._seen(runs, side, name)
 
     def checked(self, pairs: Mapping[str, str]) -> Found:
         """Run both models with a pairing of all layers."""
@@ -87,7 +96,7 @@ class _Search:
         parted = False
         runs = None
         for _ in range(_MAXIMUM_ROUNDS):
-            runs = self._trial.run([{"colours": colouring} for colouring in colours])
+            runs = self._trial.run([{"colours": self._shared(colours, side)} for side in (0, 1)])
             refined, left = self._refine(runs, colours)
             parted |= left
             if refined == colours:
@@ -96,6 +105,11 @@ class _Search:
                 self._tolerance = NEARLY
             colours = refined
         return self._settle(colours, runs, parted)
+
+    def _shared(self, colours: _Colours, side: int) -> dict[str, str]:
+        """Without what the other side has nothing for: a table of positions keeps what the model put there."""
+        others = set(colours[1 - side].values())
+        return {name: colour for name, colour in colours[side].items() if colour in others}
 
     def _refine(self, runs: tuple[Run, Run], colours: _Colours) -> tuple[_Colours, bool]:
         """Split every colour by its matchables' inputs; and whether some receive what no partner receives."""
@@ -107,7 +121,7 @@ class _Search:
             clusters: list[tuple[list[str], list[str]]] = []
             for side, members in enumerate((names, other.get(colour, []))):
                 for name in members:
-                    seen = runs[side].seen_by(self._paths[side][name])
+                    seen = self._seen(runs, side, name)
                     place = next(
                         (i for i, sample in enumerate(samples) if all_agree(sample, seen, self._tolerance)),
                         len(samples),
@@ -118,7 +132,13 @@ class _Search:
                     clusters[place][side].append(name)
             equal = [cluster for cluster in clusters if len(cluster[0]) == len(cluster[1])]
             rest = [name for cluster in clusters if cluster not in equal for name in (*cluster[0], *cluster[1])]
-            parted |= bool(rest)
+            hidden = any(
+                self._is_hidden(runs, side, name)
+                for side, members in enumerate((names, other.get(colour, [])))
+                for name in rest
+                if name in members
+            )
+            parted |= bool(rest) and not hidden
             for number, cluster in enumerate(equal):
                 suffix = f"{colour}/{number}" if rest or len(equal) > 1 else colour
                 for side in (0, 1):
@@ -166,14 +186,13 @@ class _Search:
         Outputs of layers are not compared: a layer may include its activation (paddle's legacy BatchNorm does), and the
         next layer's input shows a difference anyway. Of a model's own tensor, those of the module that holds it are.
         """
-        whole = {u.name for u in self._sides[0] if u.kind != "raw"}
+        whole = {u.name for u in self._sides[0] if u.kind != RAW}
 
         def agree(mine: str, other: str, tolerance: float) -> bool:
             what = "inputs" if mine in whole else "outputs"
-            seen = [
-                run.seen_by(paths[name], what)
-                for run, paths, name in zip(runs, self._paths, (mine, other), strict=True)
-            ]
+            seen = [self._seen(runs, side, name, what) for side, name in enumerate((mine, other))]
+            if any(self._is_hidden(runs, side, name) for side, name in enumerate((mine, other))):
+                return True
             return all_agree(seen[0], seen[1], tolerance) and (mine in whole or bool(seen[0]))
 
         supported = frozenset(mine for mine, other in pairs.items() if agree(mine, other, self._tolerance))

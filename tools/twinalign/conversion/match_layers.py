@@ -7,6 +7,7 @@ from typing import Any
 
 from twinalign.conversion import storage
 from twinalign.conversion.layers_to_match import Matchable, differences, is_constant, matchables_of
+from twinalign.conversion.linear_parts import Rows, rows_to_fit, split
 from twinalign.conversion.match_by_running import (
     AmbiguousError,
     Found,
@@ -42,6 +43,10 @@ class Matching:
     """Pairs for which neither names nor values speak, only their position."""
     alone: tuple[Sequence[str], Sequence[str]] = ((), ())
     """Layers and tensors of either side without a partner."""
+    slots: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    """Layer and slot of the reference → the slot's common name, where a layer stands for several of the other side."""
+    rows: tuple[Rows, Rows] = ({}, {})
+    """Layers of either side that were split for that."""
 
 
 def match_layers(
@@ -66,13 +71,24 @@ def match_layers(
     anchors, by_name = _anchors(reference, paddle, mine, other)
     mine, other = ([u for u in side if u.name not in names] for side, names in zip((mine, other), by_name, strict=True))
     missing = differences(mine, other)
+    rows: tuple[Rows, Rows] = ({}, {})
+    if missing:
+        rows = rows_to_fit(mine, other)
+        parts = [split(side, of_side) for side, of_side in zip((mine, other), rows, strict=True)]
+        still = differences(*parts)
+        if len(still) < len(missing):
+            (mine, other), missing = parts, still
+        else:
+            rows = {}, {}
     if missing and not partial:
         raise InputError(_different(missing, remedy))
     if not missing and max(Counter(matchable.signature for matchable in mine).values(), default=0) == 1:
         partners = {matchable.signature: matchable.name for matchable in other}
-        return _matching(Found({u.name: partners[u.signature] for u in mine}), mine, other, "order", {})
+        return _matching(Found({u.name: partners[u.signature] for u in mine}), mine, other, "order", {}, rows)
     try:
-        found = match_by_running(trial(), mine, other, anchors)
+        models = trial()
+        models.rows = rows
+        found = match_by_running(models, mine, other, anchors)
     except SideCrashError as error:
         if not partial:
             raise InputError(f"{_unproven(mine, other)}. Running them was tried: {error}") from None
@@ -82,7 +98,7 @@ def match_layers(
         raise InputError(str(found.doubt)) if isinstance(found.doubt, AmbiguousError) else found.doubt
     if not found.pairs:
         raise InputError(_different(missing, remedy))
-    return _matching(found, mine, other, "trial", anchors)
+    return _matching(found, mine, other, "trial", anchors, rows)
 
 
 def _different(missing: Sequence[str], remedy: str) -> str:
@@ -142,14 +158,24 @@ def _anchors(
 
 
 def _matching(
-    found: Found, mine: Sequence[Matchable], other: Sequence[Matchable], matched_by: str, anchors: Mapping[str, str]
+    found: Found,
+    mine: Sequence[Matchable],
+    other: Sequence[Matchable],
+    matched_by: str,
+    anchors: Mapping[str, str],
+    rows: tuple[Rows, Rows],
 ) -> Matching:
     partners = {u.name: u for u in other}
     paths: dict[str, str] = {}
     keys: dict[str, str] = {}
+    slots: dict[tuple[str, str], str] = {}
     for u in mine:
         partner = partners.get(found.pairs.get(u.name, ""))
-        if u.name in found.pairs and partner is not None and not (u.by_key or partner.by_key):
+        if u.part or (partner and partner.part):
+            names = partner.slot_names if partner else {}
+            for slot, (layer, own) in u.slot_names.items():
+                slots[layer, own] = ".".join(filter(None, names.get(slot, (NOTHING, own))))
+        elif u.name in found.pairs and partner is not None and not (u.by_key or partner.by_key):
             paths[u.name] = partner.name
         elif u.name not in found.pairs and not u.by_key:
             paths[u.name] = f"{NOTHING} {u.name}"
@@ -170,7 +196,9 @@ def _matching(
         [u.name for u in mine if u.name not in found.pairs],
         [u.name for u in other if u.name not in set(found.pairs.values())],
     )
-    return Matching(paths, keys, matched_by, _reason(found.doubt), found.pairs, guessed, alone)
+    parts = {u.name for u in (*mine, *other) if u.part}
+    pairs = {mine: other for mine, other in found.pairs.items() if not {mine, other} & parts}
+    return Matching(paths, keys, matched_by, _reason(found.doubt), pairs, guessed, alone, slots, rows)
 
 
 def _reason(doubt: TwinalignError | None) -> str:

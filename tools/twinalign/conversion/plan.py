@@ -10,6 +10,7 @@ from twinalign.backends.state_layout import Layer, StateEntry
 from twinalign.conversion import attention, reparametrised, storage
 from twinalign.conversion.layers_to_match import is_constant
 from twinalign.conversion.ledger import LedgerEntry
+from twinalign.conversion.linear_parts import Rows, split_slots
 from twinalign.conversion.rename_rules import Renaming, fits_any, reference_path
 from twinalign.conversion.storage import Slot, Stored
 from twinalign.conversion.unmatched import UnmatchedError
@@ -76,21 +77,30 @@ class Side:
 
 
 def read_side(
-    framework: str, entries: Sequence[StateEntry | Mapping[str, Any]], renaming: Renaming, paths: Mapping[str, str]
+    framework: str,
+    entries: Sequence[StateEntry | Mapping[str, Any]],
+    renaming: Renaming,
+    paths: Mapping[str, str],
+    slots: Mapping[tuple[str, str], str] | None = None,
+    rows: Rows | None = None,
 ) -> Side:
     """Group a layout into layers and give every slot its name on the paddle side.
 
-    `paths` gives the paddle path of each torch layer that was matched; other layers keep their names.
+    `paths` gives the paddle path of each torch layer that was matched, `slots` the names of slots of torch layers that
+    stand for several of paddle's or are part of one; other layers keep their names. `rows` splits Linear layers.
     """
     known = [StateEntry.of(entry) for entry in entries]
     layers = layout.group_layers(known, lambda bases: storage.absorbs(framework, bases))
     side = Side(framework, layers, [], {}, {}, {entry.key: entry for entry in known if not entry.persistent})
     for layer in layers:
         for part in reparametrised.storage_of(framework, layer):
+            part = split_slots(part, rows[layer.path]) if rows and rows.get(layer.path) else part
             side.stored.append(part)
             side.layer_of[part.entry.key] = layer
             side.slot_names[part.entry.key] = tuple(
-                _common_name(framework, layer, part, slot, renaming, paths) for slot in part.slots
+                (framework == "torch" and slots and slots.get((layer.path, slot.name)))
+                or _common_name(framework, layer, part, slot, renaming, paths)
+                for slot in part.slots
             )
     order = {entry.key: index for index, entry in enumerate(known)}
     side.stored.sort(key=lambda part: order[part.entry.key])
@@ -149,6 +159,18 @@ def _reconcile_attention(*sides: Side) -> list[str]:
         assumed += attention.reconcile(stored, side.slot_names, others)
         side.stored[:] = [stored[part.entry.key] for part in side.stored]
     return assumed
+
+
+def _is_folded(short: tuple[int, ...], long: tuple[int, ...]) -> bool:
+    """Whether `short` is `long` with neighbouring axes multiplied, those of length one left aside."""
+    left = [size for size in long if size != 1]
+    for size in (size for size in short if size != 1):
+        product = 1
+        while left and product < size:
+            product *= left.pop(0)
+        if product != size:
+            return False
+    return not left
 
 
 class _Planner:
@@ -244,8 +266,10 @@ class _Planner:
 
     @staticmethod
     def _same_numbers(part: Stored, offer: Stored, wanted: tuple[int, ...], given: tuple[int, ...]) -> bool:
-        """Whether the shapes differ only by axes of length one, or the layer may flatten its tensors."""
-        if [size for size in wanted if size != 1] == [size for size in given if size != 1]:
+        """Whether the shapes differ only by axes of length one or by neighbouring axes that one side has as one (heads
+        and their width), or the layer may flatten its tensors.
+        """
+        if _is_folded(wanted, given) or _is_folded(given, wanted):
             return True
         return (part.flexible or offer.flexible) and math.prod(wanted) == math.prod(given)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.conversion.fingerprints import agree, fingerprint
+from twinalign.conversion.linear_parts import Rows
 from twinalign.conversion.model_factory import FactoryModel
 from twinalign.conversion.options import Options
 from twinalign.conversion.trial_model import describe_model, run_model
@@ -98,24 +99,29 @@ class Run:
     calls: list[dict[str, Any]]
     outputs: list[np.ndarray]
 
-    def seen_by(self, path: str, what: str = "inputs") -> list[dict[str, Any]]:
-        """Fingerprints of the `inputs`, or the `outputs`, of all calls of the layer."""
-        return [tensor for call in self.calls if call["path"] == path for tensor in call[what]]
+    def seen_by(self, path: str, what: str = "inputs", number: int | None = None) -> list[dict[str, Any]]:
+        """Fingerprints of the `inputs`, or the `outputs`, of all calls of the layer; `number`: of that one alone."""
+        which = slice(None) if number is None else slice(number, number + 1)
+        return [tensor for call in self.calls if call["path"] == path for tensor in call[what][which]]
 
 
 class BothModels:
     """Runs both models on one input at the same time."""
 
     def __init__(self, reference: RemoteModel, paddle: RemoteModel, inputs: Mapping[str, np.ndarray]) -> None:
-        """`inputs` are given to both models by position; floating-point ones in float64."""
+        """`inputs` are given to both models by position; floating-point ones in float64.
+
+        `rows` says which layers of either side are coloured in parts.
+        """
         self.models = (reference, paddle)
+        self.rows: tuple[Rows, Rows] = ({}, {})
         self._inputs = reference.save(inputs)
         self.shapes = [tuple(array.shape) for array in inputs.values()]
 
     def run(self, requests: Sequence[Mapping[str, Any]]) -> tuple[Run, Run]:
         """Run both models; a request has `colours` or `weights`."""
-        for model, request in zip(self.models, requests, strict=True):
-            model.ask_run(self._inputs, **request)
+        for model, request, rows in zip(self.models, requests, self.rows, strict=True):
+            model.ask_run(self._inputs, rows=rows, **request)
         reference, paddle = (Run(*model.run()) for model in self.models)
         return reference, paddle
 

@@ -12,6 +12,7 @@ from twinalign.backends.protocol import Backend
 from twinalign.conversion import storage
 from twinalign.conversion.fingerprints import fingerprint
 from twinalign.conversion.layers_to_match import matchables_of
+from twinalign.conversion.linear_parts import Rows, split
 from twinalign.conversion.storage import Slot, Stored
 from twinalign.errors import InputError
 
@@ -58,12 +59,13 @@ class TrialModel:
         return self._doubled
 
     def run(
-        self, inputs: str, outputs: str, weights: str | None, colours: Mapping[str, str], train: bool
+        self, inputs: str, outputs: str, weights: str | None, colours: Mapping[str, str], train: bool, rows: Rows
     ) -> list[dict[str, Any]]:
         """Run the model once in float64 and fingerprint the inputs and outputs of every layer call, in order.
 
         The weights are read from the .npz file `weights`, or made from `colours` (name of a layer or loose tensor → any
-        text): the same colour gives the same weights in both frameworks. The model's outputs go to the .npz `outputs`.
+        text): the same colour gives the same weights in both frameworks. `rows`: the layers that are coloured in parts.
+        The model's outputs go to the .npz `outputs`.
         """
         backend, model = self.backend, self._in_float64()
         if weights is not None:
@@ -71,7 +73,7 @@ class TrialModel:
                 backend.load_state_arrays(model, arrays)
         else:
             current = dict(backend.state_items(model))
-            made = weights_of_colours(self.framework, backend.describe_state(model), current, colours)
+            made = weights_of_colours(self.framework, backend.describe_state(model), current, colours, rows)
             backend.load_state_arrays(model, made)
         backend.set_training(model, train)
         calls: list[dict[str, Any]] = []
@@ -107,10 +109,11 @@ def run_model(
     weights: str | None = None,
     colours: Mapping[str, str] | None = None,
     train: bool = False,
+    rows: Rows | None = None,
     **which: Any,
 ) -> dict[str, Any]:
     """Run that model once in float64; see `TrialModel.run`."""
-    return {"calls": service.trial_model(**which).run(inputs, outputs, weights, colours or {}, train)}
+    return {"calls": service.trial_model(**which).run(inputs, outputs, weights, colours or {}, train, rows or {})}
 
 
 def described(layer: Any) -> str:
@@ -124,30 +127,39 @@ def described(layer: Any) -> str:
 
 
 def weights_of_colours(
-    framework: str, layout: Sequence[Mapping[str, Any]], current: Mapping[str, np.ndarray], colours: Mapping[str, str]
+    framework: str,
+    layout: Sequence[Mapping[str, Any]],
+    current: Mapping[str, np.ndarray],
+    colours: Mapping[str, str],
+    rows: Rows,
 ) -> dict[str, np.ndarray]:
     """Every array of the state: floating-point ones made from their colours in float64, others unchanged.
 
-    Layers of the same colour get the same weights in both frameworks.
+    Layers of the same colour get the same weights in both frameworks; a layer without one stays as it is.
     """
     entries = [layouts.StateEntry.of(entry) for entry in layout]
     layers = layouts.group_layers(entries, lambda bases: storage.absorbs(framework, bases))
     made = dict(current)
-    for matchable in matchables_of(framework, layers):
+    pieces: dict[str, list[np.ndarray]] = {}
+    stored: dict[str, Stored] = {}
+    for matchable in split(matchables_of(framework, layers), rows):
+        if matchable.name not in colours and not matchable.part:
+            continue
+        colour = colours.get(matchable.name, matchable.name)
         for part in matchable.stored:
-            if current[part.entry.key].dtype.kind == "f":
-                made[part.entry.key] = _stored(part, matchable.kind, colours.get(matchable.name, matchable.name))
+            stored[part.entry.key] = part
+            pieces.setdefault(part.entry.key, []).extend(
+                _canonical(slot, matchable.kind, colour) for slot in part.slots
+            )
+    for key, part in stored.items():
+        if current[key].dtype.kind == "f":
+            joined = np.concatenate(pieces[key]) if len(pieces[key]) > 1 else pieces[key][0]
+            joined = joined.T if part.transposed else joined
+            made[key] = np.ascontiguousarray(joined).reshape(part.entry.shape)
     for entry in entries:
         if entry.persistent and entry.tied_to is not None:
             made[entry.key] = made[entry.tied_to]
     return made
-
-
-def _stored(part: Stored, kind: str, colour: str) -> np.ndarray:
-    pieces = [_canonical(slot, kind, colour) for slot in part.slots]
-    joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-    joined = joined.T if part.transposed else joined
-    return np.ascontiguousarray(joined).reshape(part.entry.shape)
 
 
 def _canonical(slot: Slot, kind: str, colour: str) -> np.ndarray:

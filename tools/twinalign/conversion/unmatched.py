@@ -72,7 +72,10 @@ def note_of(facts: Mapping[str, Any], file: str) -> str:
         if facts[side]:
             names = {"reference": "the reference", "paddle": "the port"}
             parts.append(f"{names[side]} has tensors that {names[other]} lacks: {listed(facts[side])}")
-    kept = "; the port keeps its own initial values there, so its outputs decide nothing" if facts["paddle"] else ""
+    if not facts["reason"]:
+        kept = "; both models were run with what each keeps there itself, and agree up to 1e-6"
+    else:
+        kept = "; the port keeps its own initial values there, so its outputs decide nothing" if facts["paddle"] else ""
     return f"{'; '.join(parts)}{kept}. All of them, and a rename to complete, are in {file}"
 
 

@@ -1,0 +1,168 @@
+"""Attention as one layer on one side and as several on the other; each answer is run in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn as p
+from torch import nn as n
+
+from tests.twinalign.conversion.test_match_layers import matched
+
+F = paddle.nn.functional
+WIDTH, HEADS = 8, 2
+TOKENS = np.random.default_rng(0).standard_normal((2, 5, WIDTH))
+
+
+def attend(q, k, v, softmax, join):
+    """Scaled dot-product attention of 2 heads on (batch, heads, length, width of a head)."""
+    scores = softmax(q @ k.swapaxes(-1, -2) / (WIDTH // HEADS) ** 0.5)
+    return join((scores @ v).swapaxes(1, 2))
+
+
+class TorchApart(n.Module):
+    """One block whose projections are four Linear layers under names of its own."""
+
+    def __init__(self):
+        super().__init__()
+        for name in ("second", "first", "third", "dense"):
+            setattr(self, name, n.Linear(WIDTH, WIDTH))
+
+    def forward(self, x):
+        heads = [layer(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for layer in (self.first, self.second, self.third)]
+        return x + self.dense(attend(*heads, lambda scores: scores.softmax(-1), lambda found: found.flatten(2)))
+
+
+class TorchWhole(n.Module):
+    """The same as torch's own layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = n.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x):
+        return x + self.attention(x, x, x, need_weights=False)[0]
+
+
+class TorchPacked(n.Module):
+    """The same with one Linear for queries, keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.together, self.dense = n.Linear(WIDTH, 3 * WIDTH), n.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        heads = [part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.together(x).chunk(3, -1)]
+        return x + self.dense(attend(*heads, lambda scores: scores.softmax(-1), lambda found: found.flatten(2)))
+
+
+class TorchGrouped(n.Module):
+    """One Linear for two heads of queries and one of keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.together, self.dense = n.Linear(WIDTH, 2 * WIDTH, bias=False), n.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        q, k, v = self.together(x).split([WIDTH, WIDTH // 2, WIDTH // 2], -1)
+        q = q.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        found = attend(q, k[:, None], v[:, None], lambda scores: scores.softmax(-1), lambda found: found.flatten(2))
+        return x + self.dense(found)
+
+
+class PaddleApart(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.d = (p.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x):
+        heads = [layer(x).reshape([0, 0, HEADS, -1]).swapaxes(1, 2) for layer in (self.a, self.b, self.c)]
+        return x + self.d(attend(*heads, F.softmax, lambda found: found.flatten(2)))
+
+
+class PaddleGrouped(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.a = p.Linear(WIDTH, WIDTH, bias_attr=False)
+        self.b, self.c = (p.Linear(WIDTH, WIDTH // 2, bias_attr=False) for _ in range(2))
+        self.d = p.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        q = self.a(x).reshape([0, 0, HEADS, -1]).swapaxes(1, 2)
+        found = attend(q, self.b(x)[:, None], self.c(x)[:, None], F.softmax, lambda found: found.flatten(2))
+        return x + self.d(found)
+
+
+class PaddleWhole(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.inner = p.MultiHeadAttention(WIDTH, HEADS)
+
+    def forward(self, x):
+        return x + self.inner(x, x, x)
+
+
+class PaddlePacked(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.one, self.last = p.Linear(WIDTH, 3 * WIDTH), p.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        heads = [part.reshape([0, 0, HEADS, -1]).swapaxes(1, 2) for part in self.one(x).chunk(3, -1)]
+        return x + self.last(attend(*heads, F.softmax, lambda found: found.flatten(2)))
+
+
+@pytest.mark.parametrize("port", [PaddleApart, PaddleWhole, PaddlePacked])
+@pytest.mark.parametrize("reference", [TorchApart, TorchWhole, TorchPacked])
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_projections_of_attention(tmp_path, reference, port, blocks):
+    found, (mine, other) = matched(
+        tmp_path,
+        lambda: n.Sequential(*(reference() for _ in range(blocks))),
+        lambda: p.Sequential(*(port() for _ in range(blocks))),
+        TOKENS,
+    )
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+    assert not any(found.alone)
+
+
+def test_queries_may_have_more_rows_than_keys(tmp_path):
+    _, (mine, other) = matched(tmp_path, TorchGrouped, PaddleGrouped, TOKENS)
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+
+
+class TorchGated(n.Module):
+    """Projections of 16, 4 and 4 rows, and two gates of as many rows as these have together."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = n.Linear(WIDTH, 16), n.Linear(WIDTH, 4), n.Linear(WIDTH, 4)
+        self.gate, self.up, self.down = n.Linear(WIDTH, 24), n.Linear(WIDTH, 24), n.Linear(24, WIDTH)
+
+    def forward(self, x):
+        mixed = self.q(x)[..., :4] * self.k(x) + self.v(x)
+        x = x + mixed.repeat(1, 1, 2)
+        return x + self.down(self.gate(x).sigmoid() * self.up(x))
+
+
+class PaddleGated(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.gates, self.last = p.Linear(WIDTH, 24), p.Linear(WIDTH, 48), p.Linear(24, WIDTH)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).split([16, 4, 4], -1)
+        x = x + (q[..., :4] * k + v).tile([1, 1, 2])
+        gate, up = self.gates(x).chunk(2, -1)
+        return x + self.last(F.sigmoid(gate) * up)
+
+
+def test_a_packed_layer_as_large_as_a_whole_one_of_the_other_side(tmp_path):
+    _, (mine, other) = matched(
+        tmp_path,
+        lambda: n.Sequential(TorchGated(), TorchGated()),
+        lambda: p.Sequential(PaddleGated(), PaddleGated()),
+        TOKENS,
+    )
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
