@@ -87,6 +87,7 @@ def _bound_by(statement: ast.stmt) -> Iterator[str]:
 
 
 def is_definition(node: ast.AST) -> bool:
+    """Whether it is a `def` or a `class`."""
     return isinstance(node, _DEFINITIONS)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from twinalign.backends import load_backend
 from twinalign.conversion.model_factory import load_factory
+from twinalign.drafting.chance import without_chance
 from twinalign.errors import InputError
 
 _FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
@@ -29,9 +30,10 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
       included;
     - `executed`: module → first lines of the functions that ran;
     - `plain`: module → names of its functions and classes that are what their `def` or `class` made, whatever the
-      decorators.
+      decorators;
+    - `draws`: whether its training draws random numbers beside those of dropout.
 
-    `inputs` are names, shapes and dtypes. Raises InputError if the model does not run on them.
+    `inputs` are names, shapes, dtypes and, for integers, bounds. Raises InputError if the model does not run on them.
     """
     backend = load_backend("torch")
     factory, arguments = load_factory(reference)
@@ -47,7 +49,8 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
             values = frame.f_locals
             made = values.get(code.co_varnames[0])
             if id(made) not in built and backend.is_model(made):
-                built[id(made)] = made, _arguments_of(code, values)
+                # A constructor may empty a list that it was given.
+                built[id(made)] = made, {name: _kept(value) for name, value in _arguments_of(code, values).items()}
 
     backend.set_seed(0)
     sys.setprofile(note)
@@ -74,22 +77,45 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
         "modules": modules,
         "executed": {name: sorted(set(lines)) for name, lines in executed.items()},
         "plain": {name: _plain_names(sys.modules[name]) for name in modules},
+        "draws": _draws(backend, model, inputs),
     }
 
 
+def _draws(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> bool:
+    without_chance(model.modules(), model)
+    found = []
+    for seed in (0, 1):
+        backend.set_seed(seed)
+        backend.set_training(model, True)
+        with backend.no_grad():
+            found.append([backend.to_array(t) for t in backend.tensors_in(model(*_tensors_of(backend, inputs)))])
+    return not all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
+
+
 def _run(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> None:
-    rng = np.random.default_rng(0)
-    tensors = []
-    for _, shape, dtype in inputs:
-        floating = np.dtype(dtype).kind == "f"
-        shape = [2 if number == 0 and size == 1 else size for number, size in enumerate(shape)]  # for batch norm
-        array = rng.standard_normal(shape) if floating else rng.integers(0, 8, shape)
-        tensors.append(backend.to_tensor(array.astype(dtype), "float32", "cpu"))
+    tensors = _tensors_of(backend, inputs)
     for training in (False, True):
         backend.set_training(model, training)
         found = [tensor for tensor in backend.tensors_in(model(*tensors)) if tensor.requires_grad]
         if training and found:
             sum(tensor.float().sum() for tensor in found).backward()
+
+
+def _tensors_of(backend: Any, inputs: Sequence[Sequence[Any]]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    tensors = []
+    for _, shape, dtype, bound in inputs:
+        floating = np.dtype(dtype).kind == "f"
+        array = rng.standard_normal(shape) if floating else rng.integers(0, bound, shape)
+        tensors.append(backend.to_tensor(array.astype(dtype), "float32", "cpu"))
+    return tensors
+
+
+def _kept(value: Any) -> Any:
+    """A copy of the containers in a value."""
+    if type(value) in (list, tuple, set):
+        return type(value)(map(_kept, value))
+    return {key: _kept(item) for key, item in value.items()} if type(value) is dict else value
 
 
 def _arguments_of(code: types.CodeType, values: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +140,11 @@ def _own_modules(entered: set[types.CodeType]) -> dict[str, str]:
     for file in files:
         name = by_file[file]
         outside = not file.startswith(library) or "site-packages" in file
-        if outside and name.partition(".")[0] not in _FRAMEWORKS and "torch" in Path(file).read_text("utf-8", "replace"):
+        if (
+            outside
+            and name.partition(".")[0] not in _FRAMEWORKS
+            and "torch" in Path(file).read_text("utf-8", "replace")
+        ):
             packages.add(name.partition(".")[0])
     return {file: by_file[file] for file in files if by_file[file].partition(".")[0] in packages}
 
@@ -141,13 +171,13 @@ def _plain_names(module: types.ModuleType) -> list[str]:
             continue
         if isinstance(value, type) and value.__qualname__ == name and "__dataclass_fields__" not in vars(value):
             found.append(name)
-        if isinstance(value, types.FunctionType) and value.__code__.co_filename == module.__file__:
-            if value.__code__.co_name == name and not hasattr(value, "__wrapped__"):
-                found.append(name)
+        if isinstance(value, types.FunctionType) and not hasattr(value, "__wrapped__"):
+            code = value.__code__
+            found += [name] if (code.co_filename, code.co_name) == (module.__file__, name) else []
     return found
 
 
-class _NoSource(Exception):
+class _NoSourceError(Exception):
     """A value that no short text makes again."""
 
 
@@ -155,13 +185,13 @@ def _root(model: Any, built: dict[int, tuple[Any, dict[str, Any]]], factory: Any
     kind = type(model)
     try:
         if kind.__module__.partition(".")[0] in _FRAMEWORKS or "<locals>" in kind.__qualname__:
-            raise _NoSource
+            raise _NoSourceError
         imports: set[tuple[str, str]] = {(kind.__module__, kind.__qualname__)}
         given = built[id(model)][1]
         texts = [_source(value, imports) for value in given.pop("*", ())]
         texts += [f"{name}={_source(value, imports)}" for name, value in given.items()]
-    except (_NoSource, KeyError):
-        wrapped = factory.func if isinstance(factory, functools.partial) else factory
+    except (_NoSourceError, KeyError):
+        wrapped: Any = factory.func if isinstance(factory, functools.partial) else factory
         imports = {(wrapped.__module__, wrapped.__qualname__)}
         texts = [_source(value, imports) for value in getattr(factory, "args", ())]
         texts += [f"{name}={_source(value, imports)}" for name, value in arguments.items()]
@@ -176,8 +206,8 @@ def _source(value: Any, imports: set[tuple[str, str]]) -> str:
     if type(value) in (list, tuple, set):
         parts = [_source(item, imports) for item in value]
         comma = "," if isinstance(value, tuple) and len(parts) == 1 else ""
-        opening, closing = {list: "[]", tuple: "()", set: "{}"}[type(value)]
-        return f"{opening}{', '.join(parts)}{comma}{closing}" if parts or type(value) is not set else "set()"
+        brackets = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
+        return f"{brackets[0]}{', '.join(parts)}{comma}{brackets[1]}" if parts or brackets != "{}" else "set()"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_source(k, imports)}: {_source(v, imports)}" for k, v in value.items()) + "}"
     if isinstance(value, functools.partial):
@@ -190,14 +220,12 @@ def _source(value: Any, imports: set[tuple[str, str]]) -> str:
             return _public_name(value)
         imports.add((value.__module__, value.__qualname__))
         return value.__qualname__
-    raise _NoSource
+    raise _NoSourceError
 
 
 def _public_name(value: Any) -> str:
     """`torch.nn.GELU` for `torch.nn.modules.activation.GELU`."""
-    import torch
-
-    for place, module in (("torch.nn", torch.nn), ("torch.nn.functional", torch.nn.functional), ("torch", torch)):
-        if getattr(module, value.__name__, None) is value:
+    for place in ("torch.nn", "torch.nn.functional", "torch"):
+        if getattr(sys.modules[place], value.__name__, None) is value:
             return f"{place}.{value.__name__}"
-    raise _NoSource
+    raise _NoSourceError

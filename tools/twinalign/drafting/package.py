@@ -2,6 +2,7 @@
 
 import ast
 import importlib.resources
+import inspect
 import keyword
 import os
 import re
@@ -9,11 +10,12 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from twinalign.drafting.chance import without_chance
 from twinalign.drafting.rewriting import Change, rewritten
 from twinalign.drafting.selection import Selection
 from twinalign.errors import InputError
+from twinalign.runs.scaffold import InputArray
 
 SHIMS = "shims"
 _BUILD = "build"
@@ -30,8 +32,7 @@ def in_torch(selection: Selection) -> tuple[dict[str, str], list[Change], set[st
     """The package before the draft, with the rules applied; what they changed; the shims it uses."""
     files, changes, shims = {}, [], set()
     for path, source in {**selection.files(), f"{_BUILD}.py": _build_source(selection)}.items():
-        dots = "." * (1 + path.count("/"))
-        text, changed, used = rewritten(path, source, f"{dots}{SHIMS}")
+        text, changed, used = rewritten(path, source, "." * (1 + path.count("/")))
         files[path] = text
         changes += changed
         shims |= used
@@ -72,8 +73,9 @@ def shims_source(names: Iterable[str]) -> str:
     return "\n\n\n".join([head, *parts]) + "\n"
 
 
-def leftovers(files: Mapping[str, str]) -> list[str]:
-    """Places where names of torch are left, as `file:line: what`."""
+def leftovers(files: Mapping[str, str], packages: Iterable[str]) -> list[str]:
+    """Places where names of torch, or imports of the reference's `packages`, are left, as `file:line: what`."""
+    packages = tuple(packages)
     found = []
     for path, text in files.items():
         try:
@@ -84,71 +86,27 @@ def leftovers(files: Mapping[str, str]) -> list[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and re.match(r"torch\.", ast.unparse(node)):
                 found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
-            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            elif isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-                if any(name.partition(".")[0] in ("torch", "timm", "transformers", "torchvision") for name in names):
+                if any(name.partition(".")[0] in ("torch", *packages) for name in names):
                     found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
     return sorted(set(found))
 
 
-def case_source(name: str, reference: str, inputs: Sequence[Sequence[Any]]) -> str:
-    """A case that builds both models and trains them for two steps."""
-    module, _, call = reference.partition(":")
-    given = []
-    for label, shape, dtype in inputs:
-        whole = f"rng.standard_normal({tuple(shape)}).astype(\"{dtype}\")"
-        integers = f"rng.integers(0, 8, {tuple(shape)}).astype(\"{dtype}\")"
-        given.append(f'            "{label}": {whole if dtype.startswith("float") else integers},')
-    return f'''"""The port of {reference} and what it was made from, compared by `twinalign run {"case.py"}`."""
-
-import numpy as np
-
-import twinalign
-
-
-class Port(twinalign.Case):
-    """Forward in training mode, and two steps of SGD on the mean of squares of all outputs."""
-
-    name = "{name}"
-    train_mode = True
-    steps = 2
-
-    def reference(self):
-        from twinalign.conversion.model_factory import load_factory
-
-        factory, arguments = load_factory({f"{module}:{call}"!r})
-        return factory(**arguments)
-
-    def reproduced(self):
-        from {name}.{_BUILD} import build_model
-
-        return build_model()
-
-    def inputs(self, rng: np.random.Generator):
-        return {{
-{chr(10).join(given)}
-        }}
-
-    def loss(self, outputs, inputs, framework):
-        found = outputs if hasattr(outputs, "shape") else next(iter(_tensors(outputs)))
-        return (found * found).mean()
-
-    def optimizer(self, parameters, framework):
-        if framework == "torch":
-            import torch
-
-            return torch.optim.SGD(parameters, lr=0.01)
-        import paddle
-
-        return paddle.optimizer.SGD(0.01, parameters=parameters)
-
-
-def _tensors(value):
-    if hasattr(value, "shape"):
-        yield value
-    for item in value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ():
-        yield from _tensors(item)
-'''
+def case_source(name: str, reference: str, inputs: Sequence[InputArray], draws: bool) -> str:
+    """A case that builds both models and trains them for two steps; in eval mode if training `draws` numbers."""
+    text = importlib.resources.files("twinalign.drafting").joinpath("case.txt").read_text(encoding="utf-8")
+    given = "".join(f'            "{array.name}": {array.expression},\n' for array in inputs)
+    chance = inspect.getsource(without_chance).replace("layers: Iterable[Any], model: Any) -> Any", "layers, model)")
+    for place, replacement in {
+        "TRAINS": str(not draws),
+        "NAME": name,
+        "REFERENCE": reference,
+        "            INPUTS,\n": given,
+        "WITHOUT_CHANCE\n": chance,
+    }.items():
+        text = text.replace(place, replacement)
+    return text
 
 
 def write(out: Path, files: Mapping[str, str]) -> None:

@@ -8,7 +8,6 @@ from libcst.metadata import MetadataWrapper, QualifiedNameProvider, QualifiedNam
 
 from twinalign.drafting import rules
 
-
 _LOOKS = ("hasattr", "dir", "getattr")
 _MODULES = {"torch": "paddle", "torch.nn": "paddle.nn", "torch.nn.functional": "paddle.nn.functional"}
 
@@ -22,17 +21,16 @@ class Change:
     why: str
 
 
-def rewritten(file: str, source: str, shims: str) -> tuple[str, list[Change], set[str]]:
+def rewritten(file: str, source: str, above: str) -> tuple[str, list[Change], set[str]]:
     """The source of a module after the rules, what was changed, and the names that it takes from the shims.
 
-    `shims` is how the module imports them: `..shims`.
+    `above` are the dots that lead from the module to the port's package.
     """
     wrapper = MetadataWrapper(cst.parse_module(source))
     transformer = _Rewriter(file)
     module = wrapper.visit(transformer)
     if transformer.shims:
-        names = ", ".join(sorted(transformer.shims))
-        module = _with_import(module, f"from {shims} import {names}")
+        module = _with_import(module, f"from {above} import shims")
     return module.code, list(dict.fromkeys(transformer.changes)), transformer.shims
 
 
@@ -61,7 +59,7 @@ class _Rewriter(cst.CSTTransformer):
                 rule = self._shims[name]
                 self.shims.add(rule.replacement)
                 self._note(f"{name} → shims.{rule.replacement}", rule.why)
-                return cst.Name(rule.replacement)
+                return _shim(rule.replacement)
         return None
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
@@ -78,17 +76,26 @@ class _Rewriter(cst.CSTTransformer):
         if isinstance(original_node.func, cst.Name) and original_node.func.value in _LOOKS and original_node.args:
             for name in self._names(original_node.args[0].value):
                 if name in _MODULES:
-                    self._note(f"{original_node.func.value}({name}, …) asks paddle", "what torch has says nothing of paddle")
+                    self._note(
+                        f"{original_node.func.value}({name}, …) asks paddle", "what torch has says nothing of paddle"
+                    )
                     first = updated_node.args[0].with_changes(value=cst.parse_expression(_MODULES[name]))
                     return updated_node.with_changes(args=[first, *updated_node.args[1:]])
+        for name in self._names(original_node.func):
+            for rule in rules.KEYWORDS:
+                kept = [argument for argument in updated_node.args if not _is_keyword(argument, rule.replacement)]
+                if name.startswith(rule.pattern) and len(kept) < len(updated_node.args):
+                    self._note(f"{name}({rule.replacement}=…) without it", rule.why)
+                    last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+                    return updated_node.with_changes(args=[*kept[:-1], last])
         function = updated_node.func
         if isinstance(function, cst.Attribute) and not self._names(original_node.func):
-            rule = self._methods.get(function.attr.value)
-            if rule is not None and updated_node.args and not isinstance(function.value, cst.SimpleString):
-                self.shims.add(rule.replacement)
-                self._note(f".{rule.pattern}(…) → shims.{rule.replacement}(…)", rule.why)
+            method = self._methods.get(function.attr.value)
+            if method is not None and updated_node.args and not isinstance(function.value, cst.SimpleString):
+                self.shims.add(method.replacement)
+                self._note(f".{method.pattern}(…) → shims.{method.replacement}(…)", method.why)
                 first = cst.Arg(function.value, comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-                return updated_node.with_changes(func=cst.Name(rule.replacement), args=[first, *updated_node.args])
+                return updated_node.with_changes(func=_shim(method.replacement), args=[first, *updated_node.args])
         return updated_node
 
     def leave_Decorator(
@@ -125,8 +132,10 @@ class _Rewriter(cst.CSTTransformer):
 
     def leave_Try(self, original_node: cst.Try, updated_node: cst.Try) -> Any:
         """`try: from torch import x` with another way for a torch without it: paddle is one without it."""
-        code = [cst.Module([statement]).code.strip() for statement in original_node.body.body]
-        handlers = [h for h in updated_node.handlers if h.type is None or "Import" in cst.Module([]).code_for_node(h.type)]
+        code = [cst.Module([]).code_for_node(statement).strip() for statement in original_node.body.body]
+        handlers = [
+            h for h in updated_node.handlers if h.type is None or "Import" in cst.Module([]).code_for_node(h.type)
+        ]
         if all(line.startswith(("from torch", "import torch")) for line in code) and handlers:
             self._note(f"{code[0]}: the way without it is taken", "paddle is no torch")
             return cst.FlattenSentinel(handlers[0].body.body)
@@ -137,6 +146,14 @@ class _Rewriter(cst.CSTTransformer):
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         return False
+
+
+def _is_keyword(argument: cst.Arg, name: str) -> bool:
+    return argument.keyword is not None and argument.keyword.value == name
+
+
+def _shim(name: str) -> cst.Attribute:
+    return cst.Attribute(cst.Name("shims"), cst.Name(name))
 
 
 def _public(name: str) -> str:
@@ -150,7 +167,7 @@ def _with_import(module: cst.Module, line: str) -> cst.Module:
     at = 0
     for number, statement in enumerate(body):
         text = cst.Module([statement]).code.strip()
-        if number == 0 and text.startswith(('"""', "'''", 'r"""', '"', "'")) or text.startswith("from __future__"):
+        if (number == 0 and text.startswith(('"""', "'''", 'r"""', '"', "'"))) or text.startswith("from __future__"):
             at = number + 1
     body.insert(at, cst.parse_statement(line))
     return module.with_changes(body=body)

@@ -23,7 +23,7 @@ SHIMS = tuple(
         _KEYWORDS: "nn.BatchNorm1d nn.BatchNorm2d nn.BatchNorm3d nn.LayerNorm nn.GroupNorm nn.MaxPool2d nn.AvgPool2d "
         "nn.GELU nn.functional.gelu nn.ConvTranspose2d",
         _INPLACE: "nn.ReLU nn.ReLU6 nn.SiLU nn.Mish nn.Hardswish nn.LeakyReLU nn.ELU nn.Dropout nn.Dropout2d",
-        "paddle rounds the slope of 1/6": "nn.Hardsigmoid nn.functional.hardsigmoid",
+        "paddle's default slope has seven digits of 1/6": "nn.Hardsigmoid nn.functional.hardsigmoid",
         "paddle's split takes the number of parts": "split chunk",
     }.items()
     for name in names.split()
@@ -50,6 +50,9 @@ VALUES = (
 )
 """Calls that have one answer in paddle."""
 
+KEYWORDS = (Rule("torch.nn.functional.", "inplace", "paddle's functions have no inplace"),)
+"""Keywords that calls lose: pattern is the function (a dot at its end: all below), replacement the keyword."""
+
 DECORATORS = (
     Rule("torch.jit.", "", "paddle has no TorchScript"),
     Rule("torch.compiler.", "", "paddle has no torch.compile"),
@@ -57,9 +60,7 @@ DECORATORS = (
 )
 """Decorators that are taken away; a pattern that ends in a dot stands for all below it."""
 
-ANNOTATIONS = (
-    Rule("torch.jit.Final", "", "paddle has no TorchScript: what is in its brackets stays"),
-)
+ANNOTATIONS = (Rule("torch.jit.Final", "", "paddle has no TorchScript: what is in its brackets stays"),)
 
 STATEMENTS = (
     Rule("torch.fx.wrap", "", "paddle has no torch.fx"),

@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from twinalign.drafting.module_source import (
     is_definition,
     names_in,
 )
+from twinalign.drafting.rewriting import Change
 
 _LEFT_OUT = "left out of the port: the model never calls it"
 
@@ -36,18 +36,19 @@ class Selection:
         self._files: dict[str, str] = observed["modules"]
         self._executed = {name: set(lines) for name, lines in observed["executed"].items()}
         self._plain = {name: set(names) for name, names in observed["plain"].items()}
-        self._packages = {name.partition(".")[0] for name in self._files}
+        self._sources: dict[str, ModuleSource] = {}
         self._needed: dict[str, _Needed] = {}
         self._done: set[tuple[str, str, bool]] = set()
         self.root = observed["root"]
-        self.dropped_decorators: list[str] = []
+        self.dropped: list[Change] = []
         for module, name in self.root["imports"]:
             if module in self._files:
                 self._need(module, name.partition(".")[0], at_import=True)
 
-    @functools.cache
     def _source(self, name: str) -> ModuleSource:
-        return ModuleSource(name, Path(self._files[name]))
+        if name not in self._sources:
+            self._sources[name] = ModuleSource(name, Path(self._files[name]))
+        return self._sources[name]
 
     def files(self) -> dict[str, str]:
         """Path in the port's package → source, for every module that is needed; `__init__.py` where one must be."""
@@ -75,7 +76,7 @@ class Selection:
     def _place(self, module: str) -> str:
         package, _, rest = module.partition(".")
         steps = rest.split(".") if rest else [package]
-        if len(self._packages) > 1 and rest:
+        if len({name.partition(".")[0] for name in self._needed}) > 1 and rest:
             steps = [package, *steps]
         if rest and self._source(module).is_package:
             steps.append("__init__")
@@ -143,7 +144,11 @@ class Selection:
             imported = source.imports_in(statement).get(attribute)
             if imported is not None:
                 return self._outside(imported.module, imported.attribute)
-        found = [self._outside(target, attribute) for target in self._starred(source) if self._knows(self._source(target), attribute)]
+        found = [
+            self._outside(target, attribute)
+            for target in self._starred(source)
+            if self._knows(self._source(target), attribute)
+        ]
         return found[0] if found else (module, attribute)
 
     def _starred(self, source: ModuleSource) -> list[str]:
@@ -165,6 +170,11 @@ class Selection:
         kept.statements.add(statement)
         for name in self._names_at_import(source, statement):
             self._need(source.name, name, at_import=True)
+        if not is_definition(statement):  # try: from … import …
+            for imported in source.imports_in(statement).values():
+                home = self.resolve(imported.module, imported.attribute)
+                if home is not None and home[1] is not None:
+                    self._need(home[0], home[1], at_import=True)
         for node in self._bodies(source.name, statement):
             for name in names_in(node):
                 if self._knows(source, name):
@@ -172,7 +182,7 @@ class Selection:
             for imported in source.imports_in(node).values():
                 home = self.resolve(imported.module, imported.attribute)
                 if home is not None and home[1] is not None:
-                    self._need(*home, at_import=False)
+                    self._need(home[0], home[1], at_import=False)
 
     def _ran(self, module: str, statement: ast.stmt) -> bool:
         """Whether a function, or any method of a class, was entered; classes without methods always count."""
@@ -234,12 +244,16 @@ class Selection:
         source, kept = self._source(module), self._needed[module]
         used: set[str] = set()
         for statement in kept.statements:
-            nodes = [statement] if not isinstance(statement, ast.ClassDef) else [
-                *statement.bases,
-                *statement.keywords,
-                *self.decorators(source, statement),
-                *self.body_of(module, statement),
-            ]
+            nodes = (
+                [statement]
+                if not isinstance(statement, ast.ClassDef)
+                else [
+                    *statement.bases,
+                    *statement.keywords,
+                    *self.decorators(source, statement),
+                    *self.body_of(module, statement),
+                ]
+            )
             used |= names_in(*nodes)
         parts = ["".join(source.lines[: source.docstring_end()])]
         imports = []
@@ -286,7 +300,8 @@ class Selection:
             for decorator in statement.decorator_list:  # type: ignore[attr-defined]
                 if decorator not in kept:
                     left_out |= set(range(decorator.lineno, (decorator.end_lineno or decorator.lineno) + 1))
-                    self.dropped_decorators.append(f"{source.name}.{statement.name}: @{ast.unparse(decorator)}")  # type: ignore[attr-defined]
+                    text = f"@{ast.unparse(decorator)} taken away"
+                    self.dropped.append(Change(f"{self._place(source.name)}.py", text, "it only registers"))
         if isinstance(statement, ast.ClassDef):
             body = self.body_of(source.name, statement)
             for inner in statement.body:
