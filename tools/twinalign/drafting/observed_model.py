@@ -226,6 +226,6 @@ def _source(value: Any, imports: set[tuple[str, str]]) -> str:
 def _public_name(value: Any) -> str:
     """`torch.nn.GELU` for `torch.nn.modules.activation.GELU`."""
     for place in ("torch.nn", "torch.nn.functional", "torch"):
-        if getattr(sys.modules[place], value.__name__, None) is value:
+        if vars(sys.modules[place]).get(value.__name__) is value:
             return f"{place}.{value.__name__}"
     raise _NoSourceError

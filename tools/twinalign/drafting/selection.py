@@ -309,9 +309,9 @@ class Selection:
                     start, end = source.span(inner)
                     left_out |= set(range(start, end + 1))
         lines = {number: source.lines[number - 1] for number in range(first, last + 1) if number not in left_out}
-        for inner in ast.walk(statement):
-            if isinstance(inner, ast.ImportFrom) and inner.lineno in lines:
-                self._rewrite_import(source, inner, lines)
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ImportFrom) and node.lineno in lines:
+                self._rewrite_import(source, node, lines)
         text = "".join(lines[number] for number in sorted(lines))
         if isinstance(statement, ast.ClassDef) and not body:
             text += "    pass\n"
