@@ -14,6 +14,7 @@ from twinalign.version import __version__
 
 if TYPE_CHECKING:
     from twinalign.api import (
+        check_port,
         compare,
         convert,
         doctor,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         init,
         locate,
         pack,
+        port,
         record,
         report,
         run,
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "ExitCode", "InputError", "SideCrashError", "TwinalignError", "__version__", "compare", "convert"]
 __all__ += [
+    "check_port",
     "doctor",
     "fix",
     "info",
     "init",
     "locate",
     "pack",
+    "port",
     "record",
     "report",
     "run",

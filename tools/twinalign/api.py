@@ -24,6 +24,7 @@ from twinalign.sides import SIDES
 if TYPE_CHECKING:
     from twinalign.bundle.verifying import Verification
     from twinalign.conversion.options import ConversionResult
+    from twinalign.drafting.port import PortResult
     from twinalign.model_zoo.align_architectures import ZooResult
     from twinalign.planted_faults.selftest import SelftestResult
     from twinalign.repair.fix import FixResult
@@ -278,6 +279,51 @@ def fix(
     from twinalign.repair import fix as repair
 
     return repair.fix(settings, progress, write)
+
+
+def port(
+    reference: str,
+    inputs: Sequence[str],
+    *,
+    out: PathLike,
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    draft_python: str | None = None,
+    debug: bool = False,
+    progress: Progress = _quiet,
+) -> PortResult:
+    """Make a paddle port of the torch model that `module:factory("small", …)` names, and prove it.
+
+    `inputs` are `name:shape:dtype` each; the name of the folder `out` is the port's package.
+
+    >>> port("torchvision.models:mobilenet_v3_small", ["x:2,3,64,64:float32"], out="my_port").verdict
+    'aligned'
+    """
+    from twinalign.drafting import port as drafting
+    from twinalign.runs.scaffold import parse_input
+
+    settings = run_settings("", out=out, ref_python=ref_python, paddle_python=paddle_python, debug=debug)
+    arrays = [parse_input(text) for text in inputs]
+    return drafting.port(reference, arrays, settings, drafting_python=draft_python, progress=progress)
+
+
+def check_port(
+    folder: PathLike,
+    *,
+    ref_python: str | None = None,
+    paddle_python: str | None = None,
+    debug: bool = False,
+    progress: Progress = _quiet,
+) -> PortResult:
+    """Prove a port that `port` made once more, after a person has worked on it.
+
+    >>> check_port("my_port").verdict
+    'aligned'
+    """
+    from twinalign.drafting import port as drafting
+
+    settings = run_settings("", out=folder, ref_python=ref_python, paddle_python=paddle_python, debug=debug)
+    return drafting.proven(settings.out, settings, progress)
 
 
 @_names_unknown_options

@@ -18,6 +18,7 @@ _COMMANDS = {
     "compare": "Compare two recordings or tensor files.",
     "locate": "Name every wrong layer and part of a port, and the proven cause of each.",
     "fix": "Mend a port by proven edits of its source, as a patch.",
+    "port": "Make a paddle port of a torch model, and prove it.",
     "info": "Count parameters, buffers and FLOPs of both models, layer by layer.",
     "convert": "Convert a checkpoint between the frameworks.",
     "selftest": "Plant faults into a port and see whether each is found and explained.",

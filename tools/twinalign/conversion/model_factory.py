@@ -1,6 +1,7 @@
 """Models and modules that a user names in text: `module:factory(width=2)`, and files of storage rules."""
 
 import ast
+import functools
 import importlib
 import importlib.util
 import os
@@ -16,23 +17,23 @@ from twinalign.sides import FRAMEWORK_OF_SIDE
 
 
 def load_factory(specification: str) -> tuple[Any, dict[str, Any]]:
-    """The callable and keyword arguments that `module:factory` or `path.py:factory(width=2, …)` names.
+    """The callable and keyword arguments that `module:factory` or `path.py:factory("small", width=2, …)` names.
 
-    Arguments are literals. Raises InputError naming the problem.
+    Arguments are literals; those by position are bound to the callable. Raises InputError naming the problem.
     """
     module_name, colon, call = specification.partition(":")
     if not colon or not module_name or not call:
         raise InputError(f"{specification!r} is not a model: give module:factory or path/to/file.py:factory")
-    name, arguments = call, {}
+    name, positional, arguments = call, [], {}
     if "(" in call:
         try:
             parsed = ast.parse(call, mode="eval").body
             assert isinstance(parsed, ast.Call)
-            assert not parsed.args
             name = ast.unparse(parsed.func)
+            positional = [ast.literal_eval(argument) for argument in parsed.args]
             arguments = {keyword.arg: ast.literal_eval(keyword.value) for keyword in parsed.keywords}
         except (SyntaxError, ValueError, AssertionError):
-            raise InputError(f"{specification!r}: arguments must be keyword=literal") from None
+            raise InputError(f"{specification!r}: arguments must be literals") from None
     try:
         found: Any = _module(module_name)
         for step in name.split("."):
@@ -41,6 +42,7 @@ def load_factory(specification: str) -> tuple[Any, dict[str, Any]]:
         raise InputError(f"{specification!r} cannot be imported: {error}") from None
     except AttributeError:
         raise InputError(f"{specification!r}: {module_name} has no {name}") from None
+    found = functools.partial(found, *positional) if positional else found
     return found, {str(key): value for key, value in arguments.items()}
 
 

@@ -20,6 +20,7 @@ _PRINTERS = {
     "run": ("run", "print_run"),
     "locate": ("faults", "print_located"),
     "fix": ("fix", "print_fix"),
+    "port": ("port", "print_port"),
     "compare": ("comparison", "print_comparison"),
     "convert": ("conversion", "print_conversion"),
     "selftest": ("selftest", "print_selftest"),

@@ -1,0 +1,245 @@
+"""Ports that `twinalign port` makes with nobody's hand in it: how many are proven, and whether the proof is right.
+
+    python benchmarks/port_models.py [NAME …] [--python PYTHON] [--work DIR] [--lot N] [--limit SECONDS] [--table]
+
+Architectures of torchvision and timm, at small sizes. Each port that is called proven is checked by a plain script in
+float64 that knows nothing of twinalign's verdict: both models on the same weights and a fresh draw of inputs. `--lot N`
+draws N further ones from timm's families by lot (seed 0). WORK/results.json keeps what was found; a model in it is not
+run again. `--table` writes docs/port-zoo.md. PYTHON has torch, torchvision, timm, paddle and PaConvert.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TORCHVISION = (
+    "alexnet densenet121 efficientnet_b0 efficientnet_v2_s googlenet inception_v3 maxvit_t mnasnet0_5 mobilenet_v2 "
+    "mobilenet_v3_large mobilenet_v3_small regnet_x_400mf regnet_y_400mf resnet18 resnet50 resnext50_32x4d "
+    "shufflenet_v2_x0_5 squeezenet1_1 swin_t swin_v2_t vgg11 vgg11_bn vit_b_32 wide_resnet50_2 convnext_tiny"
+).split()
+TIMM = (
+    "beit_base_patch16_224 cait_xxs24_224 coat_tiny convmixer_768_32 convnext_atto crossvit_tiny_240 cspresnet50 "
+    "deit_tiny_patch16_224 densenet121 dla34 dpn48b edgenext_xx_small efficientnet_b0 efficientformer_l1 fasternet_t0 "
+    "fastvit_t8 focalnet_tiny_srf gcvit_xxtiny ghostnet_050 hrnet_w18_small inception_v4 inception_next_atto "
+    "levit_128s maxvit_rmlp_pico_rw_256 mixer_s16_224 mixnet_s mnasnet_050 mobilenetv2_050 mobilenetv3_small_050 "
+    "mobileone_s0 mobilevit_xxs mobilevitv2_050 mvitv2_tiny nest_tiny nextvit_small nfnet_l0 pit_ti_224 "
+    "poolformer_s12 pvt_v2_b0 regnetx_002 repghostnet_050 repvgg_a0 resmlp_12_224 resnest14d resnet18 resnetv2_50 "
+    "rexnet_100 selecsls42 seresnet18 skresnet18 starnet_s1 swin_tiny_patch4_window7_224 tinynet_e "
+    "tiny_vit_5m_224 tnt_s_legacy_patch16_224 twins_pcpvt_small vgg11 visformer_tiny vit_tiny_patch16_224 xception41 "
+    "xcit_nano_12_p16_224 volo_d1_224 sequencer2d_s hgnet_tiny"
+).split()
+SIZES = {"inception_v3": 299, "inception_v4": 299, "crossvit_tiny_240": 240, "maxvit_rmlp_pico_rw_256": 256}
+FIXED = (
+    "vit",
+    "deit",
+    "beit",
+    "swin",
+    "cait",
+    "pit",
+    "tnt",
+    "xcit",
+    "volo",
+    "mixer",
+    "resmlp",
+    "maxvit",
+    "coat",
+    "levit",
+    "nest",
+    "gcvit",
+    "mvit",
+    "visformer",
+    "sequencer",
+    "tiny_vit",
+    "efficientformer",
+    "twins",
+    "fastvit",
+    "alexnet",
+)
+CHECK = r"""
+import json, sys
+import numpy as np
+out, name, reference = sys.argv[1:4]
+sys.path.insert(0, out)
+import torch, paddle
+import case as port
+made = port.Port()
+rng = np.random.default_rng(12345)
+inputs = made.inputs(rng)
+with np.load(f"{out}/result/weights/{made.name}_ref.npz") as stored:
+    first = {key: stored[key] for key in stored.files}
+with np.load(f"{out}/result/weights/{made.name}_paddle.npz") as stored:
+    second = {key: stored[key] for key in stored.files}
+torch.set_default_dtype(torch.float64)
+mine = made.reference()
+mine.load_state_dict({key: torch.from_numpy(np.asarray(value)) for key, value in first.items()}, strict=False)
+mine.double().eval()
+torch.set_default_dtype(torch.float32)
+other = made.reproduced()
+other.to(dtype="float64")
+missing, unexpected = other.set_state_dict(
+    {key: paddle.to_tensor(value.astype("float64") if value.dtype.kind == "f" else value) for key, value in second.items()})
+other.eval()
+def outputs(value):
+    if hasattr(value, "shape"):
+        return [value]
+    items = value.values() if hasattr(value, "values") else value
+    return [leaf for item in items for leaf in outputs(item)]
+with torch.no_grad(), paddle.no_grad():
+    given = [np.asarray(array) for array in inputs.values()]
+    def cast(array):
+        return array.astype("float64") if array.dtype.kind == "f" else array
+    paddle.set_default_dtype("float64")
+    a = [leaf.numpy() for leaf in outputs(mine(*[torch.from_numpy(cast(array)) for array in given]))]
+    b = [leaf.numpy() for leaf in outputs(other(*[paddle.to_tensor(cast(array)) for array in given]))]
+largest = max(float(abs(x - y).max() / (abs(x).max() or 1)) for x, y in zip(a, b, strict=True))
+print(json.dumps({"largest": largest, "missing": list(missing)}))
+"""
+
+
+def models() -> dict[str, str]:
+    """Name → what builds it."""
+    found = {f"torchvision/{name}": f"torchvision.models:{name}" for name in TORCHVISION}
+    return found | {f"timm/{name}": f'timm:create_model("{name}")' for name in TIMM}
+
+
+def by_lot(python: str, count: int) -> dict[str, str]:
+    """Further models of timm, one a family at most, drawn by lot; none of those that the rules were written against."""
+    code = "import timm, json; print(json.dumps({m: timm.list_models(module=m) for m in timm.list_modules()}))"
+    families = json.loads(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout)
+    rng = random.Random(0)
+    chosen = [rng.choice(names) for _, names in sorted(families.items()) if names]
+    rng.shuffle(chosen)
+    fresh = [name for name in chosen if name not in TIMM]
+    return {f"lot/{name}": f'timm:create_model("{name}")' for name in fresh[:count]}
+
+
+def size_of(name: str) -> int:
+    """Pixels: those a model insists on, else 64."""
+    last = name.rpartition("/")[2]
+    return SIZES.get(last) or (224 if last.startswith(FIXED) else 64)
+
+
+def called(command: list[str], limit: float) -> tuple[int, str]:
+    """Exit code (-1: stopped after `limit` seconds) and what was printed."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        printed = process.communicate(timeout=limit)[0]
+        return process.returncode, printed
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return -1, process.communicate()[0]
+
+
+def measure(name: str, reference: str, python: str, work: Path, limit: float) -> dict[str, Any]:
+    """One row: what `port` says and what float64 says."""
+    package = "".join(character if character.isalnum() else "_" for character in name)
+    out = work / package
+    shutil.rmtree(out, ignore_errors=True)
+    size = size_of(name)
+    started = time.perf_counter()
+    result = work / f"{package}.json"
+    result.unlink(missing_ok=True)
+    command = [python, "-m", "twinalign", "port", "--ref", reference, "--input", f"x:2,3,{size},{size}:float32"]
+    code, printed = called([*command, "--out", str(out), "--json", str(result)], limit)
+    (work / f"{package}.txt").write_text(printed, encoding="utf-8")
+    found: dict[str, Any] = {"seconds": round(time.perf_counter() - started), "code": code}
+    if result.exists():
+        said = json.loads(result.read_text(encoding="utf-8"))
+        found |= {key: said[key] for key in ("verdict", "stages", "left")}
+        found |= {"changes": len(said["changes"]), "edits": len(said["edits"])}
+    else:
+        lines = [line for line in printed.splitlines() if line.startswith("twinalign:")]
+        found["left"] = [(lines or printed.splitlines() or ["stopped"])[-1]]
+    if found.get("verdict") == "aligned":
+        code, printed = called([python, "-c", CHECK, str(out), package, reference], 300)
+        try:
+            found["float64"] = json.loads(printed.splitlines()[-1])["largest"]
+        except (ValueError, IndexError, KeyError):
+            found["float64"] = None
+            (work / f"{package}.check.txt").write_text(printed, encoding="utf-8")
+    return found
+
+
+def table(results: dict[str, dict[str, Any]]) -> str:
+    """The page of the documentation."""
+
+    def counted(rows: dict[str, dict[str, Any]]) -> str:
+        proven = [row for row in rows.values() if row.get("verdict") == "aligned"]
+        wrong = sum(row.get("float64") is not None and row["float64"] > 1e-6 for row in proven)
+        unchecked = sum(row.get("float64") is None for row in proven)
+        return f"{len(proven)} of {len(rows)} proven, {wrong} of them wrong by the check, {unchecked} not checked"
+
+    known = {name: row for name, row in results.items() if not name.startswith("lot/")}
+    lot = {name: row for name, row in results.items() if name.startswith("lot/")}
+    lines = [
+        "# Ports made by `twinalign port`",
+        "",
+        "Written by `python benchmarks/port_models.py --table`, on a CPU. Nobody's hand is in these ports: drafted by",
+        "PaConvert, mended by rules, proven in forward, loss and two steps of SGD, in training mode where it draws no",
+        "numbers beside dropout. *float64*: the largest difference of an output over the largest value, by a plain",
+        "script on a fresh draw of inputs that knows nothing of twinalign's verdict.",
+        "",
+        f"**Models that the rules were written against: {counted(known)}.**",
+        "",
+        *([f"**Models drawn by lot when the rules stood: {counted(lot)}.**", ""] if lot else []),
+        "| model | verdict | float64 | changes | edits | left | seconds |",
+        "| --- | --- | ---: | ---: | ---: | --- | ---: |",
+    ]
+    for name, row in results.items():
+        size = row.get("float64")
+        shown = "–" if size is None else f"{size:.0e}"
+        left = (row.get("left") or [""])[0].replace("|", "\\|")[:160] if row.get("verdict") != "aligned" else ""
+        verdict = row.get("verdict") or ("stopped" if row["code"] == -1 else "does not run")
+        lines.append(
+            f"| {name} | {verdict} | {shown} | {row.get('changes', '–')} | {row.get('edits', '–')} | {left} | "
+            f"{row['seconds']} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--work", type=Path, default=ROOT / "result" / "port-zoo")
+    parser.add_argument("--lot", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=400.0)
+    parser.add_argument("--table", action="store_true")
+    asked = parser.parse_args()
+    asked.work.mkdir(parents=True, exist_ok=True)
+    store = asked.work / "results.json"
+    known = models() | (by_lot(asked.python, asked.lot) if asked.lot else {})
+    results = json.loads(store.read_text(encoding="utf-8")) if store.exists() else {}
+    for name, reference in [] if asked.table else known.items():
+        if name in results or (asked.names and name not in asked.names):
+            continue
+        results[name] = measure(name, reference, asked.python, asked.work, asked.limit)
+        store.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        print(name, json.dumps(results[name])[:300], flush=True)
+    if asked.table:
+        (ROOT / "docs" / "port-zoo.md").write_text(table(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Rules of repair: each one changes what it names, whatever the name was imported as, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from twinalign.drafting import rules
+from twinalign.drafting.rewriting import rewritten
+
+
+def code_of(source: str) -> str:
+    return rewritten("m.py", source, ".")[0]
+
+
+@pytest.mark.parametrize("rule", rules.SHIMS, ids=lambda rule: rule.pattern)
+def test_a_name_is_taken_from_the_shims(rule):
+    module, _, name = rule.pattern.rpartition(".")
+    for source in (
+        f"import {module} as t\nf = t.{name}\n",
+        f"from {module} import {name}\nf = {name}\n",
+        f"from {module} import {name} as other\nf = other\n",
+    ):
+        assert f"f = shims.{rule.replacement}\n" in code_of(source)
+        assert "from . import shims\n" in code_of(source)
+
+
+def test_a_name_of_the_same_spelling_stays():
+    source = "from mine import BatchNorm2d\nf = BatchNorm2d\n"
+    assert rewritten("m.py", source, ".") == (source, [], set())
+
+
+@pytest.mark.parametrize("rule", rules.VALUES, ids=lambda rule: rule.pattern)
+def test_a_call_with_one_answer(rule):
+    source = f"import torch\nif {rule.pattern}() and ready:  # kept\n    pass\n"
+    assert f"if {rule.replacement} and ready:  # kept\n" in code_of(source)
+
+
+@pytest.mark.parametrize("rule", rules.DECORATORS, ids=lambda rule: rule.pattern)
+@pytest.mark.parametrize("call", ["", "()"])
+def test_a_decorator_is_taken_away(rule, call):
+    source = f"import torch\n\n# kept\n@{rule.pattern}some{call}\n@mine\ndef f():\n    pass\n"
+    assert code_of(source) == "import torch\n\n# kept\n@mine\ndef f():\n    pass\n"
+
+
+@pytest.mark.parametrize("rule", rules.ANNOTATIONS, ids=lambda rule: rule.pattern)
+def test_an_annotation_keeps_what_is_in_its_brackets(rule):
+    assert code_of(f"import torch\nx: {rule.pattern}[int] = 3\n") == "import torch\nx: int = 3\n"
+
+
+@pytest.mark.parametrize("rule", rules.STATEMENTS, ids=lambda rule: rule.pattern)
+def test_a_statement_is_taken_away(rule):
+    assert code_of(f"import torch\n{rule.pattern}('f')\n") == "import torch\npass\n"
+
+
+@pytest.mark.parametrize("rule", rules.METHODS, ids=lambda rule: rule.pattern)
+def test_a_method_becomes_a_call(rule):
+    assert f"y = shims.{rule.replacement}(x + 1, 2)\n" in code_of(f"y = (x + 1).{rule.pattern}(2)\n").replace(
+        "(x + 1), 2", "x + 1, 2"
+    )
+
+
+@pytest.mark.parametrize("rule", rules.KEYWORDS, ids=lambda rule: rule.pattern)
+def test_a_keyword_is_left_out(rule):
+    source = f"import torch\ny = {rule.pattern}relu(x, {rule.replacement}=True)\n"
+    assert code_of(source) == f"import torch\ny = {rule.pattern}relu(x)\n"
+
+
+def test_a_text_is_split_as_before():
+    assert code_of("y = 'a b'.split(' ')\n") == "y = 'a b'.split(' ')\n"
+
+
+def test_the_way_without_torch_is_taken():
+    source = "try:\n    from torch import fast\nexcept ImportError:\n    def fast(x):\n        return x\n"
+    assert code_of(source) == "def fast(x):\n    return x\n"
+
+
+def test_what_is_asked_of_torch_is_asked_of_paddle():
+    source = "import torch.nn.functional as F\nhas = hasattr(F, 'silu')\n"
+    assert code_of(source).endswith("has = hasattr(paddle.nn.functional, 'silu')\n")

@@ -1,0 +1,60 @@
+"""Drafts a package in paddle with PaConvert, in a process of its own, and keeps the drafts of equal sources."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from twinalign.errors import InputError
+
+_RUN = "import sys; from paconvert.main import main; main()"
+_MARK = re.compile(r"^>{6}", re.MULTILINE)
+_HELPERS = re.compile(r"^(?:import sys|sys\.path\.append\(.*\)|from paddle_utils import \*)\n", re.MULTILINE)
+
+
+def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]:
+    """Path → source in paddle, of path → source in torch; lines that PaConvert marks as not converted lose the mark.
+
+    `python` is an interpreter that has PaConvert. Raises InputError if it is not installed, or fails.
+    """
+    python = python or sys.executable
+    asked = subprocess.run(
+        [python, "-c", "from importlib.metadata import version; print(version('paconvert'))"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode:
+        raise InputError(f"port: {python} has no PaConvert, which drafts the port; pip install 'twinalign[port]'")
+    key = hashlib.sha256(json.dumps([asked.stdout, dict(files)], sort_keys=True).encode()).hexdigest()[:32]
+    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinalign" / "drafts" / f"{key}.json"
+    if kept.exists():
+        found: dict[str, str] = json.loads(kept.read_text(encoding="utf-8"))
+        return found
+    with tempfile.TemporaryDirectory(prefix="twinalign-draft-") as folder:
+        given, made = Path(folder) / "given", Path(folder) / "made"
+        for path, text in files.items():
+            (given / path).parent.mkdir(parents=True, exist_ok=True)
+            (given / path).write_text(text, encoding="utf-8")
+        command = [python, "-c", _RUN, "-i", str(given), "-o", str(made), "--log_level", "WARNING", "--no_format"]
+        ran = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+        if ran.returncode:
+            said = (ran.stderr or ran.stdout).strip().splitlines() or ["no message"]
+            raise InputError(f"port: PaConvert failed: {said[-1]}")
+        drafts = {path: _cleaned((made / path).read_text(encoding="utf-8")) for path in files}
+        shutil.rmtree(made)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    beside = kept.with_suffix(f".{os.getpid()}.partial")
+    beside.write_text(json.dumps(drafts), encoding="utf-8")
+    beside.replace(kept)
+    return drafts
+
+
+def _cleaned(text: str) -> str:
+    return _HELPERS.sub("", _MARK.sub("", text))

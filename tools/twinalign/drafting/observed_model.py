@@ -1,0 +1,231 @@
+"""What a torch model needs of its sources, seen while it is built and run; called in the reference's process."""
+
+import functools
+import importlib.metadata
+import inspect
+import sys
+import sysconfig
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends import load_backend
+from twinalign.conversion.model_factory import load_factory
+from twinalign.drafting.chance import without_chance
+from twinalign.errors import InputError
+
+_FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
+_LITERALS = (bool, int, float, complex, str, bytes, type(None))
+
+
+def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Build the model that `module:factory(…)` names, run it in eval and training mode, backward included, and say
+
+    - `root`: the class that was built (module and name), the source of its arguments, and what these import, or, where
+      the arguments have no source, the factory itself;
+    - `modules`: name → file of every module with code of the model's own packages, those that the run never entered
+      included;
+    - `executed`: module → first lines of the functions that ran;
+    - `plain`: module → names of its functions and classes that are what their `def` or `class` made, whatever the
+      decorators;
+    - `draws`: whether its training draws random numbers beside those of dropout.
+
+    `inputs` are names, shapes, dtypes and, for integers, bounds. Raises InputError if the model does not run on them.
+    """
+    backend = load_backend("torch")
+    factory, arguments = load_factory(reference)
+    entered: set[types.CodeType] = set()
+    built: dict[int, tuple[Any, dict[str, Any]]] = {}
+
+    def note(frame: types.FrameType, event: str, _: Any) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        entered.add(code)
+        if code.co_name == "__init__" and code.co_argcount:
+            values = frame.f_locals
+            made = values.get(code.co_varnames[0])
+            if id(made) not in built and backend.is_model(made):
+                # A constructor may empty a list that it was given.
+                built[id(made)] = made, {name: _kept(value) for name, value in _arguments_of(code, values).items()}
+
+    backend.set_seed(0)
+    sys.setprofile(note)
+    try:
+        model = factory(**arguments)
+        _run(backend, model, inputs)
+    finally:
+        sys.setprofile(None)
+    if not backend.is_model(model):
+        raise InputError(f"--ref {reference}: it made a {type(model).__name__}, which is not a torch.nn.Module")
+    own = _own_modules(entered)
+    executed: dict[str, list[int]] = {}
+    for code in entered:
+        if code.co_filename in own:
+            executed.setdefault(own[code.co_filename], []).append(code.co_firstlineno)
+    names = {name.partition(".")[0] for name in own.values()} | _needing_torch()
+    modules = {
+        name: module.__file__
+        for name, module in sorted(sys.modules.items())
+        if name.partition(".")[0] in names and str(getattr(module, "__file__", "")).endswith(".py")
+    }
+    return {
+        "root": _root(model, built, factory, arguments),
+        "modules": modules,
+        "executed": {name: sorted(set(lines)) for name, lines in executed.items()},
+        "plain": {name: _plain_names(sys.modules[name]) for name in modules},
+        "draws": _draws(backend, model, inputs),
+    }
+
+
+def _draws(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> bool:
+    without_chance(model.modules(), model)
+    found = []
+    for seed in (0, 1):
+        backend.set_seed(seed)
+        backend.set_training(model, True)
+        with backend.no_grad():
+            found.append([backend.to_array(t) for t in backend.tensors_in(model(*_tensors_of(backend, inputs)))])
+    return not all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def _run(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> None:
+    tensors = _tensors_of(backend, inputs)
+    for training in (False, True):
+        backend.set_training(model, training)
+        found = [tensor for tensor in backend.tensors_in(model(*tensors)) if tensor.requires_grad]
+        if training and found:
+            sum(tensor.float().sum() for tensor in found).backward()
+
+
+def _tensors_of(backend: Any, inputs: Sequence[Sequence[Any]]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    tensors = []
+    for _, shape, dtype, bound in inputs:
+        floating = np.dtype(dtype).kind == "f"
+        array = rng.standard_normal(shape) if floating else rng.integers(0, bound, shape)
+        tensors.append(backend.to_tensor(array.astype(dtype), "float32", "cpu"))
+    return tensors
+
+
+def _kept(value: Any) -> Any:
+    """A copy of the containers in a value."""
+    if type(value) in (list, tuple, set):
+        return type(value)(map(_kept, value))
+    return {key: _kept(item) for key, item in value.items()} if type(value) is dict else value
+
+
+def _arguments_of(code: types.CodeType, values: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a constructor by name; those of `*args` under `*`."""
+    names = code.co_varnames
+    count = code.co_argcount + code.co_kwonlyargcount
+    found = {name: values[name] for name in names[1:count] if name in values}
+    if code.co_flags & inspect.CO_VARARGS:
+        found["*"] = values.get(names[count], ())
+        count += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        found.update(values.get(names[count], {}))
+    return found
+
+
+def _own_modules(entered: set[types.CodeType]) -> dict[str, str]:
+    """File → module, of the packages that were entered and that import torch; the standard library is none."""
+    library = sysconfig.get_paths()["stdlib"]
+    by_file = {getattr(module, "__file__", None): name for name, module in sorted(sys.modules.items(), reverse=True)}
+    files = {code.co_filename for code in entered} & set(by_file)
+    packages = set()
+    for file in files:
+        name = by_file[file]
+        outside = not file.startswith(library) or "site-packages" in file
+        if (
+            outside
+            and name.partition(".")[0] not in _FRAMEWORKS
+            and "torch" in Path(file).read_text("utf-8", "replace")
+        ):
+            packages.add(name.partition(".")[0])
+    return {file: by_file[file] for file in files if by_file[file].partition(".")[0] in packages}
+
+
+def _needing_torch() -> set[str]:
+    """Packages that are imported and whose distributions require torch: their names may be named by the model's."""
+    loaded = {name.partition(".")[0] for name in sys.modules} - set(_FRAMEWORKS)
+    return {
+        name
+        for name, distributions in importlib.metadata.packages_distributions().items()
+        if name in loaded
+        and any(
+            requirement.split(";")[0].strip().startswith("torch") and "extra" not in requirement
+            for distribution in distributions
+            for requirement in importlib.metadata.requires(distribution) or ()
+        )
+    }
+
+
+def _plain_names(module: types.ModuleType) -> list[str]:
+    found = []
+    for name, value in vars(module).items():
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        if isinstance(value, type) and value.__qualname__ == name and "__dataclass_fields__" not in vars(value):
+            found.append(name)
+        if isinstance(value, types.FunctionType) and not hasattr(value, "__wrapped__"):
+            code = value.__code__
+            found += [name] if (code.co_filename, code.co_name) == (module.__file__, name) else []
+    return found
+
+
+class _NoSourceError(Exception):
+    """A value that no short text makes again."""
+
+
+def _root(model: Any, built: dict[int, tuple[Any, dict[str, Any]]], factory: Any, arguments: Any) -> dict[str, Any]:
+    kind = type(model)
+    try:
+        if kind.__module__.partition(".")[0] in _FRAMEWORKS or "<locals>" in kind.__qualname__:
+            raise _NoSourceError
+        imports: set[tuple[str, str]] = {(kind.__module__, kind.__qualname__)}
+        given = built[id(model)][1]
+        texts = [_source(value, imports) for value in given.pop("*", ())]
+        texts += [f"{name}={_source(value, imports)}" for name, value in given.items()]
+    except (_NoSourceError, KeyError):
+        wrapped: Any = factory.func if isinstance(factory, functools.partial) else factory
+        imports = {(wrapped.__module__, wrapped.__qualname__)}
+        texts = [_source(value, imports) for value in getattr(factory, "args", ())]
+        texts += [f"{name}={_source(value, imports)}" for name, value in arguments.items()]
+        return {"calls": wrapped.__qualname__, "arguments": texts, "imports": sorted(imports)}
+    return {"calls": kind.__qualname__, "arguments": texts, "imports": sorted(imports)}
+
+
+def _source(value: Any, imports: set[tuple[str, str]]) -> str:
+    """Text that makes a value again; `imports` gets what it names."""
+    if type(value) in _LITERALS:
+        return repr(value)
+    if type(value) in (list, tuple, set):
+        parts = [_source(item, imports) for item in value]
+        comma = "," if isinstance(value, tuple) and len(parts) == 1 else ""
+        brackets = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
+        return f"{brackets[0]}{', '.join(parts)}{comma}{brackets[1]}" if parts or brackets != "{}" else "set()"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_source(k, imports)}: {_source(v, imports)}" for k, v in value.items()) + "}"
+    if isinstance(value, functools.partial):
+        parts = [_source(value.func, imports), *(_source(item, imports) for item in value.args)]
+        parts += [f"{name}={_source(item, imports)}" for name, item in value.keywords.items()]
+        imports.add(("functools", "partial"))
+        return f"partial({', '.join(parts)})"
+    if isinstance(value, (type, types.FunctionType)) and "<" not in value.__qualname__:
+        if value.__module__.partition(".")[0] == "torch":
+            return _public_name(value)
+        imports.add((value.__module__, value.__qualname__))
+        return value.__qualname__
+    raise _NoSourceError
+
+
+def _public_name(value: Any) -> str:
+    """`torch.nn.GELU` for `torch.nn.modules.activation.GELU`."""
+    for place in ("torch.nn", "torch.nn.functional", "torch"):
+        if vars(sys.modules[place]).get(value.__name__) is value:
+            return f"{place}.{value.__name__}"
+    raise _NoSourceError

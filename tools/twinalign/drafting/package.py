@@ -1,0 +1,124 @@
+"""The files of a port: the package that was drafted, its shims, its case, and the list of changes."""
+
+import ast
+import importlib.resources
+import inspect
+import keyword
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from twinalign.drafting.chance import without_chance
+from twinalign.drafting.rewriting import Change, rewritten
+from twinalign.drafting.selection import Selection
+from twinalign.errors import InputError
+from twinalign.runs.scaffold import InputArray
+
+SHIMS = "shims"
+_BUILD = "build"
+
+
+def package_name(out: Path) -> str:
+    """Name of the port's package: that of its folder; raises InputError if no module can have it."""
+    if not out.name.isidentifier() or keyword.iskeyword(out.name):
+        raise InputError(f"--out {out}: the folder's name is the port's package, and {out.name!r} is no Python name")
+    return out.name
+
+
+def in_torch(selection: Selection) -> tuple[dict[str, str], list[Change], set[str]]:
+    """The package before the draft, with the rules applied; what they changed; the shims it uses."""
+    files, changes, shims = {}, [], set()
+    for path, source in {**selection.files(), f"{_BUILD}.py": _build_source(selection)}.items():
+        text, changed, used = rewritten(path, source, "." * (1 + path.count("/")))
+        files[path] = text
+        changes += changed
+        shims |= used
+    return files, changes, shims
+
+
+def _build_source(selection: Selection) -> str:
+    root = selection.root
+    lines = ['"""Builds the model with the arguments that the reference was built with."""', ""]
+    imported = []
+    for module, name in root["imports"]:
+        top = name.partition(".")[0]
+        home = selection.resolve(module, top)
+        if home is None:
+            imported.append(f"from {module} import {top}")
+        else:
+            imported.append(f"from .{selection.home_of(home[0])} import {top}")
+    arguments = "".join(f"\n        {argument}," for argument in root["arguments"])
+    call = f"{root['calls']}({arguments}\n    )" if arguments else f"{root['calls']}()"
+    if "torch." in arguments:
+        imported.insert(0, "import torch")
+    lines += [*sorted(set(imported)), "", "", "def build_model():", f"    return {call}", ""]
+    return "\n".join(lines)
+
+
+def shims_source(names: Iterable[str]) -> str:
+    """Of the shims those that are used, and nothing if none is."""
+    text = importlib.resources.files("twinalign.drafting").joinpath("shims.txt").read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    lines = text.splitlines()
+    wanted = set(names)
+    parts = [
+        "\n".join(lines[node.lineno - 1 : node.end_lineno])
+        for node in tree.body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name in wanted
+    ]
+    head = "\n".join(lines[: (tree.body[1].end_lineno or 0)])
+    return "\n\n\n".join([head, *parts]) + "\n"
+
+
+def leftovers(files: Mapping[str, str], packages: Iterable[str]) -> list[str]:
+    """Places where names of torch, or imports of the reference's `packages`, are left, as `file:line: what`."""
+    packages = tuple(packages)
+    found = []
+    for path, text in files.items():
+        try:
+            tree = ast.parse(text)
+        except SyntaxError as error:
+            found.append(f"{path}:{error.lineno}: {error.msg}: {(error.text or '').strip()}")
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and re.match(r"torch\.", ast.unparse(node)):
+                found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+            elif isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                if any(name.partition(".")[0] in ("torch", *packages) for name in names):
+                    found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+    return sorted(set(found))
+
+
+def case_source(name: str, reference: str, inputs: Sequence[InputArray], draws: bool) -> str:
+    """A case that builds both models and trains them for two steps; in eval mode if training `draws` numbers."""
+    text = importlib.resources.files("twinalign.drafting").joinpath("case.txt").read_text(encoding="utf-8")
+    given = "".join(f'            "{array.name}": {array.expression},\n' for array in inputs)
+    chance = inspect.getsource(without_chance).replace("layers: Iterable[Any], model: Any) -> Any", "layers, model)")
+    for place, replacement in {
+        "TRAINS": str(not draws),
+        "NAME": name,
+        "REFERENCE": reference,
+        "            INPUTS,\n": given,
+        "WITHOUT_CHANCE\n": chance,
+    }.items():
+        text = text.replace(place, replacement)
+    return text
+
+
+def write(out: Path, files: Mapping[str, str]) -> None:
+    """Write all files of a port beside its place, then rename; what stood there is replaced."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+    try:
+        for path, text in files.items():
+            (beside / path).parent.mkdir(parents=True, exist_ok=True)
+            (beside / path).write_text(text, encoding="utf-8")
+        if out.exists():
+            shutil.rmtree(out)
+        os.replace(beside, out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,148 @@
+"""`twinalign port`: observe, select, rewrite, draft, write, prove, and mend what the proof finds."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.drafting import package
+from twinalign.drafting.draft import draft
+from twinalign.drafting.observed_model import observe_model
+from twinalign.drafting.rewriting import Change
+from twinalign.drafting.selection import Selection
+from twinalign.errors import ExitCode, InputError, SideCrashError
+from twinalign.notebook import Shown
+from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.recorder.run_settings import RunSettings
+from twinalign.repair.fix import Progress, fix
+from twinalign.runs.run_stages import run
+from twinalign.runs.scaffold import InputArray
+from twinalign.verdict.results import ALIGNED, EXIT_CODES
+
+STAGES = ("forward", "loss", "backward")
+_CHANGES = "changes.txt"
+
+
+@dataclasses.dataclass(repr=False)
+class PortResult(Shown):
+    """A port and what is proven of it.
+
+    Attributes:
+        out: folder of the port, of its case and of the list of changes.
+        verdict: of its run; None if the port does not run.
+        stages: stage → verdict.
+        changes: what was changed beside PaConvert's draft, as `file`, `text` and `why`.
+        edits: what `fix` mended after the first run.
+        left: what is left for a person, as text with file and line.
+    """
+
+    kind = "port"
+
+    out: str
+    verdict: str | None
+    stages: dict[str, str] = dataclasses.field(default_factory=dict)
+    changes: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    left: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return EXIT_CODES[self.verdict] if self.verdict else ExitCode.SIDE_CRASHED
+
+    def to_json(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def port(
+    reference: str,
+    inputs: Sequence[InputArray],
+    settings: RunSettings,
+    *,
+    drafting_python: str | None = None,
+    progress: Progress = lambda side, text: None,
+) -> PortResult:
+    """Write a paddle port of the model that `module:factory(…)` names into the folder `settings.out`, and prove it.
+
+    Args:
+        reference: what builds the torch model.
+        inputs: what the model takes; a batch of one becomes one of two, which batch norm needs in training.
+        settings: of the run that proves the port; its case is the port's own.
+        drafting_python: an interpreter that has PaConvert; this one by default.
+
+    Raises:
+        InputError: the reference cannot be built or run, PaConvert is missing, or the folder holds something else.
+    """
+    out = settings.out
+    batches = [_for_training(array) for array in inputs]
+    changes, left = _write(reference, batches, out, settings.pythons.get("ref"), drafting_python, progress)
+    result = proven(out, settings, progress)
+    result.changes = [dataclasses.asdict(change) for change in changes]
+    result.left = [*left, *result.left]
+    return result
+
+
+def proven(out: Path, settings: RunSettings, progress: Progress) -> PortResult:
+    """Run a port's case, and let `fix` mend what diverges.
+
+    Raises InputError if the folder holds no port that twinalign made.
+    """
+    case = out / "case.py"
+    if not (out / _CHANGES).exists() or not case.exists():
+        raise InputError(f"{out}: it has no case.py beside a changes.txt, so it is no port that twinalign made")
+    settings = dataclasses.replace(settings, case=str(case), out=out / "result", stages=STAGES)
+    try:
+        found = run(settings, progress)
+    except SideCrashError as error:
+        return PortResult(str(out), None, left=[str(error)])
+    stages = {name: comparison.verdict for name, comparison in found.stages.items()}
+    if found.verdict == ALIGNED:
+        return PortResult(str(out), found.verdict, stages)
+    mended = fix(settings, progress, write=True)
+    left = [f"{fault['paddle_layer'] or fault['reference_layer']}: {_cause(fault)}" for fault in mended.left]
+    return PortResult(str(out), mended.verdict, stages, edits=mended.edits, left=left)
+
+
+def _cause(fault: dict[str, Any]) -> str:
+    return (fault.get("explanation") or {}).get("text") or "differs; its cause is not proven"
+
+
+def _for_training(array: InputArray) -> InputArray:
+    batch, *rest = array.shape
+    return dataclasses.replace(array, shape=(2, *rest)) if batch == 1 else array
+
+
+def _write(
+    reference: str,
+    inputs: Sequence[InputArray],
+    out: Path,
+    ref_python: str | None,
+    drafting_python: str | None,
+    progress: Progress,
+) -> tuple[list[Change], list[str]]:
+    """Write the port; returns what was changed beside the draft, and what is left of torch."""
+    name = package.package_name(out)
+    if out.exists() and any(out.iterdir()) and not (out / _CHANGES).exists():
+        raise InputError(f"--out {out}: it exists and is no port that twinalign made; name another folder")
+    progress("ref", "building and running the reference to see which of its sources it needs")
+    with SideProcess("ref", python=ref_python) as process:
+        given = [(array.name, array.shape, array.dtype, array.bound) for array in inputs]
+        try:
+            observed = process.call(observe_model, reference=reference, inputs=given)
+        except ChildError as error:
+            raise (SideCrashError if error.died else InputError)(f"--ref {reference}: {error.reason}") from None
+    selection = Selection(observed)
+    files, changes, shims = package.in_torch(selection)
+    progress("paddle", f"drafting {len(files)} files with PaConvert")
+    drafts = draft(files, drafting_python)
+    if shims:
+        drafts[f"{package.SHIMS}.py"] = package.shims_source(shims)
+    changes += selection.dropped
+    left = package.leftovers(drafts, {module.partition(".")[0] for module in observed["modules"]})
+    lines = [f"{change.file}: {change.text}: {change.why}" for change in changes]
+    whole = {f"{name}/{path}": text for path, text in drafts.items()}
+    whole["case.py"] = package.case_source(name, reference, inputs, observed["draws"])
+    whole[_CHANGES] = "\n".join(["Changed beside PaConvert's draft:", *lines, "", "Left of torch:", *left, ""])
+    for number, licence in enumerate(selection.licences()):
+        whole["LICENSE" + (f".{number}" if number else "")] = licence.read_text(encoding="utf-8", errors="replace")
+    package.write(out, whole)
+    return changes, left

@@ -1,0 +1,173 @@
+"""Applies the rules of repair to a module that is still torch's, by LibCST: formatting and comments stay."""
+
+import dataclasses
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, QualifiedNameProvider, QualifiedNameSource
+
+from twinalign.drafting import rules
+
+_LOOKS = ("hasattr", "dir", "getattr")
+_MODULES = {"torch": "paddle", "torch.nn": "paddle.nn", "torch.nn.functional": "paddle.nn.functional"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One thing that was changed beside the draft."""
+
+    file: str
+    text: str
+    why: str
+
+
+def rewritten(file: str, source: str, above: str) -> tuple[str, list[Change], set[str]]:
+    """The source of a module after the rules, what was changed, and the names that it takes from the shims.
+
+    `above` are the dots that lead from the module to the port's package.
+    """
+    wrapper = MetadataWrapper(cst.parse_module(source))
+    transformer = _Rewriter(file)
+    module = wrapper.visit(transformer)
+    if transformer.shims:
+        module = _with_import(module, f"from {above} import shims")
+    return module.code, list(dict.fromkeys(transformer.changes)), transformer.shims
+
+
+class _Rewriter(cst.CSTTransformer):
+    METADATA_DEPENDENCIES = (QualifiedNameProvider,)
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = file
+        self.changes: list[Change] = []
+        self.shims: set[str] = set()
+        self._shims = {rule.pattern: rule for rule in rules.SHIMS}
+        self._values = {rule.pattern: rule for rule in rules.VALUES}
+        self._methods = {rule.pattern: rule for rule in rules.METHODS}
+
+    def _names(self, node: cst.CSTNode) -> set[str]:
+        found = self.get_metadata(QualifiedNameProvider, node, set())
+        return {_public(name.name) for name in found if name.source is QualifiedNameSource.IMPORT}
+
+    def _note(self, text: str, why: str) -> None:
+        self.changes.append(Change(self._file, text, why))
+
+    def _shim_of(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        for name in self._names(node):
+            if name in self._shims:
+                rule = self._shims[name]
+                self.shims.add(rule.replacement)
+                self._note(f"{name} → shims.{rule.replacement}", rule.why)
+                return _shim(rule.replacement)
+        return None
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        return self._shim_of(original_node) or updated_node
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        return self._shim_of(original_node) or updated_node
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        for name in self._names(original_node.func):
+            if name in self._values:
+                self._note(f"{name}() → {self._values[name].replacement}", self._values[name].why)
+                return cst.parse_expression(self._values[name].replacement)
+        if isinstance(original_node.func, cst.Name) and original_node.func.value in _LOOKS and original_node.args:
+            for name in self._names(original_node.args[0].value):
+                if name in _MODULES:
+                    self._note(
+                        f"{original_node.func.value}({name}, …) asks paddle", "what torch has says nothing of paddle"
+                    )
+                    first = updated_node.args[0].with_changes(value=cst.parse_expression(_MODULES[name]))
+                    return updated_node.with_changes(args=[first, *updated_node.args[1:]])
+        for name in self._names(original_node.func):
+            for rule in rules.KEYWORDS:
+                kept = [argument for argument in updated_node.args if not _is_keyword(argument, rule.replacement)]
+                if name.startswith(rule.pattern) and len(kept) < len(updated_node.args):
+                    self._note(f"{name}({rule.replacement}=…) without it", rule.why)
+                    last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+                    return updated_node.with_changes(args=[*kept[:-1], last])
+        function = updated_node.func
+        if isinstance(function, cst.Attribute) and not self._names(original_node.func):
+            method = self._methods.get(function.attr.value)
+            if method is not None and updated_node.args and not isinstance(function.value, cst.SimpleString):
+                self.shims.add(method.replacement)
+                self._note(f".{method.pattern}(…) → shims.{method.replacement}(…)", method.why)
+                first = cst.Arg(function.value, comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+                return updated_node.with_changes(func=_shim(method.replacement), args=[first, *updated_node.args])
+        return updated_node
+
+    def leave_Decorator(
+        self, original_node: cst.Decorator, updated_node: cst.Decorator
+    ) -> cst.Decorator | cst.RemovalSentinel:
+        expression = original_node.decorator
+        function = expression.func if isinstance(expression, cst.Call) else expression
+        for name in self._names(function):
+            for rule in rules.DECORATORS:
+                if name.startswith(rule.pattern):
+                    self._note(f"@{name} taken away", rule.why)
+                    return cst.RemoveFromParent()
+        return updated_node
+
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        for name in self._names(original_node.value):
+            for rule in rules.ANNOTATIONS:
+                if name == rule.pattern and isinstance(updated_node.slice[0].slice, cst.Index):
+                    self._note(f"{name}[…] → …", rule.why)
+                    return updated_node.slice[0].slice.value
+        return updated_node
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
+        (first, *_) = original_node.body
+        if isinstance(first, cst.Expr) and isinstance(first.value, cst.Call):
+            for name in self._names(first.value.func):
+                for rule in rules.STATEMENTS:
+                    if name == rule.pattern:
+                        self._note(f"{name}(…) taken away", rule.why)
+                        return updated_node.with_changes(body=[cst.Pass()])
+        return updated_node
+
+    def leave_Try(self, original_node: cst.Try, updated_node: cst.Try) -> Any:
+        """`try: from torch import x` with another way for a torch without it: paddle is one without it."""
+        code = [cst.Module([]).code_for_node(statement).strip() for statement in original_node.body.body]
+        handlers = [
+            h for h in updated_node.handlers if h.type is None or "Import" in cst.Module([]).code_for_node(h.type)
+        ]
+        if all(line.startswith(("from torch", "import torch")) for line in code) and handlers:
+            self._note(f"{code[0]}: the way without it is taken", "paddle is no torch")
+            return cst.FlattenSentinel(handlers[0].body.body)
+        return updated_node
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        return False
+
+
+def _is_keyword(argument: cst.Arg, name: str) -> bool:
+    return argument.keyword is not None and argument.keyword.value == name
+
+
+def _shim(name: str) -> cst.Attribute:
+    return cst.Attribute(cst.Name("shims"), cst.Name(name))
+
+
+def _public(name: str) -> str:
+    """`torch.nn.Linear` whatever module it was imported from."""
+    return name.replace("torch.nn.modules.", "torch.nn.") if name.count(".") == 3 else name
+
+
+def _with_import(module: cst.Module, line: str) -> cst.Module:
+    """The module with one more import behind its docstring and `from __future__`."""
+    body = list(module.body)
+    at = 0
+    for number, statement in enumerate(body):
+        text = cst.Module([statement]).code.strip()
+        if (number == 0 and text.startswith(('"""', "'''", 'r"""', '"', "'"))) or text.startswith("from __future__"):
+            at = number + 1
+    body.insert(at, cst.parse_statement(line))
+    return module.with_changes(body=body)
