@@ -13,6 +13,7 @@ from twinalign.errors import ExitCode, InputError, SideCrashError, TwinalignErro
 from twinalign.version import __version__
 
 if TYPE_CHECKING:
+    from twinalign.attached.attachment import attach
     from twinalign.api import (
         compare,
         convert,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "ExitCode", "InputError", "SideCrashError", "TwinalignError", "__version__", "compare", "convert"]
 __all__ += [
+    "attach",
     "doctor",
     "fix",
     "info",
@@ -50,6 +52,8 @@ __all__ += [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "attach":  # in a trainer's process, which may have numpy and its framework alone
+        return importlib.import_module("twinalign.attached.attachment").attach
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("twinalign.api"), name)
