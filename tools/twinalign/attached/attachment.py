@@ -198,6 +198,7 @@ class Attachment:
                     self._stack.callback(backend.watch_calls(layer, _Hook(_nothing), hook))
         self._stack.enter_context(backend.watching_updates(recorder.before_update, recorder.after_update))
         self._stack.enter_context(backend.watching_backward(recorder.backward))
+        self._stack.enter_context(backend.watching_cross_entropy(recorder.cross_entropy))
         self._stack.enter_context(backend.watching_clipping(recorder.before_clip, recorder.after_clip))
         self._stack.enter_context(backend.watching_scalers(recorder.scaler))
 

@@ -155,6 +155,15 @@ class StepRecorder:
         return ((name, leaf) for name, leaf in leaves if self._backend.is_tensor(leaf) or isinstance(leaf, np.ndarray))
 
     @_never_raises
+    def cross_entropy(self, logits: Any, labels: Any, settings: dict[str, Any]) -> None:
+        if self._stream is not None and self._facts["calls"]:
+            prefix = f"call{self.calls - 1}"
+            if f"{prefix}.labels" not in self._stream.names:
+                self._facts["calls"][-1]["cross_entropy"] = settings
+                self._write(f"{prefix}.logits", logits)
+                self._write(f"{prefix}.labels", labels)
+
+    @_never_raises
     def backward(self, tensor: Any) -> None:
         number = len(self._losses)
         self._losses.append((tensor.detach(), self._scale))

@@ -240,6 +240,9 @@ class Backend(Protocol):
     def watching_backward(self, after: Callable[[Tensor], None]) -> AbstractContextManager[None]:
         """Call `after(tensor)` with the tensor that a backward pass started from."""
 
+    def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], None]) -> AbstractContextManager[None]:
+        """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`."""
+
     def watching_clipping(
         self, before: Callable[[str, float], None], after: Callable[[Any, Any], None]
     ) -> AbstractContextManager[None]:

@@ -15,13 +15,14 @@ from twinalign.files.attached_recordings import AttachedRecording
 from twinalign.files.half_precision import rounded
 
 QUANTITIES = (
-    *("weights", "input", "layer", "output", "loss", "first_gradient", "unclipped", "gradient", "master", "state"),
+    *("weights", "input", "layer", "output", "logits", "labels", "loss", "first_gradient", "unclipped", "gradient", "master", "state"),
     *("updated", "updated_master", "updated_state", "buffer"),
 )
 """In the order of execution; `layer` comes before the output that it leads to."""
+OF_CALLS = ("input", "layer", "output", "logits", "labels", "loss")
 BEFORE = ("weights", "state", "master")
 """What a step begins with; after a recorded step it is what that one left, unless something else moved it."""
-_OF_CALL = re.compile(r"call(\d+)\.(input|layer|output)(?:\.(.*))?$|loss(\d+)()()$")
+_OF_CALL = re.compile(r"call(\d+)\.(input|layer|output|logits|labels)(?:\.(.*))?$|loss(\d+)()()$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Name:
 
     @property
     def of_parameter(self) -> bool:
-        return self.quantity not in ("input", "layer", "output", "loss")
+        return self.quantity not in OF_CALLS
 
 
 @dataclasses.dataclass
@@ -176,7 +177,7 @@ def in_order(steps: Step) -> list[str]:
     def key(item: tuple[int, str]) -> tuple[int, int, int]:
         name = Name.of(item[1])
         rank = QUANTITIES.index(name.quantity) if name.quantity in QUANTITIES else len(QUANTITIES)
-        stage = 1 if name.quantity in ("input", "layer", "output", "loss") else 0 if name.quantity == "weights" else 2
+        stage = 1 if name.quantity in OF_CALLS else 0 if name.quantity == "weights" else 2
         return (stage, name.call, rank) if stage == 1 else (stage, 0, rank)
 
     return [name for _, name in sorted(enumerate(steps.arrays), key=lambda item: (*key(item), item[0]))]

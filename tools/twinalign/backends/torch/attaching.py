@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -52,6 +53,23 @@ def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
         return result
 
     with replaced(torch.autograd, "backward", backward):
+        yield
+
+
+@contextlib.contextmanager
+def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> Iterator[None]:
+    original = torch.nn.functional.cross_entropy
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def cross_entropy(*arguments: Any, **keywords: Any) -> Any:
+        given = signature.bind(*arguments, **keywords)
+        given.apply_defaults()
+        logits, labels, *_ = given.arguments.values()
+        seen(logits, labels, {name: given.arguments[name] for name in ("ignore_index", "reduction")})
+        return original(*arguments, **keywords)
+
+    with replaced_everywhere(original, cross_entropy):
         yield
 
 
