@@ -28,7 +28,7 @@ PADDLE_FAULTS = {
     "beta2": (0, "setting", "optimizer_beta2"),
     "epsilon": (0, "setting", "optimizer_epsilon"),
     "not_averaged": (0, "loss", "accumulation_not_averaged"),
-    "clip_each_micro_batch": (0, "gradient", "clip_over_micro_batches"),
+    "clip_each_micro_batch": (0, "unclipped", "clip_over_micro_batches"),
     "clip_norm": (0, "gradient", "clip_limit"),
     "clip_each_tensor": (0, "gradient", "clip_kind"),
     "no_clip": (0, "gradient", "no_clipping"),
@@ -49,7 +49,7 @@ PADDLE_FAULTS = {
 # Of a port in torch: what paddle has no kernels for on a CPU.
 TORCH_FAULTS = {
     "half_weights": (0, "weights", "half_precision_weights"),
-    "clip_before_unscaling": (0, "unclipped", "clip_before_unscaling"),
+    "clip_before_unscaling": (0, "gradient", "clip_before_unscaling"),
 }
 
 

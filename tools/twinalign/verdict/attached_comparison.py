@@ -16,13 +16,16 @@ from twinalign.verdict.attached_steps import BEFORE, Name, Step, in_order, paire
 from twinalign.verdict.optimizer_formula import left_over, updated
 from twinalign.verdict.rank_comparison import join_comparisons
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
-from twinalign.verdict.tensor_judge import epsilon_of
+from twinalign.verdict.tensor_judge import ZERO_FACTOR, epsilon_of
 
 _SETTINGS = ("lr", "weight_decay", "decoupled", "beta1", "beta2", "epsilon", "momentum", "dampening", "nesterov")
+_OF_THE_TRAINED = (*BEFORE, "gradient", "updated_state", "updated_master")
 _AMPLIFIED = 0.05
 """Relative difference up to which, in a later step and without a measure of rounding, nothing can be said."""
 _VANISHES = 2.0**-20
 """Of all gradients' root mean square: a gradient that differs by less is rounding of a sum that cancels."""
+_UNITS = 32.0
+"""Units in the last place that the kernels of two frameworks may differ by, whatever one repeat shows."""
 _WITHOUT_NOISE = (
     "no repeat of the reference and no float64 recordings were given, so that rounding is not measured: record the "
     "reference once more with attach(..., repeat=True) and give it as --ref-repeat"
@@ -146,6 +149,8 @@ def _compared_names(pair: Pair) -> Iterable[tuple[Step, list[str]]]:
         in_both = {Name.of(n).quantity for n in one.arrays} & {Name.of(n).quantity for n in other.arrays}
         names = [name for name in in_order(one) if Name.of(name).quantity in in_both]
         names += [name for name in other.arrays if name not in one.arrays and Name.of(name).quantity in in_both]
+        untrained = set(one.settings) ^ set(other.settings)  # told once, by what the step makes of them
+        names = [n for n in names if Name.of(n).rest not in untrained or Name.of(n).quantity not in _OF_THE_TRAINED]
         yield one, [name for name in names if not (kept and Name.of(name).quantity in BEFORE)]
         before = one, other
 
@@ -236,7 +241,9 @@ def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.
     for tensor in tensors:
         head, _, rest = tensor.name.partition(".")
         name = Name.of(rest)
-        if tensor.basis == "tolerance" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
+        if tensor.basis == "repeat" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
+            _judge_by_one_repeat(tensor, reference[tensor.name])
+        elif tensor.basis == "tolerance" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
             if name.quantity.endswith(("gradient", "unclipped")) and (tensor.rms_abs or 0) <= _VANISHES * sizes.get(head, 0):
                 tensor.verdict, tensor.reason = ALIGNED, "rounding of a gradient that vanishes beside the others"
             elif not wrong and int(head.removeprefix("step")) > first and name.quantity != "setting":
@@ -245,6 +252,18 @@ def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.
                     tensor.verdict = INCONCLUSIVE
                     tensor.reason += "; rounding that the steps before have amplified may explain it (--ref-repeat)"
         wrong = wrong or tensor.verdict == DIVERGED
+
+
+def _judge_by_one_repeat(tensor: TensorVerdict, reference: np.ndarray) -> None:
+    """Over the rounding that one repeat shows: what a tensor changes by in one draw is not yet its greatest change."""
+    ratio = max(tensor.noise_ratio or 0.0, tensor.noise_ratio_worst or 0.0)
+    if ratio > ZERO_FACTOR:
+        tensor.verdict = DIVERGED
+        tensor.reason = f"the difference is {ratio:.3g} times what one unit in the last place of the weights changes"
+    elif (tensor.rms_abs or 0.0) <= _UNITS * epsilon_of(reference.dtype) * root_mean_square(reference):
+        tensor.verdict, tensor.reason = ALIGNED, f"within {_UNITS:g} units in the last place of its own size"
+    else:
+        tensor.verdict = INCONCLUSIVE
 
 
 def _notes(pair: Pair) -> list[str]:
@@ -275,6 +294,9 @@ def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]
                 first = {"step": number, "quantity": quantity, "name": wrong[0].name, "reason": wrong[0].reason}
         steps.append({"step": number, "quantities": rows})
     causes = find_causes(pair.reference, pair.port, *(recording.numbers for recording in pair.recordings), recomputed, moved_since)
+    if first and first["quantity"] in ("output", "layer") and not any(one["step"] <= first["step"] for one in causes):
+        text = f"{first['name']} differs on equal weights and batches: the model computes something else; layers= tells where"
+        causes.insert(0, {"id": "model", "step": first["step"], "quantity": "output", "text": text, "evidence": {}})
     noise = "measured" if measured else _WITHOUT_NOISE
     return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}
 

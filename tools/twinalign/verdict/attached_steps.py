@@ -12,11 +12,10 @@ from twinalign.conversion.canonical_names import CanonicalNames, names_of_moves
 from twinalign.conversion.convert_arrays import convert_state
 from twinalign.errors import InputError
 from twinalign.files.attached_recordings import AttachedRecording
-from twinalign.files.half_precision import rounded
 
 QUANTITIES = (
     *("weights", "input", "layer", "output", "logits", "labels", "loss", "first_gradient", "unclipped", "gradient", "master", "state"),
-    *("updated", "updated_master", "updated_state", "buffer"),
+    *("setting", "updated", "updated_master", "updated_state", "buffer"),
 )
 """In the order of execution; `layer` comes before the output that it leads to."""
 OF_CALLS = ("input", "layer", "output", "logits", "labels", "loss")
@@ -194,8 +193,3 @@ def paired_calls(reference: Step, port: Step) -> Step:
                 continue
             arrays |= {theirs: arrays.pop(ours) for theirs, ours in zip(first, second, strict=True)}
     return Step(port.number, arrays, port.facts)
-
-
-def half_rounded(array: np.ndarray, dtype: str) -> np.ndarray:
-    """An array rounded to a half precision, in float64."""
-    return rounded({"": array.astype(np.float32)}, dtype)[""].astype(np.float64)
