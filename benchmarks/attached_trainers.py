@@ -41,9 +41,9 @@ PADDLE_FAULTS = {
     "dropout": (0, "output", "random_draws"),
     "gelu": (0, "output", "model"),
     "other_weights": (0, "weights", "initial_weights"),
-    "skipped_step": (1, "loss", "step_skipped"),
+    "skipped_step": (1, "input", "step_skipped"),
     "not_cleared": (1, "first_gradient", "gradients_not_cleared"),
-    "frozen": (0, "updated", "parameters_not_trained"),
+    "frozen": (0, "gradient", "parameters_not_trained"),
     "moved_between": (1, "weights", "weights_moved_between_steps"),
 }
 # Of a port in torch: what paddle has no kernels for on a CPU.
@@ -106,11 +106,12 @@ def main() -> None:
     lines = [
         "# Attached trainers",
         "",
-        "A small language model is trained by a loop in torch and by one in paddle: two micro-batches a step, clipping,",
-        "warm-up, AdamW with two groups of weight decay. Faults are planted in the port's loop, one at a time, and found",
+        "A small language model is trained by a loop in torch and one in paddle: two micro-batches a step, clipping,",
+        "warm-up, AdamW with two groups of weight decay. Faults are planted in the port's loop, one each, and found",
         "from the recordings of `twinalign.attach` alone. Written by `benchmarks/attached_trainers.py`.",
         "",
-        f"With a repeat of the reference {len(right['repeat'])} of {count} trainers are judged as planted, clean ones included;",
+        f"With a repeat of the reference {len(right['repeat'])} of {count} trainers are judged as planted, clean ones",
+        "included;",
         f"without any measure of noise {len(right['none'])} of {count}.",
         "",
         f"| {' | '.join(head)} |",

@@ -13,7 +13,6 @@ from twinalign.errors import ExitCode, InputError, SideCrashError, TwinalignErro
 from twinalign.version import __version__
 
 if TYPE_CHECKING:
-    from twinalign.attached.attachment import attach
     from twinalign.api import (
         compare,
         convert,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         verify,
         zoo,
     )
+    from twinalign.attached.attachment import attach
 
 __all__ = ["Case", "ExitCode", "InputError", "SideCrashError", "TwinalignError", "__version__", "compare", "convert"]
 __all__ += [

@@ -55,12 +55,14 @@ def make_optimizer(model, fault, lr):
     named = dict(model.named_parameters())
     plain = [] if fault == "decay_everywhere" else [p.name for n, p in named.items() if "norm" in n or "bias" in n]
     held = [p for n, p in named.items() if fault != "frozen" or not n.startswith("embed")]
-    first = (lambda step: min(1.0, (step + 2) / 3)) if fault == "schedule_early" else lambda step: min(1.0, (step + 1) / 3)
+    first = (
+        (lambda step: min(1.0, (step + 2) / 3)) if fault == "schedule_early" else lambda step: min(1.0, (step + 1) / 3)
+    )
     schedule = paddle.optimizer.lr.LambdaDecay(lr * (2 if fault == "learning_rate" else 1), first)
     limit = 0.1 if fault == "clip_norm" else 0.5
     clip = nn.ClipGradByNorm(limit) if fault == "clip_each_tensor" else nn.ClipGradByGlobalNorm(limit)
     clip = None if fault in ("no_clip", "clip_each_micro_batch") else clip
-    settings = dict(learning_rate=schedule, parameters=held, grad_clip=clip)
+    settings = {"learning_rate": schedule, "parameters": held, "grad_clip": clip}
     settings |= {"beta2": 0.95 if fault == "beta2" else 0.999, "epsilon": 1e-5 if fault == "epsilon" else 1e-8}
     settings["beta1"] = 0.8 if fault == "beta1" else 0.9
     if fault == "coupled_decay":

@@ -92,7 +92,9 @@ def _backend_of(models: Mapping[str, Any]) -> Backend:
             if all(backend.is_model(model) for model in models.values()):
                 return backend
     kinds = ", ".join(type(model).__name__ for model in models.values())
-    raise InputError(f"twinalign.attach: model is {kinds}; give a torch.nn.Module or a paddle.nn.Layer, or a dict of them")
+    raise InputError(
+        f"twinalign.attach: model is {kinds}; give a torch.nn.Module or a paddle.nn.Layer, or a dict of them"
+    )
 
 
 def _recording_of_rank(path: Path, own: Path) -> AttachedRecording:
@@ -107,16 +109,23 @@ def _assign(backend: Backend, model: Any, arrays: Mapping[str, np.ndarray]) -> N
 
 
 def _load_weights(backend: Backend, models: Mapping[str, Any], path: Path) -> None:
-    recording = AttachedRecording.load(path / "rank0" if (path / "rank0").is_dir() else path) if is_attached(path) else None
+    recording = (
+        AttachedRecording.load(path / "rank0" if (path / "rank0").is_dir() else path) if is_attached(path) else None
+    )
     if recording is None and len(models) > 1:
         raise InputError(f"{path}: a checkpoint has the weights of one model; give weights= a recording")
     for name, model in models.items():
         layout = backend.describe_state(model)
         if recording is None:
             arrays = read_checkpoint(path).weights
-            wrong = [e["key"] for e in layout if e["persistent"] and e["key"] in arrays and
-                     list(arrays[e["key"]].shape) != list(e["shape"])]
-            missing = [e["key"] for e in layout if e["persistent"] and e["role"] == "parameter" and e["key"] not in arrays]
+            wrong = [
+                e["key"]
+                for e in layout
+                if e["persistent"] and e["key"] in arrays and list(arrays[e["key"]].shape) != list(e["shape"])
+            ]
+            missing = [
+                e["key"] for e in layout if e["persistent"] and e["role"] == "parameter" and e["key"] not in arrays
+            ]
             if wrong or missing:
                 key = (wrong + missing)[0]
                 what = "has another shape" if wrong else "is missing"
@@ -213,7 +222,9 @@ class Attachment:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _before_call(self, name: str, inner: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _before_call(
+        self, name: str, inner: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
         self._depth += 1
         if self._depth > 1 or not self._is_training(inner):
             return None

@@ -265,7 +265,10 @@ class StepRecorder:
         elif self._unclipped is not None:
             numbers["unclipped_norm"] = self._number(self._unclipped)
         scales = {scale for _, scale in self._losses}
-        numbers |= {"scale": max(scales, default=1.0), "rates": sorted({s["lr"] for _, _, s in named}, reverse=True)[:8]}
+        numbers |= {
+            "scale": max(scales, default=1.0),
+            "rates": sorted({s["lr"] for _, _, s in named}, reverse=True)[:8],
+        }
         numbers["optimizer"] = next((i for i, known in enumerate(self._known) if known is optimizer), 0)
         if self._stream is not None:
             if self._clipped is not None:

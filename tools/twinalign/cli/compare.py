@@ -19,7 +19,9 @@ _TOLERANCE = click.FloatRange(min=0)
 @click.argument("reproduced", type=_PATH, metavar="PADDLE")
 @click.option("--ref64", "reference64", **_FILE, help="The reference's float64 run: measures rounding.")
 @click.option("--paddle64", "reproduced64", **_FILE, help="The port's float64 run: tells a bug from rounding.")
-@click.option("--ref-repeat", "--repeat", "reference_repeat", **_FILE, help="The reference with another summation order.")
+@click.option(
+    "--ref-repeat", "--repeat", "reference_repeat", **_FILE, help="The reference with another summation order."
+)
 @click.option("--rtol", type=_TOLERANCE, help="Relative tolerance; decides alone, together with --atol.")
 @click.option("--atol", type=_TOLERANCE, help="Absolute tolerance; together with --rtol.")
 @click.option("--only", **_PATTERNS, help="Compare tensors whose names match; may be repeated.")

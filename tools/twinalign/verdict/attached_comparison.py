@@ -22,6 +22,7 @@ _SETTINGS = ("lr", "weight_decay", "decoupled", "beta1", "beta2", "epsilon", "mo
 _OF_THE_TRAINED = (*BEFORE, "gradient", "updated_state", "updated_master")
 _AMPLIFIED = 0.05
 """Relative difference up to which, in a later step and without a measure of rounding, nothing can be said."""
+_MOVED = 1e-3
 _VANISHES = 2.0**-20
 """Of all gradients' root mean square: a gradient that differs by less is rounding of a sum that cancels."""
 _UNITS = 32.0
@@ -71,7 +72,12 @@ def compare_attached(
     joined = join_comparisons(found)
     causes = [{**cause, "rank": rank} for rank, one in enumerate(found) for cause in (one.attached or {})["causes"]]
     firsts = [one.attached["first"] for one in found if one.attached and one.attached["first"]]
-    joined.attached = {"first": firsts[0] if firsts else None, "causes": causes, "steps": [], "noise": found[0].attached["noise"]}
+    joined.attached = {
+        "first": firsts[0] if firsts else None,
+        "causes": causes,
+        "steps": [],
+        "noise": found[0].attached["noise"],
+    }
     return joined
 
 
@@ -91,7 +97,10 @@ def _compare_rank(
     for name, path in (("reference_repeat", repeat), ("reference64", reference64), ("reproduced64", reproduced64)):
         if path is not None:
             other = AttachedRecording.load(path)
-            steps = [paired_calls(a, b) for a, b in _same_steps(pair.reference, read_steps(other, translation(recordings[0], other)))]
+            steps = [
+                paired_calls(a, b)
+                for a, b in _same_steps(pair.reference, read_steps(other, translation(recordings[0], other)))
+            ]
             partners[name] = _arrays(steps, chosen)
     known = _rounding(first, partners.get("reference_repeat", {}))
     try:
@@ -145,7 +154,9 @@ def _compared_names(pair: Pair) -> Iterable[tuple[Step, list[str]]]:
     before: tuple[Step, Step] | None = None
     for one, other in zip(pair.reference, pair.port, strict=True):
         continues = before is not None and before[0].number + 1 == one.number
-        kept = continues and all(not moved_since(then, now) for then, now in zip(before or (), (one, other), strict=True))
+        kept = continues and all(
+            not moved_since(then, now) for then, now in zip(before or (), (one, other), strict=True)
+        )
         in_both = {Name.of(n).quantity for n in one.arrays} & {Name.of(n).quantity for n in other.arrays}
         names = [name for name in in_order(one) if Name.of(name).quantity in in_both]
         names += [name for name in other.arrays if name not in one.arrays and Name.of(name).quantity in in_both]
@@ -158,7 +169,9 @@ def _compared_names(pair: Pair) -> Iterable[tuple[Step, list[str]]]:
 def moved_since(then: Step, now: Step) -> list[str]:
     """Parameters that something moved after the end of a step and before the next one's update."""
     after = then.named("updated")
-    return [name for name, array in now.named("weights").items() if name in after and not np.array_equal(array, after[name])]
+    return [
+        name for name, array in now.named("weights").items() if name in after and not np.array_equal(array, after[name])
+    ]
 
 
 def _arrays(steps: Sequence[Step], chosen: Sequence[tuple[int, list[str]]]) -> dict[str, np.ndarray]:
@@ -237,18 +250,22 @@ def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.
         head, _, rest = label.partition(".")
         if Name.of(rest).quantity in ("gradient", "unclipped", "first_gradient") and array.size:
             sizes[head] = max(sizes.get(head, 0.0), float(np.sqrt(np.mean(np.square(array.astype(np.float64))))))
-    wrong = False
+    wrong, recorded = False, {int(label.partition(".")[0].removeprefix("step")) for label in reference}
     for tensor in tensors:
         head, _, rest = tensor.name.partition(".")
         name = Name.of(rest)
         if tensor.basis == "repeat" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
             _judge_by_one_repeat(tensor, reference[tensor.name])
         elif tensor.basis == "tolerance" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
-            if name.quantity.endswith(("gradient", "unclipped")) and (tensor.rms_abs or 0) <= _VANISHES * sizes.get(head, 0):
+            if name.quantity.endswith(("gradient", "unclipped")) and (tensor.rms_abs or 0) <= _VANISHES * sizes.get(
+                head, 0
+            ):
                 tensor.verdict, tensor.reason = ALIGNED, "rounding of a gradient that vanishes beside the others"
             elif not wrong and int(head.removeprefix("step")) > first and name.quantity != "setting":
                 size = float(np.sqrt(np.mean(np.square(reference[tensor.name].astype(np.float64)))))
-                if (tensor.rms_abs or np.inf) <= _AMPLIFIED * size:
+                # What a step begins with is compared after a recorded step only where it is not what that one left.
+                moved = name.quantity in BEFORE and int(head.removeprefix("step")) - 1 in recorded
+                if (tensor.rms_abs or np.inf) <= (_MOVED if moved else _AMPLIFIED) * size:
                     tensor.verdict = INCONCLUSIVE
                     tensor.reason += "; rounding that the steps before have amplified may explain it (--ref-repeat)"
         wrong = wrong or tensor.verdict == DIVERGED
@@ -288,15 +305,20 @@ def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]
             wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED]
             row = {"quantity": quantity, "verdict": verdict, "tensors": len(tensors), "diverged": len(wrong)}
             alone = quantity in ("setting", "updated", "updated_state", "input", "labels")
-            row["inherits"] = bool(wrong) and first is not None and not (alone and wrong[0].basis in ("float64", "exact", "tolerance"))
+            row["inherits"] = (
+                bool(wrong)
+                and first is not None
+                and not (alone and wrong[0].basis in ("float64", "exact", "tolerance"))
+            )
             rows.append(row)
             if wrong and first is None:
                 first = {"step": number, "quantity": quantity, "name": wrong[0].name, "reason": wrong[0].reason}
         steps.append({"step": number, "quantities": rows})
-    causes = find_causes(pair.reference, pair.port, *(recording.numbers for recording in pair.recordings), recomputed, moved_since)
+    causes = find_causes(
+        pair.reference, pair.port, *(recording.numbers for recording in pair.recordings), recomputed, moved_since
+    )
     if first and first["quantity"] in ("output", "layer") and not any(one["step"] <= first["step"] for one in causes):
-        text = f"{first['name']} differs on equal weights and batches: the model computes something else; layers= tells where"
+        text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
         causes.insert(0, {"id": "model", "step": first["step"], "quantity": "output", "text": text, "evidence": {}})
     noise = "measured" if measured else _WITHOUT_NOISE
     return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}
-

@@ -14,7 +14,20 @@ from twinalign.errors import InputError
 from twinalign.files.attached_recordings import AttachedRecording
 
 QUANTITIES = (
-    *("weights", "input", "layer", "output", "logits", "labels", "loss", "first_gradient", "unclipped", "gradient", "master", "state"),
+    *(
+        "weights",
+        "input",
+        "layer",
+        "output",
+        "logits",
+        "labels",
+        "loss",
+        "first_gradient",
+        "unclipped",
+        "gradient",
+        "master",
+        "state",
+    ),
     *("setting", "updated", "updated_master", "updated_state", "buffer"),
 )
 """In the order of execution; `layer` comes before the output that it leads to."""
@@ -188,7 +201,9 @@ def paired_calls(reference: Step, port: Step) -> Step:
     for kind in ("input", "output"):
         for call in range(len(reference.calls)):
             prefix = f"call{call}.{kind}"
-            first, second = ([n for n in s.arrays if n == prefix or n.startswith(f"{prefix}.")] for s in (reference, port))
+            first, second = (
+                [n for n in s.arrays if n == prefix or n.startswith(f"{prefix}.")] for s in (reference, port)
+            )
             if set(first) & set(second) or len(first) != len(second):
                 continue
             arrays |= {theirs: arrays.pop(ours) for theirs, ours in zip(first, second, strict=True)}

@@ -1,6 +1,7 @@
 """One step of Adam, AdamW or SGD in float64, from recorded weights, gradients and state.
 
-Adam: Kingma and Ba, arXiv:1412.6980, algorithm 1; decoupled decay: Loshchilov and Hutter, arXiv:1711.05101, algorithm 2.
+Adam: Kingma and Ba, arXiv:1412.6980, algorithm 1; decoupled decay: Loshchilov and Hutter, arXiv:1711.05101,
+algorithm 2.
 """
 
 from collections.abc import Mapping

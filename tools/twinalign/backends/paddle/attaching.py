@@ -29,10 +29,17 @@ def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any
         layer.register_forward_pre_hook(before, with_kwargs=True),
         layer.register_forward_post_hook(after, with_kwargs=True),
     ]
-    return lambda: [handle.remove() for handle in handles] and None
+
+    def remove() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return remove
 
 
-def watching_updates(before: Callable[[Any], None], after: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
+def watching_updates(
+    before: Callable[[Any], None], after: Callable[[Any], None]
+) -> contextlib.AbstractContextManager[None]:
     return watching_steps_of(paddle.optimizer.Optimizer, before, after, ("step", "minimize"))
 
 

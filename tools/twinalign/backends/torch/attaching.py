@@ -25,7 +25,12 @@ def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any
         layer.register_forward_pre_hook(before, with_kwargs=True),
         layer.register_forward_hook(after, with_kwargs=True),
     ]
-    return lambda: [handle.remove() for handle in handles] and None
+
+    def remove() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return remove
 
 
 @contextlib.contextmanager
