@@ -72,12 +72,8 @@ def compare_attached(
     joined = join_comparisons(found)
     causes = [{**cause, "rank": rank} for rank, one in enumerate(found) for cause in (one.attached or {})["causes"]]
     firsts = [one.attached["first"] for one in found if one.attached and one.attached["first"]]
-    joined.attached = {
-        "first": firsts[0] if firsts else None,
-        "causes": causes,
-        "steps": [],
-        "noise": found[0].attached["noise"],
-    }
+    joined.attached = {"first": firsts[0] if firsts else None, "causes": causes, "steps": []}
+    joined.attached["noise"] = (found[0].attached or {})["noise"]
     return joined
 
 
@@ -93,7 +89,7 @@ def _compare_rank(
     pair = _pair(recordings)
     chosen = [(step.number, names) for step, names in _compared_names(pair)]
     first, second = _arrays(pair.reference, chosen), _arrays(pair.port, chosen)
-    partners = {}
+    partners: dict[str, Any] = {}
     for name, path in (("reference_repeat", repeat), ("reference64", reference64), ("reproduced64", reproduced64)):
         if path is not None:
             other = AttachedRecording.load(path)
@@ -314,9 +310,8 @@ def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]
             if wrong and first is None:
                 first = {"step": number, "quantity": quantity, "name": wrong[0].name, "reason": wrong[0].reason}
         steps.append({"step": number, "quantities": rows})
-    causes = find_causes(
-        pair.reference, pair.port, *(recording.numbers for recording in pair.recordings), recomputed, moved_since
-    )
+    numbers = [recording.numbers for recording in pair.recordings]
+    causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)
     if first and first["quantity"] in ("output", "layer") and not any(one["step"] <= first["step"] for one in causes):
         text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
         causes.insert(0, {"id": "model", "step": first["step"], "quantity": "output", "text": text, "evidence": {}})

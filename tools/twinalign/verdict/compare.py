@@ -66,7 +66,7 @@ def compare_files(
         }
         folders = {name: None if path is None else Path(path) for name, path in given.items()}
         judged = {"rtol": rtol, "atol": atol, "only": only, "skip": skip, "accept": accept, "allowances": allowances}
-        return compare_attached(*paths, **folders, **judged, **options)  # type: ignore[arg-type]
+        return compare_attached(*paths, **folders, **judged, **options)  # type: ignore[arg-type, misc]
     stage, accepted, allowed = recorded_stage(*paths)
     if stage == "train" and rtol is None and atol is None:
         comparison = compare_training_files(paths, (reference64, reproduced64), only, skip, (*allowed, *allowances))
