@@ -87,8 +87,10 @@ mine.double().eval()
 torch.set_default_dtype(torch.float32)
 other = made.reproduced()
 other.to(dtype="float64")
-missing, unexpected = other.set_state_dict(
-    {key: paddle.to_tensor(value.astype("float64") if value.dtype.kind == "f" else value) for key, value in second.items()})
+missing, unexpected = other.set_state_dict({
+    key: paddle.to_tensor(value.astype("float64") if value.dtype.kind == "f" else value)
+    for key, value in second.items()
+})
 other.eval()
 def outputs(value):
     if hasattr(value, "shape"):

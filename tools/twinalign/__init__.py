@@ -32,9 +32,11 @@ if TYPE_CHECKING:
         verify,
         zoo,
     )
+    from twinalign.attached.attachment import attach
 
 __all__ = ["Case", "ExitCode", "InputError", "SideCrashError", "TwinalignError", "__version__", "compare", "convert"]
 __all__ += [
+    "attach",
     "check_port",
     "doctor",
     "fix",
@@ -54,6 +56,8 @@ __all__ += [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "attach":  # in a trainer's process, which may have numpy and its framework alone
+        return importlib.import_module("twinalign.attached.attachment").attach
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("twinalign.api"), name)

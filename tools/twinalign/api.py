@@ -177,6 +177,20 @@ def record(
     return [recorder.recording_path(side, stage, dtype) for stage in done for dtype in recorder.dtypes_of(stage)]
 
 
+def attach(command: Sequence[str], out: PathLike, steps: Sequence[int] = (0, 1, 2), **options: Any) -> int:
+    """Run a trainer's script unchanged and record its steps into `out`; returns the script's exit code.
+
+    `twinalign.attach` is the function for a script of one's own, `twinalign.attached.attachment.attach`, whose other
+    arguments are `options`. `twinalign.compare` compares two such recordings.
+
+    >>> attach(["python", "-c", "print('no training')"], out="recordings/none")
+    0
+    """
+    from twinalign.attached.untouched_script import run_attached
+
+    return run_attached(command, {"out": out, "steps": list(steps), **options})
+
+
 def compare(
     reference: PathLike,
     reproduced: PathLike,

@@ -1,6 +1,7 @@
 """Attributes of classes, modules and objects, replaced inside a block."""
 
 import contextlib
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,3 +30,14 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 def family(kind: Any) -> list[Any]:
     """A class and all its subclasses, direct or not."""
     return [kind, *(below for child in kind.__subclasses__() for below in family(child))]
+
+
+@contextlib.contextmanager
+def replaced_everywhere(function: Any, value: Any) -> Iterator[None]:
+    """Replace a function under every name that an imported module has for it, as after `from x import function`."""
+    with contextlib.ExitStack() as stack:
+        for module in list(sys.modules.values()):
+            if isinstance(module, types.ModuleType):
+                for name in [name for name, held in vars(module).items() if held is function]:
+                    stack.enter_context(replaced(module, name, value))
+        yield

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 BACKENDS = Path(__file__).parents[3] / "tools" / "twinalign" / "backends"
-MODULES = ("process", "tensors", "flops", "models", "optimizers", "training", "distributed")
+MODULES = ("process", "tensors", "flops", "models", "optimizers", "training", "attaching", "distributed")
 
 
 def signature(function: ast.FunctionDef) -> str:

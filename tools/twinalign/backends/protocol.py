@@ -222,6 +222,65 @@ class Backend(Protocol):
     def distance(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
         """Euclidean distance of two lists of tensors, given as pairs of equal shapes; summed up in float64."""
 
+    # attaching: a trainer of the user's own, seen from outside
+
+    def unwrapped(self, model: Model) -> Model:
+        """The model inside of the framework's wrappers for several processes and for compilation."""
+
+    def watch_calls(self, layer: Layer, before: Callable[..., Any], after: Callable[..., Any]) -> Callable[[], None]:
+        """Hooks `before(layer, arguments, keywords)`, whose result replaces them unless it is None, and
+        `after(layer, arguments, keywords, output)`; returns a function that removes them.
+        """
+
+    def watching_updates(
+        self, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+    ) -> AbstractContextManager[None]:
+        """As `watching_steps`, also for steps that a schedule or a scaler calls and for `minimize`."""
+
+    def watching_backward(self, after: Callable[[Tensor], None]) -> AbstractContextManager[None]:
+        """Call `after(tensor)` with the tensor that a backward pass started from."""
+
+    def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], None]) -> AbstractContextManager[None]:
+        """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`."""
+
+    def watching_clipping(
+        self, before: Callable[[str, float], None], after: Callable[[Any, Any], None]
+    ) -> AbstractContextManager[None]:
+        """Call `before(kind, limit)` and `after(norm, pairs)` around each clipping of gradients.
+
+        `kind` is `norm`, `norm of each tensor` or `value`; `norm` the norm before it, None where it is not returned;
+        `pairs` parameters with new gradients, None where those in place were changed.
+        """
+
+    def watching_scalers(self, seen: Callable[[str, float, Any], None]) -> AbstractContextManager[None]:
+        """Call `seen(event, scale, given)` before and after `scale`, `unscale_` and `step` of every gradient scaler."""
+
+    def is_recording_gradients(self) -> bool:
+        """Whether operations are kept for a backward pass."""
+
+    def autocast_dtype(self) -> str | None:
+        """What operations are cast to, None outside of mixed precision."""
+
+    def dtype_name(self, tensor: Tensor) -> str:
+        """numpy's name of a tensor's dtype, or `bfloat16`."""
+
+    def total_norm(self, tensors: Sequence[Tensor]) -> float:
+        """Euclidean norm of all tensors together, in their own precision; fast."""
+
+    def clips_itself(self, optimizer: Optimizer) -> bool:
+        """Whether gradients are clipped inside of the optimizer's step."""
+
+    def optimizer_settings(self, optimizer: Optimizer) -> list[tuple[Tensor, dict[str, Any]]]:
+        """Each parameter with the settings of its step: `kind` (`adam`, `sgd`, else the class), `lr`, `weight_decay`,
+        `decoupled`, and `beta1`, `beta2`, `epsilon` or `momentum`, `dampening`, `nesterov`.
+        """
+
+    def steps_made(self, optimizer: Optimizer, parameter: Tensor) -> int:
+        """Steps that Adam has made of a parameter, by which it corrects its averages."""
+
+    def master_weight(self, optimizer: Optimizer, parameter: Tensor) -> Tensor | None:
+        """The float32 weight that an optimizer keeps beside one in half precision."""
+
     # distributed: several processes
 
     def join_ranks(self, device: str) -> tuple[int, int]:

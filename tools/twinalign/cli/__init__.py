@@ -15,6 +15,7 @@ _COMMANDS = {
     "init": "Write a commented case.py for a model and its port.",
     "run": "Record both sides of a case, compare them stage by stage, write logs and report.",
     "record": "Record one side of a case, to compare it elsewhere.",
+    "attach": "Record any trainer, its script untouched, step by step.",
     "compare": "Compare two recordings or tensor files.",
     "locate": "Name every wrong layer and part of a port, and the proven cause of each.",
     "fix": "Mend a port by proven edits of its source, as a patch.",

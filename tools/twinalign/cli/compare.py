@@ -19,7 +19,9 @@ _TOLERANCE = click.FloatRange(min=0)
 @click.argument("reproduced", type=_PATH, metavar="PADDLE")
 @click.option("--ref64", "reference64", **_FILE, help="The reference's float64 run: measures rounding.")
 @click.option("--paddle64", "reproduced64", **_FILE, help="The port's float64 run: tells a bug from rounding.")
-@click.option("--ref-repeat", "reference_repeat", **_FILE, help="The reference with another summation order.")
+@click.option(
+    "--ref-repeat", "--repeat", "reference_repeat", **_FILE, help="The reference with another summation order."
+)
 @click.option("--rtol", type=_TOLERANCE, help="Relative tolerance; decides alone, together with --atol.")
 @click.option("--atol", type=_TOLERANCE, help="Absolute tolerance; together with --rtol.")
 @click.option("--only", **_PATTERNS, help="Compare tensors whose names match; may be repeated.")
@@ -45,11 +47,14 @@ def command(
     debug: bool,
     **options: Any,
 ) -> int:
-    """Compare two recordings or tensor files, or two folders of them.
+    """Compare two recordings or tensor files, two folders of them, or two attached trainers.
 
     REF and PADDLE are .npy (plain or reprod_log's), .npz, .safetensors, .pth/.pt, .pdparams/.pdopt, in any combination.
     With --ref64 and --paddle64, rounding is measured and told from bugs; if neither is given, files of the same names
     in a folder `float64` next to REF and PADDLE are used. Without them, tolerances decide.
+
+    Folders of `twinalign attach` are compared step by step in the order of execution: batches, outputs, losses,
+    gradients, clipping, learning rate, update, state; then --ref64, --paddle64 and --ref-repeat are such folders.
 
     Exit codes: 0 aligned, 1 diverged, 2 bad input, 3 inconclusive.
     """

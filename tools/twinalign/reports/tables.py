@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twinalign.files.text import printable
+from twinalign.reports.attached_facts import sentences
 from twinalign.reports.shown_values import plain
 from twinalign.reports.summary import worst_first
 
@@ -32,6 +33,9 @@ def comparison_cells(tensor: Mapping[str, Any]) -> list[str]:
 def comparison_markdown(comparison: Mapping[str, Any], title: str = "Comparison") -> str:
     """A Markdown section: summary, notes, and a table of all tensors, the diverged first."""
     lines = [f"## {plain(title)}", "", f"**{plain(summary_line(comparison))}**", ""]
+    lines += (
+        [f"- {plain(sentence)}" for sentence in sentences(comparison["attached"])] if "attached" in comparison else []
+    )
     lines += [f"- {plain(note)}" for note in comparison["notes"]]
     lines += ["", markdown_row(COMPARISON_HEADERS), "|" + " --- |" * len(COMPARISON_HEADERS)]
     for tensor in worst_first(comparison["tensors"]):

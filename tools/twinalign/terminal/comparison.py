@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from twinalign.files.text import printable
+from twinalign.reports.attached_facts import sentences
 from twinalign.reports.summary import worst_first
 from twinalign.reports.tables import COMPARISON_HEADERS, comparison_cells, summary_line
 from twinalign.terminal.console import line_writer
@@ -39,6 +40,8 @@ def print_comparison(found: Mapping[str, Any], console: Console | None = None, *
     tensors, classic = found["tensors"], found["classic"]
     if limit is not None and len(tensors) > limit:
         write(f"({len(tensors) - limit} more tensors; --limit 0 shows all)")
+    for sentence in sentences(found["attached"]) if "attached" in found else ():
+        write(printable(sentence))
     for note in found["notes"]:
         write(f"note: {note}")
     write("reprod_log would say:")

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.files.attached_recordings import is_attached
 from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
 from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.array_comparison import compare_arrays as compare_arrays
+from twinalign.verdict.attached_comparison import compare_attached
 from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.excuses import draws_of
 from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
@@ -58,6 +60,13 @@ def compare_files(
     """
     paths = Path(reference), Path(reproduced)
     only, skip = tuple(only), tuple(skip)
+    if is_attached(paths[0]) or is_attached(paths[1]):
+        given = {"reference64": reference64, "reproduced64": reproduced64} | {
+            "reference_repeat": options.pop("reference_repeat", None)
+        }
+        folders = {name: None if path is None else Path(path) for name, path in given.items()}
+        judged = {"rtol": rtol, "atol": atol, "only": only, "skip": skip, "accept": accept, "allowances": allowances}
+        return compare_attached(*paths, **folders, **judged, **options)  # type: ignore[arg-type, misc]
     stage, accepted, allowed = recorded_stage(*paths)
     if stage == "train" and rtol is None and atol is None:
         comparison = compare_training_files(paths, (reference64, reproduced64), only, skip, (*allowed, *allowances))

@@ -121,6 +121,8 @@ class Comparison(Shown):
     """What the reader of a verdict must know, such as a missing float64 run."""
     training: dict[str, Any] | None = None
     """Of the train stage: divergence horizons, kinds of trained weights, equivalence of outcomes, experiments."""
+    attached: dict[str, Any] | None = None
+    """Of attached trainers: `first` to differ, verdicts of quantities by `steps`, proven `causes`, `noise`."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -140,6 +142,7 @@ class Comparison(Shown):
             "notes": list(self.notes),
             "tensors": [tensor.to_json() for tensor in self.tensors],
             **({"training": plain(self.training)} if self.training is not None else {}),
+            **({"attached": plain(self.attached)} if self.attached is not None else {}),
         }
 
 

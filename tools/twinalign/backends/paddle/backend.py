@@ -1,5 +1,6 @@
 """All of twinalign's access to paddle: a module that is a `protocol.Backend`."""
 
+from twinalign.backends.paddle.attaching import *
 from twinalign.backends.paddle.distributed import *
 from twinalign.backends.paddle.flops import *
 from twinalign.backends.paddle.models import *

@@ -1,5 +1,6 @@
 """All of twinalign's access to torch: a module that is a `protocol.Backend`."""
 
+from twinalign.backends.torch.attaching import *
 from twinalign.backends.torch.distributed import *
 from twinalign.backends.torch.flops import *
 from twinalign.backends.torch.models import *

@@ -1,0 +1,253 @@
+"""`twinalign.attach`: hooks on a trainer's models, loss, clipping, scaler and optimizers."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.attached.named_arguments import named_arguments, replaced_arguments
+from twinalign.attached.step_recorder import StepRecorder
+from twinalign.backends import load_backend
+from twinalign.backends.protocol import Backend
+from twinalign.case.moved_values import moved_at_random
+from twinalign.conversion.checkpoint import read_checkpoint
+from twinalign.conversion.convert_arrays import convert_state
+from twinalign.errors import InputError
+from twinalign.files.attached_recordings import ABOUT, FORMAT, INITIAL, AttachedRecording, array_stream, is_attached
+from twinalign.files.recordings import write_json
+
+PathLike = str | os.PathLike[str]
+
+
+def attach(
+    model: Any,
+    optimizer: Any = None,
+    out: PathLike = "recordings/ref",
+    steps: Iterable[int] = (0, 1, 2),
+    *,
+    layers: str | Sequence[str] = (),
+    whole_layers: bool = False,
+    weights: PathLike | None = None,
+    feed: PathLike | None = None,
+    repeat: bool = False,
+) -> Attachment:
+    """Record the training of a torch or paddle model from inside its trainer, whose loop stays as it is.
+
+    Every step of the optimizer has a line of numbers: losses, norms of the gradient, learning rates. The chosen `steps`
+    are recorded whole: batches, outputs, gradients before and after clipping, weights and optimizer state before and
+    after. Under torchrun or paddle.distributed.launch each process records into `out/rankN`.
+
+    Args:
+        model: the model, or a dictionary of several by name.
+        optimizer: the optimizer or several; None: each that holds a parameter of a model.
+        out: folder of the recording; an earlier one in it is replaced.
+        steps: numbers of the steps to record whole, from 0.
+        layers: patterns of paths of layers whose outputs are recorded in these steps.
+        whole_layers: record them whole, not as samples and projections.
+        weights: start from these weights: a checkpoint of this framework, or a recording of the other trainer, whose
+            first weights are converted.
+        feed: a recording of the other trainer, whose batches take the place of the model's own in the steps that it
+            recorded. What does not pass through the model, such as labels of a separate loss, stays the trainer's own.
+        repeat: change each weight by one unit in the last place: a second recording of the reference, which measures
+            rounding.
+
+    Returns:
+        The attachment; `close()` ends it, as does the end of a `with` block or of the process.
+
+    Raises:
+        InputError: what is given is no model, or weights or feed do not fit it.
+    """
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    backend = _backend_of(models)
+    folder = Path(out)
+    if int(os.environ.get("WORLD_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
+        folder /= f"rank{int(os.environ.get('RANK') or os.environ.get('PADDLE_TRAINER_ID') or 0)}"
+    inner = {name: backend.unwrapped(one) for name, one in models.items()}
+    if weights is not None:
+        _load_weights(backend, inner, Path(weights))
+    if repeat:
+        for one in inner.values():
+            arrays = moved_at_random(dict(backend.state_items(one)), 0)
+            _assign(backend, one, arrays)
+    optimizers = None if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    patterns = [layers] if isinstance(layers, str) else list(layers)
+    fed = None if feed is None else _recording_of_rank(Path(feed), folder)
+    recorder = StepRecorder(backend, inner, optimizers, folder, frozenset(steps), whole_layers)
+    recorder.begin(functools.partial(_write_beginning, backend, inner, folder, repeat))
+    return Attachment(backend, models, recorder, patterns, fed)
+
+
+def _backend_of(models: Mapping[str, Any]) -> Backend:
+    for framework in ("torch", "paddle"):
+        if framework in sys.modules:
+            backend = load_backend(framework)
+            if all(backend.is_model(model) for model in models.values()):
+                return backend
+    kinds = ", ".join(type(model).__name__ for model in models.values())
+    raise InputError(
+        f"twinalign.attach: model is {kinds}; give a torch.nn.Module or a paddle.nn.Layer, or a dict of them"
+    )
+
+
+def _recording_of_rank(path: Path, own: Path) -> AttachedRecording:
+    return AttachedRecording.load(path / own.name if (path / own.name / ABOUT).is_file() else path)
+
+
+def _assign(backend: Backend, model: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """In place, so that what optimizers and wrappers hold stays theirs."""
+    for name, tensor in backend.state_tensors(model).items():
+        if name in arrays:
+            backend.assign(tensor, arrays[name])
+
+
+def _load_weights(backend: Backend, models: Mapping[str, Any], path: Path) -> None:
+    recording = (
+        AttachedRecording.load(path / "rank0" if (path / "rank0").is_dir() else path) if is_attached(path) else None
+    )
+    if recording is None and len(models) > 1:
+        raise InputError(f"{path}: a checkpoint has the weights of one model; give weights= a recording")
+    for name, model in models.items():
+        layout = backend.describe_state(model)
+        if recording is None:
+            arrays = read_checkpoint(path).weights
+            wrong = [
+                e["key"]
+                for e in layout
+                if e["persistent"] and e["key"] in arrays and list(arrays[e["key"]].shape) != list(e["shape"])
+            ]
+            missing = [
+                e["key"] for e in layout if e["persistent"] and e["role"] == "parameter" and e["key"] not in arrays
+            ]
+            if wrong or missing:
+                key = (wrong + missing)[0]
+                what = "has another shape" if wrong else "is missing"
+                raise InputError(f"{path}: {key} {what}; convert the checkpoint with `twinalign convert` first")
+        else:
+            prefix = f"{name}:" if name else ""
+            arrays = {k.removeprefix(prefix): v for k, v in recording.initial().items() if k.startswith(prefix)}
+            if recording.about["framework"] != backend.FRAMEWORK:
+                source = "ref" if recording.about["framework"] == "torch" else "paddle"
+                theirs = recording.about["layouts"][name]
+                arrays = convert_state(arrays, theirs, layout, source=source).arrays
+        _assign(backend, model, arrays)
+
+
+def _write_beginning(backend: Backend, models: Mapping[str, Any], folder: Path, repeat: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("step*.npz"), *folder.glob("step*.json"), folder / ABOUT, folder / INITIAL):
+        old.unlink(missing_ok=True)
+    with array_stream(folder / INITIAL) as stream:
+        for name, model in models.items():
+            for key, array in backend.state_items(model):
+                stream.add(f"{name}:{key}" if name else key, array)
+    about = {
+        "format": FORMAT,
+        "framework": backend.FRAMEWORK,
+        "versions": backend.versions(),
+        "flags": backend.numerics_flags(),
+        "repeat": repeat,
+        "layouts": {name: backend.describe_state(model) for name, model in models.items()},
+    }
+    write_json(folder / ABOUT, about)
+
+
+class _Hook:
+    """A hook of a layer; copies and pickles of the layer do without it."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.call(*arguments)
+
+    def __deepcopy__(self, _: Any) -> _Hook:
+        return _Hook(_nothing)
+
+    def __reduce__(self) -> Any:
+        return _Hook, (_nothing,)
+
+
+def _nothing(*_: Any) -> None: ...
+
+
+class Attachment:
+    """A trainer that is being recorded; `close()` ends the recording and takes every hook off."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        models: Mapping[str, Any],
+        recorder: StepRecorder,
+        layers: Sequence[str],
+        feed: AttachedRecording | None,
+    ) -> None:
+        self._backend, self._recorder, self._feed = backend, recorder, feed
+        self._depth = 0
+        self._stack = contextlib.ExitStack()
+        recorder.on_end = self._stack.close
+        for name, model in models.items():
+            watch = backend.watch_calls(
+                model,
+                _Hook(functools.partial(self._before_call, name, backend.unwrapped(model))),
+                _Hook(functools.partial(self._after_call, name)),
+            )
+            self._stack.callback(watch)
+            for path, layer in backend.named_layers(backend.unwrapped(model)):
+                if path and any(fnmatch.fnmatchcase(path, pattern) for pattern in layers):
+                    key = f"{name}:{path}" if name else path
+                    hook = _Hook(lambda _, given, keywords, output, key=key: recorder.layer(key, output))
+                    self._stack.callback(backend.watch_calls(layer, _Hook(_nothing), hook))
+        self._stack.enter_context(backend.watching_updates(recorder.before_update, recorder.after_update))
+        self._stack.enter_context(backend.watching_backward(recorder.backward))
+        self._stack.enter_context(backend.watching_cross_entropy(recorder.cross_entropy))
+        self._stack.enter_context(backend.watching_clipping(recorder.before_clip, recorder.after_clip))
+        self._stack.enter_context(backend.watching_scalers(recorder.scaler))
+
+    def close(self) -> None:
+        """End the recording; what was recorded stays."""
+        self._recorder.finish()
+        self._stack.close()
+
+    def __enter__(self) -> Attachment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _before_call(
+        self, name: str, inner: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        self._depth += 1
+        if self._depth > 1 or not self._is_training(inner):
+            return None
+        changed = None
+        step, call = self._recorder.step, self._recorder.calls
+        if self._feed is not None and step in self._feed.steps:
+            given = {
+                key.split(".input.", 1)[1]: array
+                for key, array in self._feed.arrays(step).items()
+                if key.startswith(f"call{call}.input.")
+            }
+            changed = replaced_arguments(self._backend, inner, arguments, keywords, given, self._feed.folder)
+        seen = changed or (arguments, keywords)
+        self._recorder.call(name, inner, lambda: named_arguments(self._backend, inner, *seen))
+        return changed
+
+    def _after_call(self, name: str, model: Any, arguments: Any, keywords: Any, output: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth == 0 and self._is_training(model):
+            self._recorder.output(output)
+
+    def _is_training(self, model: Any) -> bool:
+        """Not a validation in between: no gradients, in evaluation mode, of a model that is trained."""
+        if model.training or self._backend.is_recording_gradients():
+            return True
+        return not any(self._backend.trainable(p) for p in self._backend.named_parameters(model).values())

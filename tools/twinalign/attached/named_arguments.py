@@ -1,0 +1,69 @@
+"""The tensors that a model is called with, by the names of its parameters."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.protocol import Backend
+from twinalign.case.calling import named_values
+from twinalign.errors import InputError
+
+
+def named_arguments(
+    backend: Backend, model: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Name and tensor or array of everything in a call's arguments that holds numbers."""
+    for name, value in _bound(model, arguments, keywords).items():
+        for path, leaf in named_values(value, backend.is_tensor, name, {}):
+            if backend.is_tensor(leaf) or isinstance(leaf, np.ndarray):
+                yield path, leaf
+
+
+def _bound(model: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        bound = inspect.signature(model.forward).bind(*arguments, **keywords)
+    except (TypeError, ValueError):
+        return {**{str(place): value for place, value in enumerate(arguments)}, **keywords}
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found
+
+
+def replaced_arguments(
+    backend: Backend,
+    model: Any,
+    arguments: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    given: Mapping[str, np.ndarray],
+    folder: Path,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call's arguments with the arrays of `given` in place of its tensors: by name, or by order where no name fits.
+
+    Raises:
+        InputError: the call has another number of tensors.
+    """
+    own = [name for name, _ in named_arguments(backend, model, arguments, keywords)]
+    if len(own) != len(given):
+        raise InputError(
+            f"feed={folder}: its batch has {', '.join(given)}; this model is given {', '.join(own) or 'no tensor'}"
+        )
+    by_name = dict(given) if set(own) == set(given) else dict(zip(own, given.values(), strict=True))
+    names = iter(own)
+
+    def replace(value: Any) -> Any:
+        if backend.is_tensor(value):
+            return backend.to_tensor_like(by_name[next(names)], value)
+        if isinstance(value, np.ndarray):
+            return by_name[next(names)]
+        if isinstance(value, dict):
+            return {key: replace(item) for key, item in value.items()}
+        if isinstance(value, (tuple, list)):
+            return type(value)(replace(item) for item in value)
+        return value
+
+    return tuple(replace(value) for value in arguments), {key: replace(value) for key, value in keywords.items()}

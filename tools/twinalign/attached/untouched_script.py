@@ -1,0 +1,109 @@
+"""`twinalign attach -- python train.py`: attaches to the model of the script's first optimizer."""
+
+import functools
+import gc
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.errors import InputError
+
+# AdamW of paddle is made without the constructor that it derives from.
+_OPTIMIZERS = {
+    "torch.optim.optimizer": ("torch", "Optimizer"),
+    "paddle.optimizer.optimizer": ("paddle", "Optimizer"),
+    "paddle.optimizer.adamw": ("paddle", "AdamW"),
+}
+
+
+def run_attached(command: Sequence[str], options: Mapping[str, Any]) -> int:
+    """Run a command whose Python processes record themselves; returns its exit code.
+
+    Args:
+        command: program and arguments, as `["python", "train.py"]`.
+        options: keyword arguments of `twinalign.attach`.
+
+    Raises:
+        InputError: the program cannot be started.
+    """
+    package = Path(__file__).parents[1]
+    kept = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+    paths = [str(package / "attached" / "injection"), *kept, str(package.parent)]
+    options = {**options, "out": str(Path(options["out"]).absolute())}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TWINALIGN_ATTACH": json.dumps(options)}
+    try:
+        return subprocess.run(list(command), env=environment, check=False).returncode
+    except OSError as error:
+        raise InputError(f"{command[0]}: cannot be started ({error.strerror or error})") from None
+
+
+def attach_when_made(options: Mapping[str, Any]) -> None:
+    """Attach when the first optimizer of torch or paddle is made in this process."""
+    sys.meta_path.insert(0, _Finder(options))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name not in _OPTIMIZERS:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            load: Callable[..., Any] = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                load(module)
+                framework, kind = _OPTIMIZERS[name]
+                _watch(getattr(module, kind), framework, self._options)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_attached: list[str] = []
+
+
+def _watch(kind: Any, framework: str, options: Mapping[str, Any]) -> None:
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def made(self: Any, *arguments: Any, **keywords: Any) -> None:
+        original(self, *arguments, **keywords)
+        if _attached or getattr(
+            sys.modules[framework].__spec__, "_initializing", False
+        ):  # one that the framework makes for itself
+            return
+        from twinalign.attached.attachment import attach
+        from twinalign.backends import load_backend
+
+        try:
+            model = _model_of(load_backend(framework), self)
+            if model is not None:
+                _attached.append(framework)
+                attach(model, **options)
+                print(f"twinalign: recording {type(model).__name__} into {options['out']}", file=sys.stderr)
+        except InputError as error:
+            _attached.append(framework)
+            print(f"twinalign: not attached: {error}", file=sys.stderr)
+
+    kind.__init__ = made
+
+
+def _model_of(backend: Any, optimizer: Any) -> Any:
+    """The outermost model that holds the most of an optimizer's parameters; None if none holds any."""
+    held = {id(parameter) for parameter in backend.held_parameters(optimizer)}
+    # By its class first: some objects answer `isinstance` with a warning.
+    models = [each for each in gc.get_objects() if hasattr(type(each), "forward") and backend.is_model(each)]
+    inner = {id(layer) for model in models for path, layer in backend.named_layers(model) if path}
+    roots = [model for model in models if id(model) not in inner]
+    counts = [sum(id(p) in held for p in backend.named_parameters(model).values()) for model in roots]
+    most = max(counts, default=0)
+    return roots[counts.index(most)] if most else None

@@ -1,0 +1,207 @@
+"""What a trainer in paddle does around its model: calls, backward, clipping, loss scaling, optimizer settings."""
+
+import contextlib
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.amp.grad_scaler import AmpScaler
+from paddle.nn.clip import ClipGradBase
+
+from twinalign.backends.optimizer_steps import watching_steps_of
+from twinalign.patching import family, replaced, replaced_everywhere
+
+_KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "Momentum": "sgd"}
+
+
+def unwrapped(model: Any) -> Any:
+    while isinstance(model, paddle.DataParallel):
+        model = model._layers
+    return model
+
+
+def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any]) -> Callable[[], None]:
+    handles = [
+        layer.register_forward_pre_hook(before, with_kwargs=True),
+        layer.register_forward_post_hook(after, with_kwargs=True),
+    ]
+
+    def remove() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return remove
+
+
+def watching_updates(
+    before: Callable[[Any], None], after: Callable[[Any], None]
+) -> contextlib.AbstractContextManager[None]:
+    return watching_steps_of(paddle.optimizer.Optimizer, before, after, ("step", "minimize"))
+
+
+@contextlib.contextmanager
+def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
+    original, several = paddle.Tensor.backward, paddle.autograd.backward
+
+    @functools.wraps(original)
+    def backward(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = original(self, *arguments, **keywords)
+        after(self)
+        return result
+
+    @functools.wraps(several)
+    def backward_of(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = several(tensors, *arguments, **keywords)
+        after(tensors[0] if isinstance(tensors, (list, tuple)) else tensors)
+        return result
+
+    with replaced(paddle.Tensor, "backward", backward), replaced_everywhere(several, backward_of):
+        yield
+
+
+@contextlib.contextmanager
+def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> Iterator[None]:
+    original = paddle.nn.functional.cross_entropy
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def cross_entropy(*arguments: Any, **keywords: Any) -> Any:
+        given = signature.bind(*arguments, **keywords)
+        given.apply_defaults()
+        logits, labels, *_ = given.arguments.values()
+        seen(logits, labels, {name: given.arguments[name] for name in ("ignore_index", "reduction")})
+        return original(*arguments, **keywords)
+
+    with replaced_everywhere(original, cross_entropy):
+        yield
+
+
+@contextlib.contextmanager
+def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any, Any], None]) -> Iterator[None]:
+    def watched(kind: str, original: Callable[..., Any]) -> Any:
+        @functools.wraps(original)
+        def clip(parameters: Any, limit: float, *arguments: Any, **keywords: Any) -> Any:
+            parameters = [parameters] if isinstance(parameters, paddle.Tensor) else list(parameters)
+            before(kind, float(limit))
+            result = original(parameters, limit, *arguments, **keywords)
+            after(result, None)
+            return result
+
+        return replaced_everywhere(original, clip)
+
+    def in_optimizer(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(self: Any, pairs: Any) -> Any:
+            kinds = {"ClipGradByGlobalNorm": "norm", "ClipGradByNorm": "norm of each tensor"}
+            limit = getattr(self, "clip_norm", getattr(self, "max", math.nan))
+            before(kinds.get(type(self).__name__, "value"), float(limit))
+            result = original(self, pairs)
+            after(None, result)
+            return result
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(watched("norm", paddle.nn.utils.clip_grad_norm_))
+        stack.enter_context(watched("value", paddle.nn.utils.clip_grad_value_))
+        for kind in family(ClipGradBase):
+            if "__call__" in vars(kind):
+                stack.enter_context(replaced(kind, "__call__", in_optimizer(vars(kind)["__call__"])))
+        yield
+
+
+@contextlib.contextmanager
+def watching_scalers(seen: Callable[[str, float, Any], None]) -> Iterator[None]:
+    def watched(kind: type, name: str, event: str) -> Any:
+        original = vars(kind)[name]
+
+        @functools.wraps(original)
+        def method(self: Any, given: Any, *arguments: Any, **keywords: Any) -> Any:
+            scale = self._scale.item() if self.is_enable() else 1.0
+            seen(f"before {event}", scale, given)
+            result = original(self, given, *arguments, **keywords)
+            seen(f"after {event}", scale, given)
+            return result
+
+        return replaced(kind, name, method)
+
+    names = {"scale": "scale", "_unscale": "unscale_"}
+    with contextlib.ExitStack() as stack:
+        for name, event in names.items():
+            stack.enter_context(watched(AmpScaler, name, event))
+        for name in ("step", "minimize"):
+            stack.enter_context(watched(paddle.amp.GradScaler, name, "step"))
+        yield
+
+
+def is_recording_gradients() -> bool:
+    return bool(paddle.is_grad_enabled())
+
+
+def autocast_dtype() -> str | None:
+    tracer = paddle.base.framework._dygraph_tracer()
+    level = getattr(tracer, "_amp_level", None)
+    return None if level is None or level.name == "O0" else str(tracer._amp_dtype)
+
+
+def dtype_name(tensor: paddle.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("paddle.")
+
+
+@paddle.no_grad()
+def total_norm(tensors: Sequence[Any]) -> float:
+    if not tensors:
+        return 0.0
+    squares = [paddle._C_ops.squared_l2_norm(tensor.detach()) for tensor in tensors]
+    return float(np.sqrt(np.sum([square.astype("float64").numpy() for square in squares])))
+
+
+def clips_itself(optimizer: Any) -> bool:
+    return optimizer._grad_clip is not None
+
+
+def optimizer_settings(optimizer: Any) -> list[tuple[paddle.Tensor, dict[str, Any]]]:
+    name = type(optimizer).__name__
+    kind = _KINDS.get(name, name)
+    found = []
+    groups: list[Any] = optimizer._param_groups or []
+    if groups and not isinstance(groups[0], dict):
+        groups = [{"params": groups}]
+    for group in groups:
+        for parameter in group["params"]:
+            ratio = parameter.optimize_attr.get("learning_rate", 1.0)
+            settings: dict[str, Any] = {"kind": kind, "lr": float(optimizer.get_lr()) * float(ratio)}
+            settings |= {"weight_decay": _decay(optimizer, group, parameter), "decoupled": name == "AdamW"}
+            if kind == "adam":
+                for key in ("beta1", "beta2", "epsilon"):
+                    settings[key] = float(group.get(key, getattr(optimizer, f"_{key}")))
+            if kind == "sgd":
+                settings["momentum"] = float(getattr(optimizer, "_momentum", 0.0))
+                settings |= {"dampening": 0.0, "nesterov": float(getattr(optimizer, "_use_nesterov", False))}
+            found.append((parameter, settings))
+    return found
+
+
+def _decay(optimizer: Any, group: dict[str, Any], parameter: Any) -> float:
+    if type(optimizer).__name__ == "AdamW":
+        decays = optimizer._apply_decay_param_fun
+        if decays is not None and not decays(parameter.name):
+            return 0.0
+        return float(group.get("weight_decay", optimizer._weight_decay) or 0.0)
+    regularization = getattr(parameter, "regularizer", None) or optimizer.regularization
+    return float(getattr(regularization, "_coeff", getattr(regularization, "_regularization_coeff", 0.0)) or 0.0)
+
+
+def steps_made(optimizer: Any, parameter: paddle.Tensor) -> int:
+    powers = optimizer._accumulators.get("beta1_pow_acc", {}).get(parameter.name)
+    if powers is None:
+        return 0
+    return round(math.log(powers.item()) / math.log(float(optimizer._beta1))) - 1
+
+
+def master_weight(optimizer: Any, parameter: paddle.Tensor) -> Any:
+    return optimizer._master_weights.get(parameter.name)

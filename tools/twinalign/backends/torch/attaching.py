@@ -1,0 +1,170 @@
+"""What a trainer in torch does around its model: calls, backward, clipping, loss scaling, optimizer settings."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from twinalign.patching import replaced, replaced_everywhere
+
+_KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd"}
+
+
+def unwrapped(model: Any) -> Any:
+    while isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        model = model.module
+    return getattr(model, "_orig_mod", model)
+
+
+def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any]) -> Callable[[], None]:
+    handles = [
+        layer.register_forward_pre_hook(before, with_kwargs=True),
+        layer.register_forward_hook(after, with_kwargs=True),
+    ]
+
+    def remove() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return remove
+
+
+@contextlib.contextmanager
+def watching_updates(before: Callable[[Any], None], after: Callable[[Any], None]) -> Iterator[None]:
+    # Not a replaced `step`: a schedule that was made before keeps the method that it found.
+    handles = [
+        register_optimizer_step_pre_hook(lambda optimizer, *_: before(optimizer)),
+        register_optimizer_step_post_hook(lambda optimizer, *_: after(optimizer)),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
+    original = torch.autograd.backward
+
+    @functools.wraps(original)
+    def backward(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = original(tensors, *arguments, **keywords)
+        after(tensors if isinstance(tensors, torch.Tensor) else tensors[0])
+        return result
+
+    with replaced(torch.autograd, "backward", backward):
+        yield
+
+
+@contextlib.contextmanager
+def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> Iterator[None]:
+    original = torch.nn.functional.cross_entropy
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def cross_entropy(*arguments: Any, **keywords: Any) -> Any:
+        given = signature.bind(*arguments, **keywords)
+        given.apply_defaults()
+        logits, labels, *_ = given.arguments.values()
+        seen(logits, labels, {name: given.arguments[name] for name in ("ignore_index", "reduction")})
+        return original(*arguments, **keywords)
+
+    with replaced_everywhere(original, cross_entropy):
+        yield
+
+
+@contextlib.contextmanager
+def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any, Any], None]) -> Iterator[None]:
+    def watched(kind: str, original: Callable[..., Any]) -> Any:
+        @functools.wraps(original)
+        def clip(parameters: Any, limit: float, *arguments: Any, **keywords: Any) -> Any:
+            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            before(kind, float(limit))
+            result = original(parameters, limit, *arguments, **keywords)
+            after(result, None)
+            return result
+
+        return replaced_everywhere(original, clip)
+
+    with (
+        watched("norm", torch.nn.utils.clip_grad_norm_),
+        watched("value", torch.nn.utils.clip_grad_value_),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def watching_scalers(seen: Callable[[str, float, Any], None]) -> Iterator[None]:
+    kind = torch.amp.GradScaler
+
+    def watched(name: str, original: Callable[..., Any]) -> Any:
+        @functools.wraps(original)
+        def method(self: Any, given: Any, *arguments: Any, **keywords: Any) -> Any:
+            scale = self.get_scale() if self.is_enabled() else 1.0
+            seen(f"before {name}", scale, given)
+            result = original(self, given, *arguments, **keywords)
+            seen(f"after {name}", scale, given)
+            return result
+
+        return replaced(kind, name, method)
+
+    with contextlib.ExitStack() as stack:
+        for name in ("scale", "unscale_", "step"):
+            stack.enter_context(watched(name, vars(kind)[name]))
+        yield
+
+
+def is_recording_gradients() -> bool:
+    return torch.is_grad_enabled()
+
+
+def autocast_dtype() -> str | None:
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return None
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+@torch.no_grad()
+def total_norm(tensors: Sequence[torch.Tensor]) -> float:
+    if not tensors:
+        return 0.0
+    return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm([t.detach() for t in tensors])).double()))
+
+
+def clips_itself(optimizer: Any) -> bool:
+    return False
+
+
+def optimizer_settings(optimizer: Any) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+    found = []
+    kind = _KINDS.get(type(optimizer).__name__, type(optimizer).__name__)
+    for group in optimizer.param_groups:
+        settings: dict[str, Any] = {"kind": kind, "lr": float(group["lr"])}
+        settings["weight_decay"] = float(group.get("weight_decay") or 0.0)
+        settings["decoupled"] = bool(group.get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW"))
+        if "betas" in group:
+            settings |= {"beta1": float(group["betas"][0]), "beta2": float(group["betas"][1])}
+        if "eps" in group:
+            settings["epsilon"] = float(group["eps"])
+        if kind == "sgd":
+            settings |= {name: float(group[name]) for name in ("momentum", "dampening", "nesterov")}
+        found += [(parameter, settings) for parameter in group["params"]]
+    return found
+
+
+def steps_made(optimizer: Any, parameter: torch.Tensor) -> int:
+    return int(optimizer.state.get(parameter, {}).get("step", 0))
+
+
+def master_weight(optimizer: Any, parameter: torch.Tensor) -> torch.Tensor | None:
+    return None

@@ -1,0 +1,279 @@
+"""Why two attached trainers differ, proven by arithmetic on what both recorded: up to the clipped gradient."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.verdict.attached_evidence import Numbers, Recomputed, Sides, alike, cause_of, norm, same
+from twinalign.verdict.attached_steps import Name, Step
+from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, schedule, skipped
+
+_HALVES = ("float16", "bfloat16")
+
+
+def find_causes(
+    reference: Sequence[Step],
+    port: Sequence[Step],
+    reference_numbers: Numbers,
+    port_numbers: Numbers,
+    recomputed: Recomputed,
+    moved_since: Callable[[Step, Step], list[str]],
+) -> list[dict[str, Any]]:
+    """Causes in the order of execution, each once, where it first shows.
+
+    Returns:
+        `id`, `step`, `quantity`, `text` and the `evidence` of each.
+    """
+    sides = Sides(reference, port, (reference_numbers, port_numbers), recomputed, moved_since)
+    found = [cause for look in _ORDER if (cause := next(look(sides), None)) is not None]
+    return sorted(found, key=lambda cause: cause["step"])
+
+
+def _same_before(reference: Step, port: Step) -> bool:
+    """Whether a step begins alike: weights, batches, outputs of the same values."""
+    names = [name for name in reference.arrays if Name.of(name).quantity in ("weights", "input", "output")]
+    return all(alike(reference.arrays[name], port.arrays.get(name), 1e-3) for name in names)
+
+
+def batches(sides: Sides) -> Iterator[dict[str, Any]]:
+    """The trainers are given other batches: in another order, of another step, or other data."""
+    for reference, port in sides.steps():
+        names = [name for name in reference.arrays if Name.of(name).quantity == "input"]
+        wrong = [name for name in names if name in port.arrays and not alike(reference.arrays[name], port.arrays[name])]
+        if not wrong:
+            continue
+        name, ours = wrong[0], port.arrays[wrong[0]]
+        theirs = reference.arrays[name]
+        if ours.shape == theirs.shape and ours.ndim:
+            rows = [sorted(map(bytes, np.ascontiguousarray(array.reshape(len(array), -1)))) for array in (ours, theirs)]
+            if rows[0] == rows[1]:
+                yield cause_of("batch_order", reference.number, "input", f"{name}: the same samples in another order")
+        for other in sides.reference:
+            if other.number != reference.number and alike(other.arrays.get(name), ours):
+                text = f"{name}: the port's batch is that of the reference's step {other.number}"
+                yield cause_of("batches_shifted", reference.number, "input", text)
+        text = f"{name}: the trainers are given other data; attach(..., feed=) gives the port the reference's batches"
+        yield cause_of("batches", reference.number, "input", text)
+
+
+def weights(sides: Sides) -> Iterator[dict[str, Any]]:
+    """The trainings begin with other weights."""
+    reference, port = sides.reference[0], sides.port[0]
+    ours = port.named("weights")
+    wrong = [
+        name
+        for name, array in reference.named("weights").items()
+        if name in ours and not alike(array, ours[name], 1e-2 if port.dtype(f"weights.{name}") in _HALVES else 1e-4)
+    ]
+    if wrong:
+        text = f"{len(wrong)} parameters begin with other values, {wrong[0]} first; start both from one (weights=)"
+        yield cause_of("initial_weights", reference.number, "weights", text, parameters=wrong)
+
+
+def moved_between(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Something moves weights between the steps on one side."""
+    for then, now in sides.following():
+        moved = [sides.moved_since(*pair) for pair in zip(then, now, strict=True)]
+        if moved[1] and not moved[0]:
+            text = f"the port moves {moved[1][0]} between the steps, outside of its optimizer; the reference does not"
+            yield cause_of("weights_moved_between_steps", now[0].number, "weights", text, parameters=moved[1])
+
+
+def modes(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Training mode, automatic casts or random draws differ in a call."""
+    for reference, port in sides.steps():
+        for call, (theirs, ours) in enumerate(zip(reference.calls, port.calls, strict=False)):
+            if theirs.get("training") != ours.get("training"):
+                modes = ["training" if fact["training"] else "evaluation" for fact in (ours, theirs)]
+                text = f"the port's model is in {modes[0]} mode, the reference's in {modes[1]} mode"
+                yield cause_of("training_mode", reference.number, "output", text)
+            if theirs.get("autocast") != ours.get("autocast"):
+                text = f"call {call}: the port casts to {ours['autocast']}, the reference to {theirs['autocast']}"
+                yield cause_of("autocast", reference.number, "output", text)
+            if theirs.get("draws") != ours.get("draws") and not _same_before(reference, port):
+                whose, other = ("port", "reference") if ours.get("draws") else ("reference", "port")
+                text = f"the {whose}'s model draws random numbers (dropout?), the {other}'s draws none"
+                yield cause_of("random_draws", reference.number, "output", text)
+
+
+def _losses_from(step: Step, call: int) -> dict[str, float]:
+    """What a loss would be, by the ways to average the cross entropy of its labels."""
+    logits, labels = step.arrays.get(f"call{call}.logits"), step.arrays.get(f"call{call}.labels")
+    if logits is None or labels is None or logits.size % max(1, labels.size):
+        return {}
+    shape, logits = (
+        step.arrays.get(f"call{call}.output", logits).shape[:-1],
+        logits.reshape(labels.size, -1).astype(np.float64),
+    )
+    flat = labels.reshape(-1).astype(np.int64)
+    valid = flat != step.calls[call].get("cross_entropy", {}).get("ignore_index", -100)
+    if not valid.any() or flat[valid].min() < 0 or flat[valid].max() >= logits.shape[1]:
+        return {}
+    top = logits.max(1, keepdims=True)
+    chosen = logits[np.arange(len(flat)), np.where(valid, flat, 0)]
+    each = np.where(valid, (np.log(np.exp(logits - top).sum(1)) + top[:, 0]) - chosen, 0.0)
+    found = {"over the tokens that have a label": each.sum() / valid.sum(), "as a sum": each.sum()}
+    found["over all positions, padding counted in"] = each.mean()
+    if len(shape) > 1 and math.prod(shape) == flat.size:
+        by_sequence, counts = each.reshape(shape[0], -1).sum(1), valid.reshape(shape[0], -1).sum(1)
+        found["over the sequences' own averages"] = float(np.mean(by_sequence / np.maximum(counts, 1)))
+        found["over the sequences' sums"] = float(np.mean(by_sequence))
+    return {name: float(value) for name, value in found.items()}
+
+
+def _way_of(step: Step, call: int, divisors: Sequence[int]) -> tuple[str, int] | None:
+    ways = _losses_from(step, call)
+    fits = [
+        (abs(value / divisor - step.losses[call]), name, divisor)
+        for name, value in ways.items()
+        for divisor in divisors
+        if same(value / divisor, step.losses[call], 1e-4)
+    ]
+    return min(fits)[1:] if fits else None
+
+
+def labels(sides: Sides) -> Iterator[dict[str, Any]]:
+    """The loss is given other labels: shifted once more, or with padding."""
+    for reference, port in sides.steps():
+        for call in range(len(reference.calls)):
+            theirs, ours = (step.arrays.get(f"call{call}.labels") for step in (reference, port))
+            if theirs is None or ours is None or theirs.size != ours.size or not len(port.calls) > call:
+                continue
+            given = [n for n in reference.arrays if n.startswith(f"call{call}.input")]
+            if not all(alike(reference.arrays[n], port.arrays.get(n)) for n in given):
+                continue
+            ignored = [
+                step.calls[call].get("cross_entropy", {}).get("ignore_index", -100) for step in (reference, port)
+            ]
+            theirs, ours = theirs.reshape(-1), ours.reshape(-1)
+            if np.array_equal(theirs, ours) and ignored[0] == ignored[1]:
+                continue
+            counted = [label != ignore for label, ignore in zip((theirs, ours), ignored, strict=True)]
+            both = counted[0] & counted[1]
+            if np.array_equal(theirs[both], ours[both]) and counted[0].sum() < counted[1].sum():
+                sums = [int(count.sum()) for count in counted]
+                text = f"call {call}: the port counts {sums[1]} labels, the reference {sums[0]}: padding is counted in"
+                yield cause_of("padding_counted", reference.number, "labels", text)
+            for shift in (1, 2, -1):
+                moved, kept = (theirs[shift:], ours[:-shift]) if shift > 0 else (theirs[:shift], ours[-shift:])
+                used = (moved != ignored[0]) & (kept != ignored[1])
+                if used.any() and np.mean(moved[used] == kept[used]) > 0.95:
+                    text = f"call {call}: the port's labels are the reference's shifted by {shift} more"
+                    yield cause_of("labels_shifted_twice", reference.number, "labels", text)
+            yield cause_of("labels", reference.number, "labels", f"call {call}: the loss is given other labels")
+
+
+def loss_average(sides: Sides) -> Iterator[dict[str, Any]]:
+    """The loss is averaged over other things; both averages are recomputed from logits and labels."""
+    for reference, port in sides.steps():
+        for call in range(min(len(reference.losses), len(port.losses), len(reference.calls), len(port.calls))):
+            if same(reference.losses[call], port.losses[call]):
+                continue
+            divisors = sorted({1, len(reference.losses), len(port.losses)})
+            theirs, ours = (_way_of(step, call, divisors) for step in (reference, port))
+            if theirs is None or ours is None:
+                continue
+            if theirs[0] != ours[0]:
+                text = f"the port averages the loss {ours[0]}, the reference {theirs[0]}; each gives its recorded value"
+                yield cause_of("loss_average", reference.number, "loss", text, reference=theirs[0], port=ours[0])
+
+
+def accumulation(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Accumulated losses are not divided by their number, or a step sums another number of them."""
+    for reference, port in sides.steps():
+        theirs, ours = reference.losses, port.losses
+        if len(theirs) != len(ours):
+            text = f"the port's step sums {len(ours)} backward passes, the reference's {len(theirs)}"
+            if reference.number == sides.reference[0].number:
+                yield cause_of("accumulated_batches", reference.number, "loss", text)
+            else:
+                yield cause_of(
+                    "step_skipped", reference.number, "gradient", text + ": its optimizer did not step between"
+                )
+            continue
+        if len(theirs) < 2 or not all(theirs):
+            continue
+        for factor in (len(theirs), 1 / len(theirs)):
+            if all(same(b, a * factor, 1e-3) for a, b in zip(theirs, ours, strict=True)):
+                side = "port" if factor > 1 else "reference"
+                text = (
+                    f"each loss of the port is {factor:g} times the reference's, of {len(theirs)} backward passes: the "
+                    f"{side} does not average the accumulated gradients"
+                )
+                yield cause_of("accumulation_not_averaged", reference.number, "loss", text, factor=factor)
+
+
+def not_cleared(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Gradients of the step before were left."""
+    for then, now in sides.following():
+        for kind in ("gradient", "unclipped"):  # a clipping in place, or one inside of the optimizer
+            left = then[1].named(kind)
+            first, wanted = now[1].named("first_gradient"), now[0].named("first_gradient")
+            names = [name for name in wanted if name in first and name in left]
+            if not names or norm({n: left[n] for n in names}) == 0:
+                continue
+            kept = {n: first[n].astype(np.float64) - left[n] for n in names}
+            apart = [norm({n: a[n].astype(np.float64) - wanted[n] for n in names}) for a in (kept, first)]
+            if apart[0] < 0.01 * apart[1] and apart[1] > 0.01 * norm(wanted):
+                text = "the port's first gradient is the reference's plus that of the step before: it was not cleared"
+                yield cause_of("gradients_not_cleared", now[0].number, "first_gradient", text)
+
+
+def clipping(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Gradients are clipped at another moment, by another limit or kind, or on one side alone."""
+    for reference, port in sides.steps():
+        theirs, ours = (
+            [e for e in step.events if e.startswith(("clip", "backward", "unscale"))] for step in (reference, port)
+        )
+        clips = [[e for e in events if e.startswith("clip")] for events in (theirs, ours)]
+        places = [[i for i, e in enumerate(events) if e.startswith("clip")] for events in (theirs, ours)]
+        late = [
+            "backward" in events[place[0] :] if place else False
+            for events, place in zip((theirs, ours), places, strict=True)
+        ]
+        factor = [
+            norm(s.named("gradient")) / (norm(s.named("unclipped")) or 1.0) if s.named("unclipped") else 1.0
+            for s in (reference, port)
+        ]
+        n = reference.number
+        if late[1] and not late[0]:
+            yield cause_of(
+                "clip_over_micro_batches",
+                n,
+                "gradient",
+                "the port clips after each micro-batch, the reference once a step",
+            )
+        elif "unscale" in ours and "unscale" in theirs:
+            orders = [
+                events.index("unscale") < place[0] if place else True
+                for events, place in zip((theirs, ours), places, strict=True)
+            ]
+            if orders[0] and not orders[1]:
+                yield cause_of(
+                    "clip_before_unscaling",
+                    n,
+                    "gradient",
+                    "the port clips gradients that still have the scaler's factor",
+                )
+        if clips[0] and not clips[1] and not same(factor[0], 1.0):
+            yield cause_of(
+                "no_clipping", n, "gradient", f"the reference clips ({clips[0][0]}), the port does not", factors=factor
+            )
+        elif clips[0] and clips[1] and clips[0][-1] != clips[1][-1] and not same(factor[0], factor[1]):
+            kind = "clip_limit" if clips[0][-1].split(" at ")[0] == clips[1][-1].split(" at ")[0] else "clip_kind"
+            norms = [norm(step.named("gradient")) for step in (reference, port)]
+            after = f"the norms after it are {norms[1]:.4g} and {norms[0]:.4g}"
+            text = f"the port does {clips[1][-1]}, the reference {clips[0][-1]}; {after}"
+            yield cause_of(kind, n, "gradient", text, norms=norms)
+        elif clips[1] and not clips[0] and not same(factor[1], 1.0):
+            yield cause_of(
+                "clipping", n, "gradient", f"the port clips ({clips[1][0]}), the reference does not", factors=factor
+            )
+
+
+_ORDER: tuple[Callable[[Sides], Iterator[dict[str, Any]]], ...] = (
+    *(weights, batches, modes, moved_between, labels, loss_average, accumulation, not_cleared, clipping),
+    *(schedule, decay, optimizer, half_weights, skipped),
+)

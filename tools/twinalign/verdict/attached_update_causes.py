@@ -1,0 +1,161 @@
+"""Why the updates of two attached trainers differ: learning rate, optimizer and weight decay."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from twinalign.verdict.attached_evidence import Sides, cause_of, same
+from twinalign.verdict.attached_steps import Name, Step
+
+_HALVES = ("float16", "bfloat16")
+_SETTINGS = ("beta1", "beta2", "epsilon", "momentum", "dampening", "nesterov")
+_SETTINGS_IN_WORDS = {"epsilon": "the optimizer's epsilon", "nesterov": "Nesterov's momentum"}
+
+
+def schedule(sides: Sides) -> Iterator[dict[str, Any]]:
+    """The learning rate differs: by a factor, moved by steps, or never stepped."""
+    rates = [
+        {int(line["step"]): max(line.get("rates") or [0.0]) for line in lines if line.get("rates")}
+        for lines in sides.numbers
+    ]
+    steps = sorted(set(rates[0]) & set(rates[1]))
+    theirs, ours = ([of_side[step] for step in steps] for of_side in rates)
+    wrong = [step for step, a, b in zip(steps, theirs, ours, strict=True) if not same(a, b, 1e-6)]
+    if not wrong:
+        return
+    ratios = [b / a for a, b in zip(theirs, ours, strict=True) if a]
+    if len(ratios) == len(steps) and max(ratios) - min(ratios) < 1e-6 * max(ratios):
+        yield cause_of(
+            "learning_rate",
+            wrong[0],
+            "setting",
+            f"the port's learning rate is {ratios[0]:.6g} times the reference's in every step",
+            factor=ratios[0],
+        )
+    for shift in (1, -1, 2, -2):
+        aligned = [(rates[0].get(step + shift), rates[1][step]) for step in steps if step >= wrong[0]]
+        known = [(a, b) for a, b in aligned if a is not None]
+        if len(known) >= 1 and len(set(theirs)) > 1 and all(same(a, b, 1e-6) for a, b in known):
+            when = "earlier" if shift > 0 else "later"
+            count = f"{abs(shift)} step{'s' * (abs(shift) > 1)}"
+            text = f"from step {wrong[0]} the port's learning rate is the reference's of {count} {when}"
+            yield cause_of("schedule_moved", wrong[0], "setting", text, shift=shift)
+    if len(set(ours)) == 1 and len(set(theirs)) > 1:
+        text = f"the port's learning rate stays {ours[0]:.4g}, the reference's moves: its schedule is never stepped"
+        yield cause_of("schedule_not_stepped", wrong[0], "setting", text)
+    place = steps.index(wrong[0])
+    yield cause_of(
+        "schedule",
+        wrong[0],
+        "setting",
+        f"the port's learning rate is {ours[place]:.6g}, the reference's {theirs[place]:.6g}",
+    )
+
+
+def optimizer(sides: Sides) -> Iterator[dict[str, Any]]:
+    """The optimizer or one of its settings differs, proven by recomputing its step."""
+    for reference, port in sides.steps():
+        n, names = reference.number, [name for name in reference.settings if name in port.settings]
+        missing = [name for name in reference.settings if name not in port.settings]
+        if missing:
+            text = f"the port's optimizer lacks {len(missing)} parameters of the reference's, {missing[0]} first"
+            yield cause_of("parameters_not_trained", n, "updated", text, parameters=missing)
+        kinds = {(reference.settings[name]["kind"], port.settings[name]["kind"]) for name in names}
+        if any(a != b for a, b in kinds):
+            yield cause_of(
+                "optimizer", n, "updated", f"the port steps with {min(kinds)[1]}, the reference with {min(kinds)[0]}"
+            )
+            continue
+        for key in _SETTINGS:
+            pairs = {m: [float(s.settings[m].get(key, 0.0)) for s in (reference, port)] for m in names}
+            wrong = [m for m, (theirs, ours) in pairs.items() if not same(theirs, ours, 1e-6)]
+            if wrong and (proof := _proof(sides, reference, port, wrong, key)) is not None:
+                values = [side.settings[wrong[0]][key] for side in (port, reference)]
+                what = _SETTINGS_IN_WORDS.get(key, key)
+                text = f"{what} is {values[0]:g} in the port, {values[1]:g} in the reference, and explains the update"
+                yield cause_of(f"optimizer_{key}", n, "updated", text, parameters=wrong, **proof)
+
+
+def decay(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Weight decay differs: of which parameters, how much, or whether it is decoupled."""
+    for reference, port in sides.steps():
+        n, names = reference.number, [name for name in reference.settings if name in port.settings]
+        apart = [m for m in names if reference.settings[m]["decoupled"] != port.settings[m]["decoupled"]]
+        apart = [m for m in apart if reference.settings[m]["weight_decay"] or port.settings[m]["weight_decay"]]
+        if apart and (proof := _proof(sides, reference, port, apart, "decoupled")) is not None:
+            words = ["decoupled from" if s.settings[apart[0]]["decoupled"] else "added to" for s in (port, reference)]
+            yield cause_of(
+                "decay_coupled",
+                n,
+                "updated",
+                f"the port's weight decay is {words[0]} the gradient, the reference's {words[1]} it",
+                parameters=apart,
+                **proof,
+            )
+        wrong = [
+            m for m in names if not same(reference.settings[m]["weight_decay"], port.settings[m]["weight_decay"], 1e-6)
+        ]
+        if wrong and (proof := _proof(sides, reference, port, wrong, "weight_decay")) is not None:
+            values = [side.settings[wrong[0]]["weight_decay"] for side in (port, reference)]
+            zero = 0.0 in values
+            id = "decay_groups" if zero else "weight_decay"
+            text = (
+                f"{len(wrong)} parameters have another weight decay, {wrong[0]} {values[0]:g} in place of {values[1]:g}"
+            )
+            yield cause_of(id, n, "updated", text, parameters=wrong, **proof)
+
+
+def _proof(sides: Sides, reference: Step, port: Step, names: Sequence[str], key: str) -> dict[str, Any] | None:
+    """Evidence that this setting alone takes the reference's formula to the port's update; None where it does not.
+
+    The learning rate is the port's: a schedule has a cause of its own.
+    """
+    before: list[float] = []
+    after: list[float] = []
+    for name in names:
+        ours = port.settings[name]
+        rate = {"lr": ours["lr"]}
+        for place, changed in ((before, rate), (after, ours if key == "decoupled" else rate | {key: ours[key]})):
+            found = sides.recomputed(port, reference, Name("updated", rest=name), **changed)
+            if found is not None:
+                place.append(found)
+    if not after or max(after) > 2:  # another setting differs as well: take them all
+        after = [f for m in names if (f := sides.recomputed(port, port, Name("updated", rest=m))) is not None]
+        before = [
+            f
+            for m in names
+            if (f := sides.recomputed(port, reference, Name("updated", rest=m), lr=port.settings[m]["lr"])) is not None
+        ]
+    if not after or not before or max(after) > 2 or max(before) <= 2:
+        return None
+    return {"left_over_with_it": max(after), "left_over_without_it": max(before)}
+
+
+def half_weights(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Weights in half precision are updated where the reference has float32."""
+    for reference, port in sides.steps():
+        wrong = []
+        for name in port.named("updated"):
+            kinds = [
+                step.dtype(f"weights.{name}") if f"weights.{name}" in step.arrays else "" for step in (reference, port)
+            ]
+            masters = [f"master.{name}" in step.arrays for step in (reference, port)]
+            if kinds[1] in _HALVES and not masters[1] and (masters[0] or kinds[0] == "float32"):
+                found = sides.recomputed(port, port, Name("updated", rest=name))
+                if found is None or found <= 2:  # the formula, rounded to the half precision
+                    wrong.append(name)
+        if wrong:
+            kind = port.dtype(f"weights.{wrong[0]}")
+            text = f"the port updates {len(wrong)} weights in {kind}, where the reference updates them in float32"
+            yield cause_of("half_precision_weights", reference.number, "updated", text, parameters=wrong)
+
+
+def skipped(sides: Sides) -> Iterator[dict[str, Any]]:
+    """A gradient scaler skipped a step of the port."""
+    for theirs, ours in zip(*sides.numbers, strict=False):
+        if ours.get("skipped") and not theirs.get("skipped"):
+            yield cause_of(
+                "step_skipped",
+                int(ours["step"]),
+                "updated",
+                "the port's gradient scaler skipped this step, the reference's did not",
+            )
