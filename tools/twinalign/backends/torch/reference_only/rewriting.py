@@ -11,7 +11,7 @@ import torch
 from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 
-from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNIT, Apart, FunctionCall, TensorFacts
+from twinalign.backends.torch.reference_only.operations import ENTRY, HANDED, LAYER, UNIT, Apart, FunctionCall, TensorFacts
 from twinalign.backends.torch.reference_only.signatures import (
     ARGUMENTS,
     NO_CALLS,
@@ -26,6 +26,17 @@ from twinalign.backends.torch.tensors import tensors_in
 def first_tensor(value: Any) -> torch.Tensor | None:
     """The first tensor in `value` or in nested containers, None without one."""
     return next(iter(tensors_in(value)), None)
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def kind_of(tensor: torch.Tensor) -> str:
+    """The kind of a tensor's dtype, as numpy names it."""
+    if tensor.is_floating_point():
+        return "f"
+    return "c" if tensor.is_complex() else "b" if tensor.dtype == torch.bool else "i"
 
 
 def facts_of(value: Any, name_of: Callable[[Any], str | None]) -> Any:
@@ -160,7 +171,10 @@ class Interception(TorchFunctionMode):
     def before_layer(self, layer: torch.nn.Module, args: tuple[Any, ...]) -> Any:
         """Start of the unit, with the inputs that the handler returns."""
         if layer is not self._module:
-            return None
+            if self.paused:
+                return None
+            given = {"path": self._paths.get(id(layer), type(layer).__name__), "input": args}
+            return self._handle(self._call(HANDED, given, lambda arguments: arguments["input"]))
         if self._each:
             self._counts.clear()
         given = self._handle(self._call(ENTRY, {"input": args}, lambda arguments: arguments["input"]))
