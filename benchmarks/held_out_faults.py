@@ -2,7 +2,8 @@
 
 Each of `held_out/faults.py` is one line of a small port that computes something else. They are divided by lot into two
 halves: A may be looked at while causes are written, B may not. *Located*: `locate` names the layer that is wrong.
-*Proven*: with a cause. *Elsewhere*: a cause is stated for a layer that is right. Goes on where it was ended; writes
+*Proven*: with a cause. *Elsewhere*: a cause is stated for a layer that is right. A fault
+without an effect on any recorded number does not count. Goes on where it was ended; writes
 docs/held-out-faults.md.
 """
 
@@ -26,6 +27,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(PORTS), str(ROOT), str(ROOT / "t
 
 import faults  # noqa: E402
 
+from twinalign.planted_faults.selftest import differ, record, tidy  # noqa: E402
 from twinalign.planted_faults.spoiled_port import unplant  # noqa: E402
 from twinalign.recorder.recorder import Recorder, RunSettings  # noqa: E402
 from twinalign.search.locator import Locator  # noqa: E402
@@ -52,6 +54,7 @@ def trials(port: str, wanted: list[str], out: Path) -> Iterator[dict[str, Any]]:
     (folder / f"{port}_port.py").write_text(text, encoding="utf-8")
     recorder = Recorder(RunSettings(case=f"{PORTS / 'cases.py'}:{port.title()}", out=out / port))
     with recorder.running() as weights:
+        clean = {stage: record(recorder, weights, "paddle", stage, "clean") for stage in STAGES}
         for name in wanted:
             place, before, after = FAULTS[port][int(name.rpartition("-")[2])]
             if before not in text:
@@ -60,6 +63,9 @@ def trials(port: str, wanted: list[str], out: Path) -> Iterator[dict[str, Any]]:
             started = time.perf_counter()
             (folder / f"{port}_port.py").write_text(spoiled, encoding="utf-8")
             recorder.processes["paddle"].call(unplant)
+            changed = {stage: record(recorder, weights, "paddle", stage, "planted") for stage in STAGES}
+            effect = any(differ(clean[stage][key], one) for stage in STAGES for key, one in changed[stage].items())
+            tidy(recorder)
             found = Locator(recorder, weights).locate(STAGES)
             places = place.split("|")
             named = [
@@ -78,6 +84,7 @@ def trials(port: str, wanted: list[str], out: Path) -> Iterator[dict[str, Any]]:
                 "after": after,
                 "before": before,
                 "place": place,
+                "effect": effect,
                 "named": named,
                 "located": bool(right),
                 "proven": bool(right) and all(one["cause"] for one in right),
@@ -90,10 +97,15 @@ def trials(port: str, wanted: list[str], out: Path) -> Iterator[dict[str, Any]]:
 def document(rows: dict[str, dict[str, Any]]) -> str:
     """The page."""
     of = halves()
-    lines = ["# Faults that the causes were not written for", "", "Written by `python benchmarks/held_out_faults.py`.", ""]
+    lines = [
+        "# Faults that the causes were not written for",
+        "",
+        "Written by `python benchmarks/held_out_faults.py`.",
+        "",
+    ]
     lines += [(__doc__ or "").partition("\n\n")[2].strip().replace("\n", " "), ""]
     lines += ["| | half A | half B |", "| --- | --- | --- |"]
-    found = {half: [row for name, row in rows.items() if of[name] == half] for half in "AB"}
+    found = {half: [row for name, row in rows.items() if of[name] == half and row["effect"]] for half in "AB"}
     lines.append(f"| faults | {len(found['A'])} | {len(found['B'])} |")
     for key in ("located", "proven", "elsewhere"):
         lines.append(f"| {key} | " + " | ".join(str(sum(row[key] for row in found[half])) for half in "AB") + " |")
@@ -128,8 +140,12 @@ def main() -> None:
             rows[row["name"]] = row
             kept.write_text(json.dumps(rows), encoding="utf-8")
             shown = [f"{one['place']}/{one['phase']}: {one['text']}" for one in row["named"]]
-            print(row["name"], of[row["name"]], "located" if row["located"] else "NOT", row["seconds"], shown, flush=True)
-    arguments.page.write_text(document({n: rows[n] for n in (f"{p}-{i}" for p in FAULTS for i in range(99)) if n in rows}), encoding="utf-8")
+            print(
+                row["name"], of[row["name"]], "located" if row["located"] else "NOT", row["seconds"], shown, flush=True
+            )
+    arguments.page.write_text(
+        document({n: rows[n] for n in (f"{p}-{i}" for p in FAULTS for i in range(99)) if n in rows}), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ def _port(name: str) -> Any:
     module = f"{name}_port_{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
     if module not in sys.modules:
         spec = importlib.util.spec_from_file_location(module, file)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         sys.modules[module] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[module])
     return sys.modules[module]
@@ -78,4 +79,3 @@ class Graph(_Pair):
             "labels": np.array([0, 1, 0, 1]),
             "wanted": rng.standard_normal((4, 3)).astype(np.float32),
         }
-

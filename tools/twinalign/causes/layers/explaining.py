@@ -29,6 +29,8 @@ PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "s
 """A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
 DRAW = 0.3
 """Relative size of what a second draw of inputs is moved by."""
+TO_ROUNDING = 1e-10
+"""Relative to the values: at most this is left by an edit of the program that is accepted."""
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
 CLOSER = 0.9
@@ -97,8 +99,10 @@ class _ExaminedUnit(Examined):
         if proof.confirmed and isinstance(variant, CallVariant):
             evidence["reference_calls"] = calls_of_reference(self._subject, variant)
         close = proof.distance < CLOSER * self._start and isinstance(variant, CallVariant)
-        remaining = 0.0 if proof.exact else proof.after
-        return Outcome(proof.confirmed, proof.exact, remaining, evidence, proof.distance if close else None)
+        # A search over many edits needs more: what is left must be rounding, whatever the difference was.
+        exact = proof.exact and (proof.after <= TO_ROUNDING or not any(cause.alone for cause in causes))
+        remaining = 0.0 if exact else proof.after
+        return Outcome(proof.confirmed, exact, remaining, evidence, proof.distance if close else None)
 
     def same(self, one: Variant, other: Variant) -> bool:
         try:
@@ -107,7 +111,9 @@ class _ExaminedUnit(Examined):
             return False
         return first.keys() == second.keys() and all(
             first[name].shape == second[name].shape
-            and np.allclose(first[name], second[name], rtol=0.0, atol=1e-9 * max(1.0, np.abs(first[name]).max(initial=0.0)))
+            and np.allclose(
+                first[name], second[name], rtol=0.0, atol=1e-9 * max(1.0, np.abs(first[name]).max(initial=0.0))
+            )
             for name in first
         )
 

@@ -102,7 +102,9 @@ class Program:
         """Operations from which a way leads to an end of the unit on which no value is one that the port has, too."""
         settled: set[Key] = set()
         for operation in reversed(self.operations):
-            readers = [r for at in range(len(operation.results)) for r, _ in self.readers.get(Value(operation.key, at), ())]
+            readers = [
+                r for at in range(len(operation.results)) for r, _ in self.readers.get(Value(operation.key, at), ())
+            ]
             if operation.known or (readers and all(reader.key in settled for reader in readers)):
                 settled.add(operation.key)
         return [operation for operation in self.operations if operation.key not in settled]
@@ -116,7 +118,8 @@ class Program:
 
 def program_of(subject: LayerSubject) -> Program:
     """Run the unit once and write down its program."""
-    backend, operations = rewriting(), []
+    backend = rewriting()
+    operations: list[Operation] = []
     values: dict[int, tuple[Any, Value]] = {}
     steps = getattr(subject.unit, "steps", ())
     outside = sys._getframe().f_code
@@ -126,7 +129,9 @@ def program_of(subject: LayerSubject) -> Program:
         return Operand(tuple(tensor.shape), backend.kind_of(tensor), known[1] if known else None, name_of(tensor))
 
     def handle(call: FunctionCall) -> Any:
-        given = {n: _described(v, lambda t: operand(t, call.name_of)) for n, v in call.arguments.items() if n != "output"}
+        given = {
+            n: _described(v, lambda t: operand(t, call.name_of)) for n, v in call.arguments.items() if n != "output"
+        }
         returned = call.run()
         tensors = list(backend.tensors_in(call["output"] if call.name in (LAYER, UNIT) else returned))
         if call.name == UNIT:
@@ -152,7 +157,11 @@ def program_of(subject: LayerSubject) -> Program:
     texts = [*(operation.line.partition(": ")[2] for operation in operations), *(step["source"] for step in steps)]
     literals = {float(found) for text in dict.fromkeys(texts) for found in _LITERAL.findall(text)}
     literals |= {float(value) for value in subject.port_numbers.values()}
-    own = {} if subject.module is None else {**dict(subject.module.named_buffers()), **dict(subject.module.named_parameters())}
+    own = (
+        {}
+        if subject.module is None
+        else {**dict(subject.module.named_buffers()), **dict(subject.module.named_parameters())}
+    )
     return Program(operations, sorted(literals), own)
 
 
@@ -168,7 +177,9 @@ def _group(operations: Sequence[Operation]) -> None:
         lines.setdefault(operation.line, []).append(operation)
     for found in lines.values():
         names = [operation.name for operation in found]
-        lengths = [n for n in range(1, len(names) + 1) if len(names) % n == 0 and names == names[:n] * (len(names) // n)]
+        lengths = [
+            n for n in range(1, len(names) + 1) if len(names) % n == 0 and names == names[:n] * (len(names) // n)
+        ]
         for at, operation in enumerate(found):
             operation.group = at % lengths[0]
 
@@ -211,7 +222,9 @@ def put(value: Any, path: Path, new: Any) -> Any:
         return new
     first, rest = path[0], path[1:]
     if isinstance(value, slice):
-        return slice(*(put(getattr(value, part), rest, new) if part == first else getattr(value, part) for part in _OF_SLICE))
+        return slice(
+            *(put(getattr(value, part), rest, new) if part == first else getattr(value, part) for part in _OF_SLICE)
+        )
     if isinstance(value, Mapping):
         return {**value, first: put(value[first], rest, new)}
     items = [put(item, rest, new) if at == first else item for at, item in enumerate(value)]

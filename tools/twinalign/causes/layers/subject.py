@@ -55,7 +55,9 @@ class CallVariant:
         changes = {**other.changes, **self.changes}
         for key in self.changes.keys() & other.changes.keys():
             changes[key] = functools.partial(_stacked, self.changes[key], other.changes[key])
-        return CallVariant("; ".join(filter(None, (self.detail, other.detail))), changes, self.module, self.reads | other.reads)
+        return CallVariant(
+            "; ".join(filter(None, (self.detail, other.detail))), changes, self.module, self.reads | other.reads
+        )
 
 
 @dataclasses.dataclass(frozen=True)

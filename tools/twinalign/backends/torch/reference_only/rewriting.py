@@ -11,7 +11,15 @@ import torch
 from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 
-from twinalign.backends.torch.reference_only.operations import ENTRY, HANDED, LAYER, UNIT, Apart, FunctionCall, TensorFacts
+from twinalign.backends.torch.reference_only.operations import (
+    ENTRY,
+    HANDED,
+    LAYER,
+    UNIT,
+    Apart,
+    FunctionCall,
+    TensorFacts,
+)
 from twinalign.backends.torch.reference_only.signatures import (
     ARGUMENTS,
     NO_CALLS,
@@ -29,6 +37,7 @@ def first_tensor(value: Any) -> torch.Tensor | None:
 
 
 def is_tensor(value: Any) -> bool:
+    """Whether this is one of torch's tensors."""
     return isinstance(value, torch.Tensor)
 
 
