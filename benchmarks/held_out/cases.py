@@ -40,6 +40,15 @@ class _Pair(Case):
         module = importlib.import_module(f"{self.name}_source") if framework == "torch" else _port(self.name)
         return module.loss(outputs, inputs)
 
+    def optimizer(self, parameters: Any, framework: str) -> Any:
+        if framework == "torch":
+            import torch
+
+            return torch.optim.SGD(parameters, lr=0.1)
+        import paddle
+
+        return paddle.optimizer.SGD(0.1, parameters=parameters)
+
 
 class Encoder(_Pair):
     name = "encoder"

@@ -7,16 +7,9 @@ are edited together first, then each alone; calls at the frontier (`Program.fron
 from collections.abc import Callable, Iterator
 
 from twinalign.causes.layers.changed_calls import forward, state
+from twinalign.causes.layers.edit import Edit, Edits, name_of
 from twinalign.causes.layers.program import Operation, Program, program_of
-from twinalign.causes.layers.program_edits import (
-    NO_STEPS,
-    VOCABULARY,
-    Edit,
-    Edits,
-    gradients,
-    name_of,
-    readers_exchanged,
-)
+from twinalign.causes.layers.program_edits import NO_STEPS, VOCABULARY, gradients, readers_exchanged
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 
 
