@@ -72,6 +72,7 @@ def trials(port: str, wanted: list[str], out: Path) -> Iterator[dict[str, Any]]:
                 {
                     "place": fault.paddle_layer,
                     "phase": fault.phase,
+                    "notes": fault.evidence.get("notes", []),
                     "cause": fault.explanation.id if fault.explanation else None,
                     "text": fault.explanation.text if fault.explanation else None,
                     "rivals": fault.explanation.evidence.get("rivals", []) if fault.explanation else [],

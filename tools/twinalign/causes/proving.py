@@ -132,11 +132,13 @@ def _prove_alone(examined: Examined, deadline: float) -> Explanation | None:
     fitting: list[tuple[Candidate, Outcome]] = []
     deadline = min(deadline, time.process_time() + SECONDS_ALONE)
     for cause, variant in examined.candidates():
+        if not cause.alone:
+            continue
         if time.process_time() > deadline:
             if not fitting:
-                examined.not_tried = f"all of {cause.id}"
+                examined.not_tried = examined.not_tried or f"some of {cause.id}"
             break
-        outcome = examined.attempt([cause], variant) if cause.alone else None
+        outcome = examined.attempt([cause], variant)
         if outcome is None or not outcome.exact or not examined.holds(variant):
             continue
         if all(not examined.same(known, variant) for (_, known), _ in fitting):

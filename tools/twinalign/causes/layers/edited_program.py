@@ -22,7 +22,9 @@ def edits_of(program: Program, backward: bool) -> Iterator[Edit]:
         for kind in (gradients, *VOCABULARY) if backward else VOCABULARY:
             # Values that the port has, too, may be exchanged where they are read.
             chosen = program.operations if kind is readers_exchanged else operations
-            chosen = [one for one in chosen if one.line and (backward or one.name not in NO_STEPS)]
+            chosen = [
+                one for one in chosen if one.line and (one.name not in NO_STEPS or (backward and one.name == "detach"))
+            ]
             for edit in _together_and_alone(program, kind, chosen):
                 if kind is not readers_exchanged or (operations is frontier) == (not keys.isdisjoint(edit.changes)):
                     yield edit

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import HANDED, LAYER, Change, FunctionCall, Key
+from twinalign.backends.torch.reference_only.operations import GRADIENT_MODE, HANDED, LAYER, Change, FunctionCall, Key
 from twinalign.causes.layers.changed_calls import as_change
 from twinalign.causes.layers.edit import (
     Edit,
@@ -44,7 +44,7 @@ _BINARY = (
     "einsum",
     "masked_fill",
 )
-NO_STEPS = ("clone", "detach", "requires_grad", "to", "contiguous", "dim", "size")
+NO_STEPS = (GRADIENT_MODE, "clone", "detach", "requires_grad", "to", "contiguous", "dim", "size")
 """What changes no value, so that what it is given and what it gives are tried in other calls."""
 
 

@@ -59,14 +59,15 @@ def facts_of(value: Any, name_of: Callable[[Any], str | None]) -> Any:
 
 @contextlib.contextmanager
 def unchanged(module: torch.nn.Module | None) -> Iterator[None]:
-    """Restore the module's buffers, its mode and torch's generator after the block."""
-    generator = torch.random.get_rng_state()
+    """Restore the module's buffers, its mode, torch's generator and its gradient mode after the block."""
+    generator, differentiating = torch.random.get_rng_state(), torch.is_grad_enabled()
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()] if module is not None else []
     training = [(layer, layer.training) for layer in module.modules()] if module is not None else []
     try:
         yield
     finally:
         torch.random.set_rng_state(generator)
+        torch.set_grad_enabled(differentiating)
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
