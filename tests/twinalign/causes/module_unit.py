@@ -59,22 +59,27 @@ class ModuleUnit:
         """The module, None for a function."""
         return self.call if isinstance(self.call, torch.nn.Module) else None
 
-    def run(self) -> dict[str, np.ndarray]:
+    def run(self, perturbation: float = 0.0) -> dict[str, np.ndarray]:
         """Values of one run, by the names of `WrongUnit`: gradients in the phase backward only, parameters in state."""
         state = [] if self.module is None else [*self.module.parameters(), *self.module.buffers()]
         before = [tensor.detach().clone() for tensor in state]
         try:
-            return self._run()
+            return self._run(perturbation)
         finally:
             with torch.no_grad():
                 for tensor, value in zip(state, before, strict=True):
                     tensor.copy_(value)
 
-    def _run(self) -> dict[str, np.ndarray]:
+    def _run(self, perturbation: float) -> dict[str, np.ndarray]:
         self._values, self._leaves, self._ends, self._calls = {}, {}, {}, {}
         if self.module is not None:
             self.module.train(self.training)
-        inputs = [to_tensor(array, "float64", "cpu") for array in self.inputs]
+        noise = np.random.default_rng(0)
+        moved = [
+            array * (1.0 + perturbation * noise.standard_normal(array.shape)) if array.dtype.kind == "f" else array
+            for array in self.inputs
+        ]
+        inputs = [to_tensor(array, "float64", "cpu") for array in moved]
         given = [tensor.requires_grad_() if tensor.is_floating_point() else tensor for tensor in inputs]
         # A tensor that is no leaf, so that a unit may work on it in place.
         outputs = tensors_in(self.call(*(tensor.clone() if tensor.requires_grad else tensor for tensor in given)))

@@ -10,7 +10,7 @@ import pytest
 from twinalign.causes import registry
 from twinalign.causes.registry import cause, known_causes
 
-TESTED_IN = ("activation", "attention", "frameworks", "losses", "normalisation", "shapes", "weights")
+TESTED_IN = ("activation", "attention", "edited_program", "frameworks", "losses", "normalisation", "shapes", "weights")
 
 
 @pytest.fixture

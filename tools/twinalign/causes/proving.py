@@ -24,6 +24,10 @@ _AND = "; and "
 FIRST_CAUSES = 3
 """Number of the closest causes that are tried together with each other cause."""
 
+SECONDS_ALONE, SECONDS_OF_RIVALS = 15.0, 1.5
+"""Of processor time: for the causes that are tried alone, and to go on after one that fits."""
+MOST_RIVALS = 5
+
 Candidate = tuple[Cause, Any]
 """A cause and one of its variants."""
 
@@ -76,6 +80,14 @@ class Examined(abc.ABC):
     def attempt(self, causes: Sequence[Cause], variant: Any) -> Outcome | None:
         """Run the reference under a variant of these causes; None if it does not run or proves nothing."""
 
+    def same(self, one: Any, other: Any) -> bool:
+        """Whether two variants give the same on other inputs as well."""
+        return True
+
+    def holds(self, variant: Any) -> bool:
+        """Whether a variant that reproduces what is examined gives the port elsewhere, too, where that is known."""
+        return True
+
     def together(self, one: Any, other: Any) -> Sequence[Any]:
         """Variants that apply both at once, if that is possible."""
         return ()
@@ -94,6 +106,8 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
     best: tuple[Candidate, Outcome] | None = None
     close: list[tuple[float, Candidate]] = []
     for cause, variant in examined.candidates():
+        if cause.alone:
+            continue
         if best is not None and examined.within_one_cause and best[0][0] is not cause:
             break
         if budget.is_spent:
@@ -110,7 +124,32 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
                 close.append((outcome.distance, (cause, variant)))
     if best is not None:
         return _explanation(examined, [best[0]], best[1], best[0][1])
-    return _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
+    return _prove_alone(examined, budget) or _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
+
+
+def _prove_alone(examined: Examined, budget: Budget) -> Explanation | None:
+    """The first of the causes that are tried alone to be exact; the others that fit as well are its rivals."""
+    fitting: list[tuple[Candidate, Outcome]] = []
+    until = time.process_time() + SECONDS_ALONE
+    for cause, variant in examined.candidates():
+        if not cause.alone:
+            continue
+        if budget.is_spent or time.process_time() > until:
+            if not fitting:
+                examined.not_tried = examined.not_tried or f"some of {cause.id}"
+            break
+        outcome = examined.attempt([cause], variant)
+        if outcome is None or not outcome.exact or not examined.holds(variant):
+            continue
+        if all(not examined.same(known, variant) for (_, known), _ in fitting):
+            fitting.append(((cause, variant), outcome))
+        until = min(until, time.process_time() + SECONDS_OF_RIVALS)
+    if not fitting:
+        return None
+    (first, outcome), *rivals = fitting
+    if rivals:
+        outcome.evidence["rivals"] = [sentence_of(examined, candidate) for candidate, _ in rivals[:MOST_RIVALS]]
+    return _explanation(examined, [first], outcome, first[1])
 
 
 def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], budget: Budget) -> Explanation | None:
@@ -123,7 +162,7 @@ def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], bud
             if budget.is_spent:
                 examined.not_tried = examined.not_tried or f"{first.id} and all others together with {second.id}"
                 return None
-            if second is first:
+            if second is first or second.alone:
                 continue
             for both in examined.together(one, other):
                 outcome = examined.attempt([first, second], both)

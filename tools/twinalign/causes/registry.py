@@ -58,6 +58,7 @@ class Cause:
         rank: causes of lower rank are tried first; generic ones come last.
         float32_constants: whether the port computes with a number that paddle may keep in float32, which alone makes a
             small difference from what the cause predicts.
+        alone: whether it is tried after all others, without a second one, and must give the port exactly.
     """
 
     id: str
@@ -69,6 +70,7 @@ class Cause:
     difference: str | None = None
     rank: int = 0
     float32_constants: bool = False
+    alone: bool = False
 
     def variants(self, subject: Any) -> Iterable[Variant]:
         return self.find(subject) if isinstance(subject, self.subject) and self.where(subject) else ()

@@ -225,7 +225,8 @@ def _source(value: Any, imports: set[tuple[str, str]]) -> str:
 
 def _public_name(value: Any) -> str:
     """`torch.nn.GELU` for `torch.nn.modules.activation.GELU`."""
+    name = str(value.__name__)
     for place in ("torch.nn", "torch.nn.functional", "torch"):
-        if vars(sys.modules[place]).get(value.__name__) is value:
-            return f"{place}.{value.__name__}"
+        if vars(sys.modules[place]).get(name) is value:
+            return f"{place}.{name}"
     raise _NoSourceError

@@ -29,6 +29,8 @@ class RerunUnit:
         self.phase = phase
         self.facts: Mapping[str, Any] = report["facts"]
         self.port_class: str = report["layer"]
+        self.steps = report["steps"]
+        self._report = report
         self._pass, self._backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
         self._children = [reference.stack.calls[number] for number in report["children"]]
@@ -59,6 +61,12 @@ class RerunUnit:
                     for name in [n for n in more if n.startswith("gradient.parameter.") and n in values]:
                         values[name] = values[name] + more[name]
         return {name: values[name] for name in self.port if name in values}
+
+    def in_phase(self, phase: str) -> RerunUnit | None:
+        """The same unit with what is wrong in another phase, None if nothing is."""
+        if all(phase_of(name) != phase for name in self._report["differences"]):
+            return None
+        return RerunUnit(self._pass, self._report, self._folder, phase)
 
     def intermediates(self) -> list[Print]:
         """Everything that the unit computes in the forward pass, its inputs and its own parameters and buffers."""

@@ -34,8 +34,10 @@ class WrongUnit(Protocol):
     port: Mapping[str, np.ndarray]
     reference: Mapping[str, np.ndarray]
 
-    def run(self) -> Mapping[str, np.ndarray]:
+    def run(self, perturbation: float = 0.0) -> Mapping[str, np.ndarray]:
         """Run the unit again on its recorded inputs in float64; matched child layers return what was recorded.
+
+        Both are moved by noise of the relative size `perturbation`.
 
         Layers must be called as `layer(...)`, so that their hooks run.
         """

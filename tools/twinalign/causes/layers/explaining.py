@@ -1,5 +1,6 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradi
 """Which of the unit's values a phase is about."""
 PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state",)}
 """A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
+DRAW = 0.3
+"""Relative size of what a second draw of inputs is moved by."""
+TO_ROUNDING = 1e-10
+"""Relative to the values: at most this is left by an edit of the program that is accepted."""
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
 CLOSER = 0.9
@@ -92,8 +97,44 @@ class _ExaminedUnit(Examined):
         if proof.confirmed and isinstance(variant, CallVariant):
             evidence["reference_calls"] = calls_of_reference(self._subject, variant)
         close = proof.distance < CLOSER * self._start and isinstance(variant, CallVariant)
-        remaining = 0.0 if proof.exact else proof.after
-        return Outcome(proof.confirmed, proof.exact, remaining, evidence, proof.distance if close else None)
+        # A search over many edits needs more: what is left must be rounding, whatever the difference was.
+        exact = proof.exact and (proof.after <= TO_ROUNDING or not any(cause.alone for cause in causes))
+        remaining = 0.0 if exact else proof.after
+        return Outcome(proof.confirmed, exact, remaining, evidence, proof.distance if close else None)
+
+    def same(self, one: Variant, other: Variant) -> bool:
+        try:
+            first, second = (self._subject.run(variant, DRAW) for variant in (one, other))
+        except Exception:  # on other values a changed call may not run
+            return False
+        return first.keys() == second.keys() and all(
+            first[name].shape == second[name].shape
+            and np.allclose(
+                first[name], second[name], rtol=0.0, atol=1e-9 * max(1.0, np.abs(first[name]).max(initial=0.0))
+            )
+            for name in first
+        )
+
+    def holds(self, variant: Variant) -> bool:
+        """Whether the gradients are the port's as well, where they differ."""
+        if self._backward is None:
+            return True
+        subject, target = self._backward
+        try:
+            return target.prove(subject.run(variant)).confirmed
+        except Exception:  # gradients of an output that has another shape
+            return False
+
+    @functools.cached_property
+    def _backward(self) -> tuple[LayerSubject, Target] | None:
+        find = getattr(self._subject.unit, "in_phase", None)
+        unit = find("backward") if find and self._subject.unit.phase == "forward" else None
+        if unit is None:
+            return None
+        subject = LayerSubject(unit)
+        target = Target(_only(unit.port, NAMES_OF_PHASE["backward"]), _only(unit.reference, NAMES_OF_PHASE["backward"]))
+        # Where the pass with gradients does not repeat what was recorded, it decides nothing.
+        return (subject, target) if target.wrong() and target.reproduces_reference(subject.run()) else None
 
     def together(self, one: Variant, other: Variant) -> list[CallVariant]:
         """Both at once; where they change one call, either way round: the inner one sees what the outer hands on."""

@@ -31,13 +31,21 @@ class CallVariant:
     detail: str
     changes: Mapping[Key, Change]
     module: Any
+    reads: frozenset[Key] = frozenset()
+    """Calls whose results later ones read again, through `FunctionCall.earlier`."""
 
     def apply(self, each: bool = False) -> contextlib.AbstractContextManager[Any]:
         """In the context the unit runs in this way; in all of its calls if `each`."""
 
+        earlier: dict[Key, list[Any]] = {}
+
         def handle(call: FunctionCall) -> Any:
             change = self.changes.get(call.key)
-            return call.run() if change is None else change(call)
+            call.earlier = earlier
+            returned = call.run() if change is None else change(call)
+            if call.key in self.reads:
+                earlier[call.key] = list(rewriting().tensors_in(returned))
+            return returned
 
         context: contextlib.AbstractContextManager[Any] = rewriting().intercepting(self.module, handle, each)
         return context
@@ -47,7 +55,9 @@ class CallVariant:
         changes = {**other.changes, **self.changes}
         for key in self.changes.keys() & other.changes.keys():
             changes[key] = functools.partial(_stacked, self.changes[key], other.changes[key])
-        return CallVariant("; ".join(filter(None, (self.detail, other.detail))), changes, self.module)
+        return CallVariant(
+            "; ".join(filter(None, (self.detail, other.detail))), changes, self.module, self.reads | other.reads
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +96,15 @@ class LayerSubject:
         """Whether gradients are to be explained."""
         return self.unit.phase == "backward"
 
-    def run(self, variant: Any = None) -> Mapping[str, np.ndarray]:
-        """The unit's values, under a variant if one is given; module and generators are left as they were."""
+    def run(self, variant: Any = None, moved: float = 0.0) -> Mapping[str, np.ndarray]:
+        """The unit's values, under a variant if one is given; module and generators are left as they were.
+
+        `moved`: relative size of the noise on inputs and parameters.
+        """
         if isinstance(variant, ValueVariant):
             return variant.adjust(self.traced[0])
         with rewriting().unchanged(self.module), variant.apply() if variant else contextlib.nullcontext():
-            return self.unit.run()
+            return self.unit.run(moved) if moved else self.unit.run()
 
     @functools.cached_property
     def traced(self) -> tuple[Mapping[str, np.ndarray], list[Site]]:
@@ -102,10 +115,12 @@ class LayerSubject:
         def handle(call: FunctionCall) -> Any:
             before = {name: backend.facts_of(value, call.name_of) for name, value in call.arguments.items()}
             returned = call.run()
+            if call.name == operations.HANDED:
+                return returned
             output = backend.first_tensor(returned)
             if (output is not None or call.name == operations.GRADIENT_MODE) and call.key not in sites:
                 facts = TensorFacts(()) if output is None else backend.facts_of(output, call.name_of)
-                sites[call.key] = Site(call.key, before, facts, len(sites), _line_within(outside))
+                sites[call.key] = Site(call.key, before, facts, len(sites), line_within(outside))
             return returned
 
         with backend.unchanged(self.module), backend.intercepting(self.module, handle):
@@ -149,7 +164,7 @@ class LayerSubject:
         return list(dict.fromkeys((current, *own, *usual)))[1:]
 
 
-def _line_within(outside: CodeType) -> str:
+def line_within(outside: CodeType) -> str:
     """The innermost line of the user's code that runs inside this code, in words."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not outside:

@@ -16,6 +16,9 @@ UNIT = "unit"
 ENTRY = "entry"
 """Name of the call that stands for the unit's being given its `input` (a tuple); it returns what the unit is given."""
 
+HANDED = "handed"
+"""Name of the call that stands for a child layer's being given its `input` (a tuple); it returns what that is given."""
+
 GRADIENT_MODE = "set_grad_enabled"
 """Name of the call that switches the recording of gradients (`input`: on or off); `no_grad` makes two."""
 
@@ -55,6 +58,8 @@ class FunctionCall:
     name_of: Callable[[Any], str | None]
     in_place: bool = False
     """Whether it writes to its `input`."""
+    earlier: Mapping[Key, list[Any]] = dataclasses.field(default_factory=dict)
+    """Tensors that earlier calls returned, of those that the variant reads again."""
 
     @property
     def name(self) -> str:

@@ -11,7 +11,15 @@ import torch
 from torch.nn.modules import module as torch_module
 from torch.overrides import TorchFunctionMode
 
-from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNIT, Apart, FunctionCall, TensorFacts
+from twinalign.backends.torch.reference_only.operations import (
+    ENTRY,
+    HANDED,
+    LAYER,
+    UNIT,
+    Apart,
+    FunctionCall,
+    TensorFacts,
+)
 from twinalign.backends.torch.reference_only.signatures import (
     ARGUMENTS,
     NO_CALLS,
@@ -28,6 +36,18 @@ def first_tensor(value: Any) -> torch.Tensor | None:
     return next(iter(tensors_in(value)), None)
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether this is one of torch's tensors."""
+    return isinstance(value, torch.Tensor)
+
+
+def kind_of(tensor: torch.Tensor) -> str:
+    """The kind of a tensor's dtype, as numpy names it."""
+    if tensor.is_floating_point():
+        return "f"
+    return "c" if tensor.is_complex() else "b" if tensor.dtype == torch.bool else "i"
+
+
 def facts_of(value: Any, name_of: Callable[[Any], str | None]) -> Any:
     """`value` with every tensor replaced by its `TensorFacts`."""
     if isinstance(value, torch.Tensor):
@@ -39,14 +59,15 @@ def facts_of(value: Any, name_of: Callable[[Any], str | None]) -> Any:
 
 @contextlib.contextmanager
 def unchanged(module: torch.nn.Module | None) -> Iterator[None]:
-    """Restore the module's buffers, its mode and torch's generator after the block."""
-    generator = torch.random.get_rng_state()
+    """Restore the module's buffers, its mode, torch's generator and its gradient mode after the block."""
+    generator, differentiating = torch.random.get_rng_state(), torch.is_grad_enabled()
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()] if module is not None else []
     training = [(layer, layer.training) for layer in module.modules()] if module is not None else []
     try:
         yield
     finally:
         torch.random.set_rng_state(generator)
+        torch.set_grad_enabled(differentiating)
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
@@ -160,7 +181,10 @@ class Interception(TorchFunctionMode):
     def before_layer(self, layer: torch.nn.Module, args: tuple[Any, ...]) -> Any:
         """Start of the unit, with the inputs that the handler returns."""
         if layer is not self._module:
-            return None
+            if self.paused:
+                return None
+            given = {"path": self._paths.get(id(layer), type(layer).__name__), "input": args}
+            return self._handle(self._call(HANDED, given, lambda arguments: arguments["input"]))
         if self._each:
             self._counts.clear()
         given = self._handle(self._call(ENTRY, {"input": args}, lambda arguments: arguments["input"]))

@@ -1,0 +1,152 @@
+"""The search over edits of a unit's program: what no named cause describes is found, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.twinalign.causes.units import Case, doing, explained, identified, unit, values_of
+from tests.twinalign.causes.units import case as fault
+from twinalign.causes.layers import explaining
+from twinalign.causes.layers.program import Value, program_of
+from twinalign.causes.layers.subject import LayerSubject
+
+TOKENS = (3, 4, 6)
+
+
+def _gated(s: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    first, second = torch.tanh(x), torch.sigmoid(y)
+    return first * x + second * y.cos()
+
+
+def _gates_exchanged(s: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    first, second = torch.tanh(x), torch.sigmoid(y)
+    return second * x + first * y.cos()
+
+
+def _rates(s: Any, x: torch.Tensor) -> torch.Tensor:
+    angles = 100.0 ** (torch.arange(0, 6, dtype=x.dtype) / 6)
+    return x * angles.reciprocal().sin() + x.flip(1)
+
+
+def _rates_of_a_thousand(s: Any, x: torch.Tensor) -> torch.Tensor:
+    angles = 1000.0 ** (torch.arange(0, 6, dtype=x.dtype) / 6)
+    return x * angles.reciprocal().sin() + x.flip(1)
+
+
+def _halves(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.cumsum(x.cos(), 1) * x.mean(1, keepdim=True)
+
+
+def _moved(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.cumsum(x, 1).cos() * x.mean(1, keepdim=True)
+
+
+def _running(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * x.abs().cumsum(1) - x
+
+
+def _running_product(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * x.abs().cumprod(1) - x
+
+
+def _overwritten(s: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x.cos()
+    return y.mul(y.sum(-1, keepdim=True)) + y.sin()
+
+
+def _seen_by_others(s: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x.cos()
+    return y.mul_(y.sum(-1, keepdim=True)) + y.sin()
+
+
+CASES = [
+    fault("edited_program", unit(_gated), doing(_gates_exchanged), TOKENS, TOKENS, name="exchanged"),
+    fault("edited_program", unit(_rates), doing(_rates_of_a_thousand), TOKENS, name="number"),
+    fault("edited_program", unit(_halves), doing(_moved), TOKENS, name="moved"),
+    fault("edited_program", unit(_running), doing(_running_product), TOKENS, name="kin"),
+    fault("edited_program", unit(_overwritten), doing(_seen_by_others), TOKENS, name="in-place"),
+]
+
+
+class Averages(nn.Module):
+    """Keeps the mean of what it was given in a buffer."""
+
+    def __init__(self, mean: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.mean = mean
+        self.register_buffer("kept", torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.kept.copy_(self.mean(x))
+        return x * 2.0
+
+
+CASES.append(
+    fault(
+        "edited_program_of_buffers",
+        lambda: Averages(lambda x: x.abs().mean((0, 1))),
+        lambda right: Averages(lambda x: x.abs().amax((0, 1))),
+        TOKENS,
+        phase="state",
+    )
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_edit_is_found(case: Case) -> None:
+    assert identified(case) == case.id
+
+
+def test_sentence_names_line_and_edit() -> None:
+    found = explained(CASES[1])
+    assert found is not None
+    assert "angles = 100.0 **" in found.text
+    assert "1000 in place of 100" in found.text
+    assert found.evidence["remaining_error"] < 1e-11
+
+
+def test_values_that_no_edit_gives_are_not_explained() -> None:
+    examined, port = values_of(CASES[0])
+    rng = np.random.default_rng(0)
+    examined.port = {name: value + 1e-6 * rng.standard_normal(value.shape) for name, value in port.items()}
+    assert explaining.explain(examined) is None
+
+
+def test_program_knows_who_reads_what() -> None:
+    examined, _ = values_of(CASES[0])
+    program = program_of(LayerSubject(examined))
+    assert [operation.name for operation in program.operations] == [
+        *("entry", "tanh", "sigmoid", "mul", "cos", "mul", "add", "unit"),
+    ]
+    readers = program.readers[Value(("tanh", 0))]
+    assert [(reader.key, path) for reader, path in readers] == [(("mul", 0), ("input",))]
+    assert len(program.frontier()) == len(program.operations)  # nothing is known of the port's code
+
+
+def test_what_the_port_computes_too_is_behind_the_frontier() -> None:
+    examined, _ = values_of(CASES[0])
+    program = program_of(LayerSubject(examined))
+    next(operation for operation in program.operations if operation.name == "tanh").known = True
+    names = [operation.key for operation in program.frontier()]
+    assert ("tanh", 0) not in names
+    assert ("sigmoid", 0) in names
+
+
+def test_edits_with_the_same_effect_are_one_and_others_are_rivals() -> None:
+    def right(s: Any, x: torch.Tensor) -> torch.Tensor:
+        return (x.square() + 1.0).sin() * 3.0
+
+    def wrong(s: Any, x: torch.Tensor) -> torch.Tensor:
+        return (x.square() + 1.0).tan() * 3.0
+
+    found = explained(fault("", unit(right), doing(wrong), TOKENS))
+    assert found is not None
+    assert "`tan` in place of `sin`" in found.text
+    assert "rivals" not in found.evidence

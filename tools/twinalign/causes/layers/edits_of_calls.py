@@ -1,0 +1,244 @@
+"""Edits of a single call: other values of its arguments, its kin, and another arrangement of what it returns."""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from twinalign.backends.torch.reference_only.operations import LAYER, FunctionCall
+from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
+from twinalign.causes.layers.changed_calls import OPERATORS, as_change, changing, of_input
+from twinalign.causes.layers.edit import (
+    Edits,
+    argument_name,
+    name_of,
+    on_result,
+    one_edit,
+    through_type,
+    with_argument,
+)
+from twinalign.causes.layers.program import Operand, Operation, Path, Program
+
+_MOST_AXES = 4
+_KINS = (
+    ("relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "elu", "selu", "leaky_relu", "relu6"),
+    ("relu", "sigmoid", "silu", "hardswish", "hardsigmoid", "hardtanh"),
+    ("exp", "expm1"), ("log", "log1p", "log2", "log10"), ("sqrt", "rsqrt", "square", "abs", "reciprocal"),
+    ("sin", "cos", "tan"), ("floor", "ceil", "round", "trunc"), ("tril", "triu"), ("zeros_like", "ones_like"),
+    ("any", "all"), ("argmax", "argmin"), ("softmax", "log_softmax", "cumsum"), ("cumsum", "cumprod"),
+    ("sum", "mean", "amax", "amin", "logsumexp", "norm", "std", "var", "prod"),
+    ("add", "sub", "mul", "div", "maximum", "minimum", "pow"), ("lt", "le", "gt", "ge", "eq", "ne"),
+    ("and", "or", "xor"), ("avg_pool2d", "max_pool2d"), ("avg_pool1d", "max_pool1d"),
+    ("adaptive_avg_pool2d", "adaptive_max_pool2d"), ("softmax", "sigmoid"),
+    ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
+)  # fmt: skip
+"""Functions that take the same arguments, or the same first one."""
+_WORDS = (
+    ("bilinear", "nearest", "bicubic", "area", "nearest-exact"), ("constant", "reflect", "replicate", "circular"),
+    ("zeros", "border", "reflection"), ("mean", "sum", "none", "batchmean"), ("none", "tanh"),
+)  # fmt: skip
+_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "align_corners": (True,), "ceil_mode": (True,), "count_include_pad": (False,), "unbiased": (False,),
+    "correction": (0,), "approximate": ("tanh",), "alpha": (), "eps": (), "dim": (0, 1, -1, -2), "label_smoothing": (),
+    "negative_slope": (), "p": (1, 2), "reduction": ("sum", "mean"), "largest": (False,), "descending": (True,),
+    "is_causal": (True,), "log_target": (True,), "beta": (), "delta": (), "dilation": (2,), "exclusive": (),
+}  # fmt: skip
+_ORDERED = ("permute", "transpose", "t", "mT", "T", "movedim")
+_RESHAPES = ("reshape", "view", "flatten", "unflatten")
+
+
+def other_values(program: Program, operation: Operation) -> Edits:
+    """An argument has another value."""
+    for path, value in operation.atoms():
+        if path == ("path",) or isinstance(value, Operand) or operation.name in _RESHAPES:
+            continue
+        for other in _values(program, operation, path, value):
+            yield one_edit(
+                operation,
+                f"`{argument_name(path)}` is {_shown(other)} in place of {_shown(value)}",
+                with_argument(path, other),
+            )
+    known = ARGUMENTS.get(operation.name, ())
+    for name, usual in _OPTIONS.items():
+        if name in known and name not in operation.arguments:
+            for other in (*usual, *(program.literals if not usual else ())):
+                yield one_edit(operation, f"`{name}` is {_shown(other)}", changing(**{name: other}))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+
+
+def _values(program: Program, operation: Operation, path: Path, value: Any) -> Iterable[Any]:
+    found: list[Any] = []
+    if isinstance(value, bool):
+        found = [not value]
+    elif isinstance(value, str):
+        found = [word for words in _WORDS if value in words for word in words]
+        if operation.name == "einsum":
+            found += [_letters(value, at, to) for at in range(len(value)) for to in range(at) if value[at] != value[to]]
+    elif isinstance(value, int):
+        found = [value + 1, value - 1, -value, 0, 1, -1, 2 * value, value // 2, 2, 3, *program.sizes]
+        found += [int(number) for number in program.literals if number == int(number) and abs(number) < 4096]
+    elif isinstance(value, float):
+        powers = [f for size in program.sizes for f in (size**-0.5, size**0.5, 1.0 / size, float(size))]
+        near = [value * 2, value / 2, value * 10, value / 10, -value, value**2, 0.0, 1.0, 1.0 - value]
+        near += [1.0 / value, abs(value) ** 0.5] if value else []
+        found = [*program.literals, *(1.0 / number for number in program.literals if number), *near, *powers]
+        found += [-number for number in program.literals]
+    elif value is None and path[-1] in ("start", "stop", "step"):
+        found = {"start": [1, 2], "stop": [-1, -2], "step": [2]}[path[-1]]
+    if path[-1] in ("start", "stop"):
+        found = [None, *found, -1]
+    return [
+        other for other in dict.fromkeys(found) if other is not None or path[-1] in ("start", "stop") if other != value
+    ]
+
+
+def _letters(text: str, at: int, to: int) -> str:
+    letters = list(text)
+    letters[at], letters[to] = letters[to], letters[at]
+    return "".join(letters) if letters[at].isalpha() and letters[to].isalpha() else text
+
+
+def slices(program: Program, operation: Operation) -> Edits:
+    """Another part of the same length is taken."""
+    if operation.name not in ("getitem", "setitem"):
+        return
+    index = operation.arguments.get("index", operation.arguments.get("1"))
+    key = "index" if "index" in operation.arguments else "1"
+    places = [((key,), index)] if not isinstance(index, tuple) else [((key, at), part) for at, part in enumerate(index)]
+    for path, part in places:
+        if isinstance(part, slice) and all(not isinstance(x, Operand) for x in (part.start, part.stop, part.step)):
+            yield from (
+                one_edit(operation, f"{_slice(other)} in place of {_slice(part)}", with_argument(path, other))
+                for other in _slices(part)
+            )
+
+
+def _slices(part: slice) -> list[slice]:
+    start, stop, step = part.start, part.stop, part.step
+    found = []
+    if stop is None and isinstance(start, int) and start > 0:
+        found += [slice(None, -start), slice(None, start)]
+    if start in (None, 0) and isinstance(stop, int):
+        found += [slice(-stop, None), slice(stop, None)]
+    if isinstance(start, int) and isinstance(stop, int):
+        found += [slice(start + d, stop + d, step) for d in (1, -1)]
+    if isinstance(step, int):
+        found += [slice(0, None, step), slice(1, None, step)]
+    return found
+
+
+def _slice(part: slice) -> str:
+    return ":".join("" if x is None else str(x) for x in (part.start, part.stop, *((part.step,) if part.step else ())))
+
+
+def kin(program: Program, operation: Operation) -> Edits:
+    """A function of the same kind is used."""
+    for names in _KINS:
+        if operation.name in names and operation.results:
+            for name in names:
+                if name != operation.name:
+                    text = f"`{OPERATORS.get(name, name)}` in place of `{name_of(operation)}`"
+                    yield one_edit(operation, text, called(name))
+
+
+@as_change
+def called(call: FunctionCall, name: str) -> Any:
+    """The change that calls another function with the same arguments, as far as that takes them."""
+    functional = call.torch.nn.functional
+    names = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor", "norm": "linalg.vector_norm"}
+    function: Any = getattr(functional, name, None) or call.torch
+    if function is call.torch:
+        for part in names.get(name, name).split("."):
+            function = getattr(function, part)
+    given = {
+        key: value for key, value in call.arguments.items() if key not in ("input", "other", "_stacklevel", "dtype")
+    }
+    first = [call[key] for key in ("input", "other") if key in call.arguments]
+    if name in ("amax", "amin", "logsumexp", "prod") and given.get("dim") is None:
+        given["dim"] = tuple(range(call["input"].dim()))
+    if name in ("sigmoid", "relu", "tanh", "silu"):
+        given = {}
+    if "pool" in name:
+        given = {
+            key: given[key] for key in ("kernel_size", "stride", "padding", "ceil_mode", "output_size") if key in given
+        }
+    if name in ("std", "var"):
+        given.pop("unbiased", None)
+    return function(*first, **given)
+
+
+def arranged(program: Program, operation: Operation) -> Edits:
+    """Axes, halves, neighbours, rows or channels of the result are arranged otherwise."""
+    if len(operation.results) != 1 or operation.results[0].kind not in "fb" or operation.name == LAYER:
+        return
+    shape, axes = operation.results[0].shape, len(operation.results[0].shape)
+    if operation.name in _ORDERED and axes <= _MOST_AXES:
+        yield one_edit(operation, "its values are reshaped, not permuted", of_input("reshape", shape))
+        for order in itertools.permutations(range(axes)):
+            yield one_edit(operation, f"the axes in the order {list(order)}", of_input("permute", order))
+    if operation.name in _RESHAPES:
+        given = operation.operands()[0][1].shape
+        for one, two in itertools.combinations(range(len(given)), 2):
+            text = f"of its input with axes {one} and {two} exchanged"
+            yield one_edit(operation, text, _crossed(shape, one, two))
+        for one, two in itertools.combinations(range(axes), 2):
+            text = f"axes {one} and {two} are divided in the other order"
+            yield one_edit(operation, text, _divided(shape, one, two))
+    for one, two in itertools.combinations(range(axes), 2):
+        if shape[one] == shape[two] > 1:
+            yield one_edit(
+                operation,
+                f"axes {one} and {two} of its result are exchanged",
+                on_result("transpose", one, two),
+            )
+    for axis in range(axes):
+        size = shape[axis]
+        if size < 2 or size > 4096:
+            continue
+        yield one_edit(operation, f"its result is flipped along axis {axis}", on_result("flip", axis))
+        for by in (1, -1):
+            yield one_edit(
+                operation,
+                f"its result is rolled by {by} along axis {axis}",
+                on_result("roll", by, axis),
+            )
+        for parts in [number for number in (*program.sizes, 2) if number < size and size % number == 0]:
+            text = f"the {parts} parts of axis {axis} of its result are interleaved"
+            yield one_edit(operation, text, _interleaved(axis, parts))
+        if size % 2 == 0 and size > 2:
+            yield one_edit(
+                operation,
+                f"the halves of axis {axis} of its result are exchanged",
+                on_result("roll", size // 2, axis),
+            )
+
+
+@as_change
+def _crossed(call: FunctionCall, shape: tuple[int, ...], one: int, two: int) -> Any:
+    return call["input"].transpose(one, two).reshape(shape)
+
+
+@as_change
+def _divided(call: FunctionCall, shape: tuple[int, ...], one: int, two: int) -> Any:
+    sizes = list(shape)
+    sizes[one], sizes[two] = sizes[two], sizes[one]
+    return call["input"].reshape(sizes).transpose(one, two)
+
+
+@as_change
+def _interleaved(call: FunctionCall, axis: int, parts: int) -> Any:
+    parted = call.result.unflatten(axis, (parts, call.result.shape[axis] // parts))
+    return parted.transpose(axis, axis + 1).flatten(axis, axis + 1)
+
+
+def cast(program: Program, operation: Operation) -> Edits:
+    """The result goes through another type."""
+    if len(operation.results) == 1 and operation.results[0].kind == "f" and operation.name != LAYER:
+        for name in ("float16", "bfloat16", "float32", "int64"):
+            yield one_edit(
+                operation,
+                f"its result goes through {name}",
+                through_type(name),
+            )
