@@ -7,6 +7,7 @@ or the code around layers (`layers/explaining.py`), another component (`componen
 import abc
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
