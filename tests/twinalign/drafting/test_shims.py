@@ -14,11 +14,20 @@ from twinalign.drafting import rules
 from twinalign.drafting.package import shims_source
 
 TEXT = importlib.resources.files("twinalign.drafting").joinpath("shims.txt").read_text(encoding="utf-8")
-NAMES = [node.name for node in ast.parse(TEXT).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+NAMES = [
+    node.name
+    for node in ast.parse(TEXT).body
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
+]
 IMAGES = np.random.default_rng(0).standard_normal((4, 6, 9, 8))
 TOLERANCE = 2e-7
 """paddle's kernels keep epsilon, momentum, slope and scale in float32."""
 LAYERS = [
+    ("Conv1d", (6, 4, 3), {"padding": 1}, IMAGES[..., 0]),
+    ("Conv2d", (6, 4, (3, 2)), {"stride": 2, "padding": (1, 0), "groups": 2, "bias": False}, IMAGES),
+    ("Conv2d", (6, 4, 3), {"padding": "same", "dilation": 2}, IMAGES),
+    ("Conv2d", (6, 4, 3, 1, 1), {"padding_mode": "reflect"}, IMAGES),
+    ("Conv3d", (6, 4, (3, 2, 1)), {}, IMAGES[..., None]),
     ("BatchNorm1d", (6,), {"eps": 1e-3, "momentum": 0.02}, IMAGES[..., 0]),
     ("BatchNorm1d", (6,), {}, IMAGES[:, :, 0, 0]),
     ("BatchNorm2d", (6,), {"momentum": 0.3}, IMAGES),
@@ -77,6 +86,21 @@ def test_a_layer(shims, name, arguments, keywords, given):
     for key, value in mine.named_buffers():
         if "batches" not in key:
             np.testing.assert_allclose(getattr(other, names[key]).numpy(), value.numpy(), rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("arguments", [(6, 4, 3), (6, 4, (3, 2), 2, 1, 1, 2), (6, 4, 1, 1, "same")])
+def test_attributes_of_a_convolution(shims, arguments):
+    mine, other = torch.nn.Conv2d(*arguments), shims["Conv2d"](*arguments)
+    for name in ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"):
+        assert getattr(other, name) == getattr(mine, name), name
+
+
+def test_first_weights_of_a_convolution(shims):
+    mine, other = torch.nn.Conv2d(64, 128, 3, groups=2), shims["Conv2d"](64, 128, 3, groups=2)
+    for name in ("weight", "bias"):
+        expected, found = getattr(mine, name).detach().numpy(), getattr(other, name).numpy()
+        assert abs(found).max() <= abs(expected).max() * 1.05
+        assert found.std() == pytest.approx(expected.std(), rel=0.15)
 
 
 @pytest.mark.parametrize("size", [2, 4, [1, 2, 3]])

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from twinalign.drafting.chance import without_chance
+from twinalign.drafting.module_source import names_in
 from twinalign.drafting.rewriting import Change, rewritten
 from twinalign.drafting.selection import Selection
 from twinalign.errors import InputError
@@ -59,18 +60,20 @@ def _build_source(selection: Selection) -> str:
 
 
 def shims_source(names: Iterable[str]) -> str:
-    """Of the shims those that are used, and nothing if none is."""
+    """Of the shims those that are used, with the functions that these call."""
     text = importlib.resources.files("twinalign.drafting").joinpath("shims.txt").read_text(encoding="utf-8")
     tree = ast.parse(text)
     lines = text.splitlines()
+    nodes = {node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     wanted = set(names)
-    parts = [
-        "\n".join(lines[node.lineno - 1 : node.end_lineno])
-        for node in tree.body
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name in wanted
-    ]
-    head = "\n".join(lines[: (tree.body[1].end_lineno or 0)])
-    return "\n\n\n".join([head, *parts]) + "\n"
+    while more := {name for one in wanted for name in names_in(nodes[one]) & set(nodes)} - wanted:
+        wanted |= more
+    parts = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for name, node in nodes.items() if name in wanted]
+    imports = [node for node in tree.body if isinstance(node, ast.Import)]
+    used = {alias for name in wanted for alias in names_in(nodes[name])}
+    head = [ast.unparse(node) for node in imports if node.names[0].name in used]
+    docstring = "\n".join(lines[: tree.body[0].end_lineno])
+    return "\n\n\n".join([docstring + "\n\n" + "\n".join(head), *parts]) + "\n"
 
 
 def leftovers(files: Mapping[str, str], packages: Iterable[str]) -> list[str]:

@@ -21,6 +21,8 @@ from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
 STAGES = ("forward", "loss", "backward")
 _CHANGES = "changes.txt"
+SMALLEST_BATCH = 4
+"""Batch norm over two samples gives 1 and -1 whatever they are, and gradients that are rounding alone."""
 
 
 @dataclasses.dataclass(repr=False)
@@ -65,7 +67,7 @@ def port(
 
     Args:
         reference: what builds the torch model.
-        inputs: what the model takes; a batch of one becomes one of two, which batch norm needs in training.
+        inputs: what the model takes; smaller batches become `SMALLEST_BATCH`.
         settings: of the run that proves the port; its case is the port's own.
         drafting_python: an interpreter that has PaConvert; this one by default.
 
@@ -108,7 +110,7 @@ def _cause(fault: dict[str, Any]) -> str:
 
 def _for_training(array: InputArray) -> InputArray:
     batch, *rest = array.shape
-    return dataclasses.replace(array, shape=(2, *rest)) if batch == 1 else array
+    return dataclasses.replace(array, shape=(max(batch, SMALLEST_BATCH), *rest))
 
 
 def _write(
