@@ -77,3 +77,7 @@ def test_the_way_without_torch_is_taken():
 def test_what_is_asked_of_torch_is_asked_of_paddle():
     source = "import torch.nn.functional as F\nhas = hasattr(F, 'silu')\n"
     assert code_of(source).endswith("has = hasattr(paddle.nn.functional, 'silu')\n")
+
+
+def test_brackets_that_the_draft_would_lose():
+    assert code_of("y = {**a, **(b or {})}\n") == "y = {**a, **dict(b or {})}\n"

@@ -23,6 +23,8 @@ IMAGES = np.random.default_rng(0).standard_normal((4, 6, 9, 8))
 TOLERANCE = 2e-7
 """paddle's kernels keep epsilon, momentum, slope and scale in float32."""
 LAYERS = [
+    ("Linear", (8, 5), {}, IMAGES),
+    ("Linear", (8, 5, False), {}, IMAGES),
     ("Conv1d", (6, 4, 3), {"padding": 1}, IMAGES[..., 0]),
     ("Conv2d", (6, 4, (3, 2)), {"stride": 2, "padding": (1, 0), "groups": 2, "bias": False}, IMAGES),
     ("Conv2d", (6, 4, 3), {"padding": "same", "dilation": 2}, IMAGES),
@@ -95,12 +97,18 @@ def test_attributes_of_a_convolution(shims, arguments):
         assert getattr(other, name) == getattr(mine, name), name
 
 
-def test_first_weights_of_a_convolution(shims):
-    mine, other = torch.nn.Conv2d(64, 128, 3, groups=2), shims["Conv2d"](64, 128, 3, groups=2)
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("Conv2d", (64, 128, 3, 1, 0, 1, 2)), ("Linear", (200, 128)), ("Linear", (50, 3))]
+)
+def test_first_weights(shims, name, arguments):
+    mine, other = getattr(torch.nn, name)(*arguments), shims[name](*arguments)
     for name in ("weight", "bias"):
         expected, found = getattr(mine, name).detach().numpy(), getattr(other, name).numpy()
-        assert abs(found).max() <= abs(expected).max() * 1.05
-        assert found.std() == pytest.approx(expected.std(), rel=0.15)
+        assert found.shape == expected.shape
+        bound = np.prod(mine.weight.shape[1:]) ** -0.5
+        assert abs(expected).max() <= bound  # as torch's source says it
+        assert abs(found).max() <= bound
+        assert found.size < 100 or found.std() == pytest.approx(bound / 3**0.5, rel=0.15)
 
 
 @pytest.mark.parametrize("size", [2, 4, [1, 2, 3]])
@@ -134,3 +142,15 @@ def test_functions(shims, approximate):
         torch.nn.functional.hardsigmoid(given).numpy(),
         atol=1e-6,
     )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_as_a_function(shims, training):
+    statistics = [np.linspace(0.5, 1.5, 6), np.linspace(1.0, 2.0, 6)]
+    mine = [torch.from_numpy(array.copy()) for array in statistics]
+    other = [paddle.to_tensor(array) for array in statistics]
+    expected = torch.nn.functional.batch_norm(torch.from_numpy(IMAGES), *mine, training=training, momentum=0.3)
+    found = shims["batch_norm"](paddle.to_tensor(IMAGES), *other, training=training, momentum=0.3)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=TOLERANCE, atol=TOLERANCE)
+    for left, right in zip(mine, other, strict=True):
+        np.testing.assert_allclose(right.numpy(), left.numpy(), rtol=TOLERANCE)

@@ -39,11 +39,16 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     factory, arguments = load_factory(reference)
     entered: set[types.CodeType] = set()
     built: dict[int, tuple[Any, dict[str, Any]]] = {}
+    returned: list[tuple[Any, Any, dict[str, Any]]] = []
 
-    def note(frame: types.FrameType, event: str, _: Any) -> None:
+    def note(frame: types.FrameType, event: str, value: Any) -> None:
+        code = frame.f_code
+        if event == "return" and backend.is_model(value) and not code.co_name.startswith("<"):
+            made_by = frame.f_globals.get(code.co_name)
+            if getattr(inspect.unwrap(made_by) if callable(made_by) else None, "__code__", None) is code:
+                returned.append((value, made_by, _arguments_of(code, frame.f_locals, method=False)))
         if event != "call":
             return
-        code = frame.f_code
         entered.add(code)
         if code.co_name == "__init__" and code.co_argcount:
             values = frame.f_locals
@@ -73,7 +78,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
         if name.partition(".")[0] in names and str(getattr(module, "__file__", "")).endswith(".py")
     }
     return {
-        "root": _root(model, built, factory, arguments),
+        "root": _root(model, built[id(model)][1] if id(model) in built else None, returned),
         "modules": modules,
         "executed": {name: sorted(set(lines)) for name, lines in executed.items()},
         "plain": {name: _plain_names(sys.modules[name]) for name in modules},
@@ -118,11 +123,11 @@ def _kept(value: Any) -> Any:
     return {key: _kept(item) for key, item in value.items()} if type(value) is dict else value
 
 
-def _arguments_of(code: types.CodeType, values: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a constructor by name; those of `*args` under `*`."""
+def _arguments_of(code: types.CodeType, values: dict[str, Any], *, method: bool = True) -> dict[str, Any]:
+    """Arguments of a function by name, without a method's first; those of `*args` under `*`."""
     names = code.co_varnames
     count = code.co_argcount + code.co_kwonlyargcount
-    found = {name: values[name] for name in names[1:count] if name in values}
+    found = {name: values[name] for name in names[method:count] if name in values}
     if code.co_flags & inspect.CO_VARARGS:
         found["*"] = values.get(names[count], ())
         count += 1
@@ -181,22 +186,30 @@ class _NoSourceError(Exception):
     """A value that no short text makes again."""
 
 
-def _root(model: Any, built: dict[int, tuple[Any, dict[str, Any]]], factory: Any, arguments: Any) -> dict[str, Any]:
+def _root(
+    model: Any, given: dict[str, Any] | None, returned: Sequence[tuple[Any, Any, dict[str, Any]]]
+) -> dict[str, Any]:
+    """The class with what it was given; where that has no source, the innermost function that returned the model and
+    whose arguments have one.
+    """
     kind = type(model)
-    try:
-        if kind.__module__.partition(".")[0] in _FRAMEWORKS or "<locals>" in kind.__qualname__:
-            raise _NoSourceError
-        imports: set[tuple[str, str]] = {(kind.__module__, kind.__qualname__)}
-        given = built[id(model)][1]
-        texts = [_source(value, imports) for value in given.pop("*", ())]
-        texts += [f"{name}={_source(value, imports)}" for name, value in given.items()]
-    except (_NoSourceError, KeyError):
-        wrapped: Any = factory.func if isinstance(factory, functools.partial) else factory
-        imports = {(wrapped.__module__, wrapped.__qualname__)}
-        texts = [_source(value, imports) for value in getattr(factory, "args", ())]
-        texts += [f"{name}={_source(value, imports)}" for name, value in arguments.items()]
-        return {"calls": wrapped.__qualname__, "arguments": texts, "imports": sorted(imports)}
-    return {"calls": kind.__qualname__, "arguments": texts, "imports": sorted(imports)}
+    makers = [(maker, arguments) for value, maker, arguments in returned if value is model]
+    if (
+        given is not None
+        and kind.__module__.partition(".")[0] not in _FRAMEWORKS
+        and "<locals>" not in kind.__qualname__
+    ):
+        makers.insert(0, (kind, given))
+    for maker, arguments in makers:
+        imports: set[tuple[str, str]] = {(maker.__module__, maker.__qualname__)}
+        values = dict(arguments)
+        try:
+            texts = [_source(value, imports) for value in values.pop("*", ())]
+            texts += [f"{name}={_source(value, imports)}" for name, value in values.items()]
+        except _NoSourceError:
+            continue
+        return {"calls": maker.__qualname__, "arguments": texts, "imports": sorted(imports)}
+    raise InputError(f"--ref: nothing that returned the {kind.__name__} can be called again with arguments in text")
 
 
 def _source(value: Any, imports: set[tuple[str, str]]) -> str:

@@ -130,6 +130,15 @@ class _Rewriter(cst.CSTTransformer):
                         return updated_node.with_changes(body=[cst.Pass()])
         return updated_node
 
+    def leave_StarredDictElement(
+        self, original_node: cst.StarredDictElement, updated_node: cst.StarredDictElement
+    ) -> cst.StarredDictElement:
+        if isinstance(updated_node.value, (cst.BooleanOperation, cst.IfExp)):
+            self._note("{**(a or b)} → {**dict(a or b)}", "PaConvert loses the brackets")
+            bare = updated_node.value.with_changes(lpar=[], rpar=[])
+            return updated_node.with_changes(value=cst.Call(cst.Name("dict"), [cst.Arg(bare)]))
+        return updated_node
+
     def leave_Try(self, original_node: cst.Try, updated_node: cst.Try) -> Any:
         """`try: from torch import x` with another way for a torch without it: paddle is one without it."""
         code = [cst.Module([]).code_for_node(statement).strip() for statement in original_node.body.body]

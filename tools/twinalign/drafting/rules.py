@@ -21,8 +21,8 @@ SHIMS = tuple(
     Rule(f"torch.{name}", name.rpartition(".")[2], why)
     for why, names in {
         _KEYWORDS: "nn.BatchNorm1d nn.BatchNorm2d nn.BatchNorm3d nn.LayerNorm nn.GroupNorm nn.MaxPool2d nn.AvgPool2d "
-        "nn.GELU nn.functional.gelu nn.ConvTranspose2d",
-        "its attributes and first weights are torch's": "nn.Conv1d nn.Conv2d nn.Conv3d",
+        "nn.GELU nn.functional.gelu nn.functional.batch_norm nn.ConvTranspose2d",
+        "its attributes and first weights are torch's": "nn.Linear nn.Conv1d nn.Conv2d nn.Conv3d",
         _INPLACE: "nn.ReLU nn.ReLU6 nn.SiLU nn.Mish nn.Hardswish nn.LeakyReLU nn.ELU nn.Dropout nn.Dropout2d",
         "paddle's default slope has seven digits of 1/6": "nn.Hardsigmoid nn.functional.hardsigmoid",
         "paddle's split takes the number of parts": "split chunk",
