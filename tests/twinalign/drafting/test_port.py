@@ -1,0 +1,152 @@
+"""A model in one file becomes a port that is proven; mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import twinalign
+from twinalign.drafting.draft import draft
+from twinalign.errors import InputError
+
+MODEL = '''"""A small classifier.
+
+Copyright 2026, somebody.
+"""
+from functools import partial
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+REGISTRY = {}
+
+
+def register(kind):
+    REGISTRY[kind.__name__] = kind
+    return kind
+
+
+def never_called(x):
+    return torch.linalg.svd(x)
+
+
+def squeeze(x, by=None):
+    """Mean over the map."""
+    if by is not None:
+        return never_called(x)
+    return x.mean((2, 3))
+
+
+@register
+class Block(nn.Module):
+    """A convolution, half of whose channels are gated."""
+
+    size: torch.jit.Final[int]
+
+    def __init__(self, inputs, outputs, norm=partial(nn.BatchNorm2d, eps=1e-3, momentum=0.03), **options):
+        super().__init__()
+        self.size = outputs
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding="same", **{**dict(bias=False), **(options or {})})
+        self.norm = norm(outputs)
+        self.act = nn.Hardswish(inplace=True)
+        self.pool = nn.AvgPool2d(3, 2, 1)
+
+    @torch.jit.unused
+    def unused(self, x):
+        return torch.nonexistent(x)
+
+    def forward(self, x):
+        x = self.act(self.norm(self.conv(x)))
+        left, right = x.split(self.conv.out_channels // 2, dim=1)
+        return self.pool(torch.cat([left, left * F.hardsigmoid(right, inplace=False)], 1))
+
+
+class Classifier(nn.Module):
+    def __init__(self, widths=(8, 12), classes=5, drop=0.3):
+        super().__init__()
+        self.blocks = nn.Sequential(*(Block(a, b) for a, b in zip((3, *widths), widths)))
+        self.drop = nn.Dropout(drop)
+        self.head = nn.Linear(self.blocks[-1].size, classes)
+
+    def forward(self, x):
+        return self.head(self.drop(squeeze(self.blocks(x))))
+
+
+def build(width):
+    return Classifier((width, width + 4))
+'''
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "classifier.py"
+    path.write_text(MODEL)
+    return path
+
+
+@pytest.mark.slow
+def test_a_file_becomes_a_proven_port(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "ported"
+    made = twinalign.port(f"{model}:build(8)", ["x:2,3,16,16:float32"], out=out)
+    assert (made.verdict, made.left) == ("aligned", [])
+    assert set(made.stages) == {"forward", "loss", "backward"}
+    sources = {path.name: path.read_text() for path in (out / "ported").rglob("*.py")}
+    assert not any(re.search(r"^\s*(import|from) (torch|twinalign)\b", text, re.MULTILINE) for text in sources.values())
+    ported = sources["classifier.py"]
+    assert "Copyright 2026, somebody." in ported
+    assert "linalg" not in ported
+    assert "nonexistent" not in ported
+    assert "left out of the port" in ported  # what `squeeze` names and never calls
+    assert "return Classifier(widths=(8, 12), classes=5, drop=0.3)" in " ".join(sources["build.py"].split()).replace(
+        "( ", "("
+    ).replace(", )", ")")
+    assert "class BatchNorm3d" not in sources["shims.py"]
+    listed = (out / "changes.txt").read_text()
+    assert "torch.nn.BatchNorm2d → shims.BatchNorm2d" in listed
+    assert "@register taken away: it only registers" in listed
+
+    ported_path = next((out / "ported").rglob("classifier.py"))
+    ported_path.write_text(ported.replace("self.pool(", "0.99 * self.pool("))
+    again = twinalign.check_port(out)
+    assert again.verdict == "diverged" or again.edits
+    assert json.loads(json.dumps(again.to_json()))["out"] == str(out)
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "work.txt").write_text("a week")
+    with pytest.raises(InputError, match=r"mine: it exists and is no port that twinalign made; name another folder$"):
+        twinalign.port(f"{model}:build(8)", ["x:2,3,16,16:float32"], out=out)
+    assert (out / "work.txt").read_text() == "a week"
+    with pytest.raises(
+        InputError, match=r"it has no case.py beside a changes.txt, so it is no port that twinalign made$"
+    ):
+        twinalign.check_port(out)
+
+
+def test_a_folder_that_no_module_can_be_called() -> None:
+    with pytest.raises(
+        InputError, match=r"^--out my-port: the folder's name is the port's package, and 'my-port' is no"
+    ):
+        twinalign.port("m:f", ["x:2,3"], out="my-port")
+
+
+def test_without_paconvert() -> None:
+    message = r"^port: /bin/false has no PaConvert, which drafts the port; pip install 'twinalign\[port\]'$"
+    with pytest.raises(InputError, match=message):
+        draft({"m.py": "import torch\n"}, "/bin/false")
+
+
+def test_drafts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    files = {"m.py": "import torch\n\n\ndef f(x):\n    return torch.add(x, 1)\n"}
+    first = draft(files)
+    assert "paddle.add" in first["m.py"]
+    (kept,) = (tmp_path / "twinalign" / "drafts").iterdir()
+    kept.write_text(json.dumps({"m.py": "kept"}))
+    assert draft(files) == {"m.py": "kept"}
