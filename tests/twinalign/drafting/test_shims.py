@@ -154,3 +154,9 @@ def test_batch_norm_as_a_function(shims, training):
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=TOLERANCE, atol=TOLERANCE)
     for left, right in zip(mine, other, strict=True):
         np.testing.assert_allclose(right.numpy(), left.numpy(), rtol=TOLERANCE)
+
+
+def test_a_number_to_the_power_of_a_tensor(shims):
+    expected = torch.pow(1.5, torch.from_numpy(IMAGES)).numpy()
+    np.testing.assert_allclose(shims["pow"](1.5, paddle.to_tensor(IMAGES)).numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(shims["pow"](paddle.to_tensor(IMAGES), 2).numpy(), IMAGES**2, rtol=1e-12)

@@ -26,6 +26,7 @@ SHIMS = tuple(
         _INPLACE: "nn.ReLU nn.ReLU6 nn.SiLU nn.Mish nn.Hardswish nn.LeakyReLU nn.ELU nn.Dropout nn.Dropout2d",
         "paddle's default slope has seven digits of 1/6": "nn.Hardsigmoid nn.functional.hardsigmoid",
         "paddle's split takes the number of parts": "split chunk",
+        "paddle wants a tensor where torch takes a number": "pow",
     }.items()
     for name in names.split()
 )
