@@ -249,7 +249,10 @@ USER_MISTAKES = [
     (("a.npy", "text.npy"), "text.npy: its content is not .npy, .npz, .safetensors"),
     (("a.npy", "a.npy", "--rtol", "1e-3"), "--rtol and --atol: give both or neither"),
     (("a.npy", "a.npy", "--rtol", "nan", "--atol", "0"), "--rtol and --atol: numbers from 0 up"),
-    (("a.npy", "a.npy", "--json", "-", "--md", "-"), "--json, --md and --log: only one of them can go to stdout"),
+    (
+        ("a.npy", "a.npy", "--json", "-", "--md", "-"),
+        "--json, --md, --html and --log: only one of them can go to stdout",
+    ),
     (("a.npy", "a.npy", "--only", "z*"), "a.npy: nothing to compare: no tensor is left after z*"),
     (("a.npy", "a.npy", "--allow", "all"), "allowance 'all' is unknown; known are"),
     (("a.npy", "a.npy", "--accept", "all"), "accept 'all': known conventions are"),

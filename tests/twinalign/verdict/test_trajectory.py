@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from twinalign.errors import InputError
-from twinalign.verdict import judge_trajectory
+from twinalign.verdict.trajectory import judge_trajectory
 
 STEPS = 120
 

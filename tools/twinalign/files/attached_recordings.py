@@ -5,15 +5,16 @@ step; `step000000.npz` the tensors of a step, in the order of execution, `step00
 recordings of several processes.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
 import io
 import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from twinalign.files.checksum import fast_zipfile
 from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import metadata_path, read_metadata
 from twinalign.files.writer import replacing
+
+if TYPE_CHECKING:
+    import zipfile
 
 FORMAT = "twinalign attached 1"
 ABOUT, INITIAL, NUMBERS = "attached.json", "initial.npz", "steps.jsonl"
@@ -69,6 +73,8 @@ class ArrayStream:
 @contextlib.contextmanager
 def array_stream(path: Path) -> Iterator[ArrayStream]:
     """An `ArrayStream` whose file appears when the block ends; raises InputError where it cannot be written."""
+    import zipfile  # slow, and comparing two plain files needs none
+
     with replacing(path) as file, fast_zipfile(), zipfile.ZipFile(file, "w") as archive:
         yield ArrayStream(archive)
 
@@ -81,7 +87,7 @@ class AttachedRecording:
     about: dict[str, Any]
 
     @classmethod
-    def load(cls, folder: Path) -> "AttachedRecording":
+    def load(cls, folder: Path) -> AttachedRecording:
         """Raises InputError if the folder holds none."""
         about = read_metadata(folder / ABOUT)
         if about.get("format") != FORMAT:

@@ -16,7 +16,6 @@ from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
 from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.array_comparison import compare_arrays as compare_arrays
-from twinalign.verdict.attached_comparison import compare_attached
 from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.excuses import draws_of
 from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
@@ -61,6 +60,8 @@ def compare_files(
     paths = Path(reference), Path(reproduced)
     only, skip = tuple(only), tuple(skip)
     if is_attached(paths[0]) or is_attached(paths[1]):
+        from twinalign.verdict.attached_comparison import compare_attached  # two files need nothing of conversion
+
         given = {"reference64": reference64, "reproduced64": reproduced64} | {
             "reference_repeat": options.pop("reference_repeat", None)
         }
