@@ -65,6 +65,7 @@ DECORATORS = (
 ANNOTATIONS = (Rule("torch.jit.Final", "", "paddle has no TorchScript: what is in its brackets stays"),)
 
 STATEMENTS = (
+    Rule("torch._assert", "", "paddle has none; torch's is there for tracing"),
     Rule("torch.fx.wrap", "", "paddle has no torch.fx"),
     Rule("torch._C._log_api_usage_once", "", "it counts calls for torch's makers"),
 )
