@@ -145,12 +145,13 @@ def judged(pair: real_ports_pairs.Pair, found: dict[str, Any], check: dict[str, 
     elif verdict is None:
         verdict = "crash" if found["code"] == 4 else "refused" if found["code"] in (1, 2) else "crash"
     right = verdict == "aligned" if equal else verdict in ("diverged", "refused")
+    known = pair.differs or check.get("outputs") is not None
     named = {cause for _, cause, _ in found.get("causes", []) if cause}
     return {
         "equal": equal,
         "verdict": verdict,
         "right": right,
-        "wrong": not right and verdict not in ("crash", "stopped", "inconclusive"),
+        "wrong": bool(known) and not right and verdict not in ("crash", "stopped", "inconclusive"),
         "lines": len(pair.lines),
         "wrong_causes": len(named - set(pair.causes)),
         "crash": verdict in ("crash", "stopped"),

@@ -17,14 +17,17 @@ DIFFERS = {
     "ResNet18": "a projection in the first shortcut, which the original has not",
     "SqueezeNet1_1": "padding 1 in the first convolution (`model_zoo/squeezenet.py`, line 114), pools without "
     "ceil_mode",
+    "PVT_V2_linear": "epsilon 1e-5 for 1e-6 in the norms of reduction and patch embedding (`model_zoo/pvt_v2.py`, lines "
+    "118 and 240)",
 }
 """What ports compute differently, found by reading both sources."""
+CAUSES = {"MobileViT_XXS": ("norm_epsilon",), "PVT_V2_linear": ("norm_epsilon",)}
 
 
 def pairs() -> Iterator[Pair]:
     """Pairs of models of images."""
     for pair in (*_convolutional(), *_vision_transformers(), *_dense()):
-        yield dataclasses.replace(pair, differs=DIFFERS.get(pair.name, ""))
+        yield dataclasses.replace(pair, differs=DIFFERS.get(pair.name, ""), causes=CAUSES.get(pair.name, ()))
 
 
 def _convolutional() -> Iterator[Pair]:
