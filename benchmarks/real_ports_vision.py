@@ -17,7 +17,7 @@ DIFFERS = {
     "ResNet18": "a projection in the first shortcut, which the original has not",
     "SqueezeNet1_1": "padding 1 in the first convolution (`model_zoo/squeezenet.py`, line 114), pools without "
     "ceil_mode",
-    "PVT_V2_linear": "epsilon 1e-5 for 1e-6 in the norms of reduction and patch embedding (`model_zoo/pvt_v2.py`, lines "
+    "PVT_V2_linear": "epsilon 1e-5 for 1e-6 in norms of reduction and patch embedding (`model_zoo/pvt_v2.py`, lines "
     "118 and 240)",
 }
 """What ports compute differently, found by reading both sources."""
