@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from real_ports import called
 
 ROOT = Path(__file__).resolve().parent.parent
 TORCHVISION = (
@@ -132,26 +132,6 @@ def size_of(name: str) -> int:
     return SIZES.get(last) or (224 if last.startswith(FIXED) else 64)
 
 
-def called(command: list[str], limit: float) -> tuple[int, str]:
-    """Exit code (-1: stopped after `limit` seconds) and what was printed."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tools'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment,
-        start_new_session=True,
-    )
-    try:
-        printed = process.communicate(timeout=limit)[0]
-        return process.returncode, printed
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        return -1, process.communicate()[0]
-
-
 def measure(name: str, reference: str, python: str, work: Path, limit: float) -> dict[str, Any]:
     """One row: what `port` says and what float64 says."""
     package = "".join(character if character.isalnum() else "_" for character in name)
@@ -210,7 +190,11 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     for name, row in results.items():
         size = row.get("float64")
         shown = "–" if size is None else f"{size:.0e}"
-        left = (row.get("left") or [""])[0].replace("|", "\\|")[:160] if row.get("verdict") != "aligned" else ""
+        left = (
+            (row.get("left") or [""])[0].partition(" (traceback in ")[0].replace("|", "\\|")[:160]
+            if row.get("verdict") != "aligned"
+            else ""
+        )
         verdict = row.get("verdict") or ("stopped" if row["code"] == -1 else "does not run")
         lines.append(
             f"| {name} | {verdict} | {shown} | {row.get('changes', '–')} | {row.get('edits', '–')} | {left} | "
