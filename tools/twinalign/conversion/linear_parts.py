@@ -101,7 +101,7 @@ def _ways_to_split(signature: Signature, others: Mapping[Signature, int]) -> lis
 
 def _parts(u: Matchable, rows: Sequence[int]) -> list[Matchable]:
     if u.kind == ATTENTION:
-        return [_attention_part(u, role) for role in _ROLES if any(_slot_of(part, role) for part in u.stored)]
+        return [_attention_part(u, role) for role in _ROLES if any(_has_role(part, role) for part in u.stored)]
     return [
         _part(
             u, f"{u.name}[{number}]", u.path, None, [(split_slots(p, rows), number, p.slots[0].name) for p in u.stored]
@@ -123,7 +123,7 @@ def _attention_part(u: Matchable, role: str) -> Matchable:
     return _part(u, f"{u.path}.{role}_proj" if u.path else f"{role}_proj", path, given, stored)
 
 
-def _slot_of(part: Stored, role: str) -> bool:
+def _has_role(part: Stored, role: str) -> bool:
     return any(slot.name.startswith(f"{role}.") for slot in part.slots)
 
 

@@ -37,7 +37,7 @@ class Operand:
 
     shape: tuple[int, ...]
     kind: str
-    """As of numpy's dtypes: `f`, `i`, `b`, `c`."""
+    """Kind of its dtype by numpy's letter: floating `f`, integer `i`, bool `b`, complex `c`."""
     value: Value | None
     name: str | None
     """The parameter or buffer that it is."""
