@@ -16,6 +16,7 @@ import pytest
 
 from twinalign.errors import InputError
 from twinalign.processes import stillness, tracebacks
+from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.rank_group import RankGroup
 from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.recorder.diagnosis import check
@@ -242,3 +243,41 @@ os.kill(os.getpid(), signal.SIGKILL)
     while folders[0].exists() and time.monotonic() < ended:
         time.sleep(0.1)
     assert [folder.exists() for folder in folders] == [False, True]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_nothing_is_left_of_a_folder_whose_maker_is_killed_as_it_is_made(moment: str, tmp_path: Path) -> None:
+    text = f"""
+import os, signal
+from twinalign.processes.guardian import temporary_folder
+make = os.mkdir
+def mkdir(*arguments, **named):
+    if {moment == "after"}:
+        make(*arguments, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.mkdir = mkdir
+with temporary_folder():
+    pass
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", text], env=environment).returncode == -signal.SIGKILL
+    ended = time.monotonic() + 60
+    while list(tmp_path.iterdir()) and time.monotonic() < ended:
+        time.sleep(0.1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_folder_goes_at_its_end_and_stays_where_it_was_moved_to(tmp_path: Path) -> None:
+    with temporary_folder("first.", tmp_path) as folder:
+        (folder / "file").touch()
+        assert folder.parent == tmp_path
+        assert folder.stat().st_mode & 0o777 == 0o700
+    with temporary_folder("second.", tmp_path) as folder:
+        folder.rename(tmp_path / "kept")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_temporary_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(InputError, match=r"taken/a.*: cannot be written"), temporary_folder("a", tmp_path / "taken"):
+        pass

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,7 @@ def run_case_again(
         InputError: the case cannot run here.
         SideCrashError: a framework's process died.
     """
-    folder = Path(tempfile.mkdtemp(prefix="twinalign-replay-"))
-    guardian.guard(folder)
+    folder = guardian.new_folder("twinalign-replay-")
     with contextlib.ExitStack() as cleaning:
         cleaning.callback(guardian.release, folder)
         cleaning.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -4,14 +4,14 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from twinalign.errors import InputError
+from twinalign.files.writer import replacing
+from twinalign.processes.guardian import temporary_folder
 
 _RUN = "import sys; from paconvert.main import main; main()"
 _MARK = re.compile(r"^>{6}", re.MULTILINE)
@@ -37,8 +37,8 @@ def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]
     if kept.exists():
         found: dict[str, str] = json.loads(kept.read_text(encoding="utf-8"))
         return found
-    with tempfile.TemporaryDirectory(prefix="twinalign-draft-") as folder:
-        given, made = Path(folder) / "given", Path(folder) / "made"
+    with temporary_folder("twinalign-draft-") as folder:
+        given, made = folder / "given", folder / "made"
         for path, text in files.items():
             (given / path).parent.mkdir(parents=True, exist_ok=True)
             (given / path).write_text(text, encoding="utf-8")
@@ -48,11 +48,8 @@ def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]
             said = (ran.stderr or ran.stdout).strip().splitlines() or ["no message"]
             raise InputError(f"port: PaConvert failed: {said[-1]}")
         drafts = {path: _cleaned((made / path).read_text(encoding="utf-8")) for path in files}
-        shutil.rmtree(made)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    beside = kept.with_suffix(f".{os.getpid()}.partial")
-    beside.write_text(json.dumps(drafts), encoding="utf-8")
-    beside.replace(kept)
+    with replacing(kept) as file:
+        file.write(json.dumps(drafts).encode())
     return drafts
 
 

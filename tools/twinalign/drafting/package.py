@@ -7,7 +7,6 @@ import keyword
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from twinalign.drafting.chance import without_chance
 from twinalign.drafting.module_source import names_in
 from twinalign.drafting.rewriting import Change, rewritten
 from twinalign.drafting.selection import Selection
-from twinalign.errors import InputError
+from twinalign.errors import InputError, writing
+from twinalign.processes.guardian import temporary_folder
 from twinalign.runs.scaffold import InputArray
 
 SHIMS = "shims"
@@ -114,14 +114,12 @@ def case_source(name: str, reference: str, inputs: Sequence[InputArray], draws: 
 
 def write(out: Path, files: Mapping[str, str]) -> None:
     """Write all files of a port beside its place, then rename; what stood there is replaced."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
-    try:
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_folder(f".{out.name}.", out.parent) as beside, writing(out):
         for path, text in files.items():
             (beside / path).parent.mkdir(parents=True, exist_ok=True)
             (beside / path).write_text(text, encoding="utf-8")
         if out.exists():
             shutil.rmtree(out)
         os.replace(beside, out)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -5,12 +5,16 @@ Who is killed cannot end its children, and a child that is stopped cannot end it
 
 import contextlib
 import os
+import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+from twinalign.errors import InputError, writing
 
 # Each line adds or takes away (+ or -) a process, named by its number, or a folder; the end of its input is our end.
 _PROGRAM = """
@@ -57,16 +61,35 @@ def release(what: int | Path) -> None:
     _tell(f"-{what}")
 
 
+def new_folder(name: str, inside: Path | None = None) -> Path:
+    """Make a guarded folder, for this user alone, whose name begins so; `inside` the system's temporary one by default.
+
+    It is guarded before it is there: who is killed between the two leaves nothing. Raises InputError if it cannot be
+    made, say because the disk is full.
+    """
+    folder = (inside or Path(tempfile.gettempdir())) / f"{name}{secrets.token_hex(6)}"
+    guard(folder)
+    try:
+        with writing(folder):
+            folder.mkdir(mode=0o700)
+    except InputError:
+        release(folder)
+        raise
+    return folder
+
+
 @contextlib.contextmanager
-def temporary_folder(prefix: str = "twinalign-") -> Iterator[Path]:
-    """A temporary folder that is removed at the end of the block, or of this process if it is killed."""
-    _tell("-")  # so that the other process runs before there is a folder that it does not know
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
-        guard(Path(name))
-        try:
-            yield Path(name)
-        finally:
-            release(Path(name))
+def temporary_folder(name: str = "twinalign-", inside: Path | None = None) -> Iterator[Path]:
+    """A folder as `new_folder` makes it, which is removed at the end of the block, or of this process if it is killed.
+
+    One that the block has moved elsewhere stays there.
+    """
+    folder = new_folder(name, inside)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        release(folder)
 
 
 def _tell(line: str) -> None:
