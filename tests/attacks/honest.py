@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.attacks.forged import (
+    CASE,
     DTYPES,
     LEDGER,
     MANIFEST,
@@ -179,6 +180,30 @@ def unread_source(content: bytes) -> Forge:
     return forge
 
 
+def signed_zeros(forgery: Forgery) -> None:
+    """What is cut off at zero is -0.0 in one framework and 0.0 in the other."""
+    zero = {"ref": 0.0, "paddle": -0.0}
+    change(forgery, lambda a, s, d: a.update(cut=np.where(TRUTH > 0, rounded(TRUTH, s, d), zero[s]).astype(d)))
+
+
+def many_outputs(forgery: Forgery) -> None:
+    """As many tensors as a detector returns."""
+    change(forgery, lambda a, s, d: a.update({f"boxes.{n}": rounded(TRUTH[:, : n % 5 + 1], s, d) for n in range(300)}))
+
+
+def on_other_machines(forgery: Forgery) -> None:
+    """Each side was recorded on a machine of its own, with another Python."""
+    own = {"platform": "macOS-15.1-arm64-arm-64bit", "python": "3.12.4", "processors": 12}
+
+    def tell_own(metadata: Any) -> None:
+        metadata["environment"].update(own)
+        metadata["identity"]["interpreter"]["python"] = own["python"]
+
+    tell(forgery, tell_own, side="paddle")
+    forgery.edit(SUMMARY, lambda summary: summary["environment"]["paddle"].update(own))
+    forgery.edit(CASE, lambda case: case["identity"]["paddle"]["interpreter"].update(python=own["python"]))
+
+
 def double(array: np.ndarray) -> np.ndarray:
     return array * array.dtype.type(2)
 
@@ -198,6 +223,18 @@ HONEST: dict[str, Forge] = {
     "huge numbers": computed("huge", TRUTH * 1e30),
     "tiny numbers": computed("tiny", TRUTH * 1e-30),
     "numbers below the least normal one": equal("subnormal", np.full(9, 1e-42, "float32")),
+    "half precision": equal("half", TRUTH.astype("float16")),
+    "bytes": equal("mask", np.arange(256, dtype="uint8")),
+    "an integer": equal("count", np.asarray(3)),
+    "zeros of either sign": signed_zeros,
+    "a tensor of many axes": computed("nested", TRUTH.reshape(2, 1, 4, 1, 2, 6, 1, 4)),
+    "one number far from the others": computed("outlier", np.where(np.arange(24) == 5, TRUTH * 1e12, TRUTH)),
+    "numbers around a large one": computed("shifted", TRUTH + 1e4),
+    "columns before rows": computed("columns", np.asfortranarray(TRUTH)),
+    "one output under two names": both(computed("logits", TRUTH), computed("scores", TRUTH)),
+    "names in other scripts": computed("输出['ключ'][0] – μ/σ", TRUTH),
+    "many outputs": many_outputs,
+    "sides on machines of their own": on_other_machines,
     "no float64 of the reference": no_float64(("ref",)),
     "no float64 of the port": lambda forgery: (only_stage(forgery, "forward"), without_float64(forgery, ["paddle"])),
     "no float64 at all": no_float64(SIDES),
@@ -223,11 +260,18 @@ HONEST: dict[str, Forge] = {
     "a frozen layer": frozen_layer,
     "tied weights": tied_weights,
     "another version": lambda forgery: forgery.edit(MANIFEST, lambda m: m.update(twinalign="0.0.9")),
+    "a source with the line ends of Windows": lambda forgery: rewrite_source(
+        forgery, lambda source: source.replace("\n", "\r\n")
+    ),
+    "a source with a byte order mark": lambda forgery: rewrite_source(forgery, lambda source: f"\ufeff{source}"),
     "a source of a newer Python": unread_source(b"type A[T = int] = list[T]\nlambda: (yield) = 3\n"),
     "a source that is not UTF-8": unread_source(b"accept = '\xff\xfe'\n"),
     "a source of one long expression": unread_source(b"accept = " + b"(" * 5000 + b")" * 5000 + b"\n"),
 }
-INCONCLUSIVE: dict[str, Forge] = {"numbers drawn at random": drawing_at_random}
+INCONCLUSIVE: dict[str, Forge] = {
+    "numbers drawn at random": drawing_at_random,
+    "nothing but what is not a number": equal("undefined", np.full((3, 4), np.nan, "float32")),
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,15 @@ def test_hostile_bundle_is_refused(name: str, bundle: Path, tmp_path: Path, monk
     assert message.isprintable(), ascii(message)
     assert len(message) < 1500
     assert {file.name for file in tmp_path.iterdir()} == before
+
+
+def test_a_bundle_that_is_refused_after_some_stages_is_so_in_one_line(bundle: Path, tmp_path: Path) -> None:
+    forgery = Forgery(bundle)
+    forgery.members["result/log/backward_diff.log"] = b"\xff"  # of the last stage
+    command = [sys.executable, "-m", "twinalign", "verify", str(forgery.write(tmp_path / "hostile.zip"))]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert len(finished.stderr.splitlines()) == 1, finished.stderr
 
 
 @pytest.mark.parametrize("value", [Execute(), MakeFolder(), Spawn(), Evaluate()])

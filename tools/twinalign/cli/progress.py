@@ -4,15 +4,20 @@ import importlib.util
 import sys
 import threading
 import time
+from collections.abc import Collection
 from typing import Self
 
 from twinalign.sides import FOUND
 
 
 class SideProgress:
-    """Shows what each side is doing; call it with a side and a text, or with `FOUND` and a text that stays."""
+    """Shows what each side is doing; call it with a side and a text, or with `FOUND` and a text that stays.
 
-    def __init__(self) -> None:
+    What the sides in `in_passing` do is shown where it is seen only as long as it lasts, on a terminal.
+    """
+
+    def __init__(self, in_passing: Collection[str] = ()) -> None:
+        self._in_passing = in_passing
         self._lock = threading.Lock()
         self._started = time.monotonic()
         self._live = None
@@ -35,7 +40,8 @@ class SideProgress:
             if side == FOUND and self._live is not None:
                 self._live.console.print(text, soft_wrap=True, markup=False)
             elif self._live is None:
-                print(f"[{time.monotonic() - self._started:6.1f}s] {side}: {text}", file=sys.stderr, flush=True)
+                if side not in self._in_passing:
+                    print(f"[{time.monotonic() - self._started:6.1f}s] {side}: {text}", file=sys.stderr, flush=True)
             elif side in self._tasks:
                 self._live.update(self._tasks[side], description=text)  # type: ignore[arg-type]
             else:

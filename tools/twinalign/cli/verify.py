@@ -37,7 +37,7 @@ def command(bundle: Path, json_path: Path | None, replay: bool, data: Path | Non
         )
     if data is not None:
         asked["options"]["data"] = str(data.absolute())
-    with SideProgress() as progress:
+    with SideProgress(in_passing=["verify"]) as progress:  # else lines would stand before the one that refuses a bundle
         result = api.verify(bundle, replay=replay, progress=progress, **asked)
     # ASCII only: text from a stranger must not control the terminal where this is read.
     write_output(json_path, lambda: json_text(result.to_json(), ascii_only=True))

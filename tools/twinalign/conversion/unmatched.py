@@ -8,6 +8,7 @@ from typing import Any
 
 from twinalign.conversion.rename_rules import listed
 from twinalign.errors import InputError
+from twinalign.files.recordings import write_text
 
 
 class ListedError(InputError):
@@ -21,7 +22,7 @@ class ListedError(InputError):
         """The error with all its lines in a file, if the message does not name them all."""
         if len(self.lines) <= 3:
             return self
-        path.write_text("\n".join([*self.lines, ""]), encoding="utf-8")
+        write_text(path, "\n".join([*self.lines, ""]))
         return InputError(f"{self}. All {len(self.lines)} are in {path}")
 
 
