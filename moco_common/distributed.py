@@ -10,10 +10,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 LOST_RANK = 3
 """Exit code of a rank that ends because of another."""
@@ -107,7 +107,6 @@ class Watch:
         self._peers = peers
         self._exchanges_entered = exchanges_entered
         self._connect = connect
-        self._parent = os.getppid()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -142,9 +141,6 @@ class Watch:
         since = {name: [time.monotonic()] * len(ranks) for name in told}
         pause, looked, turn = min(1.0, self.timeout / 10), time.monotonic(), 0
         while not self._over.wait(pause):
-            if os.getppid() != self._parent:
-                self._give_up("the launcher is gone")
-                return
             own = {"exchanges": self._exchanges_entered()}
             if turn % _TURNS == 0:
                 own |= {"work": int(_seconds_computed() / _LEAST_SECONDS), "looks": turn + 1}
@@ -190,8 +186,50 @@ class Watch:
         self._give_up(f"rank {rank} (process {process} on {host}) stands still: {why}")
 
     def _give_up(self, why: str) -> None:
-        print(f"error: {why}; --resume goes on from the last checkpoint", file=sys.stderr, flush=True)
-        os._exit(LOST_RANK)
+        _end_this_rank(why)
+
+
+@contextlib.contextmanager
+def ended_with_launcher() -> Iterator[None]:
+    """Let this rank end with one line, inside the block, as soon as the launcher that started it is gone.
+
+    Who is killed without notice cannot end its ranks, and a rank that still waits for the others would wait for half an
+    hour. The launcher must be this process's parent.
+    """
+    launcher, over = os.getppid(), threading.Event()
+
+    def look() -> None:
+        while os.getppid() == launcher and not _adopts(launcher):
+            if over.wait(1.0):
+                return
+        _end_this_rank("the launcher is gone")
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _adopts(process: int) -> bool:
+    """Whether a process is the system's first, which takes in those whose parent ended, and no launcher.
+
+    In a container the first process may be the launcher itself, which is a program in Python.
+    """
+    return process == 1 and "python" not in _command(process)
+
+
+def _command(process: int) -> str:
+    """The command line of a process on this node; `python` where it cannot be known."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text(errors="replace")
+    except OSError:
+        return "python"
+
+
+def _end_this_rank(why: str) -> NoReturn:
+    print(f"error: {why}; --resume goes on from the last checkpoint", file=sys.stderr, flush=True)
+    os._exit(LOST_RANK)
 
 
 def _broke_off(error: BaseException | None) -> bool:

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
-from moco_common.distributed import Place, Watch, this_process
+from moco_common.distributed import Place, Watch, ended_with_launcher, this_process
 from moco_ref.devices import require_gpu
 
 Result = TypeVar("Result")
@@ -83,9 +83,10 @@ def process_group(device: str) -> Iterator[str]:
         yield place
         return
     backend = "nccl" if device == "gpu" else "gloo"
-    dist.init_process_group(backend)
-    yield place
-    dist.destroy_process_group()  # not after an error: the other ranks may be gone
+    with ended_with_launcher() if "TORCHELASTIC_RUN_ID" in os.environ else nullcontext():
+        dist.init_process_group(backend)
+        yield place
+        dist.destroy_process_group()  # not after an error: the other ranks may be gone
 
 
 def data_parallel(model: nn.Module) -> nn.Module:

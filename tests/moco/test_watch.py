@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -9,7 +12,8 @@ from typing import Any
 import pytest
 
 from moco_common import distributed
-from moco_common.distributed import Watch
+from moco_common.distributed import Watch, ended_with_launcher
+from tests.conftest import ROOT
 
 
 class SlowStore:
@@ -101,10 +105,55 @@ def test_nobody_is_left_unwatched_if_the_store_cannot_be_reached(monkeypatch: py
     assert ended == ["the launcher's store cannot be reached ('PADDLE_MASTER')"]
 
 
-def test_a_rank_ends_with_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("parents", "first", "ends"),
+    [
+        ([7, 7, 1], "/sbin/init", True),
+        ([1, 1, 1], "/sbin/init\0splash", True),  # it was gone before this rank could look
+        ([1, 1, 1], "/usr/bin/python3\0/usr/bin/torchrun", False),  # in a container
+        ([7, 7, 7], "/sbin/init", False),
+    ],
+)
+def test_a_rank_ends_with_its_launcher(
+    parents: list[int], first: str, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[str] = []
-    monkeypatch.setattr(Watch, "_give_up", lambda _, why: ended.append(why))
-    with Watch(1.0, 0, [("here", 1)], lambda: 0, SharedStore) as watching:
-        watching._parent = -1
-        watching._thread.join(30)
-    assert ended == ["the launcher is gone"]
+    seen = iter(parents)
+    looked = threading.Event()
+
+    def parent() -> int:
+        found = next(seen, None)
+        if found is None:
+            looked.set()
+        return parents[-1] if found is None else found
+
+    monkeypatch.setattr(distributed.os, "getppid", parent)
+    monkeypatch.setattr(distributed, "_command", lambda process: first)
+
+    def end(why: str) -> None:
+        ended.append(why)
+        looked.set()
+
+    monkeypatch.setattr(distributed, "_end_this_rank", end)
+    with ended_with_launcher():
+        assert looked.wait(30)
+    assert ended == ["the launcher is gone"] * ends
+
+
+@pytest.mark.slow
+def test_a_rank_that_waits_for_the_others_ends_with_its_launcher() -> None:
+    # In torch alone: paddle's ranks wait for rank 0 in C++, where no thread of Python runs beside them.
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "1"}
+    address |= {"TORCHELASTIC_RUN_ID": "none"}
+    environment = {**os.environ, **address, "PYTHONPATH": str(ROOT)}
+    rank = "import moco_ref.distributed as d\nprint(1, flush=True)\nwith d.process_group('cpu'): pass"
+    text = f"import subprocess, sys\nrank = subprocess.Popen([sys.executable, '-c', {rank!r}])\nrank.wait()"
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stderr is not None
+        assert launcher.stdout.readline() == "1\n"
+        time.sleep(1.0)
+        launcher.kill()
+        assert "error: the launcher is gone; --resume goes on" in launcher.stderr.read()  # to the end of the rank
