@@ -76,7 +76,7 @@ def written_beside(path: str | Path) -> Iterator[Path]:
     """Give a file beside `path` to write to; it takes the place of `path` at the end, and is removed after an error.
 
     Raises:
-        OSError: the folder is missing or cannot be written to; the message is one line.
+        OSError: the folder is missing or cannot be written to, or the disk is full; the message is one line.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -92,6 +92,10 @@ def written_beside(path: str | Path) -> Iterator[Path]:
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(temporary)):  # it names what it is about
+            raise
+        raise OSError(f"{path}: cannot be written ({error.strerror})") from error
     finally:
         temporary.unlink(missing_ok=True)
 

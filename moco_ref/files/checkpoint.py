@@ -129,5 +129,6 @@ def write_file(content: Any, path: str | Path) -> None:
             torch.save(content, file)
         except RuntimeError as error:
             # torch has an error of its own for what the file could not take.
-            reason = error.__context__ if isinstance(error.__context__, OSError) else "no room, or no access"
-            raise OSError(f"{path}: cannot be written ({reason})") from error
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from error
+            raise OSError(f"{path}: cannot be written (no room, or no access)") from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import re
+import resource
 import shutil
+import signal
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,29 @@ def test_a_failed_save_leaves_the_old_file(twin, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         save()
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("saved", "old")]
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "text"])
+def test_a_file_for_which_there_is_no_room_is_named(twin, folder: Path, tmp_path: Path, kind: str) -> None:
+    model, _, optimizer, _ = setup(twin, folder)
+    path, limits = tmp_path / "saved", resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write() -> None:
+        if kind == "checkpoint":
+            twin.module("files.checkpoint").save_checkpoint(path, model, optimizer, 1, 0, {})
+        else:
+            with written_beside(path) as temporary:
+                temporary.write_text("x" * 5000)
+
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))  # as on a full disk, but for this process alone
+    try:
+        with pytest.raises(OSError, match=rf"^{path}: cannot be written \(File too large\)$"):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_killed_save_is_cleared_and_one_that_goes_on_is_not(tmp_path: Path) -> None:
