@@ -80,7 +80,12 @@ def list_bad_images(paths: list[Path]) -> None:
     if paths:
         print(f"{len(paths)} pictures were left out:", file=sys.stderr)
     for path in paths:
-        print(f"left out, cannot be read: {path}", file=sys.stderr)
+        print(_in_one_line(f"left out, cannot be read: {path}"), file=sys.stderr)
+
+
+def _in_one_line(text: str) -> str:
+    """The text without what steers a terminal, as a newline in the name of a file does."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def execute(run: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
@@ -92,16 +97,16 @@ def execute(run: Callable[[argparse.Namespace], None], args: argparse.Namespace)
     try:
         run(args)
     except FloatingPointError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(_in_one_line(f"error: {error}"), file=sys.stderr)
         return 1
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(_in_one_line(f"error: {error}"), file=sys.stderr)
         return 2
     except LostRankError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(_in_one_line(f"error: {error}"), file=sys.stderr)
         return LOST_RANK
     except StoppedError as stopped:
-        print(stopped, file=sys.stderr)
+        print(_in_one_line(str(stopped)), file=sys.stderr)
         return stopped.exit_code
     except KeyboardInterrupt:
         print("interrupted: --resume goes on from the last checkpoint", file=sys.stderr)

@@ -263,6 +263,11 @@ def test_a_file_for_which_there_is_no_room_is_named(twin, folder: Path, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_newline_in_the_name_of_a_folder_stays_one_line(twin, tmp_path: Path, capsys) -> None:
+    assert run(twin, tmp_path / "a\nb", *OPTIONS, "--output", tmp_path / "out") == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/a?b: no such folder; ")
+
+
 def test_a_killed_save_is_cleared_and_one_that_goes_on_is_not(tmp_path: Path) -> None:
     abandoned = tmp_path / ".checkpoint_0001.12.partial"
     abandoned.write_text("half")
