@@ -156,8 +156,8 @@ def _smoothed(reduced: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., 
     def loss(x: torch.Tensor) -> torch.Tensor:
         logits = x / 0.7
         logs = torch.log_softmax(logits, -1)
-        penalty = 1e-2 * torch.logsumexp(logits, -1).pow(2).mean()
-        return penalty - (0.9 * logs[..., 0] + 0.1 * reduced(logs)).mean()
+        likelihood = (0.9 * logs[..., 0] + 0.1 * reduced(logs)).mean()
+        return 1e-2 * torch.logsumexp(logits, -1).pow(2).mean() - likelihood
 
     return loss
 
