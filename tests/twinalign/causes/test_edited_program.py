@@ -150,3 +150,34 @@ def test_edits_with_the_same_effect_are_one_and_others_are_rivals() -> None:
     assert found is not None
     assert "`tan` in place of `sin`" in found.text
     assert "rivals" not in found.evidence
+
+
+def _smoothed(reduced: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        logits = x / 0.7
+        logs = torch.log_softmax(logits, -1)
+        likelihood = (0.9 * logs[..., 0] + 0.1 * reduced(logs)).mean()
+        return 1e-2 * torch.logsumexp(logits, -1).pow(2).mean() - likelihood
+
+    return loss
+
+
+def test_a_factor_behind_the_logits_is_no_temperature() -> None:
+    mean, total = (_smoothed(lambda logs, name=name: getattr(logs, name)(-1)) for name in ("mean", "sum"))
+    found = explained(fault("", unit(lambda s, *given: mean(*given)), doing(lambda s, *given: total(*given)), (4, 5)))
+    assert found is not None
+    assert found.id != "loss_temperature"
+
+
+def _shuffled(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(2, 2, 3, 5).transpose(1, 2).reshape(2, 6, 5) * x
+
+
+def _not_shuffled(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(2, 2, 3, 5).reshape(2, 6, 5) * x
+
+
+def test_channels_that_are_not_shuffled_are_no_heads() -> None:
+    found = explained(fault("", unit(_shuffled), doing(_not_shuffled), (2, 6, 5)))
+    assert found is not None
+    assert found.id != "grouped_heads"

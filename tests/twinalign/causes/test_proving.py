@@ -11,6 +11,7 @@ import pytest
 from twinalign.causes.budget import Budget
 from twinalign.causes.proving import Examined, Outcome, again, prove
 from twinalign.causes.registry import Cause
+from twinalign.reports.fault_facts import facts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,3 +126,23 @@ def test_what_is_known_of_something_like_it_is_tried_first_and_suffices() -> Non
     found = prove(other)
     assert found is not None
     assert (found.text, other.tried) == ("cause_a is so: a1", ["c1", "a1"])
+
+
+class Edits(Given):
+    """Causes that are tried alone, of which those of one letter give the same on other inputs."""
+
+    def candidates(self) -> Any:
+        for cause, variant in super().candidates():
+            yield dataclasses.replace(cause, alone=True), variant
+
+    def same(self, one: Variant, other: Variant) -> bool:
+        return one.detail[0] == other.detail[0]
+
+
+def test_other_edits_that_fit_are_said_and_so_is_whether_other_inputs_tell_them_apart() -> None:
+    found = prove(Edits({name: proven(0.0, exact=True) for name in ("a1", "a2", "b1")}))
+    assert found is not None
+    assert found.text == "cause_a is so: a1"
+    assert (found.evidence["rivals"], found.evidence["alike"]) == (["cause_b is so: b1"], ["cause_a is so: a2"])
+    lines = facts({"phase": "forward", "evidence": {}, "explanation": found.to_json()})
+    assert [line.rpartition(": cause_")[2] for line in lines] == ["b is so: b1", "a is so: a2"]

@@ -129,8 +129,12 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
 
 
 def _prove_alone(examined: Examined, budget: Budget) -> Explanation | None:
-    """The first of the causes that are tried alone to be exact; the others that fit as well are its rivals."""
+    """The first of the causes that are tried alone to be exact.
+
+    Others that fit are its `rivals` in the evidence if other inputs could tell them from it, else `alike`.
+    """
     fitting: list[tuple[Candidate, Outcome]] = []
+    alike: list[Candidate] = []
     until = time.process_time() + SECONDS_ALONE
     for cause, variant in examined.candidates():
         if not cause.alone:
@@ -142,14 +146,17 @@ def _prove_alone(examined: Examined, budget: Budget) -> Explanation | None:
         outcome = examined.attempt([cause], variant)
         if outcome is None or not outcome.exact or not examined.holds(variant):
             continue
-        if all(not examined.same(known, variant) for (_, known), _ in fitting):
+        if fitting and examined.same(fitting[0][0][1], variant):
+            alike.append((cause, variant))
+        elif all(not examined.same(known, variant) for (_, known), _ in fitting[1:]):
             fitting.append(((cause, variant), outcome))
         until = min(until, time.process_time() + SECONDS_OF_RIVALS)
     if not fitting:
         return None
     (first, outcome), *rivals = fitting
-    if rivals:
-        outcome.evidence["rivals"] = [sentence_of(examined, candidate) for candidate, _ in rivals[:MOST_RIVALS]]
+    for name, others in (("rivals", [candidate for candidate, _ in rivals]), ("alike", alike)):
+        if others:
+            outcome.evidence[name] = [sentence_of(examined, candidate) for candidate in others[:MOST_RIVALS]]
     return _explanation(examined, [first], outcome, first[1])
 
 

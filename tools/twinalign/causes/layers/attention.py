@@ -243,14 +243,14 @@ def _parted(call: FunctionCall, shift: int) -> Any:
 
 
 @forward("repeat_interleave", "reshape", together=True)
-def grouped_heads(site: Site) -> Changes:
+def grouped_heads(site: Site, subject: LayerSubject) -> Changes:
     """Query heads are given the keys and values of other groups."""
     # In grouped-query attention several query heads share one head of keys and values.
     given, made = site.shape(), site.output.shape
     if site.name == "repeat_interleave" and len(given) == len(made):
         times = [size // before for size, before in zip(made, given, strict=True)]
         yield _TILED, lambda call: call["input"].repeat(times)
-    elif site.name == "reshape" and len(given) == len(made) + 1:  # x[:, :, None].expand(...).reshape(...)
+    elif len(given) == len(made) + 1 and subject.comes_from(site, "expand"):  # x[:, :, None].expand(...).reshape(...)
         for at in range(len(made) - 1):  # the last two are those of a merged head, which is another matter
             if given[:at] == made[:at] and given[at + 2 :] == made[at + 1 :]:
                 yield _TILED, _other_order(at, made)

@@ -13,6 +13,8 @@ from twinalign.causes.layers.subject import CallVariant, LayerSubject
 SIMPLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits")
 CLASSES = ("cross_entropy", "nll_loss")
 LOSSES = (*SIMPLE, *CLASSES, "binary_cross_entropy", "cosine_embedding_loss", "triplet_margin_loss")
+_OF_LOGITS = (*LOSSES, "log_softmax", "logsumexp")
+"""What takes logits: a number that its arguments depend on may be a temperature, no other."""
 
 
 @forward(float32_constants=True)
@@ -22,15 +24,14 @@ def loss_temperature(subject: LayerSubject) -> Iterator[CallVariant]:
     sites = subject.named("mul", "div")
     yield from changed_calls(subject, sites, lambda site: _other_temperatures(site, subject))
     # Then with the factors behind the loss, which may come from the same attribute.
-    last = max((site.position for site in subject.named(*LOSSES, "logsumexp")), default=-1)
-    numbers = [(site, number) for site in sites if (number := constant_of(site))]
-    for current in dict.fromkeys(number for site, number in numbers if site.position < last):
+    numbers = [(site, number, subject.leads_to(site, *_OF_LOGITS)) for site in sites if (number := constant_of(site))]
+    for current in dict.fromkeys(number for _, number, before in numbers if before):
         for value in dict.fromkeys((*_temperatures(current), *subject.port_numbers.values())):
             if value not in (0.0, current):
                 moved = {
                     site.key: with_constant(value if number == current else number * (value / current))
-                    for site, number in numbers
-                    if number != current or site.position < last
+                    for site, number, before in numbers
+                    if number != current or before
                 }
                 detail = f"{value:.6g} in place of {current:.6g}, in the factor of the loss too"
                 yield subject.variant(detail, moved)
@@ -38,8 +39,7 @@ def loss_temperature(subject: LayerSubject) -> Iterator[CallVariant]:
 
 def _other_temperatures(site: Site, subject: LayerSubject) -> Changes:
     number = constant_of(site)
-    last = max((other.position for other in subject.named(*LOSSES, "log_softmax", "logsumexp")), default=-1)
-    if not number or site.position > last:
+    if not number or not subject.leads_to(site, *_OF_LOGITS):
         return
     yield "left out", tensor_operand
     for value in dict.fromkeys((*_temperatures(number), *subject.port_numbers.values())):

@@ -90,6 +90,7 @@ class LayerSubject:
         self.module = unit.module
         self.port = unit.port
         self.reference = unit.reference
+        self._givers: dict[Key, list[Key]] = {}
 
     @property
     def backward(self) -> bool:
@@ -111,12 +112,16 @@ class LayerSubject:
         """Values of the unmodified unit and the calls it makes, in their order."""
         sites: dict[Key, Site] = {}
         backend, outside = rewriting(), sys._getframe().f_code
+        made: dict[int, tuple[Any, Key]] = {}  # with the tensor, so that no other one takes its place in memory
 
         def handle(call: FunctionCall) -> Any:
+            given = [made[id(tensor)][1] for tensor in backend.tensors_in(call.arguments) if id(tensor) in made]
             before = {name: backend.facts_of(value, call.name_of) for name, value in call.arguments.items()}
             returned = call.run()
             if call.name == operations.HANDED:
                 return returned
+            self._givers.setdefault(call.key, given)
+            made.update({id(tensor): (tensor, call.key) for tensor in backend.tensors_in(returned)})
             output = backend.first_tensor(returned)
             if (output is not None or call.name == operations.GRADIENT_MODE) and call.key not in sites:
                 facts = TensorFacts(()) if output is None else backend.facts_of(output, call.name_of)
@@ -134,6 +139,20 @@ class LayerSubject:
 
     def named(self, *names: str) -> list[Site]:
         return [site for site in self.sites if site.name in names]
+
+    def comes_from(self, site: Site, *names: str) -> bool:
+        """Whether the call takes what a call of one of these functions returned."""
+        return any(giver[0] in names for giver in self._givers[site.key])
+
+    def leads_to(self, site: Site, *names: str) -> bool:
+        """Whether a call of one of these functions depends on what this call returns."""
+        reached = {site.key}
+        for key, givers in self._givers.items():  # in the order in which they return
+            if not reached.isdisjoint(givers):
+                if key[0] in names:
+                    return True
+                reached.add(key)
+        return False
 
     def layers(self) -> list[Site]:
         return self.named(operations.LAYER)
