@@ -85,10 +85,14 @@ class Recorder(RecordingPlan):
             yield from self._stages()
             return
         with self.started(sides):
+            # Stages without a model come first: their verdicts need not wait until models are built and converted.
+            with_model = [stage for stage in self._stages() if STAGE_BY_NAME[stage].needs_model]
+            without = [stage for stage in self._stages() if stage not in with_model]
             stale = self._stale(sides)
+            yield from self._work_off(without, [one for one in stale if one.stage in without], {}, sides)
             weights = self._initialise(sides, stale)
-            stale = self._stale(sides, weights)
-            yield from self._work_off(stale, weights, sides)
+            stale = [one for one in self._stale(sides, weights) if one.stage in with_model]
+            yield from self._work_off(with_model, stale, weights, sides)
 
     @contextlib.contextmanager
     def started(self, sides: Sequence[str] = SIDES) -> Iterator[Mapping[str, SideProcess]]:
@@ -274,9 +278,9 @@ class Recorder(RecordingPlan):
                 process.call(Worker.release)
 
     def _work_off(
-        self, stale: Sequence[PlannedRecording], weights: Mapping[str, Any], sides: Sequence[str]
+        self, stages: Sequence[str], stale: Sequence[PlannedRecording], weights: Mapping[str, Any], sides: Sequence[str]
     ) -> Iterator[str]:
-        """Let the sides record, and yield each stage once it is complete."""
+        """Let the sides record what is stale of these stages, and yield each stage once it is complete."""
         done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         threads = [
             threading.Thread(target=self._record_all, args=(wanted, weights, done), daemon=True)
@@ -285,7 +289,7 @@ class Recorder(RecordingPlan):
         with self._closing_on_error():
             for thread in threads:
                 thread.start()
-            missing = {stage: {one for one in stale if one.stage == stage} for stage in self._stages()}
+            missing = {stage: {one for one in stale if one.stage == stage} for stage in stages}
             while True:
                 for stage in [stage for stage, wanted in missing.items() if not wanted]:
                     del missing[stage]
@@ -343,9 +347,9 @@ class Recorder(RecordingPlan):
         # models in opposite order: a large one then fills the memory of one process at a time.
         parts = list(dict.fromkeys(self.description["parts"].values()))
 
-        def order(one: PlannedRecording) -> tuple[bool, int, str]:
+        def order(one: PlannedRecording) -> tuple[int, str]:
             place = parts.index(self.description["parts"][one.stage])
-            return (STAGE_BY_NAME[one.stage].needs_model, place if one.side == sides[0] else -place, one.dtype)
+            return (place if one.side == sides[0] else -place, one.dtype)
 
         by_side = [sorted((one for one in stale if one.side == side), key=order) for side in sides]
         return by_side if self._concurrent else [[one for wanted in by_side for one in wanted]]
