@@ -35,6 +35,7 @@ class Selection:
     def __init__(self, observed: Mapping[str, Any]) -> None:
         self._files: dict[str, str] = observed["modules"]
         self._executed = {name: set(lines) for name, lines in observed["executed"].items()}
+        self._entered = {name: set(lines) for name, lines in observed["entered"].items()}
         self._plain = {name: set(names) for name, names in observed["plain"].items()}
         self._sources: dict[str, ModuleSource] = {}
         self._needed: dict[str, _Needed] = {}
@@ -44,6 +45,38 @@ class Selection:
         for module, name in self.root["imports"]:
             if module in self._files:
                 self._need(module, name.partition(".")[0], at_import=True)
+        self.registering = [module for module in sorted(self._entered) if self._keep_registrations(module)]
+
+    def _keep_registrations(self, module: str) -> bool:
+        """Keep the calls of a module's top level that hand a class or function that ran to one of the packages'."""
+        source = self._source(module)
+        found = [
+            statement
+            for statement in source.tree.body
+            if isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Call)
+            and self._home_in(source, statement.value.func)
+            and any(self._was_entered(source, argument) for argument in statement.value.args)
+        ]
+        for statement in found:
+            self._keep(source, statement, at_import=True)
+        return bool(found)
+
+    def _home_in(self, source: ModuleSource, node: ast.expr) -> tuple[str, str | None] | None:
+        return self.resolve(source.name, node.id) if isinstance(node, ast.Name) else None
+
+    def _was_entered(self, source: ModuleSource, node: ast.expr) -> bool:
+        home = self._home_in(source, node)
+        if home is None or home[1] is None:
+            return False
+        lines = self._entered.get(home[0], set())
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return any(
+            isinstance(inner, functions) and first_line(inner) in lines
+            for statement in self._source(home[0]).binds[home[1]]
+            if is_definition(statement)
+            for inner in ast.walk(statement)
+        )
 
     def _source(self, name: str) -> ModuleSource:
         if name not in self._sources:
