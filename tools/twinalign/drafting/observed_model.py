@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import inspect
+import re
 import sys
 import sysconfig
 import types
@@ -20,6 +21,7 @@ from twinalign.drafting.chance import without_chance
 from twinalign.errors import InputError
 
 _FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
+_IMPORTS_TORCH = re.compile(r"^\s*(?:import|from) torch\b", re.MULTILINE)
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -30,7 +32,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
       the arguments have no source, the factory itself;
     - `modules`: name → file of every module with code of the model's own packages, those that the run never entered
       included;
-    - `executed`: module → first lines of the functions that ran, those that an import calls included;
+    - `imported`: module → first lines of the functions that ran while the model's sources were imported;
     - `entered`: the same of those that ran when the model was built and run;
     - `plain`: module → names of its functions and classes that are what their `def` or `class` made, whatever the
       decorators;
@@ -79,7 +81,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     return {
         "root": _root(model, built[id(model)][1] if id(model) in built else None, returned),
         "modules": modules,
-        "executed": _first_lines(entered | imported, of_file),
+        "imported": _first_lines(imported, of_file),
         "entered": _first_lines(entered, of_file),
         "plain": {name: _plain_names(sys.modules[name]) for name in modules},
         "draws": _draws(backend, model, inputs),
@@ -153,7 +155,7 @@ def _own_packages(entered: set[types.CodeType]) -> set[str]:
     for file in {code.co_filename for code in entered} & set(files):
         package = files[file].partition(".")[0]
         outside = not file.startswith(library) or "site-packages" in file
-        if outside and package not in _FRAMEWORKS and "torch" in Path(file).read_text("utf-8", "replace"):
+        if outside and package not in _FRAMEWORKS and _IMPORTS_TORCH.search(Path(file).read_text("utf-8", "replace")):
             packages.add(package)
     return packages
 

@@ -106,11 +106,12 @@ class _Rewriter(cst.CSTTransformer):
         function = updated_node.func
         if isinstance(function, cst.Attribute) and not self._names(original_node.func):
             method = self._methods.get(function.attr.value)
-            if method is not None and updated_node.args and not isinstance(function.value, cst.SimpleString):
+            if method is not None and not isinstance(function.value, cst.SimpleString):
                 self.shims.add(method.replacement)
                 self._note(f".{method.pattern}(…) → shims.{method.replacement}(…)", method.why)
-                first = cst.Arg(function.value, comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-                return updated_node.with_changes(func=_shim(method.replacement), args=[first, *updated_node.args])
+                return updated_node.with_changes(
+                    func=_shim(method.replacement), args=[cst.Arg(function.value), *updated_node.args]
+                )
         return updated_node
 
     def leave_Decorator(
