@@ -86,7 +86,17 @@ mine.load_state_dict({key: torch.from_numpy(np.asarray(value)) for key, value in
 mine.double().eval()
 torch.set_default_dtype(torch.float32)
 other = made.reproduced()
+whole = [
+    (layer, key, buffer)
+    for layer in other.sublayers(include_self=True)
+    for key, buffer in layer._buffers.items()
+    if buffer is not None and not buffer.is_floating_point()
+]
+for layer, key, _ in whole:  # Layer.to casts integers too
+    layer._buffers[key] = None
 other.to(dtype="float64")
+for layer, key, buffer in whole:
+    layer._buffers[key] = buffer
 missing, unexpected = other.set_state_dict({
     key: paddle.to_tensor(value.astype("float64") if value.dtype.kind == "f" else value)
     for key, value in second.items()
@@ -106,6 +116,35 @@ with torch.no_grad(), paddle.no_grad():
     b = [leaf.numpy() for leaf in outputs(other(*[paddle.to_tensor(cast(array)) for array in given]))]
 largest = max(float(abs(x - y).max() / (abs(x).max() or 1)) for x, y in zip(a, b, strict=True))
 print(json.dumps({"largest": largest, "missing": list(missing)}))
+"""
+ALONE = r"""
+import sys
+out, package, reference, size = sys.argv[1:5]
+import subprocess
+from pathlib import Path
+from twinalign.drafting.observed_model import observe_model
+from twinalign.drafting.package import build_source
+from twinalign.drafting.selection import Selection
+selection = Selection(observe_model(reference, [["x", (2, 3, int(size), int(size)), "float32", None]]))
+files = {**selection.files(), "build.py": build_source(selection)}
+for path, text in files.items():
+    file = Path(out) / "given" / package / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+code = "from paconvert.main import main; main()"
+given, made = Path(out) / "given", Path(out) / "made"
+subprocess.run([sys.executable, "-c", code, "-i", given, "-o", made], check=True, capture_output=True)
+code = f'''
+import paddle
+from {package}.build import build_model
+model = build_model()
+model.eval()
+model(paddle.randn([2, 3, {size}, {size}]))
+print("it runs")
+'''
+ran = subprocess.run([sys.executable, "-c", code], cwd=made, capture_output=True, text=True)
+lines = (ran.stdout + ran.stderr).strip().splitlines()
+print("it runs" if ran.returncode == 0 else lines[-1])
 """
 
 
@@ -162,6 +201,16 @@ def measure(name: str, reference: str, python: str, work: Path, limit: float) ->
     return found
 
 
+def alone(name: str, reference: str, python: str, work: Path) -> str:
+    """What becomes of PaConvert's draft of the same files without a rule: `it runs`, or its last line."""
+    package = "".join(character if character.isalnum() else "_" for character in name)
+    out = work / f"{package}_alone"
+    shutil.rmtree(out, ignore_errors=True)
+    _, printed = called([python, "-c", ALONE, str(out), package, reference, str(size_of(name))], 400)
+    shutil.rmtree(out, ignore_errors=True)
+    return (printed.strip().splitlines() or ["stopped"])[-1][:160]
+
+
 def table(results: dict[str, dict[str, Any]]) -> str:
     """The page of the documentation."""
 
@@ -211,6 +260,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=ROOT / "result" / "port-zoo")
     parser.add_argument("--lot", type=int, default=0)
     parser.add_argument("--limit", type=float, default=400.0)
+    parser.add_argument("--alone", action="store_true", help="also try PaConvert's draft of each model without rules")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     asked.work.mkdir(parents=True, exist_ok=True)
@@ -218,9 +268,14 @@ def main() -> None:
     known = models() | (by_lot(asked.python, asked.lot) if asked.lot else {})
     results = json.loads(store.read_text(encoding="utf-8")) if store.exists() else {}
     for name, reference in [] if asked.table else known.items():
-        if name in results or (asked.names and name not in asked.names):
+        if asked.names and name not in asked.names:
             continue
-        results[name] = measure(name, reference, asked.python, asked.work, asked.limit)
+        if name not in results:
+            results[name] = measure(name, reference, asked.python, asked.work, asked.limit)
+        elif not asked.alone or "alone" in results[name]:
+            continue
+        if asked.alone:
+            results[name]["alone"] = alone(name, reference, asked.python, asked.work)
         store.write_text(json.dumps(results, indent=1), encoding="utf-8")
         print(name, json.dumps(results[name])[:300], flush=True)
     if asked.table:

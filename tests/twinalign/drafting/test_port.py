@@ -142,6 +142,13 @@ def test_without_paconvert() -> None:
         draft({"m.py": "import torch\n"}, "/bin/false")
 
 
+def test_a_future_stays_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    head = '"""Adds."""\nfrom __future__ import annotations\nimport math\nimport torch\n'
+    source = head + "\n\ndef f(x: Later):\n    return torch.add(x, 1)\n"
+    compile(draft({"m.py": source})["m.py"], "m.py", "exec")
+
+
 def test_drafts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     files = {"m.py": "import torch\n\n\ndef f(x):\n    return torch.add(x, 1)\n"}

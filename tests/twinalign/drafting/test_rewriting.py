@@ -29,6 +29,33 @@ def test_a_name_of_the_same_spelling_stays():
     assert rewritten("m.py", source, ".") == (source, [], set())
 
 
+@pytest.mark.parametrize("rule", rules.NAMES, ids=lambda rule: rule.pattern)
+def test_a_name_becomes_another(rule):
+    module, _, name = rule.pattern.rpartition(".")
+    for source in (f"import torch\nx: {rule.pattern}\n", f"from {module} import {name} as L\nx: L\n"):
+        assert code_of(source).endswith(f"x: {rule.replacement}\n")
+
+
+def test_a_module_that_stands_as_an_annotation():
+    source = "import torch.nn.functional as F\ndef f(x: F = 1):\n    pass\n"
+    assert "def f(x: paddle.nn.functional = 1):\n" in code_of(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x[1:2].zero_()\n", "x[1:2] = 0\n"),
+        ("x.bias[a, ...].fill_(3.0)\n", "x.bias[a, ...] = 3.0\n"),
+        ("x[mask].copy_(y + 1)\n", "x[mask] = y + 1\n"),
+        ("x[0].clamp_(0, 1)\n", "x[0] = x[0].clamp(0, 1)\n"),
+        ("x[0].append(1)\n", "x[0].append(1)\n"),
+        ("x.zero_()\n", "x.zero_()\n"),
+    ],
+)
+def test_a_part_that_is_changed_in_place(source, expected):
+    assert code_of(source) == expected
+
+
 @pytest.mark.parametrize("rule", rules.VALUES, ids=lambda rule: rule.pattern)
 def test_a_call_with_one_answer(rule):
     source = f"import torch\nif {rule.pattern}() and ready:  # kept\n    pass\n"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib.resources
+import re
 
 import numpy as np
 import paddle
 import pytest
 import torch
 
+from twinalign.backends.paddle.models import prepare_model
 from twinalign.drafting import rules
 from twinalign.drafting.package import shims_source
 
-TEXT = importlib.resources.files("twinalign.drafting").joinpath("shims.txt").read_text(encoding="utf-8")
+FILES = importlib.resources.files("twinalign.drafting.shims").iterdir()
+TEXT = "".join(file.read_text(encoding="utf-8") for file in FILES if file.name.endswith(".txt"))
 NAMES = [
     node.name
     for node in ast.parse(TEXT).body
@@ -48,6 +51,9 @@ LAYERS = [
     ("GELU", ("tanh",), {}, IMAGES),
     ("Dropout", (0.0, True), {}, IMAGES),
     ("Dropout2d", (0.0,), {}, IMAGES),
+    ("LSTM", (8, 5), {"bidirectional": True}, IMAGES[:, 0]),
+    ("LSTM", (8, 5), {"batch_first": True}, IMAGES[:, 0]),
+    ("GRU", (8, 5, 2, True, True), {}, IMAGES[:, 0]),
     ("ConvTranspose2d", (6, 4, 3), {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}, IMAGES),
 ]
 
@@ -64,14 +70,14 @@ def test_every_rule_has_its_shim():
 
 
 def test_every_layer_is_compared():
-    classes = {node.name for node in ast.parse(TEXT).body if isinstance(node, ast.ClassDef)}
+    classes = {node.name for node in ast.parse(TEXT).body if isinstance(node, ast.ClassDef)} & set(NAMES)
     assert {name for name, *_ in LAYERS} == classes
 
 
 @pytest.mark.parametrize(("name", "arguments", "keywords", "given"), LAYERS)
 def test_a_layer(shims, name, arguments, keywords, given):
     mine, other = getattr(torch.nn, name)(*arguments, **keywords).double(), shims[name](*arguments, **keywords)
-    other.to(dtype="float64")
+    prepare_model(other, "float64", "cpu")  # Layer.to fails on a recurrent layer's empty buffer
     with torch.no_grad():
         state = {key: value + 0.3 for key, value in mine.state_dict().items() if "batches" not in key}
         mine.load_state_dict(state, strict=False)
@@ -82,8 +88,10 @@ def test_a_layer(shims, name, arguments, keywords, given):
     for training in (True, False):
         mine.train(training)
         (other.train if training else other.eval)()
-        expected = mine(torch.from_numpy(given.copy())).detach().numpy()
-        found = other(paddle.to_tensor(given)).numpy()
+        expected, found = mine(torch.from_numpy(given.copy())), other(paddle.to_tensor(given))
+        if isinstance(expected, tuple):
+            expected, found = expected[0], found[0]
+        expected, found = expected.detach().numpy(), found.numpy()
         np.testing.assert_allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
     for key, value in mine.named_buffers():
         if "batches" not in key:
@@ -128,8 +136,118 @@ def test_chunk(shims):
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
 def test_numbers_in_place(shims, name):
     tensor = paddle.to_tensor(IMAGES)
-    shims[name](tensor, 3.0)
+    shims[f"{name}_"](tensor, 3.0)
     np.testing.assert_allclose(tensor.numpy(), getattr(torch.from_numpy(IMAGES.copy()), f"{name}_")(3.0).numpy())
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "floor_divide", "ne", "lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("other", [3, 0.5, IMAGES[0]])
+def test_numbers_and_tensors(shims, name, other):
+    array = isinstance(other, np.ndarray)
+    expected = getattr(torch, name)(torch.from_numpy(IMAGES), torch.from_numpy(other) if array else other).numpy()
+    found = shims[name](paddle.to_tensor(IMAGES), paddle.to_tensor(other) if array else other).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+@pytest.mark.parametrize("given", [IMAGES, np.arange(-6, 6)])
+def test_rounded_quotients(shims, mode, given):
+    expected = torch.div(torch.from_numpy(given), 4, rounding_mode=mode).numpy()
+    found = shims["div"](paddle.to_tensor(given), 4, rounding_mode=mode).numpy()
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_methods_of_others_of_the_same_name(shims):
+    seen = {1}
+    shims["add"](seen, 2)
+    assert seen == {1, 2}
+    assert shims["sub"](re.compile("a"), "b", "banana") == "bbnbnb"
+    assert shims["max"](IMAGES) == IMAGES.max()
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extremes(shims, name):
+    given = torch.from_numpy(IMAGES)
+    assert float(shims[name](paddle.to_tensor(IMAGES))) == float(getattr(given, name)())
+    values, places = shims[name](paddle.to_tensor(IMAGES), 1)
+    expected_values, expected_places = getattr(given, name)(1)
+    np.testing.assert_array_equal(values.numpy(), expected_values.numpy())
+    np.testing.assert_array_equal(places.numpy(), expected_places.numpy())
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3), (2, 3, 2)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_any_dimensions(shims, leading, masked):
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal((*leading, 4, 5, 6)) for _ in range(3)]
+    mask = rng.standard_normal((*leading, 4, 5, 5)) if masked else None
+    attend = torch.nn.functional.scaled_dot_product_attention
+    expected = attend(*map(torch.from_numpy, arrays), torch.from_numpy(mask) if masked else None).numpy()
+    found = shims["scaled_dot_product_attention"](
+        *map(paddle.to_tensor, arrays), paddle.to_tensor(mask) if masked else None
+    )
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"size": (14, 5)},
+        {"size": 5, "align_corners": True},
+        {"scale_factor": 1.7},
+        {"scale_factor": (1.3, 2.0), "recompute_scale_factor": True},
+    ],
+    ids=str,
+)
+def test_bicubic_interpolation_in_float64(shims, asked):
+    expected = torch.nn.functional.interpolate(torch.from_numpy(IMAGES), mode="bicubic", **asked).numpy()
+    found = shims["interpolate"](paddle.to_tensor(IMAGES), mode="bicubic", **asked).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_other_modes_of_interpolation(shims):
+    given = torch.from_numpy(IMAGES)
+    expected = torch.nn.functional.interpolate(given, size=(4, 5), mode="bilinear", align_corners=True).numpy()
+    found = shims["interpolate"](paddle.to_tensor(IMAGES), size=(4, 5), mode="bilinear", align_corners=True).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    with pytest.raises(NotImplementedError, match=r"^paddle's interpolation has no antialias$"):
+        shims["interpolate"](paddle.to_tensor(IMAGES), size=4, mode="bicubic", antialias=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("reshape_as", (np.zeros((24, 72)),)),
+        ("movedim", (1, -1)),
+        ("movedim", ((0, 1), (2, 3))),
+        ("select", (-2, 3)),
+        ("clamp_min", (0.1,)),
+        ("clamp_max", (0.1,)),
+    ],
+)
+def test_methods_that_paddle_lacks(shims, name, arguments):
+    def given(framework):
+        return [framework(one) if isinstance(one, np.ndarray) else one for one in arguments]
+
+    expected = getattr(torch.from_numpy(IMAGES), name)(*given(torch.from_numpy)).numpy()
+    np.testing.assert_array_equal(shims[name](paddle.to_tensor(IMAGES), *given(paddle.to_tensor)).numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
+def test_a_product_or_quotient_is_added(shims, name):
+    arrays = [IMAGES, IMAGES + 10, IMAGES[:1] + 20]
+    expected = getattr(torch, name)(*map(torch.from_numpy, arrays), value=0.3).numpy()
+    np.testing.assert_allclose(shims[name](*map(paddle.to_tensor, arrays), value=0.3).numpy(), expected, rtol=1e-12)
+
+
+def test_recurrent_layers_without_a_bias(shims):
+    with pytest.raises(NotImplementedError, match=r"^paddle's recurrent layers fail without a bias$"):
+        shims["LSTM"](8, 5, 2, bias=False)
+
+
+def test_an_annotation_for_torchscript(shims):
+    assert shims["annotate"](list, [3]) == [3]
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])

@@ -1,5 +1,6 @@
 """Drafts a package in paddle with PaConvert, in a process of its own, and keeps the drafts of equal sources."""
 
+import ast
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from twinalign.processes.guardian import temporary_folder
 
 _RUN = "import sys; from paconvert.main import main; main()"
 _MARK = re.compile(r"^>{6}", re.MULTILINE)
+_FUTURES = re.compile(r"^from __future__ import .*\n", re.MULTILINE)
 _HELPERS = re.compile(r"^(?:import sys|sys\.path\.append\(.*\)|from paddle_utils import \*)\n", re.MULTILINE)
 
 
@@ -54,4 +56,17 @@ def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]
 
 
 def _cleaned(text: str) -> str:
-    return _HELPERS.sub("", _MARK.sub("", text))
+    """Without its marks and helpers, and with `from __future__` where Python wants it: PaConvert imports before it."""
+    text = _HELPERS.sub("", _MARK.sub("", text))
+    futures = _FUTURES.findall(text)
+    if not futures:
+        return text
+    text = _FUTURES.sub("", text)
+    try:
+        first = ast.parse(text).body[:1]
+    except SyntaxError:
+        return text
+    described = first and isinstance(first[0], ast.Expr) and isinstance(first[0].value, ast.Constant)
+    at = (first[0].end_lineno or 0) if described else 0
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines[:at], *futures, *lines[at:]])

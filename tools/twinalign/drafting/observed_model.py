@@ -1,12 +1,15 @@
 """What a torch model needs of its sources, seen while it is built and run; called in the reference's process."""
 
+import contextlib
+import dataclasses
 import functools
 import importlib.metadata
 import inspect
+import re
 import sys
 import sysconfig
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from twinalign.drafting.chance import without_chance
 from twinalign.errors import InputError
 
 _FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
+_IMPORTS_TORCH = re.compile(r"^\s*(?:import|from) torch\b", re.MULTILINE)
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -28,7 +32,8 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
       the arguments have no source, the factory itself;
     - `modules`: name → file of every module with code of the model's own packages, those that the run never entered
       included;
-    - `executed`: module → first lines of the functions that ran;
+    - `imported`: module → first lines of the functions that ran while the model's sources were imported;
+    - `entered`: the same of those that ran when the model was built and run;
     - `plain`: module → names of its functions and classes that are what their `def` or `class` made, whatever the
       decorators;
     - `draws`: whether its training draws random numbers beside those of dropout.
@@ -36,7 +41,9 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     `inputs` are names, shapes, dtypes and, for integers, bounds. Raises InputError if the model does not run on them.
     """
     backend = load_backend("torch")
-    factory, arguments = load_factory(reference)
+    imported: set[types.CodeType] = set()
+    with _profiled(lambda frame, event, value: imported.add(frame.f_code)):
+        factory, arguments = load_factory(reference)
     entered: set[types.CodeType] = set()
     built: dict[int, tuple[Any, dict[str, Any]]] = {}
     returned: list[tuple[Any, Any, dict[str, Any]]] = []
@@ -58,32 +65,36 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
                 built[id(made)] = made, {name: _kept(value) for name, value in _arguments_of(code, values).items()}
 
     backend.set_seed(0)
-    sys.setprofile(note)
-    try:
+    with _profiled(note):
         model = factory(**arguments)
         _run(backend, model, inputs)
-    finally:
-        sys.setprofile(None)
     if not backend.is_model(model):
         raise InputError(f"--ref {reference}: it made a {type(model).__name__}, which is not a torch.nn.Module")
-    own = _own_modules(entered)
-    executed: dict[str, list[int]] = {}
-    for code in entered:
-        if code.co_filename in own:
-            executed.setdefault(own[code.co_filename], []).append(code.co_firstlineno)
-    names = {name.partition(".")[0] for name in own.values()} | _needing_torch()
+    packages = _own_packages(entered)
+    names = packages | _needing_torch()
     modules = {
         name: module.__file__
         for name, module in sorted(sys.modules.items())
         if name.partition(".")[0] in names and str(getattr(module, "__file__", "")).endswith(".py")
     }
+    of_file = {file: name for name, file in modules.items() if name.partition(".")[0] in packages}
     return {
         "root": _root(model, built[id(model)][1] if id(model) in built else None, returned),
         "modules": modules,
-        "executed": {name: sorted(set(lines)) for name, lines in executed.items()},
+        "imported": _first_lines(imported, of_file),
+        "entered": _first_lines(entered, of_file),
         "plain": {name: _plain_names(sys.modules[name]) for name in modules},
         "draws": _draws(backend, model, inputs),
     }
+
+
+@contextlib.contextmanager
+def _profiled(note: Callable[[types.FrameType, str, Any], Any]) -> Iterator[None]:
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 def _draws(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> bool:
@@ -136,22 +147,25 @@ def _arguments_of(code: types.CodeType, values: dict[str, Any], *, method: bool 
     return found
 
 
-def _own_modules(entered: set[types.CodeType]) -> dict[str, str]:
-    """File → module, of the packages that were entered and that import torch; the standard library is none."""
+def _own_packages(entered: set[types.CodeType]) -> set[str]:
+    """Packages that were entered and that import torch; the standard library is none."""
     library = sysconfig.get_paths()["stdlib"]
-    by_file = {getattr(module, "__file__", None): name for name, module in sorted(sys.modules.items(), reverse=True)}
-    files = {code.co_filename for code in entered} & set(by_file)
+    files = {str(getattr(module, "__file__", None)): name for name, module in list(sys.modules.items())}
     packages = set()
-    for file in files:
-        name = by_file[file]
+    for file in {code.co_filename for code in entered} & set(files):
+        package = files[file].partition(".")[0]
         outside = not file.startswith(library) or "site-packages" in file
-        if (
-            outside
-            and name.partition(".")[0] not in _FRAMEWORKS
-            and "torch" in Path(file).read_text("utf-8", "replace")
-        ):
-            packages.add(name.partition(".")[0])
-    return {file: by_file[file] for file in files if by_file[file].partition(".")[0] in packages}
+        if outside and package not in _FRAMEWORKS and _IMPORTS_TORCH.search(Path(file).read_text("utf-8", "replace")):
+            packages.add(package)
+    return packages
+
+
+def _first_lines(codes: set[types.CodeType], of_file: dict[str, str]) -> dict[str, list[int]]:
+    found: dict[str, set[int]] = {}
+    for code in codes:
+        if code.co_filename in of_file:
+            found.setdefault(of_file[code.co_filename], set()).add(code.co_firstlineno)
+    return {name: sorted(lines) for name, lines in found.items()}
 
 
 def _needing_torch() -> set[str]:
@@ -233,7 +247,23 @@ def _source(value: Any, imports: set[tuple[str, str]]) -> str:
             return _public_name(value)
         imports.add((value.__module__, value.__qualname__))
         return value.__qualname__
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _source_of_dataclass(value, imports)
     raise _NoSourceError
+
+
+def _source_of_dataclass(value: Any, imports: set[tuple[str, str]]) -> str:
+    """The call that makes an equal one: what `__post_init__` makes of the fields is made of them once more."""
+    kind = type(value)
+    given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    try:
+        equal = "<" not in kind.__qualname__ and kind(**given) == value
+    except Exception:  # whatever its own code raises
+        equal = False
+    if not equal:
+        raise _NoSourceError
+    imports.add((kind.__module__, kind.__qualname__))
+    return f"{kind.__qualname__}({', '.join(f'{name}={_source(item, imports)}' for name, item in given.items())})"
 
 
 def _public_name(value: Any) -> str:

@@ -20,6 +20,7 @@ from twinalign.runs.scaffold import InputArray
 
 SHIMS = "shims"
 _BUILD = "build"
+_SHIMS_DOCSTRING = '"""What this port needs of torch and paddle 3.3 has not, or has otherwise; each with its reason."""'
 
 
 def package_name(out: Path) -> str:
@@ -32,7 +33,7 @@ def package_name(out: Path) -> str:
 def in_torch(selection: Selection) -> tuple[dict[str, str], list[Change], set[str]]:
     """The package before the draft, with the rules applied; what they changed; the shims it uses."""
     files, changes, shims = {}, [], set()
-    for path, source in {**selection.files(), f"{_BUILD}.py": _build_source(selection)}.items():
+    for path, source in {**selection.files(), f"{_BUILD}.py": build_source(selection)}.items():
         text, changed, used = rewritten(path, source, "." * (1 + path.count("/")))
         files[path] = text
         changes += changed
@@ -40,7 +41,8 @@ def in_torch(selection: Selection) -> tuple[dict[str, str], list[Change], set[st
     return files, changes, shims
 
 
-def _build_source(selection: Selection) -> str:
+def build_source(selection: Selection) -> str:
+    """A module, still in torch, whose `build_model()` makes the model with the arguments that the reference had."""
     root = selection.root
     lines = ['"""Builds the model with the arguments that the reference was built with."""', ""]
     imported = []
@@ -51,6 +53,9 @@ def _build_source(selection: Selection) -> str:
             imported.append(f"from {module} import {top}")
         else:
             imported.append(f"from .{selection.home_of(home[0])} import {top}")
+    for module in selection.registering:
+        folder, _, last = selection.home_of(module).rpartition(".")
+        imported.append(f"from .{folder} import {last}")
     arguments = "".join(f"\n        {argument}," for argument in root["arguments"])
     call = f"{root['calls']}({arguments}\n    )" if arguments else f"{root['calls']}()"
     if "torch." in arguments:
@@ -60,20 +65,19 @@ def _build_source(selection: Selection) -> str:
 
 
 def shims_source(names: Iterable[str]) -> str:
-    """Of the shims those that are used, with the functions that these call."""
-    text = importlib.resources.files("twinalign.drafting").joinpath("shims.txt").read_text(encoding="utf-8")
-    tree = ast.parse(text)
+    """Of the shims those that are used, with what they name of each other and of the standard library."""
+    files = importlib.resources.files("twinalign.drafting.shims").iterdir()
+    text = "".join(file.read_text(encoding="utf-8") for file in sorted(files, key=str) if file.name.endswith(".txt"))
     lines = text.splitlines()
-    nodes = {node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    nodes = {node.name: node for node in ast.parse(text).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     wanted = set(names)
     while more := {name for one in wanted for name in names_in(nodes[one]) & set(nodes)} - wanted:
         wanted |= more
     parts = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for name, node in nodes.items() if name in wanted]
-    imports = [node for node in tree.body if isinstance(node, ast.Import)]
     used = {alias for name in wanted for alias in names_in(nodes[name])}
-    head = [ast.unparse(node) for node in imports if node.names[0].name in used]
-    docstring = "\n".join(lines[: tree.body[0].end_lineno])
-    return "\n\n\n".join([docstring + "\n\n" + "\n".join(head), *parts]) + "\n"
+    library = [f"import {name}" for name in ("math", "re") if name in used]
+    head = "\n".join([_SHIMS_DOCSTRING, "", *library, *([""] if library else []), "import paddle"])
+    return "\n\n\n".join([head, *parts]) + "\n"
 
 
 def leftovers(files: Mapping[str, str], packages: Iterable[str]) -> list[str]:

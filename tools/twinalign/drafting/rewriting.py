@@ -43,6 +43,7 @@ class _Rewriter(cst.CSTTransformer):
         self.changes: list[Change] = []
         self.shims: set[str] = set()
         self._shims = {rule.pattern: rule for rule in rules.SHIMS}
+        self._other_names = {rule.pattern: rule for rule in rules.NAMES}
         self._values = {rule.pattern: rule for rule in rules.VALUES}
         self._methods = {rule.pattern: rule for rule in rules.METHODS}
 
@@ -62,11 +63,25 @@ class _Rewriter(cst.CSTTransformer):
                 return _shim(rule.replacement)
         return None
 
+    def _other_name(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        for name in self._names(node):
+            if name in self._other_names:
+                rule = self._other_names[name]
+                self._note(f"{name} → {rule.replacement}", rule.why)
+                return cst.parse_expression(rule.replacement)
+        return self._shim_of(node)
+
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        return self._shim_of(original_node) or updated_node
+        return self._other_name(original_node) or updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        return self._shim_of(original_node) or updated_node
+        return self._other_name(original_node) or updated_node
+
+    def leave_Annotation(self, original_node: cst.Annotation, updated_node: cst.Annotation) -> cst.Annotation:
+        for name in self._names(original_node.annotation):
+            if name in _MODULES:
+                return updated_node.with_changes(annotation=cst.parse_expression(_MODULES[name]))
+        return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         for name in self._names(original_node.func):
@@ -91,11 +106,12 @@ class _Rewriter(cst.CSTTransformer):
         function = updated_node.func
         if isinstance(function, cst.Attribute) and not self._names(original_node.func):
             method = self._methods.get(function.attr.value)
-            if method is not None and updated_node.args and not isinstance(function.value, cst.SimpleString):
+            if method is not None and not isinstance(function.value, cst.SimpleString):
                 self.shims.add(method.replacement)
                 self._note(f".{method.pattern}(…) → shims.{method.replacement}(…)", method.why)
-                first = cst.Arg(function.value, comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-                return updated_node.with_changes(func=_shim(method.replacement), args=[first, *updated_node.args])
+                return updated_node.with_changes(
+                    func=_shim(method.replacement), args=[cst.Arg(function.value), *updated_node.args]
+                )
         return updated_node
 
     def leave_Decorator(
@@ -123,6 +139,10 @@ class _Rewriter(cst.CSTTransformer):
     ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
         (first, *_) = original_node.body
         if isinstance(first, cst.Expr) and isinstance(first.value, cst.Call):
+            assigned = _assigned_part(updated_node.body[0])
+            if assigned is not None:
+                self._note("x[…].method_() → x[…] = …", "paddle's index gives a copy where torch's gives a view")
+                return updated_node.with_changes(body=[assigned])
             for name in self._names(first.value.func):
                 for rule in rules.STATEMENTS:
                     if name == rule.pattern:
@@ -155,6 +175,25 @@ class _Rewriter(cst.CSTTransformer):
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         return False
+
+
+def _assigned_part(statement: cst.BaseSmallStatement) -> cst.Assign | None:
+    """`x[…] = value` for a method that changes `x[…]` in place."""
+    match statement:
+        case cst.Expr(cst.Call(cst.Attribute(cst.Subscript() as part, cst.Name(method)), arguments)):
+            pass
+        case _:
+            return None
+    if not method.endswith("_") or method.endswith("__"):
+        return None
+    value: cst.BaseExpression
+    if method == "zero_":
+        value = cst.Integer("0")
+    elif method in ("fill_", "copy_") and arguments:
+        value = arguments[0].value
+    else:
+        value = cst.Call(cst.Attribute(part, cst.Name(method.removesuffix("_"))), arguments)
+    return cst.Assign([cst.AssignTarget(part)], value)
 
 
 def _is_keyword(argument: cst.Arg, name: str) -> bool:

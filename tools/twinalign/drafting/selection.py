@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import enum
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,16 @@ from twinalign.drafting.module_source import (
 )
 from twinalign.drafting.rewriting import Change
 
+
+class _Read(enum.Enum):
+    """When Python reads a name."""
+
+    IMPORT = "while it imports the module"
+    CALLED_BY_IMPORT = "in a function that an import calls"
+    RUN = "in a function that ran with the model"
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LEFT_OUT = "left out of the port: the model never calls it"
 
 
@@ -34,16 +45,46 @@ class Selection:
 
     def __init__(self, observed: Mapping[str, Any]) -> None:
         self._files: dict[str, str] = observed["modules"]
-        self._executed = {name: set(lines) for name, lines in observed["executed"].items()}
+        self._imported = {name: set(lines) for name, lines in observed["imported"].items()}
+        self._entered = {name: set(lines) for name, lines in observed["entered"].items()}
+        ran = self._imported.keys() | self._entered.keys()
+        self._executed = {name: self._imported.get(name, set()) | self._entered.get(name, set()) for name in ran}
         self._plain = {name: set(names) for name, names in observed["plain"].items()}
         self._sources: dict[str, ModuleSource] = {}
         self._needed: dict[str, _Needed] = {}
-        self._done: set[tuple[str, str, bool]] = set()
+        self._done: set[tuple[str, str, _Read]] = set()
         self.root = observed["root"]
         self.dropped: list[Change] = []
         for module, name in self.root["imports"]:
             if module in self._files:
-                self._need(module, name.partition(".")[0], at_import=True)
+                self._need(module, name.partition(".")[0], _Read.IMPORT)
+        self.registering = [module for module in sorted(self._entered) if self._keep_registrations(module)]
+
+    def _keep_registrations(self, module: str) -> bool:
+        """Keep the calls of a module's top level that hand a class or function that ran to one of the packages'."""
+        source = self._source(module)
+        found = [
+            statement
+            for statement in source.tree.body
+            if isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Call)
+            and self._home_in(source, statement.value.func)
+            and any(self._was_entered(source, argument) for argument in statement.value.args)
+        ]
+        for statement in found:
+            self._keep(source, statement, _Read.IMPORT)
+        return bool(found)
+
+    def _home_in(self, source: ModuleSource, node: ast.expr) -> tuple[str, str | None] | None:
+        return self.resolve(source.name, node.id) if isinstance(node, ast.Name) else None
+
+    def _was_entered(self, source: ModuleSource, node: ast.expr) -> bool:
+        home = self._home_in(source, node)
+        if home is None or home[1] is None:
+            return False
+        lines = self._entered.get(home[0], set())
+        definitions = filter(is_definition, self._source(home[0]).binds[home[1]])
+        return any(first_line(function) in lines for one in definitions for function in _functions_in(one))
 
     def _source(self, name: str) -> ModuleSource:
         if name not in self._sources:
@@ -84,38 +125,38 @@ class Selection:
 
     # Following names
 
-    def _need(self, module: str, name: str, *, at_import: bool) -> None:
+    def _need(self, module: str, name: str, read: _Read) -> None:
         """Keep what binds a name; what is only named in code that ran may be a stub where it did not run itself."""
-        if (module, name, at_import) in self._done:
+        if (module, name, read) in self._done:
             return
-        self._done.add((module, name, at_import))
+        self._done.add((module, name, read))
         source = self._source(module)
         if name not in source.binds:
             if f"{module}.{name}" in self._files:
                 self._needed.setdefault(f"{module}.{name}", _Needed())
             for target in self._starred(source):
                 if name in self._source(target).binds:
-                    self._need(target, name, at_import=at_import)
+                    self._need(target, name, read)
             return
         for statement in source.binds[name]:
             imported = source.imports_in(statement).get(name) if not is_definition(statement) else None
             if imported is not None and isinstance(statement, (ast.Import, ast.ImportFrom)):
                 home = self.resolve(imported.module, imported.attribute)
                 if home is not None:
-                    self._need_imported(module, name, *home, at_import=at_import)
+                    self._need_imported(module, name, *home, read)
                     continue
-            self._keep(source, statement, at_import)
+            self._keep(source, statement, read)
 
-    def _need_imported(self, module: str, name: str, home: str, attribute: str | None, *, at_import: bool) -> None:
+    def _need_imported(self, module: str, name: str, home: str, attribute: str | None, read: _Read) -> None:
         kept = self._needed.setdefault(module, _Needed())
         if attribute is not None:
-            self._need(home, attribute, at_import=at_import)
+            self._need(home, attribute, read)
             return
         kept.modules.add(home)
         self._needed.setdefault(home, _Needed())
         for statement in list(self._source(module).tree.body):
             for used in attributes_of(statement, name):
-                self._need(home, used, at_import=at_import)
+                self._need(home, used, read)
 
     def resolve(self, module: str, attribute: str | None) -> tuple[str, str | None] | None:
         """Where a name of the model's own packages is defined (module, name or None for a module); else None."""
@@ -159,36 +200,36 @@ class Selection:
     def _knows(self, source: ModuleSource, name: str) -> bool:
         return name in source.binds or any(name in self._source(target).binds for target in self._starred(source))
 
-    def _keep(self, source: ModuleSource, statement: ast.stmt, at_import: bool) -> None:
+    def _keep(self, source: ModuleSource, statement: ast.stmt, read: _Read) -> None:
         kept = self._needed.setdefault(source.name, _Needed())
         if statement in kept.statements:
             return
-        if is_definition(statement) and not at_import and not self._ran(source.name, statement):
+        if is_definition(statement) and read is not _Read.IMPORT and not self._ran(source.name, statement, read):
             kept.stubs.add(statement)
             return
         kept.stubs.discard(statement)
         kept.statements.add(statement)
         for name in self._names_at_import(source, statement):
-            self._need(source.name, name, at_import=True)
+            self._need(source.name, name, _Read.IMPORT)
         if not is_definition(statement):  # try: from … import …
             for imported in source.imports_in(statement).values():
                 home = self.resolve(imported.module, imported.attribute)
                 if home is not None and home[1] is not None:
-                    self._need(home[0], home[1], at_import=True)
-        for node in self._bodies(source.name, statement):
+                    self._need(home[0], home[1], _Read.IMPORT)
+        for node, read in self._bodies(source.name, statement):
             for name in names_in(node):
                 if self._knows(source, name):
-                    self._need(source.name, name, at_import=False)
+                    self._need(source.name, name, read)
             for imported in source.imports_in(node).values():
                 home = self.resolve(imported.module, imported.attribute)
                 if home is not None and home[1] is not None:
-                    self._need(home[0], home[1], at_import=False)
+                    self._need(home[0], home[1], read)
 
-    def _ran(self, module: str, statement: ast.stmt) -> bool:
+    def _ran(self, module: str, statement: ast.stmt, read: _Read) -> bool:
         """Whether a function, or any method of a class, was entered; classes without methods always count."""
-        functions = [node for node in ast.walk(statement) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        ran = self._executed.get(module, set())
-        return any(first_line(node) in ran for node in functions) or not functions
+        ran = self._entered if read is _Read.RUN else self._executed
+        functions = _functions_in(statement)
+        return any(first_line(node) in ran.get(module, set()) for node in functions) or not functions
 
     def _names_at_import(self, source: ModuleSource, statement: ast.stmt) -> Iterator[str]:
         """Names that Python reads while it imports the module."""
@@ -217,26 +258,23 @@ class Selection:
                 found.append(decorator)
         return found
 
-    def _bodies(self, module: str, statement: ast.stmt) -> list[ast.stmt]:
-        """Function bodies that ran."""
-        if isinstance(statement, ast.ClassDef):
-            return [
-                inner
-                for method in self.body_of(module, statement)
-                if is_definition(method)
-                for inner in method.body  # type: ignore[attr-defined]
-            ]
-        return list(statement.body) if is_definition(statement) else []  # type: ignore[attr-defined]
+    def _bodies(self, module: str, statement: ast.stmt) -> Iterator[tuple[ast.stmt, _Read]]:
+        """Function bodies that ran, and when."""
+        functions = self.body_of(module, statement) if isinstance(statement, ast.ClassDef) else [statement]
+        for function in functions:
+            if isinstance(function, _FUNCTIONS):
+                at_import = first_line(function) in self._imported.get(module, set())
+                for inner in function.body:
+                    yield inner, _Read.CALLED_BY_IMPORT if at_import else _Read.RUN
+            elif isinstance(function, ast.ClassDef):
+                yield from ((inner, _Read.RUN) for inner in function.body)
 
     def body_of(self, module: str, statement: ast.ClassDef) -> list[ast.stmt]:
-        """A class without the methods that never ran; one of which nothing ran (a data class) is kept whole."""
-        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-        methods = [node for node in statement.body if isinstance(node, functions)]
+        """A class without the methods that never ran."""
+        methods = [node for node in statement.body if isinstance(node, _FUNCTIONS)]
         ran = {node.name for node in methods if first_line(node) in self._executed.get(module, set())}
-        if not ran and not any(base in ("Module",) for base in map(_last_name, statement.bases)):
-            return list(statement.body)
-        others = names_in(*(node for node in statement.body if not isinstance(node, functions)))
-        return [node for node in statement.body if not isinstance(node, functions) or node.name in ran | others]
+        others = names_in(*(node for node in statement.body if not isinstance(node, _FUNCTIONS)))
+        return [node for node in statement.body if not isinstance(node, _FUNCTIONS) or node.name in ran | others]
 
     # Writing
 
@@ -330,6 +368,10 @@ class Selection:
         for number in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
             lines[number] = ""
         lines[statement.lineno] = "".join(f"{indent}{line}\n" for line in made) or f"{indent}pass\n"
+
+
+def _functions_in(statement: ast.stmt) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(statement) if isinstance(node, _FUNCTIONS)]
 
 
 def _signature(node: Any) -> Sequence[ast.AST]:

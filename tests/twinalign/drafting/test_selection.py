@@ -1,0 +1,138 @@
+"""What of a model's packages a port takes along: what its import and its run need, and no more."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from twinalign.drafting.observed_model import observe_model
+from twinalign.drafting.package import build_source
+from twinalign.drafting.selection import Selection
+
+PACKAGE = {
+    "__init__.py": "from . import net, special\n",
+    "registry.py": """
+BLOCKS = {}
+
+
+def register(name, kind):
+    BLOCKS[name] = kind
+""",
+    "special.py": """
+import torch.nn as nn
+
+from .registry import register
+
+
+class Special(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+class Unused(nn.Module):
+    def forward(self, x):
+        return x
+
+
+register("special", Special)
+register("unused", Unused)
+""",
+    "net.py": """
+from dataclasses import dataclass
+
+import torch.nn as nn
+
+from .registry import BLOCKS
+
+
+def twice(value):
+    return (value, value)
+
+
+def doubled(value):
+    return 2 * value
+
+
+def never_called(value):
+    return value
+
+
+@dataclass
+class Config:
+    block: str = "special"
+    sizes: tuple = ()
+
+    def __post_init__(self):
+        if not isinstance(self.sizes, tuple):
+            self.sizes = twice(self.sizes)
+
+    def described(self):
+        return never_called(self.block)
+
+
+WIDTH = doubled(3)
+CONFIGS = {"small": Config(sizes=4)}
+
+
+class Net(nn.Module):
+    def __init__(self, config: Config):
+        super().__init__()
+        self.block = BLOCKS[config.block]()
+        self.last = nn.Linear(WIDTH, config.sizes[0])
+
+    def forward(self, x):
+        if x.ndim > 2:
+            x = doubled(never_called(x))
+        return self.last(self.block(x))
+
+
+def build(name):
+    return Net(CONFIGS[name])
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def selection(tmp_path_factory: pytest.TempPathFactory) -> Selection:
+    folder = tmp_path_factory.mktemp("sources")
+    for name, text in PACKAGE.items():
+        path = folder / "chosen_package" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(folder))
+        return Selection(observe_model('chosen_package.net:build("small")', [["x", (2, 6), "float32", None]]))
+
+
+def defined(source: str) -> dict[str, ast.stmt]:
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+
+
+def test_the_class_is_built_from_a_config_that_has_a_source(selection: Selection) -> None:
+    source = build_source(selection)
+    assert "Net(\n        config=Config(block='special', sizes=(4, 4)),\n    )" in source
+    assert "from .net import Config" in source
+
+
+def test_what_registers_a_class_that_ran_stays(selection: Selection) -> None:
+    special = selection.files()["special.py"]
+    assert 'register("special", Special)' in special
+    assert "Unused" not in special
+    assert "from . import special" in build_source(selection)
+
+
+def test_functions_that_an_import_calls_stay(selection: Selection) -> None:
+    net = selection.files()["net.py"]
+    assert set(defined(net)) == {"twice", "doubled", "never_called", "Config", "Net"}
+    assert "WIDTH = doubled(3)" in net
+    assert "CONFIGS" not in net
+    assert "described" not in net
+
+
+def test_what_code_that_ran_only_names_is_a_stub(selection: Selection) -> None:
+    net = selection.files()["net.py"]
+    assert ast.unparse(defined(net)["never_called"]) == (
+        "def never_called(*args, **kwargs):\n"
+        "    raise NotImplementedError('left out of the port: the model never calls it')"
+    )
