@@ -73,7 +73,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     packages = _own_packages(entered)
     names = packages | _needing_torch()
     modules = {
-        name: module.__file__
+        name: str(module.__file__)
         for name, module in sorted(sys.modules.items())
         if name.partition(".")[0] in names and str(getattr(module, "__file__", "")).endswith(".py")
     }
