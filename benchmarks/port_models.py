@@ -170,7 +170,7 @@ for module in sorted(timm.list_modules()):
             continue
         given = model.default_cfg
         if sum(parameter.numel() for parameter in model.parameters()) <= 30e6:
-            smallest = given.get("min_input_size") or given["input_size"]
+            smallest = given.get("min_input_size") or [128]
             found[name] = (given["input_size"] if given.get("fixed_input_size") else smallest)[-1]
             break
 names = sorted(found)
@@ -184,7 +184,7 @@ def by_lot(python: str, count: int) -> dict[str, str]:
     the rules were written against. Notes the sizes that they insist on.
     """
     drawn = json.loads(subprocess.run([python, "-c", LOT, " ".join(TIMM)], capture_output=True, check=True).stdout)
-    SIZES.update({name: max(size, 64) for name, size in drawn.items()})
+    SIZES.update({name: size for name, size in drawn.items()})
     return {f"lot/{name}": f'timm:create_model("{name}")' for name in list(drawn)[:count]}
 
 
