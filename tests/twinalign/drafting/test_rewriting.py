@@ -86,6 +86,11 @@ def test_a_method_becomes_a_call(rule):
     )
 
 
+def test_a_method_of_what_a_call_gave_becomes_a_call():
+    source = "import torch\ny = torch.cat(x).split(2)\n"
+    assert code_of(source).endswith("y = shims.split(torch.cat(x), 2)\n")
+
+
 @pytest.mark.parametrize("rule", rules.KEYWORDS, ids=lambda rule: rule.pattern)
 def test_a_keyword_is_left_out(rule):
     source = f"import torch\ny = {rule.pattern}relu(x, {rule.replacement}=True)\n"

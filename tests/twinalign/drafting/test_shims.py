@@ -37,6 +37,7 @@ LAYERS = [
     ("BatchNorm1d", (6,), {}, IMAGES[:, :, 0, 0]),
     ("BatchNorm2d", (6,), {"momentum": 0.3}, IMAGES),
     ("BatchNorm2d", (6, 1e-2, 0.05, False), {}, IMAGES),
+    ("BatchNorm2d", (6,), {"momentum": 3e-4}, IMAGES),
     ("BatchNorm3d", (6,), {}, IMAGES[..., None]),
     ("LayerNorm", (8,), {"eps": 1e-3}, IMAGES),
     ("LayerNorm", ((9, 8),), {"bias": False}, IMAGES),
@@ -272,6 +273,14 @@ def test_batch_norm_as_a_function(shims, training):
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=TOLERANCE, atol=TOLERANCE)
     for left, right in zip(mine, other, strict=True):
         np.testing.assert_allclose(right.numpy(), left.numpy(), rtol=TOLERANCE)
+
+
+def test_running_statistics_of_a_small_momentum(shims):
+    mine, other = torch.nn.BatchNorm2d(6, momentum=3e-4), shims["BatchNorm2d"](6, momentum=3e-4)
+    given = IMAGES.astype("float32")
+    mine(torch.from_numpy(given))
+    other(paddle.to_tensor(given))
+    np.testing.assert_allclose(other._mean.numpy(), mine.running_mean.numpy(), rtol=3e-6)
 
 
 def test_a_number_to_the_power_of_a_tensor(shims):

@@ -48,6 +48,9 @@ class _Rewriter(cst.CSTTransformer):
         self._methods = {rule.pattern: rule for rule in rules.METHODS}
 
     def _names(self, node: cst.CSTNode) -> set[str]:
+        """Full names of what a dotted name stands for; what a call or an index gave has none."""
+        if not _is_dotted(node):
+            return set()
         found = self.get_metadata(QualifiedNameProvider, node, set())
         return {_public(name.name) for name in found if name.source is QualifiedNameSource.IMPORT}
 
@@ -175,6 +178,12 @@ class _Rewriter(cst.CSTTransformer):
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         return False
+
+
+def _is_dotted(node: cst.CSTNode) -> bool:
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return isinstance(node, cst.Name)
 
 
 def _assigned_part(statement: cst.BaseSmallStatement) -> cst.Assign | None:
