@@ -241,7 +241,10 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         proven = [row for row in rows.values() if row.get("verdict") == "aligned"]
         wrong = sum(row.get("float64") is not None and row["float64"] > 1e-6 for row in proven)
         unchecked = sum(row.get("float64") is None for row in proven)
-        return f"{len(proven)} of {len(rows)} proven, {wrong} of them wrong by the check, {unchecked} not checked"
+        tried = [row["alone"] for row in rows.values() if "alone" in row]
+        runs = sum(line == "it runs" for line in tried)
+        beside = f"; PaConvert's draft alone runs for {runs} of the {len(tried)} on which it was tried" if tried else ""
+        return f"{len(proven)} of {len(rows)} proven, {wrong} of them wrong by the check, {unchecked} not checked{beside}"
 
     known = {name: row for name, row in results.items() if not name.startswith("lot/")}
     lot = {name: row for name, row in results.items() if name.startswith("lot/")}
@@ -256,8 +259,10 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         f"**Models that the rules were written against: {counted(known)}.**",
         "",
         *([f"**Models drawn by lot when the rules stood: {counted(lot)}.**", ""] if lot else []),
-        "| model | verdict | float64 | changes | edits | left | seconds |",
-        "| --- | --- | ---: | ---: | ---: | --- | ---: |",
+        "*PaConvert alone*: what its draft of the same files does without a rule, when it is built and run once.",
+        "",
+        "| model | verdict | float64 | changes | edits | left | seconds | PaConvert alone |",
+        "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |",
     ]
     for name, row in results.items():
         size = row.get("float64")
@@ -270,7 +275,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         verdict = row.get("verdict") or ("stopped" if row["code"] == -1 else "does not run")
         lines.append(
             f"| {name} | {verdict} | {shown} | {row.get('changes', '–')} | {row.get('edits', '–')} | {left} | "
-            f"{row['seconds']} |"
+            f"{row['seconds']} | {row.get('alone', '–').replace('|', '\\|')[:60]} |"
         )
     return "\n".join([*lines, ""])
 
