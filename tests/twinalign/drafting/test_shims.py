@@ -106,6 +106,14 @@ def test_attributes_of_a_convolution(shims, arguments):
         assert getattr(other, name) == getattr(mine, name), name
 
 
+@pytest.mark.parametrize("arguments", [(3,), ((3, 2), 2, 1)])
+@pytest.mark.parametrize("name", ["MaxPool2d", "AvgPool2d"])
+def test_attributes_of_pooling(shims, name, arguments):
+    mine, other = getattr(torch.nn, name)(*arguments), shims[name](*arguments)
+    for attribute in mine.__constants__:
+        assert getattr(other, attribute) == getattr(mine, attribute), attribute
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"), [("Conv2d", (64, 128, 3, 1, 0, 1, 2)), ("Linear", (200, 128)), ("Linear", (50, 3))]
 )
