@@ -184,7 +184,7 @@ def by_lot(python: str, count: int) -> dict[str, str]:
     the rules were written against. Notes the sizes that they insist on.
     """
     drawn = json.loads(subprocess.run([python, "-c", LOT, " ".join(TIMM)], capture_output=True, check=True).stdout)
-    SIZES.update({name: size for name, size in drawn.items()})
+    SIZES.update(drawn)
     return {f"lot/{name}": f'timm:create_model("{name}")' for name in list(drawn)[:count]}
 
 
@@ -244,7 +244,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         tried = [row["alone"] for row in rows.values() if "alone" in row]
         runs = sum(line == "it runs" for line in tried)
         beside = f"; PaConvert's draft alone runs for {runs} of the {len(tried)} on which it was tried" if tried else ""
-        return f"{len(proven)} of {len(rows)} proven, {wrong} of them wrong by the check, {unchecked} not checked{beside}"
+        checked = f"{wrong} of them wrong by the check, {unchecked} not checked"
+        return f"{len(proven)} of {len(rows)} proven, {checked}{beside}"
 
     known = {name: row for name, row in results.items() if not name.startswith("lot/")}
     lot = {name: row for name, row in results.items() if name.startswith("lot/")}
@@ -273,9 +274,10 @@ def table(results: dict[str, dict[str, Any]]) -> str:
             else ""
         )
         verdict = row.get("verdict") or ("stopped" if row["code"] == -1 else "does not run")
+        draft = row.get("alone", "–").replace("|", "\\|")[:60]
         lines.append(
             f"| {name} | {verdict} | {shown} | {row.get('changes', '–')} | {row.get('edits', '–')} | {left} | "
-            f"{row['seconds']} | {row.get('alone', '–').replace('|', '\\|')[:60]} |"
+            f"{row['seconds']} | {draft} |"
         )
     return "\n".join([*lines, ""])
 
