@@ -32,8 +32,8 @@ class Allowance:
     """In the judged precision, the share of a tensor's way: of a parameter, `stepN.parameter.NAME`, since the first
     step, of a buffer since it was zero."""
     low_of_rounding: float = 0.0
-    """In the judged precision, a tensor of at most one dimension may be off by so many times the reference's own
-    rounding: its elements are sums over all that a batch has for a channel, or over the batch."""
+    """In the judged precision, a tensor of at most one dimension longer than 1 may be off by so many times the
+    reference's own rounding: its elements are sums over all that a batch has for a channel, or over the batch."""
     of_update: bool = False
     """Whether `low_bound` and `low_of_movement` follow from the update of the tensor itself, through no other layer:
     they then hold without float64 runs that agree."""
@@ -50,7 +50,8 @@ class Allowance:
     def low_limits(self, group: Noise, moved: Distance, dimensions: int) -> list[tuple[float, float]]:
         """How far from the truth it lets a tensor be in float32 or less: pairs of RMS and worst element.
 
-        `group` are the judged elements, and `moved` is how far training has changed the tensor.
+        `group` are the judged elements, `moved` is how far training has changed the tensor, and `dimensions` counts
+        its dimensions longer than 1: a scale of shape [3, 1, 1] or a depthwise kernel of shape [256, 1, 1, 1] has one.
         """
         sums = self.low_of_rounding if dimensions <= 1 else 0.0
         measures = ((self.low_bound, group.truth), (self.low_of_movement, moved), (sums, group.reference))
@@ -135,7 +136,14 @@ KNOWN_ALLOWANCES = {
             of_rounding=0.25,
         ),
         Allowance("paddle_label_smoothing", 1e-7, "paddle's label smoothing keeps its epsilon in float32"),
-        Allowance("paddle_average_pool", 1e-7, "paddle's average pooling multiplies by a float32 reciprocal"),
+        # Its gradient is off by up to 2^-24 of itself; what a step of training then amplifies, it amplifies of rounding
+        # as well.
+        Allowance(
+            "paddle_average_pool",
+            1e-7,
+            "paddle's average pooling multiplies by a float32 reciprocal",
+            of_rounding=0.25,
+        ),
     )
 }
 """A float32 constant is off by up to 2^-24 = 6e-8 of itself; docs/verdict.md has what that was measured to do."""

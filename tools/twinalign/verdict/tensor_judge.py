@@ -278,7 +278,7 @@ class Judge:
         Without float64 runs of both sides that agree, only by what follows from the update of the tensor itself; where
         float64 is judged, by what is allowed there.
         """
-        group, dimensions = item.noise.ordinary, len(item.tensor.shape or ())
+        group, dimensions = item.noise.ordinary, sum(length > 1 for length in item.tensor.shape or ())
         rms = group.reproduced.rms - RMS_FACTOR * group.reference.rms
         worst = group.reproduced.greatest - WORST_FACTOR * group.reference.greatest
         moved = self._movement(item)
