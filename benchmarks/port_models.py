@@ -125,9 +125,10 @@ import subprocess
 from pathlib import Path
 from twinalign.drafting.observed_model import observe_model
 from twinalign.drafting.package import build_source
+from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Selection
 selection = Selection(observe_model(reference, [["x", (2, 3, int(size), int(size)), "float32", None]]))
-files = {**selection.files(), "build.py": build_source(selection)}
+files = {**files_of(selection)[0], "build.py": build_source(selection)}
 for path, text in files.items():
     file = Path(out) / "given" / package / path
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import pytest
 
 from twinalign.drafting.observed_model import observe_model
 from twinalign.drafting.package import build_source
+from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Selection
 
 PACKAGE = {
@@ -116,14 +117,14 @@ def test_the_class_is_built_from_a_config_that_has_a_source(selection: Selection
 
 
 def test_what_registers_a_class_that_ran_stays(selection: Selection) -> None:
-    special = selection.files()["special.py"]
+    special = files_of(selection)[0]["special.py"]
     assert 'register("special", Special)' in special
     assert "Unused" not in special
     assert "from . import special" in build_source(selection)
 
 
 def test_functions_that_an_import_calls_stay(selection: Selection) -> None:
-    net = selection.files()["net.py"]
+    net = files_of(selection)[0]["net.py"]
     assert set(defined(net)) == {"twice", "doubled", "never_called", "Config", "Net"}
     assert "WIDTH = doubled(3)" in net
     assert "CONFIGS" not in net
@@ -131,7 +132,7 @@ def test_functions_that_an_import_calls_stay(selection: Selection) -> None:
 
 
 def test_what_code_that_ran_only_names_is_a_stub(selection: Selection) -> None:
-    net = selection.files()["net.py"]
+    net = files_of(selection)[0]["net.py"]
     assert ast.unparse(defined(net)["never_called"]) == (
         "def never_called(*args, **kwargs):\n"
         "    raise NotImplementedError('left out of the port: the model never calls it')"

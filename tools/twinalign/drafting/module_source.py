@@ -2,8 +2,10 @@
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+
+from twinalign.drafting.untaken_branches import without_untaken
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -20,11 +22,13 @@ class Import:
 
 
 class ModuleSource:
-    """A parsed module; nothing of it is run."""
+    """A parsed module; nothing of it is run. Where it is known which lines `ran`, untaken branches are left out."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, ran: Collection[int] | None = None) -> None:
         self.name, self.path = name, path
         self.text = path.read_text(encoding="utf-8")
+        if ran is not None:
+            self.text = without_untaken(name, self.text, ran)
         self.lines = self.text.splitlines(keepends=True)
         self.tree = ast.parse(self.text)
         self.is_package = path.name == "__init__.py"

@@ -9,7 +9,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from twinalign.errors import InputError
 
 _FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
 _IMPORTS_TORCH = re.compile(r"^\s*(?:import|from) torch\b", re.MULTILINE)
+_TORCH = str(Path(np.__file__).parent.parent / "torch")
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -34,8 +35,12 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
       included;
     - `imported`: module → first lines of the functions that ran while the model's sources were imported;
     - `entered`: the same of those that ran when the model was built and run;
-    - `plain`: module → names of its functions and classes that are what their `def` or `class` made, whatever the
-      decorators;
+    - `handled`: the same of those of them that were handed a tensor, or returned one;
+    - `plain`: module → names of its functions, classes and methods (`Class.method`) that are what their `def` or
+      `class` made, whatever the decorators;
+    - `abstract`: module → names of methods (`Class.method`) without which Python would not make an object of the class;
+    - `homes`: module → name → module of the same packages that defines the class or function of that name, which a
+      package that imports lazily binds nowhere;
     - `draws`: whether its training draws random numbers beside those of dropout.
 
     `inputs` are names, shapes, dtypes and, for integers, bounds. Raises InputError if the model does not run on them.
@@ -45,6 +50,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     with _profiled(lambda frame, event, value: imported.add(frame.f_code)):
         factory, arguments = load_factory(reference)
     entered: set[types.CodeType] = set()
+    handled: set[types.CodeType] = set()
     built: dict[int, tuple[Any, dict[str, Any]]] = {}
     returned: list[tuple[Any, Any, dict[str, Any]]] = []
 
@@ -54,7 +60,13 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
             made_by = frame.f_globals.get(code.co_name)
             if getattr(inspect.unwrap(made_by) if callable(made_by) else None, "__code__", None) is code:
                 returned.append((value, made_by, _arguments_of(code, frame.f_locals, method=False)))
-        if event != "call":
+        if event not in ("call", "return"):
+            return
+        if code not in handled and not code.co_filename.startswith(_TORCH):
+            seen = list(_arguments_of(code, frame.f_locals, method=False).values()) if event == "call" else [value]
+            if backend.tensors_in(seen):
+                handled.add(code)
+        if event == "return":
             return
         entered.add(code)
         if code.co_name == "__init__" and code.co_argcount:
@@ -67,7 +79,8 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     backend.set_seed(0)
     with _profiled(note):
         model = factory(**arguments)
-        _run(backend, model, inputs)
+        for _ in run_once(backend, model, inputs):
+            pass
     if not backend.is_model(model):
         raise InputError(f"--ref {reference}: it made a {type(model).__name__}, which is not a torch.nn.Module")
     packages = _own_packages(entered)
@@ -83,7 +96,10 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
         "modules": modules,
         "imported": _first_lines(imported, of_file),
         "entered": _first_lines(entered, of_file),
+        "handled": _first_lines(handled, of_file),
         "plain": {name: _plain_names(sys.modules[name]) for name in modules},
+        "abstract": {name: found for name in modules if (found := _implementing(sys.modules[name]))},
+        "homes": {name: found for name in modules if (found := _homes(sys.modules[name], modules))},
         "draws": _draws(backend, model, inputs),
     }
 
@@ -108,11 +124,14 @@ def _draws(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> bool:
     return not all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
 
 
-def _run(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> None:
+def run_once(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> Iterator[np.ndarray]:
+    """Outputs in eval and in training mode; the backward pass of the latter's sum follows."""
     tensors = _tensors_of(backend, inputs)
     for training in (False, True):
         backend.set_training(model, training)
-        found = [tensor for tensor in backend.tensors_in(model(*tensors)) if tensor.requires_grad]
+        outputs = backend.tensors_in(model(*tensors))
+        yield from map(backend.to_array, outputs)
+        found = [tensor for tensor in outputs if tensor.requires_grad]
         if training and found:
             sum(tensor.float().sum() for tensor in found).backward()
 
@@ -188,11 +207,37 @@ def _plain_names(module: types.ModuleType) -> list[str]:
     for name, value in vars(module).items():
         if getattr(value, "__module__", None) != module.__name__:
             continue
-        if isinstance(value, type) and value.__qualname__ == name and "__dataclass_fields__" not in vars(value):
+        if isinstance(value, type) and value.__qualname__ == name:
+            found += [name] if "__dataclass_fields__" not in vars(value) else []
+            found += [f"{name}.{key}" for key, inner in vars(value).items() if _is_plain(inner, module, key)]
+        elif _is_plain(value, module, name):
             found.append(name)
-        if isinstance(value, types.FunctionType) and not hasattr(value, "__wrapped__"):
-            code = value.__code__
-            found += [name] if (code.co_filename, code.co_name) == (module.__file__, name) else []
+    return found
+
+
+def _is_plain(value: Any, module: types.ModuleType, name: str) -> bool:
+    if not isinstance(value, types.FunctionType) or hasattr(value, "__wrapped__"):
+        return False
+    return (value.__code__.co_filename, value.__code__.co_name) == (module.__file__, name)
+
+
+def _implementing(module: types.ModuleType) -> list[str]:
+    """Methods that implement an abstract one."""
+    found = []
+    for name, value in vars(module).items():
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            abstract = {method for base in value.__mro__[1:] for method in getattr(base, "__abstractmethods__", ())}
+            found += [f"{name}.{method}" for method in sorted(abstract & set(vars(value)))]
+    return found
+
+
+def _homes(module: types.ModuleType, modules: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, value in vars(module).items():
+        home = getattr(value, "__module__", None)
+        named = isinstance(value, (type, types.FunctionType)) and value.__qualname__ == name
+        if named and home != module.__name__ and home in modules:
+            found[name] = str(home)
     return found
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from twinalign.drafting.chance import without_chance
 from twinalign.drafting.module_source import names_in
 from twinalign.drafting.rewriting import Change, rewritten
+from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Selection
 from twinalign.errors import InputError, writing
 from twinalign.processes.guardian import temporary_folder
 from twinalign.runs.scaffold import InputArray
 
 SHIMS = "shims"
-_BUILD = "build"
+BUILD = "build"
 _SHIMS_DOCSTRING = '"""What this port needs of torch and paddle 3.3 has not, or has otherwise; each with its reason."""'
 
 
@@ -32,8 +33,8 @@ def package_name(out: Path) -> str:
 
 def in_torch(selection: Selection) -> tuple[dict[str, str], list[Change], set[str]]:
     """The package before the draft, with the rules applied; what they changed; the shims it uses."""
-    files, changes, shims = {}, [], set()
-    for path, source in {**selection.files(), f"{_BUILD}.py": build_source(selection)}.items():
+    (sources, changes), files, shims = files_of(selection), {}, set()
+    for path, source in {**sources, f"{BUILD}.py": build_source(selection)}.items():
         text, changed, used = rewritten(path, source, "." * (1 + path.count("/")))
         files[path] = text
         changes += changed

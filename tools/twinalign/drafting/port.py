@@ -8,8 +8,8 @@ from typing import Any
 from twinalign.drafting import package
 from twinalign.drafting.draft import draft
 from twinalign.drafting.observed_model import observe_model
+from twinalign.drafting.pruning import pruned
 from twinalign.drafting.rewriting import Change
-from twinalign.drafting.selection import Selection
 from twinalign.errors import ExitCode, InputError, SideCrashError
 from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError, SideProcess
@@ -132,13 +132,12 @@ def _write(
             observed = process.call(observe_model, reference=reference, inputs=given)
         except ChildError as error:
             raise (SideCrashError if error.died else InputError)(f"--ref {reference}: {error.reason}") from None
-    selection = Selection(observed)
+    selection = pruned(reference, observed, given, ref_python)
     files, changes, shims = package.in_torch(selection)
     progress("paddle", f"drafting {len(files)} files with PaConvert")
     drafts = draft(files, drafting_python)
     if shims:
         drafts[f"{package.SHIMS}.py"] = package.shims_source(shims)
-    changes += selection.dropped
     left = package.leftovers(drafts, {module.partition(".")[0] for module in observed["modules"]})
     lines = [f"{change.file}: {change.text}: {change.why}" for change in changes]
     whole = {f"{name}/{path}": text for path, text in drafts.items()}

@@ -1,0 +1,221 @@
+"""What ran with the model and makes no difference to it: found by leaving it out and running the model again.
+
+Libraries such as transformers build a model through thousands of lines that document, check, log or register. A trial
+tells them from what the model computes: a package without them, still in torch, must have the same first weights from
+the same seed, and give the same outputs and gradients to the bit. Functions that were handed tensors, and those of the
+model's own module, are not tried: what they do may depend on the inputs.
+"""
+
+import ast
+import contextlib
+import hashlib
+import importlib
+import itertools
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.backends import load_backend
+from twinalign.conversion.model_factory import load_factory
+from twinalign.drafting.module_source import first_line
+from twinalign.drafting.observed_model import run_once
+from twinalign.drafting.package import BUILD, build_source
+from twinalign.drafting.selected_files import files_of
+from twinalign.drafting.selection import Cuts, Selection, qualified_name
+from twinalign.drafting.untaken_branches import came_to, observe_lines
+from twinalign.processes.guardian import temporary_folder
+from twinalign.processes.side_process import ChildError, SideProcess
+
+WORTH_LINES = 4000
+"""Fewer lines are drafted in less time than the trials take."""
+_SECONDS = 45.0
+_MOST_NEEDED = 3
+_PACKAGE = "candidate"
+
+Inputs = Sequence[Sequence[Any]]
+"""Names, shapes, dtypes and, for integers, bounds."""
+
+
+def pruned(
+    reference: str, observed: Mapping[str, Any], inputs: Inputs, python: str | None, seconds: float = _SECONDS
+) -> Selection:
+    """The selection of what a model needs without what makes no difference to it, as far as `seconds` reach.
+
+    `observed` is what `observe_model` says of the `reference`, and `python` the interpreter that has torch. A
+    selection of fewer than `WORTH_LINES` lines is left as it is.
+    """
+    whole = Selection(observed)
+    files, _ = files_of(whole)
+    if sum(text.count("\n") for text in files.values()) < WORTH_LINES:
+        return whole
+    ran = _lines_that_ran(reference, whole, inputs, python)
+    with temporary_folder("twinalign-trials-") as folder, contextlib.closing(_Trials(folder, inputs, python)) as trials:
+        expected = trials.expected(reference)
+        deadline = time.monotonic() + seconds
+
+        def same(cuts: Cuts) -> bool:
+            while (said := trials.behaviour(Selection(observed, cuts))) != expected:
+                taken = came_to(said)
+                if taken is None or time.monotonic() > deadline:
+                    return False
+                ran[taken[0]].append(taken[1])  # a port's modules have other names, which some code asks for
+            return True
+
+        decorators = _most(_decorators(whole), lambda some: same(Cuts(some, ran=ran)), deadline)
+        if decorators is None:
+            return whole
+        functions = _functions(Selection(observed, Cuts(decorators, ran=ran)), observed["handled"])
+        emptied = _left_out(functions, lambda some: same(Cuts(decorators, some, ran)), deadline)
+        return Selection(observed, Cuts(decorators, emptied, ran))
+
+
+def _lines_that_ran(reference: str, whole: Selection, inputs: Inputs, python: str | None) -> dict[str, list[int]]:
+    """Of the modules that are needed beside the model's own, which stays as it was written."""
+    own = {module for module, _ in whole.root["imports"]}
+    names = {whole.modules[name]: name for name in whole.needed if name not in own}
+    with SideProcess("ref", python=python) as process:
+        ran = process.call(observe_lines, reference=reference, inputs=inputs, files=sorted(names))
+    return {names[file]: lines for file, lines in ran.items()}
+
+
+def _most(candidates: Sequence[Any], same: Callable[[frozenset[Any]], bool], deadline: float) -> frozenset[Any] | None:
+    """All candidates but those few that are needed: one that documents may not even run where its library is not whole.
+
+    None where no such set is found in time.
+    """
+    for count in range(min(len(candidates), _MOST_NEEDED) + 1):
+        for needed in itertools.combinations(candidates, count):
+            if time.monotonic() > deadline:
+                return None
+            if same(found := frozenset(candidates) - set(needed)):
+                return found
+    return None
+
+
+def _left_out(candidates: Sequence[Any], same: Callable[[frozenset[Any]], bool], deadline: float) -> frozenset[Any]:
+    """Candidates that can be left out together: groups that cannot are halved."""
+    found: frozenset[Any] = frozenset()
+    groups = [list(candidates)]
+    while groups and time.monotonic() < deadline:
+        group = groups.pop()
+        if not group:
+            continue
+        if same(found | set(group)):
+            found |= set(group)
+        elif len(group) > 1:
+            groups += [group[len(group) // 2 :], group[: len(group) // 2]]
+    return found
+
+
+def _decorators(selection: Selection) -> list[str]:
+    """Full names of the decorators that are kept, but torch's and the standard library's."""
+    found = {}
+    for module, needed in selection.needed.items():
+        source = selection.source(module)
+        for statement in needed.statements:
+            inner = selection.body_of(module, statement) if isinstance(statement, ast.ClassDef) else []
+            of = statement if isinstance(statement, ast.ClassDef) else None
+            for node, owner in [(statement, None), *((node, of) for node in inner)]:
+                if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                    for decorator in selection.decorators(source, node, owner):
+                        found[selection.name_of_decorator(source, decorator)] = None
+    foreign = {*sys.stdlib_module_names, "torch", "typing_extensions"}
+    return sorted(
+        name
+        for name in found
+        if "." in name and name.partition(".")[0] not in foreign and not name.endswith((".setter", ".getter"))
+    )
+
+
+def _functions(selection: Selection, handled: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
+    """Functions that ran, outside of the model's own module, and were never handed a tensor."""
+    own = {module for module, _ in selection.root["imports"]}
+    found = []
+    for module, needed in selection.needed.items():
+        if module in own:
+            continue
+        for statement in sorted(needed.statements, key=lambda one: one.lineno):
+            of = statement if isinstance(statement, ast.ClassDef) else None
+            nodes = selection.body_of(module, of) if of else [statement]
+            found += [
+                (module, qualified_name(node, of))
+                for node in nodes
+                if isinstance(node, ast.FunctionDef) and first_line(node) not in handled.get(module, ())
+            ]
+    return found
+
+
+class _Trials:
+    """Runs packages in forks of a process that has imported torch."""
+
+    def __init__(self, folder: Path, inputs: Inputs, python: str | None) -> None:
+        self._folder, self._inputs, self._python = folder, inputs, python
+        self._count = 0
+        self._process: SideProcess | None = None
+
+    def expected(self, reference: str) -> str:
+        """What the reference does."""
+        return str(self._forked().call(behaviour_of_reference, reference=reference, inputs=self._inputs)["digest"])
+
+    def behaviour(self, selection: Selection) -> str:
+        """What the package's model does, as a digest, or why it does not run."""
+        self._count += 1
+        place = self._folder / str(self._count)
+        for path, text in {**files_of(selection)[0], f"{BUILD}.py": build_source(selection)}.items():
+            file = place / _PACKAGE / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        try:
+            return str(self._forked().call(behaviour_of, folder=str(place), inputs=self._inputs)["digest"])
+        except ChildError as error:
+            if error.died:
+                self.close()
+            return error.reason
+
+    def _forked(self) -> SideProcess:
+        """A fresh fork."""
+        if self._process is None:
+            self._process = SideProcess("ref", python=self._python, threads=1, forks=True)
+            self._process.call(prepare)
+        else:
+            self._process.again()
+        return self._process
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+        self._process = None
+
+
+def prepare() -> dict[str, Any]:
+    """Import torch; called in the process that forks."""
+    load_backend("torch")
+    return {}
+
+
+def behaviour_of(folder: str, inputs: Inputs) -> dict[str, Any]:
+    """First weights, outputs and gradients of the package in `folder`, as a digest; for the reference's process."""
+    sys.path.insert(0, folder)
+    return _behaviour(importlib.import_module(f"{_PACKAGE}.{BUILD}").build_model, inputs)
+
+
+def behaviour_of_reference(reference: str, inputs: Inputs) -> dict[str, Any]:
+    """The same of the model that `module:factory(…)` builds."""
+    factory, arguments = load_factory(reference)
+    return _behaviour(lambda: factory(**arguments), inputs)
+
+
+def _behaviour(build: Callable[[], Any], inputs: Inputs) -> dict[str, Any]:
+    backend = load_backend("torch")
+    backend.set_seed(0)
+    model = build()
+    digest = hashlib.sha256()
+    for name, array in backend.state_items(model):
+        digest.update(name.encode() + array.tobytes())
+    for array in run_once(backend, model, inputs):
+        digest.update(str(array.shape).encode() + array.tobytes())
+    for name, array in backend.gradient_items(model):
+        digest.update(name.encode() + array.tobytes())
+    return {"digest": digest.hexdigest()}
