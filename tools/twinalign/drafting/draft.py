@@ -17,7 +17,7 @@ from twinalign.processes.guardian import temporary_folder
 _RUN = "import sys; from paconvert.main import main; main()"
 _MARK = re.compile(r"^>{6}", re.MULTILINE)
 _FUTURES = re.compile(r"^from __future__ import .*\n", re.MULTILINE)
-_HELPERS = re.compile(r"^(?:import sys|sys\.path\.append\(.*\)|from paddle_utils import \*)\n", re.MULTILINE)
+_HELPERS = re.compile(r"^(?:import sys\n+)?sys\.path\.append\(.*\)\n|^from paddle_utils import \*\n", re.MULTILINE)
 
 
 def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]:
@@ -34,11 +34,10 @@ def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]
     )
     if asked.returncode:
         raise InputError(f"port: {python} has no PaConvert, which drafts the port; pip install 'twinalign[port]'")
-    key = hashlib.sha256(json.dumps([asked.stdout, dict(files)], sort_keys=True).encode()).hexdigest()[:32]
+    key = hashlib.sha256(json.dumps([asked.stdout, "as PaConvert wrote it", dict(files)], sort_keys=True).encode()).hexdigest()[:32]
     kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinalign" / "drafts" / f"{key}.json"
     if kept.exists():
-        found: dict[str, str] = json.loads(kept.read_text(encoding="utf-8"))
-        return found
+        return {path: _cleaned(text) for path, text in json.loads(kept.read_text(encoding="utf-8")).items()}
     with temporary_folder("twinalign-draft-") as folder:
         given, made = folder / "given", folder / "made"
         for path, text in files.items():
@@ -49,10 +48,10 @@ def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]
         if ran.returncode:
             said = (ran.stderr or ran.stdout).strip().splitlines() or ["no message"]
             raise InputError(f"port: PaConvert failed: {said[-1]}")
-        drafts = {path: _cleaned((made / path).read_text(encoding="utf-8")) for path in files}
+        drafts = {path: (made / path).read_text(encoding="utf-8") for path in files}
     with replacing(kept) as file:
         file.write(json.dumps(drafts).encode())
-    return drafts
+    return {path: _cleaned(text) for path, text in drafts.items()}
 
 
 def _cleaned(text: str) -> str:

@@ -35,11 +35,16 @@ def in_torch(selection: Selection) -> tuple[dict[str, str], list[Change], set[st
     """The package before the draft, with the rules applied; what they changed; the shims it uses."""
     (sources, changes), files, shims = files_of(selection), {}, set()
     for path, source in {**sources, f"{BUILD}.py": build_source(selection)}.items():
-        text, changed, used = rewritten(path, source, "." * (1 + path.count("/")))
+        text, changed, used = rewritten(path, source, above(path))
         files[path] = text
         changes += changed
         shims |= used
     return files, changes, shims
+
+
+def above(path: str) -> str:
+    """The dots that lead from a module to the port's package."""
+    return "." * (1 + path.count("/"))
 
 
 def build_source(selection: Selection) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.drafting import package
+from twinalign.drafting.absent_names import ABSENT, without_torch
 from twinalign.drafting.draft import draft
 from twinalign.drafting.observed_model import observe_model
 from twinalign.drafting.pruning import pruned
@@ -136,9 +137,12 @@ def _write(
     files, changes, shims = package.in_torch(selection)
     progress("paddle", f"drafting {len(files)} files with PaConvert")
     drafts = draft(files, drafting_python)
+    left = package.leftovers(drafts, {module.partition(".")[0] for module in observed["modules"]})
+    for path, text in drafts.items():
+        drafts[path], absent = without_torch(text, package.above(path))
+        shims |= {ABSENT} if absent else set()
     if shims:
         drafts[f"{package.SHIMS}.py"] = package.shims_source(shims)
-    left = package.leftovers(drafts, {module.partition(".")[0] for module in observed["modules"]})
     lines = [f"{change.file}: {change.text}: {change.why}" for change in changes]
     whole = {f"{name}/{path}": text for path, text in drafts.items()}
     whole["case.py"] = package.case_source(name, reference, inputs, observed["draws"])

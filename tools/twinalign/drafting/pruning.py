@@ -30,7 +30,7 @@ from twinalign.processes.side_process import ChildError, SideProcess
 
 WORTH_LINES = 4000
 """Fewer lines are drafted in less time than the trials take."""
-_SECONDS = 45.0
+_SECONDS = 90.0
 _MOST_NEEDED = 3
 _PACKAGE = "candidate"
 
@@ -94,14 +94,15 @@ def _most(candidates: Sequence[Any], same: Callable[[frozenset[Any]], bool], dea
     return None
 
 
-def _left_out(candidates: Sequence[Any], same: Callable[[frozenset[Any]], bool], deadline: float) -> frozenset[Any]:
-    """Candidates that can be left out together: groups that cannot are halved."""
-    found: frozenset[Any] = frozenset()
-    groups = [list(candidates)]
+def _left_out(
+    candidates: Sequence[tuple[str, str]], same: Callable[[frozenset[tuple[str, str]]], bool], deadline: float
+) -> frozenset[tuple[str, str]]:
+    """Functions that can be left out together: first all of a module, and where that fails halves of them."""
+    found: frozenset[tuple[str, str]] = frozenset()
+    groups = [list(group) for _, group in itertools.groupby(candidates, key=lambda candidate: candidate[0])]
+    groups.sort(key=len, reverse=True)  # many small groups are soon done, and the last is popped first
     while groups and time.monotonic() < deadline:
         group = groups.pop()
-        if not group:
-            continue
         if same(found | set(group)):
             found |= set(group)
         elif len(group) > 1:

@@ -30,7 +30,7 @@ def rewritten(file: str, source: str, above: str) -> tuple[str, list[Change], se
     transformer = _Rewriter(file)
     module = wrapper.visit(transformer)
     if transformer.shims:
-        module = _with_import(module, f"from {above} import shims")
+        module = with_import(module, f"from {above} import shims")
     return module.code, list(dict.fromkeys(transformer.changes)), transformer.shims
 
 
@@ -46,6 +46,8 @@ class _Rewriter(cst.CSTTransformer):
         self._other_names = {rule.pattern: rule for rule in rules.NAMES}
         self._values = {rule.pattern: rule for rule in rules.VALUES}
         self._methods = {rule.pattern: rule for rule in rules.METHODS}
+        self._attributes = {rule.pattern: rule for rule in rules.ATTRIBUTES}
+        self._called: set[cst.BaseExpression] = set()
 
     def _names(self, node: cst.CSTNode) -> set[str]:
         """Full names of what a dotted name stands for; what a call or an index gave has none."""
@@ -74,11 +76,28 @@ class _Rewriter(cst.CSTTransformer):
                 return cst.parse_expression(rule.replacement)
         return self._shim_of(node)
 
+    def visit_Call(self, node: cst.Call) -> None:
+        self._called.add(node.func)
+
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        rule = self._attributes.get(original_node.attr.value)
+        if rule is not None and original_node not in self._called and not self._names(original_node):
+            self.shims.add(rule.replacement)
+            self._note(f".{rule.pattern} → shims.{rule.replacement}(…)", rule.why)
+            return cst.Call(_shim(rule.replacement), [cst.Arg(updated_node.value)])
         return self._other_name(original_node) or updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         return self._other_name(original_node) or updated_node
+
+    def leave_SimpleString(
+        self, original_node: cst.SimpleString, updated_node: cst.SimpleString
+    ) -> cst.BaseExpression:
+        for rule in rules.STRINGS:
+            if original_node.raw_value == rule.pattern:
+                self._note(f"{original_node.value} → {rule.replacement}", rule.why)
+                return updated_node.with_changes(value=rule.replacement)
+        return updated_node
 
     def leave_Annotation(self, original_node: cst.Annotation, updated_node: cst.Annotation) -> cst.Annotation:
         for name in self._names(original_node.annotation):
@@ -88,9 +107,11 @@ class _Rewriter(cst.CSTTransformer):
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         for name in self._names(original_node.func):
-            if name in self._values:
-                self._note(f"{name}() → {self._values[name].replacement}", self._values[name].why)
-                return cst.parse_expression(self._values[name].replacement)
+            given = cst.Module([]).code_for_node(original_node).partition("(")[2]
+            for known in (name, f"{name}({given}"):
+                if known in self._values:
+                    self._note(f"{known.partition('(')[0]}() → {self._values[known].replacement}", self._values[known].why)
+                    return cst.parse_expression(self._values[known].replacement)
         if isinstance(original_node.func, cst.Name) and original_node.func.value in _LOOKS and original_node.args:
             for name in self._names(original_node.args[0].value):
                 if name in _MODULES:
@@ -141,6 +162,9 @@ class _Rewriter(cst.CSTTransformer):
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
         (first, *_) = original_node.body
+        if isinstance(first, cst.Assign) and (registered := self._registered_buffer(first, updated_node.body[0])):
+            self._note("x.name = torch.nn.Buffer(…) → x.register_buffer", "paddle has no class for buffers")
+            return updated_node.with_changes(body=[registered])
         if isinstance(first, cst.Expr) and isinstance(first.value, cst.Call):
             assigned = _assigned_part(updated_node.body[0])
             if assigned is not None:
@@ -152,6 +176,16 @@ class _Rewriter(cst.CSTTransformer):
                         self._note(f"{name}(…) taken away", rule.why)
                         return updated_node.with_changes(body=[cst.Pass()])
         return updated_node
+
+    def _registered_buffer(self, original: cst.Assign, updated: cst.BaseSmallStatement) -> cst.Expr | None:
+        value = original.value
+        if not (isinstance(value, cst.Call) and "torch.nn.Buffer" in self._names(value.func)):
+            return None
+        match updated:
+            case cst.Assign([cst.AssignTarget(cst.Attribute(owner, cst.Name(name)))], cst.Call() as call):
+                given = [cst.Arg(cst.SimpleString(f'"{name}"')), *call.args]
+                return cst.Expr(cst.Call(cst.Attribute(owner, cst.Name("register_buffer")), given))
+        return None
 
     def leave_StarredDictElement(
         self, original_node: cst.StarredDictElement, updated_node: cst.StarredDictElement
@@ -218,7 +252,7 @@ def _public(name: str) -> str:
     return name.replace("torch.nn.modules.", "torch.nn.") if name.count(".") == 3 else name
 
 
-def _with_import(module: cst.Module, line: str) -> cst.Module:
+def with_import(module: cst.Module, line: str) -> cst.Module:
     """The module with one more import behind its docstring and `from __future__`."""
     body = list(module.body)
     at = 0

@@ -32,11 +32,14 @@ SHIMS = tuple(_loaded("shim"))
 METHODS = tuple(_loaded("method"))
 """Methods of tensors that become calls of a shim."""
 
+ATTRIBUTES = tuple(_loaded("attribute"))
+"""Attributes that are read, not called, and become calls of a shim."""
+
 NAMES = tuple(_loaded("name"))
 """Names that become another expression."""
 
 VALUES = tuple(_loaded("value"))
-"""Calls that have one answer in paddle."""
+"""Calls that have one answer in paddle: a function, or a call as it is written."""
 
 KEYWORDS = tuple(_loaded("keyword"))
 """Keywords that calls lose: pattern is the function (a dot at its end: all below), replacement the keyword."""
@@ -46,6 +49,9 @@ DECORATORS = tuple(_loaded("decorator"))
 
 ANNOTATIONS = tuple(_loaded("annotation"))
 """Annotations of which only what is in the brackets stays."""
+
+STRINGS = tuple(_loaded("string"))
+"""Texts in quotes that say what torch's classes are called."""
 
 STATEMENTS = tuple(_loaded("statement"))
 """Calls that stand as a statement and are taken away."""
