@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twinalign.drafting import rules
+from twinalign.drafting.absent_names import without_torch
 from twinalign.drafting.rewriting import rewritten
 
 
@@ -58,7 +59,8 @@ def test_a_part_that_is_changed_in_place(source, expected):
 
 @pytest.mark.parametrize("rule", rules.VALUES, ids=lambda rule: rule.pattern)
 def test_a_call_with_one_answer(rule):
-    source = f"import torch\nif {rule.pattern}() and ready:  # kept\n    pass\n"
+    call = rule.pattern if rule.pattern.endswith(")") else f"{rule.pattern}()"
+    source = f"import torch\nif {call} and ready:  # kept\n    pass\n"
     assert f"if {rule.replacement} and ready:  # kept\n" in code_of(source)
 
 
@@ -113,3 +115,32 @@ def test_what_is_asked_of_torch_is_asked_of_paddle():
 
 def test_brackets_that_the_draft_would_lose():
     assert code_of("y = {**a, **(b or {})}\n") == "y = {**a, **dict(b or {})}\n"
+
+
+@pytest.mark.parametrize("rule", rules.ATTRIBUTES, ids=lambda rule: rule.pattern)
+def test_an_attribute_becomes_a_call_where_it_is_read(rule):
+    assert code_of(f"if x.{rule.pattern}:\n    pass\n").endswith(f"if shims.{rule.replacement}(x):\n    pass\n")
+    assert code_of(f"if x.{rule.pattern}():\n    pass\n").endswith(f"if x.{rule.pattern}():\n    pass\n")
+
+
+@pytest.mark.parametrize("rule", rules.STRINGS, ids=lambda rule: rule.pattern)
+def test_a_text_becomes_another(rule):
+    assert code_of(f'a = "{rule.pattern}"\nb = "{rule.pattern} and more"\n') == (
+        f'a = {rule.replacement}\nb = "{rule.pattern} and more"\n'
+    )
+
+
+def test_a_buffer_is_registered():
+    source = "from torch import nn\nself.places = nn.Buffer(torch.arange(3), persistent=False)\n"
+    assert code_of(source).endswith('self.register_buffer("places", torch.arange(3), persistent=False)\n')
+
+
+def test_what_the_draft_left_of_torch_is_absent():
+    source = '"""What it is."""\nimport paddle\nX = {"a": torch.a.b}\n\n\ndef f(torch_like):\n    return torch_like.c\n'
+    found, used = without_torch(source, "..")
+    assert used
+    assert found == source.replace("torch.a.b", 'shims.Absent("torch.a.b")').replace(
+        "import paddle", "from .. import shims\nimport paddle"
+    )
+    assert without_torch("import paddle\n", ".") == ("import paddle\n", False)
+    assert without_torch("x = = torch.a\n", ".") == ("x = = torch.a\n", False)

@@ -13,6 +13,7 @@ import torch
 
 from twinalign.backends.paddle.models import prepare_model
 from twinalign.drafting import rules
+from twinalign.drafting.absent_names import ABSENT
 from twinalign.drafting.package import shims_source
 
 FILES = importlib.resources.files("twinalign.drafting.shims").iterdir()
@@ -67,12 +68,13 @@ def shims():
 
 
 def test_every_rule_has_its_shim():
-    assert {rule.replacement for rule in (*rules.SHIMS, *rules.METHODS)} == set(NAMES)
+    named = {rule.replacement for rule in (*rules.SHIMS, *rules.METHODS, *rules.ATTRIBUTES)}
+    assert {*named, ABSENT} == set(NAMES)
 
 
 def test_every_layer_is_compared():
     classes = {node.name for node in ast.parse(TEXT).body if isinstance(node, ast.ClassDef)} & set(NAMES)
-    assert {name for name, *_ in LAYERS} == classes
+    assert {name for name, *_ in LAYERS} == classes - {ABSENT}
 
 
 @pytest.mark.parametrize(("name", "arguments", "keywords", "given"), LAYERS)
@@ -295,3 +297,47 @@ def test_a_number_to_the_power_of_a_tensor(shims):
     expected = torch.pow(1.5, torch.from_numpy(IMAGES)).numpy()
     np.testing.assert_allclose(shims["pow"](1.5, paddle.to_tensor(IMAGES)).numpy(), expected, rtol=1e-12)
     np.testing.assert_allclose(shims["pow"](paddle.to_tensor(IMAGES), 2).numpy(), IMAGES**2, rtol=1e-12)
+
+
+def test_batch_norm_without_running_statistics(shims):
+    """As NFNet standardises its weights; paddle's own kernel ends the process in its backward pass."""
+    rng = np.random.default_rng(2)
+    arrays = [rng.standard_normal((1, 6, 20)), rng.standard_normal(6), rng.standard_normal(6)]
+    mine = [torch.from_numpy(array).requires_grad_() for array in arrays]
+    other = [paddle.to_tensor(array, stop_gradient=False) for array in arrays]
+    expected = torch.nn.functional.batch_norm(mine[0], None, None, *mine[1:], training=True, momentum=0.0, eps=1e-6)
+    found = shims["batch_norm"](other[0], None, None, *other[1:], training=True, momentum=0.0, eps=1e-6)
+    np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-12, atol=1e-12)
+    expected.pow(3).sum().backward()
+    found.pow(3).sum().backward()
+    for one, two in zip(mine, other, strict=True):
+        np.testing.assert_allclose(two.grad.numpy(), one.grad.numpy(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if f"torch.nn.init.{name}" in {r.pattern for r in rules.SHIMS}]
+)
+def test_initialisers_take_a_generator(shims, name):
+    tensors = torch.empty(200, 100), paddle.empty([200, 100])
+    getattr(torch.nn.init, name)(tensors[0], generator=None)
+    shims[name](tensors[1], generator=None)
+    assert float(tensors[1].std()) == pytest.approx(float(tensors[0].std()), rel=0.05)
+    assert float(tensors[1].mean()) == pytest.approx(float(tensors[0].mean()), abs=0.05)
+
+
+def test_types(shims):
+    assert shims["get_default_dtype"]() is paddle.float32
+    assert shims["is_floating_point"](paddle.bfloat16)
+    assert not shims["is_floating_point"](paddle.int64)
+
+
+def test_an_absent_name_speaks_where_it_is_called(shims):
+    absent = shims[ABSENT]("torch.fx")
+    assert not isinstance(3, absent.Proxy)
+
+    class Mine(absent.Tracer):
+        pass
+
+    assert Mine.__mro__[1:] == (object,)
+    with pytest.raises(NotImplementedError, match=r"^torch\.fx\.wrap: the port has nothing in its place$"):
+        absent.wrap("f")

@@ -34,7 +34,9 @@ def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]
     )
     if asked.returncode:
         raise InputError(f"port: {python} has no PaConvert, which drafts the port; pip install 'twinalign[port]'")
-    key = hashlib.sha256(json.dumps([asked.stdout, "as PaConvert wrote it", dict(files)], sort_keys=True).encode()).hexdigest()[:32]
+    key = hashlib.sha256(
+        json.dumps([asked.stdout, "as PaConvert wrote it", dict(files)], sort_keys=True).encode()
+    ).hexdigest()[:32]
     kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinalign" / "drafts" / f"{key}.json"
     if kept.exists():
         return {path: _cleaned(text) for path, text in json.loads(kept.read_text(encoding="utf-8")).items()}

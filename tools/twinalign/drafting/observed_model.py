@@ -64,7 +64,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
             return
         if code not in handled and not code.co_filename.startswith(_TORCH):
             seen = list(_arguments_of(code, frame.f_locals, method=False).values()) if event == "call" else [value]
-            if backend.tensors_in(seen):
+            if _holds_tensor(backend, seen):
                 handled.add(code)
         if event == "return":
             return
@@ -122,6 +122,15 @@ def _draws(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> bool:
         with backend.no_grad():
             found.append([backend.to_array(t) for t in backend.tensors_in(model(*_tensors_of(backend, inputs)))])
     return not all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def _holds_tensor(backend: Any, value: Any) -> bool:
+    """Whether it is a tensor or Python's own containers have one; the methods of other objects are not called."""
+    if type(value) is dict:
+        return any(_holds_tensor(backend, item) for item in value.values())
+    if type(value) in (list, tuple):
+        return any(_holds_tensor(backend, item) for item in value)
+    return bool(backend.is_tensor(value))
 
 
 def run_once(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> Iterator[np.ndarray]:

@@ -30,8 +30,8 @@ from twinalign.processes.side_process import ChildError, SideProcess
 
 WORTH_LINES = 4000
 """Fewer lines are drafted in less time than the trials take."""
-_SECONDS = 90.0
-_MOST_NEEDED = 3
+_SECONDS = 60.0
+_MOST_NEEDED = 2
 _PACKAGE = "candidate"
 
 Inputs = Sequence[Sequence[Any]]
@@ -41,7 +41,7 @@ Inputs = Sequence[Sequence[Any]]
 def pruned(
     reference: str, observed: Mapping[str, Any], inputs: Inputs, python: str | None, seconds: float = _SECONDS
 ) -> Selection:
-    """The selection of what a model needs without what makes no difference to it, as far as `seconds` reach.
+    """The selection of what a model needs without what makes no difference to it; functions are tried for `seconds`.
 
     `observed` is what `observe_model` says of the `reference`, and `python` the interpreter that has torch. A
     selection of fewer than `WORTH_LINES` lines is left as it is.
@@ -53,21 +53,20 @@ def pruned(
     ran = _lines_that_ran(reference, whole, inputs, python)
     with temporary_folder("twinalign-trials-") as folder, contextlib.closing(_Trials(folder, inputs, python)) as trials:
         expected = trials.expected(reference)
-        deadline = time.monotonic() + seconds
 
         def same(cuts: Cuts) -> bool:
             while (said := trials.behaviour(Selection(observed, cuts))) != expected:
                 taken = came_to(said)
-                if taken is None or time.monotonic() > deadline:
+                if taken is None:
                     return False
                 ran[taken[0]].append(taken[1])  # a port's modules have other names, which some code asks for
             return True
 
-        decorators = _most(_decorators(whole), lambda some: same(Cuts(some, ran=ran)), deadline)
+        decorators = _most(_decorators(whole), lambda some: same(Cuts(some, ran=ran)))
         if decorators is None:
             return whole
         functions = _functions(Selection(observed, Cuts(decorators, ran=ran)), observed["handled"])
-        emptied = _left_out(functions, lambda some: same(Cuts(decorators, some, ran)), deadline)
+        emptied = _left_out(functions, lambda some: same(Cuts(decorators, some, ran)), time.monotonic() + seconds)
         return Selection(observed, Cuts(decorators, emptied, ran))
 
 
@@ -80,15 +79,13 @@ def _lines_that_ran(reference: str, whole: Selection, inputs: Inputs, python: st
     return {names[file]: lines for file, lines in ran.items()}
 
 
-def _most(candidates: Sequence[Any], same: Callable[[frozenset[Any]], bool], deadline: float) -> frozenset[Any] | None:
+def _most(candidates: Sequence[str], same: Callable[[frozenset[str]], bool]) -> frozenset[str] | None:
     """All candidates but those few that are needed: one that documents may not even run where its library is not whole.
 
-    None where no such set is found in time.
+    None where more of them are needed.
     """
     for count in range(min(len(candidates), _MOST_NEEDED) + 1):
         for needed in itertools.combinations(candidates, count):
-            if time.monotonic() > deadline:
-                return None
             if same(found := frozenset(candidates) - set(needed)):
                 return found
     return None

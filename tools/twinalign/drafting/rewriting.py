@@ -90,9 +90,7 @@ class _Rewriter(cst.CSTTransformer):
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         return self._other_name(original_node) or updated_node
 
-    def leave_SimpleString(
-        self, original_node: cst.SimpleString, updated_node: cst.SimpleString
-    ) -> cst.BaseExpression:
+    def leave_SimpleString(self, original_node: cst.SimpleString, updated_node: cst.SimpleString) -> cst.BaseExpression:
         for rule in rules.STRINGS:
             if original_node.raw_value == rule.pattern:
                 self._note(f"{original_node.value} → {rule.replacement}", rule.why)
@@ -106,11 +104,13 @@ class _Rewriter(cst.CSTTransformer):
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        for name in self._names(original_node.func):
-            given = cst.Module([]).code_for_node(original_node).partition("(")[2]
-            for known in (name, f"{name}({given}"):
+        written = cst.Module([]).code_for_node(original_node)
+        for name in self._names(original_node.func) or {""}:
+            for known in (name, f"{name}({written.partition('(')[2]}", written):
                 if known in self._values:
-                    self._note(f"{known.partition('(')[0]}() → {self._values[known].replacement}", self._values[known].why)
+                    self._note(
+                        f"{known.partition('(')[0]}() → {self._values[known].replacement}", self._values[known].why
+                    )
                     return cst.parse_expression(self._values[known].replacement)
         if isinstance(original_node.func, cst.Name) and original_node.func.value in _LOOKS and original_node.args:
             for name in self._names(original_node.args[0].value):
