@@ -144,3 +144,10 @@ def test_what_the_draft_left_of_torch_is_absent():
     )
     assert without_torch("import paddle\n", ".") == ("import paddle\n", False)
     assert without_torch("x = = torch.a\n", ".") == ("x = = torch.a\n", False)
+
+
+def test_an_import_of_torch_in_a_branch_is_an_assignment():
+    source = "import torch\nif ready():\n    from torch.nn.attention import a, b as c\n    from mine import d\n"
+    assert code_of(source).endswith(
+        "if ready():\n    a = torch.nn.attention.a; c = torch.nn.attention.b\n    from mine import d\n"
+    )

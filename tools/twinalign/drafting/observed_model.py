@@ -38,6 +38,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     - `handled`: the same of those of them that were handed a tensor, or returned one;
     - `plain`: module → names of its functions, classes and methods (`Class.method`) that are what their `def` or
       `class` made, whatever the decorators;
+    - `made`: module → names of methods that a decorator made into something else than a function, a descriptor say;
     - `abstract`: module → names of methods (`Class.method`) without which Python would not make an object of the class;
     - `homes`: module → name → module of the same packages that defines the class or function of that name, which a
       package that imports lazily binds nowhere;
@@ -54,8 +55,15 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     built: dict[int, tuple[Any, dict[str, Any]]] = {}
     returned: list[tuple[Any, Any, dict[str, Any]]] = []
 
+    importing: list[types.CodeType] = []
+
     def note(frame: types.FrameType, event: str, value: Any) -> None:
         code = frame.f_code
+        if code.co_name == "<module>" and event in ("call", "return"):  # a factory may import what it builds
+            importing.append(code) if event == "call" else importing.pop()
+        if importing:
+            imported.add(code)
+            return
         if event == "return" and backend.is_model(value) and not code.co_name.startswith("<"):
             made_by = frame.f_globals.get(code.co_name)
             if getattr(inspect.unwrap(made_by) if callable(made_by) else None, "__code__", None) is code:
@@ -98,8 +106,9 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
         "entered": _first_lines(entered, of_file),
         "handled": _first_lines(handled, of_file),
         "plain": {name: _plain_names(sys.modules[name]) for name in modules},
+        "made": {name: made for name in modules if (made := _made_by_decorators(sys.modules[name]))},
         "abstract": {name: found for name in modules if (found := _implementing(sys.modules[name]))},
-        "homes": {name: found for name in modules if (found := _homes(sys.modules[name], modules))},
+        "homes": {name: homes for name in modules if (homes := _homes(sys.modules[name], modules))},
         "draws": _draws(backend, model, inputs),
     }
 
@@ -228,6 +237,17 @@ def _is_plain(value: Any, module: types.ModuleType, name: str) -> bool:
     if not isinstance(value, types.FunctionType) or hasattr(value, "__wrapped__"):
         return False
     return (value.__code__.co_filename, value.__code__.co_name) == (module.__file__, name)
+
+
+def _made_by_decorators(module: types.ModuleType) -> list[str]:
+    functions = (types.FunctionType, staticmethod, classmethod, property)
+    return [
+        f"{name}.{key}"
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__
+        for key, inner in vars(value).items()
+        if type(inner) not in functions
+    ]
 
 
 def _implementing(module: types.ModuleType) -> list[str]:

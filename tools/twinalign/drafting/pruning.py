@@ -62,7 +62,7 @@ def pruned(
                 ran[taken[0]].append(taken[1])  # a port's modules have other names, which some code asks for
             return True
 
-        decorators = _most(_decorators(whole), lambda some: same(Cuts(some, ran=ran)))
+        decorators = _most(_decorators(whole, observed["made"]), lambda some: same(Cuts(some, ran=ran)))
         if decorators is None:
             return whole
         functions = _functions(Selection(observed, Cuts(decorators, ran=ran)), observed["handled"])
@@ -107,22 +107,28 @@ def _left_out(
     return found
 
 
-def _decorators(selection: Selection) -> list[str]:
-    """Full names of the decorators that are kept, but torch's and the standard library's."""
-    found = {}
-    for module, needed in selection.needed.items():
+def _decorators(selection: Selection, made: Mapping[str, Sequence[str]]) -> list[str]:
+    """Full names of the decorators that are kept, but torch's, the standard library's, and those that make something
+    else than a function.
+    """
+    found: set[str] = set()
+    needed: set[str] = set()
+    for module, kept in selection.needed.items():
         source = selection.source(module)
-        for statement in needed.statements:
-            inner = selection.body_of(module, statement) if isinstance(statement, ast.ClassDef) else []
+        for statement in kept.statements:
             of = statement if isinstance(statement, ast.ClassDef) else None
-            for node, owner in [(statement, None), *((node, of) for node in inner)]:
+            methods = selection.body_of(module, of) if of else []
+            for node, owner in [(statement, None), *((node, of) for node in methods)]:
                 if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-                    for decorator in selection.decorators(source, node, owner):
-                        found[selection.name_of_decorator(source, decorator)] = None
+                    names = {
+                        selection.name_of_decorator(source, one) for one in selection.decorators(source, node, owner)
+                    }
+                    found |= names
+                    needed |= names if qualified_name(node, owner) in made.get(module, ()) else set()
     foreign = {*sys.stdlib_module_names, "torch", "typing_extensions"}
     return sorted(
         name
-        for name in found
+        for name in found - needed
         if "." in name and name.partition(".")[0] not in foreign and not name.endswith((".setter", ".getter"))
     )
 

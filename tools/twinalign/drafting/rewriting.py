@@ -196,6 +196,11 @@ class _Rewriter(cst.CSTTransformer):
             return updated_node.with_changes(value=cst.Call(cst.Name("dict"), [cst.Arg(bare)]))
         return updated_node
 
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        """`if …: from torch.x import Y` becomes an assignment: PaConvert forgets imports that are not at the top."""
+        body = [_assigned_imports(statement) for statement in updated_node.body.body]
+        return updated_node.with_changes(body=updated_node.body.with_changes(body=body))
+
     def leave_Try(self, original_node: cst.Try, updated_node: cst.Try) -> Any:
         """`try: from torch import x` with another way for a torch without it: paddle is one without it."""
         code = [cst.Module([]).code_for_node(statement).strip() for statement in original_node.body.body]
@@ -237,6 +242,21 @@ def _assigned_part(statement: cst.BaseSmallStatement) -> cst.Assign | None:
     else:
         value = cst.Call(cst.Attribute(part, cst.Name(method.removesuffix("_"))), arguments)
     return cst.Assign([cst.AssignTarget(part)], value)
+
+
+def _assigned_imports(statement: cst.BaseStatement | cst.BaseSmallStatement) -> Any:
+    match statement:
+        case cst.SimpleStatementLine([cst.ImportFrom(module, names)]) if module is not None and not isinstance(
+            names, cst.ImportStar
+        ):
+            place = cst.Module([]).code_for_node(module)
+        case _:
+            return statement
+    if place.partition(".")[0] != "torch":
+        return statement
+    bound = [(alias.evaluated_alias or alias.evaluated_name, alias.evaluated_name) for alias in names]
+    text = "; ".join(f"{name} = {place}.{of}" for name, of in bound)
+    return cst.ensure_type(cst.parse_statement(text), cst.SimpleStatementLine)
 
 
 def _is_keyword(argument: cst.Arg, name: str) -> bool:

@@ -37,14 +37,14 @@ class _Module:
 
     def text(self) -> str:
         source, kept = self._source, self._kept
-        used, annotated = self._names_read()
+        used, annotated, unions = self._names_read()
         imports = []
         for statement in source.tree.body:
             if isinstance(statement, IMPORTS):
                 imports += list(self._import_lines(statement, used, annotated))
         unbound = {name for name in annotated - used if self._is_own(name) and not self._is_kept(source.name, name)}
-        if unbound and _FUTURE not in imports:
-            imports.insert(0, _FUTURE)  # nothing reads the annotations then
+        if (unbound or unions) and _FUTURE not in imports:
+            imports.insert(0, _FUTURE)  # nothing reads the annotations then; paddle.device | None is none
         parts = [
             "".join(source.lines[: source.docstring_end()]),
             "".join(f"{line}\n" for line in dict.fromkeys(imports)),
@@ -56,8 +56,8 @@ class _Module:
                 parts.append(_stub(statement))
         return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
 
-    def _names_read(self) -> tuple[set[str], set[str]]:
-        """Names that what is kept reads, and those that its functions' annotations name."""
+    def _names_read(self) -> tuple[set[str], set[str], bool]:
+        """Names that what is kept reads, those that its functions' annotations name, and whether these have a `|`."""
         read: list[ast.AST] = []
         annotations: list[ast.AST] = []
         for statement in self._kept.statements:
@@ -80,7 +80,8 @@ class _Module:
                 if not self._is_emptied(node, of):
                     read += node.body
                     annotations += _annotations(node)
-        return names_in(*read), names_in(*annotations)
+        unions = any(isinstance(inner, ast.BitOr) for node in annotations for inner in ast.walk(node))
+        return names_in(*read), names_in(*annotations), unions
 
     def _is_emptied(self, node: ast.stmt, of: ast.ClassDef | None) -> bool:
         return (self._source.name, qualified_name(node, of)) in self._selection.cuts.functions
