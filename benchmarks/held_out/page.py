@@ -25,8 +25,8 @@ Each fault is one line of a small port that computes something else: {total} in 
 ([list](../benchmarks/held_out/faults.py)). They are divided by lot into two halves: A may be looked at while causes are
 written; B is counted, and what was found in it is not shown, so that it stays unseen. {seen} were
 looked at before, and are no longer held out: they are in neither half. Faults that change no recorded number do not
-count either ({without}). A change of rounding counts: `encoder-7` (rotary positions are relative) and `encoder-22` (what is
-hidden from valid rows stays the same) change nothing else, and are among those of half A that are not located.
+count either ({without}). A change of rounding counts: `encoder-7` (rotary positions are relative) and `encoder-22`
+(what differs is masked behind it) change nothing else, and are the two of half A that are not located.
 
 - *Located*: `locate` names the layer that is wrong, within the stages forward, loss and backward.
 - *A cause proven*: each place that is named rightly has one.
