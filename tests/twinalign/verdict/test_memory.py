@@ -33,6 +33,15 @@ def test_two_files(dtype: str, fortran: bool, tmp_path: Path) -> None:
     assert peak_of(tmp_path / "a.npy", tmp_path / "b.npy") < LIMIT
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+def test_two_files_that_differ(dtype: str, tmp_path: Path) -> None:
+    """Their tolerances follow from the size of the reference, which is measured without a copy of it."""
+    array = np.random.default_rng(0).standard_normal(COUNT, "f4")
+    for name, scale in (("a", 1e-4), ("b", 1e-4 * (1 + 1e-7))):
+        np.save(tmp_path / f"{name}.npy", array.astype(dtype) * np.array(scale, dtype))
+    assert peak_of(tmp_path / "a.npy", tmp_path / "b.npy") < LIMIT
+
+
 def test_with_float64_partners(tmp_path: Path) -> None:
     truth = np.random.default_rng(0).standard_normal(COUNT)
     for name, dtype in (("a", "f4"), ("b", "f4"), ("a64", "f8"), ("b64", "f8")):

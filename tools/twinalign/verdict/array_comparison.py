@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from twinalign.errors import InputError
 from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance, resolve
-from twinalign.verdict.classic import THRESHOLD, ClassicDifference, classic_verdict
+from twinalign.verdict.classic import THRESHOLD, classic_verdict
 from twinalign.verdict.excuses import accept_conventions, set_aside_draws
 from twinalign.verdict.findings import describe_difference
 from twinalign.verdict.results import Comparison, Described, TensorVerdict, whole
@@ -136,10 +136,10 @@ def _judge_all(
     judge: Judge,
     options: _Options,
     between: Callable[[], None],
-) -> tuple[list[TensorVerdict], dict[str, ClassicDifference]]:
-    """Verdicts of all tensors, and the reprod_log differences that were computed on the way."""
+) -> tuple[list[TensorVerdict], dict[str, Any]]:
+    """Verdicts of all tensors, and reprod_log's means that were computed on the way."""
     tensors: list[TensorVerdict] = []
-    classic: dict[str, ClassicDifference] = {}
+    classic: dict[str, Any] = {}
     for names in _together(reference):
         every = [_candidate(n, reference[n], reproduced.get(n), described.get(n), options) for n in names]
         tensors += [candidate.tensor for candidate in every]
@@ -154,8 +154,8 @@ def _judge_all(
             if tensor.shape != tensor.reproduced_shape:
                 apart = f"differ by up to {found.max_abs:.3g}" if tensor.mismatched or found.max_abs else "are equal"
                 tensor.reason += f"; the values {apart}"
-            elif found.classic is not None:
-                classic[tensor.name] = found.classic
+            elif found.classic_mean is not None:
+                classic[tensor.name] = found.classic_mean
             if tensor.basis != "structure":
                 judged.append(Measured(tensor, found, first, second))
         judge.judge(judged, explicit=options.rtol is not None)

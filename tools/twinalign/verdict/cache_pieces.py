@@ -108,6 +108,7 @@ def as_type(array: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
 
 _SAFE_SQUARES = (1e-26, 1e36)
 """Sums of squares in float32 outside of this may have underflown or overflown and are taken again in float64."""
+_SHORT = np.dtype(np.int32)
 _UNSHARED = 8192
 """OpenBLAS shares longer float64 products among threads, which on busy processors takes milliseconds."""
 
@@ -131,8 +132,14 @@ def dots_of_rows(first: np.ndarray, second: np.ndarray) -> list[float]:
     return [value if math.isfinite(value) else math.inf for value in total.tolist()]
 
 
-def sums_of_rows(integers: np.ndarray) -> list[float]:
-    """Sum of each row of integers in float64, `[rows, elements]`, as `numpy.sum` adds up its buffers of 8192."""
+def sums_of_rows(integers: np.ndarray, greatest: int) -> list[float]:
+    """Sum of each row of integers in float64, `[rows, elements]`, as `numpy.sum` adds up its buffers of 8192.
+
+    `greatest` is the greatest of them, none of which is negative: sums that fit are taken in 32 bits, where they are
+    exact, and four times as fast.
+    """
+    if greatest * integers.shape[1] < 1 << 31:
+        return [float(total) for total in np.add.reduce(integers, axis=1, dtype=_SHORT).tolist()]
     total = np.zeros(len(integers))
     numbers = as_type(integers, np.dtype(np.float64), "sums")
     for at in range(0, integers.shape[1], _UNSHARED):
