@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -55,3 +57,24 @@ def test_the_limit_can_be_passed(tmp_path: Path) -> None:
     np.zeros(COUNT)
     assert tracemalloc.get_traced_memory()[1] > LIMIT
     tracemalloc.stop()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read on Linux")
+def test_memory_of_mapped_files_is_given_back(tmp_path: Path) -> None:
+    """The peak of a process of its own, in which pages of files count, against what the files hold."""
+    array = np.random.default_rng(0).standard_normal(5 * COUNT, "f4")
+    np.save(tmp_path / "a.npy", array)
+    np.save(tmp_path / "b.npy", array * np.float32(1 + 1e-7))
+    few = np.ones(4, "f4")
+    np.save(tmp_path / "few.npy", few)
+
+    def peak(*names: str) -> int:
+        code = (
+            "import sys; from pathlib import Path; from twinalign.verdict import compare_files;"
+            "compare_files(*sys.argv[1:]); print(Path('/proc/self/status').read_text())"
+        )
+        paths = [str(tmp_path / f"{name}.npy") for name in names]
+        status = subprocess.run([sys.executable, "-c", code, *paths], check=True, capture_output=True, text=True).stdout
+        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+    assert peak("a", "b") - peak("few", "few") < array.nbytes / 2

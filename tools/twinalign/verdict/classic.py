@@ -107,14 +107,14 @@ def _in_pieces(first: np.ndarray, second: np.ndarray) -> np.floating:
         difference = np.subtract(left[start:stop], right[start:stop], out=buffer[: stop - start])
         return np.add.reduce(np.abs(difference, out=magnitude[: stop - start]))
 
-    return mean_of(sum_pairwise(left.size, leaf), left.size)
+    return mean_of(sum_pairwise(left.size, leaf, arrays=(left, right)), left.size)
 
 
 def _in_buffers(first: np.ndarray, second: np.ndarray) -> np.floating:
     # numpy's mean converts integers to float64 and float16 to float32, buffer by buffer, and adds up the buffers' sums.
     (left, right), _ = in_memory_order(first, second)
     total = np.float32(0) if left.dtype == np.float16 else np.float64(0)
-    for piece in pieces(left.size, 8 * _BUFFER):
+    for piece in pieces(left.size, 8 * _BUFFER, (left, right)):
         total = np.add.reduce(np.abs(left[piece] - right[piece]), dtype=total.dtype, initial=total)
     mean = mean_of(total, left.size)
     return mean.astype(left.dtype) if left.dtype == np.float16 else mean

@@ -87,7 +87,7 @@ def _measure_one(
     def leaf(start: int, stop: int) -> np.floating:
         return accumulator.add([found], left[None, start:stop], right[None, start:stop], start)[0]
 
-    total = sum_pairwise(left.size, leaf)
+    total = sum_pairwise(left.size, leaf, arrays=(left, right))
     if accumulator.native and found.finite == left.size:
         found.classic_mean = mean_of(total, left.size)
     _name_positions(found, reference.shape, order)
@@ -110,7 +110,7 @@ def _count_complex(reference: np.ndarray, reproduced: np.ndarray, rtol: float, a
     """Number of elements outside the tolerances, and of elements that are not finite and differ."""
     (left, right), _ = in_memory_order(reference, reproduced)
     mismatched = nonfinite = 0
-    for piece in pieces(left.size):
+    for piece in pieces(left.size, arrays=(left, right)):
         first, second = (components(array[piece]).astype(np.float64) for array in (left, right))
         finite = np.isfinite(first) & np.isfinite(second)
         same = (first == second) | (np.isnan(first) & np.isnan(second))

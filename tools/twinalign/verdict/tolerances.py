@@ -69,7 +69,7 @@ def _root_mean_square(array: np.ndarray, enough: float) -> float:
     parts = real_view(array) if array.dtype.kind == "c" else array
     (flat,), _ = in_memory_order(parts)
     squares, finite = 0.0, 0
-    for piece in pieces(flat.size, _PIECE):
+    for piece in pieces(flat.size, _PIECE, (flat,)):
         values = as_type(flat[piece], np.dtype(np.float64), "first")
         values = values[np.isfinite(values)]
         squares, finite = squares + float(np.dot(values, values)), finite + values.size
