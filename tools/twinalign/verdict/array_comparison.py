@@ -1,6 +1,5 @@
 """The comparison of two sets of arrays: structure, float64 arbiter, noise floor, tolerances, in that order."""
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,8 +30,7 @@ _TOGETHER = 1 << 18
 """Elements of tensors that are judged in one go."""
 
 
-@dataclasses.dataclass
-class _Options:
+class _Options(NamedTuple):
     rtol: float | None
     atol: float | None
     check_dtype: bool

@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -195,8 +196,7 @@ def _float64(flat: tuple[np.ndarray, ...], piece: slice) -> Recordings:
     return r32, p32, r64, rest[0] if rest else None
 
 
-@dataclasses.dataclass(slots=True)
-class _Plain:
+class _Plain(NamedTuple):
     """A piece measured as if it were finite and without exact zeros, as nearly all pieces are."""
 
     noise: Noise
