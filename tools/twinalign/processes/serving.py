@@ -47,12 +47,14 @@ def end_with_parent(or_input: bool = False) -> None:
 @contextlib.contextmanager
 def imported_for_good() -> Iterator[None]:
     """What is imported here is left out of every later search for garbage, which takes a second for a framework."""
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if enabled:
+            gc.enable()
 
 
 def serve(requests: Iterable[str], events: IO[str]) -> bool:

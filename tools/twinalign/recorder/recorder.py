@@ -375,6 +375,8 @@ class Recorder(RecordingPlan):
                         if not self._can_do_without(one):
                             raise
                         self._do_without(one, weights, error)
+                if one is wanted[-1] and self._concurrent:  # the other side may need the memory
+                    self.processes[one.side].call(Worker.release)
             except BaseException as error:
                 done.put((one, error))
                 return

@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import functools
-import gc
 import resource
 import sys
 import time
@@ -26,6 +25,7 @@ from twinalign.files.half_precision import rounded
 from twinalign.files.rank_recordings import rank_path
 from twinalign.files.recordings import save_npz, write_json
 from twinalign.processes import tracebacks
+from twinalign.processes.machine import give_back_memory
 from twinalign.processes.serving import imported_for_good
 from twinalign.processes.side_process import doing
 from twinalign.recorder.provenance import code_hashes, environment, full_name, layer_classes
@@ -340,7 +340,7 @@ class Worker:
     def forget_model(self) -> None:
         if self._model is not None or self._trial is not None:
             self._model = self._trial = None
-            gc.collect()
+            give_back_memory()
 
 
 class RankWorker(Worker):
