@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -41,3 +43,15 @@ def test_messages_have_one_anchor_each(pages: ModuleType) -> None:
     names = [line.split("{ #")[1].split(" ")[0] for line in pages.messages_page().splitlines() if "{ #" in line]
     assert len(names) == len(set(names))
     assert len(names) > 150
+
+
+def test_the_page_of_speed_is_made_of_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the benchmarks set it where it is not set
+    speed_page = importlib.import_module("speed_page")
+    figures = json.loads(speed_page.FIGURES.read_text(encoding="utf-8"))
+    assert (ROOT / "docs" / "speed.md").read_text(encoding="utf-8") == speed_page.page(figures), (
+        "run benchmarks/speed_page.py"
+    )
+    figures["large_models"]["size"] *= 2
+    assert speed_page.PAGE.read_text(encoding="utf-8") != speed_page.page(figures)
