@@ -27,13 +27,13 @@ BENCHMARKS = ("compare_speed", "edit_to_verdict", "large_models")
 
 def measured() -> dict[str, Any]:
     """The figures of every benchmark, by its name, and where they were measured."""
-    found: dict[str, Any] = {"machine": machine()}
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in BENCHMARKS:
             path = Path(folder) / f"{name}.json"
             subprocess.run([sys.executable, str(HERE / f"{name}.py"), "--json", str(path)], check=True)
             found[name] = json.loads(path.read_text())
-    return found
+    return {"machine": machine(), **found}
 
 
 def machine() -> dict[str, Any]:
@@ -42,7 +42,7 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             processor = line.partition(":")[2].strip()
             break
-    return {"processor": processor, "cores": os.cpu_count()}
+    return {"processor": processor, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
 
 
 def page(figures: Mapping[str, Any]) -> str:
@@ -58,8 +58,8 @@ def page(figures: Mapping[str, Any]) -> str:
             "",
             "What commands take, as ratios to something that everybody can run on the same machine. Written by",
             f"`python benchmarks/speed_page.py --measure`, here on {where['cores']} cores of {where['processor']},",
-            "while others used them too: contestants took turns, and times are of the processor (user and system)",
-            "unless the clock is named.",
+            f"with a load of {where['load']} in all: contestants took turns, and times are of the processor (user and",
+            "system) unless the clock is named.",
             "",
             "## Comparing two files",
             "",
@@ -77,7 +77,8 @@ def page(figures: Mapping[str, Any]) -> str:
             "`python benchmarks/edit_to_verdict.py`: by hand, one process per framework imports it, builds the model",
             "and calls it in float32 and float64, one after the other. `run` works on both sides at once: the clock",
             "says less than the processor. An edit is a saved line of the port under `run --watch`; it ends with the",
-            "printed verdict, and others' work on the machine is in what the clock says.",
+            "printed verdict, and others' work on the machine is in what the clock says. Where the load is more than the",
+            "cores, processor time of importing a framework varies by a factor of two too: these ratios are then rough.",
             "",
             *edit_to_verdict.table(figures["edit_to_verdict"]),
             "",
