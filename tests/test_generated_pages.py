@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -102,3 +104,15 @@ def test_the_page_of_held_out_faults_adds_up() -> None:
     for words, found in asked.items():
         line = next(line for line in text.splitlines() if line.startswith(words))
         assert int(line.split("|")[2].split()[0]) == len(found), words
+
+
+def test_the_page_of_speed_is_made_of_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the benchmarks set it where it is not set
+    speed_page = importlib.import_module("speed_page")
+    figures = json.loads(speed_page.FIGURES.read_text(encoding="utf-8"))
+    assert (ROOT / "docs" / "speed.md").read_text(encoding="utf-8") == speed_page.page(figures), (
+        "run benchmarks/speed_page.py"
+    )
+    figures["large_models"]["size"] *= 2
+    assert speed_page.PAGE.read_text(encoding="utf-8") != speed_page.page(figures)

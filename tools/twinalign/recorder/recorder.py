@@ -243,6 +243,8 @@ class Recorder(RecordingPlan):
             asked = {"stage": stage, "rounded_to": self._half}
 
             def build(process: SideProcess) -> dict[str, Any]:
+                if process.side == "ref" and self._weights_stand(part, files["ref"], stale):  # noqa: B023
+                    return {}
                 return process.call(Worker.initialise, **asked, **files[process.side].request())  # noqa: B023
 
             self._on_each(sides, build, together=self._concurrent)
@@ -375,6 +377,8 @@ class Recorder(RecordingPlan):
                         if not self._can_do_without(one):
                             raise
                         self._do_without(one, weights, error)
+                if one is wanted[-1] and self._concurrent:  # the other side may need the memory
+                    self.processes[one.side].call(Worker.release)
             except BaseException as error:
                 done.put((one, error))
                 return
