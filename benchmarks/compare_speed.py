@@ -1,9 +1,11 @@
-"""Time and memory of a comparison, as ratios to common tools', measured in one run.
+"""Time and memory of a comparison, as ratios to common tools', measured in one sitting.
 
-    python benchmarks/compare_speed.py [--megabytes 200] [--repeats 5]
+    python benchmarks/compare_speed.py [--megabytes 200] [--file-megabytes 2000] [--repeats 5] [--rounds 3]
 
-Each contestant compares the same two float32 arrays in a process of its own; the time is the best of the repeats, the
-memory is how far the process's peak exceeds its memory with the arrays loaded.
+Each contestant compares the same two float32 arrays in a process of its own, and the contestants take turns. Times are
+of the processor (user and system): the best of a process's repeats, of which the median over the rounds counts. The
+memory is how far the process's peak exceeds its memory with the arrays loaded. Files are compared, and read by others,
+while they are in the page cache; there the memory is the peak of the whole process, pages of mapped files included.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ CONTESTANTS = (
     "np.allclose",
     "torch assert_close",
 )
+LIMITS = {"twinalign, every statistic": 1.5, "twinalign, verdict alone": 0.5}
 
 
 def contestant(name: str, first: Any, second: Any) -> Any:
@@ -74,66 +77,156 @@ def measure(name: str, count: int, repeats: int) -> None:
     contestant(name, first[:1024], second[:1024])()  # imports are no part of it
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(repeats):
-        started = time.perf_counter()
+        started = processor_seconds(resource.RUSAGE_SELF)
         run()
-        best = min(best, time.perf_counter() - started)
+        best = min(best, processor_seconds(resource.RUSAGE_SELF) - started)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"seconds": best, "megabytes": (after - before) / 1024}))
 
 
-def start_up() -> tuple[float, float]:
-    """Best of ten: `twinalign compare` on two small files, and `python -c "import numpy"`."""
+def processor_seconds(whose: int) -> float:
+    """User and system time so far."""
+    used = resource.getrusage(whose)
+    return used.ru_utime + used.ru_stime
+
+
+READERS = {
+    "np.load of both": "import sys, numpy; [numpy.load(path) for path in sys.argv[1:]]",
+    "reading both into 16 MB": """
+import sys
+buffer = bytearray(1 << 24)
+for path in sys.argv[1:]:
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+""",
+    "twinalign compare": "from twinalign.cli import main; import sys; main(['compare', *sys.argv[1:]])",
+}
+PEAK = """
+import atexit, re
+from pathlib import Path
+atexit.register(lambda: print(re.search("VmHWM:(.*) kB", Path("/proc/self/status").read_text()).group(1)))
+"""
+
+
+def timed(code: str, *arguments: str) -> dict[str, float]:
+    """Seconds of the processor and peak memory in bytes of a new interpreter."""
+    started = processor_seconds(resource.RUSAGE_CHILDREN)
+    output = subprocess.run([sys.executable, "-c", PEAK + code, *arguments], check=True, capture_output=True, text=True)
+    seconds = processor_seconds(resource.RUSAGE_CHILDREN) - started
+    return {"seconds": seconds, "bytes": 1024 * int(output.stdout.splitlines()[-1])}
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
+
+
+def write_files(folder: Path, count: int) -> list[str]:
+    """Two .npy files of so many float32 numbers, which differ in the last bits."""
+    import numpy as np
+
+    paths = [str(folder / f"{name}.npy") for name in ("one", "other")]
+    one, other = (np.lib.format.open_memmap(path, "w+", "f4", (count,)) for path in paths)
+    rng = np.random.default_rng(0)
+    for start in range(0, count, 1 << 24):
+        stop = min(start + (1 << 24), count)
+        one[start:stop] = rng.standard_normal(stop - start, dtype=np.float32)
+        other[start:stop] = one[start:stop] * np.float32(1 + 1e-7)
+    return paths
+
+
+def files(megabytes: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Every reader of two large files, in turns."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in READERS}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = write_files(Path(folder), megabytes * 1_000_000 // 4)
+        for _ in range(rounds):
+            for name, code in READERS.items():
+                found[name].append(timed(code, *paths))
+    return {name: medians(rows) for name, rows in found.items()}
+
+
+def start_up() -> dict[str, float]:
+    """Medians of twenty, in turns: `compare` of two small files, `--help`, and `python -c "import numpy"`."""
+    import numpy as np
+
     from twinalign.files.writer import write_reprod_log
 
     with tempfile.TemporaryDirectory() as folder:
-        import numpy as np
-
         path = Path(folder) / "a.npy"
         write_reprod_log(path, {"logits": np.ones((4, 10), np.float32)})
-        code = "from twinalign.cli import main; main()"
-        commands = (
-            [sys.executable, "-c", code, "compare", str(path), str(path)],
-            [sys.executable, "-c", "import numpy"],
-        )
-        times = []
-        for command in commands:
-            best = float("inf")
-            for _ in range(10):
-                started = time.perf_counter()
-                subprocess.run(command, check=True, capture_output=True)
-                best = min(best, time.perf_counter() - started)
-            times.append(best)
-    return times[0], times[1]
+        ours = "from twinalign.__main__ import main; main()"
+        commands = {
+            "import numpy": ["import numpy"],
+            "twinalign compare": [ours, "compare", str(path), str(path)],
+            "twinalign --help": [ours, "--help"],
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(20):
+            for name, command in commands.items():
+                started = processor_seconds(resource.RUSAGE_CHILDREN)
+                subprocess.run([sys.executable, "-c", *command], check=True, capture_output=True)
+                times[name].append(processor_seconds(resource.RUSAGE_CHILDREN) - started)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def arrays(megabytes: int, repeats: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Every contestant on two arrays in memory, in turns."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTESTANTS}
+    for _ in range(rounds):
+        for name in CONTESTANTS:
+            command = [sys.executable, __file__, "--one", name, "--megabytes", str(megabytes)]
+            output = subprocess.run([*command, "--repeats", str(repeats)], check=True, capture_output=True, text=True)
+            found[name].append(json.loads(output.stdout.splitlines()[-1]))
+    return {name: medians(rows) for name, rows in found.items()}
+
+
+def tables(found: dict[str, Any]) -> list[str]:
+    """The figures as Markdown."""
+    base = found["arrays"][CONTESTANTS[0]]["seconds"]
+    lines = [f"Two arrays of {found['megabytes']} MB, one thread:", ""]
+    lines += ["| | seconds | ratio | limit | MB beyond the arrays |", "| --- |" + " ---: |" * 4]
+    for name, row in found["arrays"].items():
+        limit = LIMITS.get(name, "")
+        ratio, memory = f"{row['seconds'] / base:.2f}", f"{row['megabytes']:.0f}"
+        lines.append(f"| {name} | {row['seconds']:.3f} | {f'**{ratio}**' if limit else ratio} | {limit} | {memory} |")
+    started = found["start"]["import numpy"]
+    lines += ["", f"Two files of {found['file_megabytes']} MB:", ""]
+    lines += ["| | seconds | ratio | peak memory |", "| --- |" + " ---: |" * 3]
+    whole = found["files"]["np.load of both"]["seconds"]
+    for name, row in found["files"].items():
+        lines.append(f"| {name} | {row['seconds']:.2f} | {row['seconds'] / whole:.2f} | {row['bytes'] / 1e6:.0f} MB |")
+    lines += ["", "Start, two small files:", "", "| | seconds | ratio | limit |", "| --- |" + " ---: |" * 3]
+    for name, seconds in found["start"].items():
+        limit = "" if name == "import numpy" else "1.5"
+        ratio = f"{seconds / started:.2f}"
+        lines.append(f"| {name} | {seconds:.3f} | {f'**{ratio}**' if limit else ratio} | {limit} |")
+    return lines
 
 
 def main() -> None:
-    """Measure all contestants and print a Markdown table."""
+    """Measure all contestants and print Markdown tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=200, help="size of each of the two arrays")
+    parser.add_argument("--file-megabytes", type=int, default=2000, help="size of each of the two files")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the figures there too")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    count = arguments.megabytes * 1_000_000 // 4
     if arguments.one:
-        measure(arguments.one, count, arguments.repeats)
+        measure(arguments.one, arguments.megabytes * 1_000_000 // 4, arguments.repeats)
         return
-    found = {}
-    for name in CONTESTANTS:
-        command = [sys.executable, __file__, "--one", name, "--megabytes", str(arguments.megabytes)]
-        output = subprocess.run(
-            [*command, "--repeats", str(arguments.repeats)], check=True, capture_output=True, text=True
-        )
-        found[name] = json.loads(output.stdout.splitlines()[-1])
-    base = found[CONTESTANTS[0]]["seconds"]
-    print(f"Two float32 arrays of {arguments.megabytes} MB, one thread:\n")
-    print("| | seconds | ratio | MB beyond the arrays |\n| --- | --- | --- | --- |")
-    for name, row in found.items():
-        print(f"| {name} | {row['seconds']:.3f} | {row['seconds'] / base:.2f} | {row['megabytes']:.0f} |")
-    ours, numpy_alone = start_up()
-    print(
-        f"\nStart-up: `twinalign compare` of two small files {ours:.3f} s, `import numpy` {numpy_alone:.3f} s, ", end=""
-    )
-    print(f"ratio {ours / numpy_alone:.2f}")
+    found = {
+        "megabytes": arguments.megabytes,
+        "arrays": arrays(arguments.megabytes, arguments.repeats, arguments.rounds),
+        "file_megabytes": arguments.file_megabytes,
+        "files": files(arguments.file_megabytes, arguments.rounds),
+        "start": start_up(),
+    }
+    print("\n".join(tables(found)))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
 """Faults that the vocabulary of causes was not written for: `python benchmarks/held_out_faults.py [--half A|B|both]`.
 
-Each of `held_out/faults.py` is one line of a small port that computes something else. They are divided by lot into two
-halves: A may be looked at while causes are written, B may not. *Located*: `locate` names the layer that is wrong.
-*Proven*: with a cause. *Elsewhere*: a cause is stated for a layer that is right. A fault
-without an effect on any recorded number does not count. Goes on where it was ended; writes
-docs/held-out-faults.md.
+What they are and what is counted: `held_out/page.py`, which makes docs/held-out-faults.md. Goes on where it was ended,
+but measures again what was measured on other sources; the page is written once all faults are measured.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -25,7 +22,7 @@ PORTS = ROOT / "benchmarks" / "held_out"
 sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(PORTS)]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(PORTS), str(ROOT), str(ROOT / "tools")])
 
-import faults  # noqa: E402
+from page import FAULTS, document, halves  # noqa: E402
 
 from twinalign.planted_faults.selftest import differ, record, tidy  # noqa: E402
 from twinalign.planted_faults.spoiled_port import unplant  # noqa: E402
@@ -33,16 +30,26 @@ from twinalign.recorder.recorder import Recorder, RunSettings  # noqa: E402
 from twinalign.search.locator import Locator  # noqa: E402
 
 PAGE = ROOT / "docs" / "held-out-faults.md"
-FAULTS = {"encoder": faults.ENCODER, "pyramid": faults.PYRAMID, "graph": faults.GRAPH}
-SEED = 23
 STAGES = ("forward", "loss", "backward")
 
 
-def halves() -> dict[str, str]:
-    """Name of each fault → the half that it was drawn into."""
-    names = [f"{port}-{number}" for port, found in FAULTS.items() for number in range(len(found))]
-    random.Random(SEED).shuffle(names)
-    return {name: "AB"[at % 2] for at, name in enumerate(names)}
+def state_of_sources() -> str:
+    """The tree of `tools/twinalign` in git, which changes with the sources alone.
+
+    Raises:
+        SystemExit: the sources are not committed, so that nobody could measure the same again.
+    """
+    git = ["git", "-C", str(ROOT)]
+    sources = ("tools/twinalign", "benchmarks/held_out")
+    changed = subprocess.run(
+        [*git, "status", "--porcelain", "--", *sources], check=True, capture_output=True, text=True
+    )
+    if changed.stdout:
+        raise SystemExit(f"commit first what is measured:\n{changed.stdout}")
+    tree = subprocess.run(
+        [*git, "rev-parse", "--short=12", "HEAD:tools/twinalign"], check=True, capture_output=True, text=True
+    )
+    return tree.stdout.strip()
 
 
 def trials(port: str, wanted: list[str], out: Path) -> Iterator[dict[str, Any]]:
@@ -95,31 +102,6 @@ def trials(port: str, wanted: list[str], out: Path) -> Iterator[dict[str, Any]]:
             }
 
 
-def document(rows: dict[str, dict[str, Any]]) -> str:
-    """The page."""
-    of = halves()
-    lines = [
-        "# Faults that the causes were not written for",
-        "",
-        "Written by `python benchmarks/held_out_faults.py`.",
-        "",
-    ]
-    lines += [(__doc__ or "").partition("\n\n")[2].strip().replace("\n", " "), ""]
-    lines += ["| | half A | half B |", "| --- | --- | --- |"]
-    found = {half: [row for name, row in rows.items() if of[name] == half and row["effect"]] for half in "AB"}
-    lines.append(f"| faults | {len(found['A'])} | {len(found['B'])} |")
-    for key in ("located", "proven", "elsewhere"):
-        lines.append(f"| {key} | " + " | ".join(str(sum(row[key] for row in found[half])) for half in "AB") + " |")
-    lines += ["", "| fault | half | located | cause proven | elsewhere | cause | seconds |", "|" + " --- |" * 7]
-    for name, row in rows.items():
-        texts = "; ".join(one["text"] or "–" for one in row["named"]).replace("|", "\\|")
-        change = f"`{row['before']}` → `{row['after']}`".replace("|", "\\|").replace("\n", " ")
-        words = ["yes" if row[key] else "**no**" for key in ("located", "proven")]
-        cells = [change, of[name], *words, "**yes**" if row["elsewhere"] else "no", texts, str(row["seconds"])]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -131,22 +113,21 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     kept = arguments.out / "rows.json"
     rows: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    of = halves()
+    of, state = halves(), state_of_sources()
     only = arguments.only.split(",") if arguments.only else list(of)
     for port in FAULTS:
         wanted = [f"{port}-{number}" for number in range(len(FAULTS[port]))]
-        asked = [n for n in wanted if n in only and (n not in rows or arguments.only)]
+        asked = [n for n in wanted if n in only and (rows.get(n, {}).get("state") != state or arguments.only)]
         asked = [n for n in asked if arguments.half in ("both", of[n])]
         for row in trials(port, asked, arguments.out) if asked else ():
-            rows[row["name"]] = row
+            rows[row["name"]] = {**row, "state": state}
             kept.write_text(json.dumps(rows), encoding="utf-8")
             shown = [f"{one['place']}/{one['phase']}: {one['text']}" for one in row["named"]]
-            print(
-                row["name"], of[row["name"]], "located" if row["located"] else "NOT", row["seconds"], shown, flush=True
-            )
-    arguments.page.write_text(
-        document({n: rows[n] for n in (f"{p}-{i}" for p in FAULTS for i in range(99)) if n in rows}), encoding="utf-8"
-    )
+            # What is found in half B is counted only.
+            words = ("located" if row["located"] else "NOT", row["seconds"], shown) if of[row["name"]] != "B" else ()
+            print(row["name"], of[row["name"]], *words, flush=True)
+    if all(rows.get(name, {}).get("state") == state for name in of):
+        arguments.page.write_text(document(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

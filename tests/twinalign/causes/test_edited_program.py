@@ -65,12 +65,31 @@ def _seen_by_others(s: Any, x: torch.Tensor) -> torch.Tensor:
     return y.mul_(y.sum(-1, keepdim=True)) + y.sin()
 
 
+def _added_behind(s: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    other = y.cos()
+    return torch.tanh(s.child(x) + other)
+
+
+def _added_before(s: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    other = y.cos()
+    return torch.tanh(s.child(x + other))
+
+
 CASES = [
     fault("edited_program", unit(_gated), doing(_gates_exchanged), TOKENS, TOKENS, name="exchanged"),
     fault("edited_program", unit(_rates), doing(_rates_of_a_thousand), TOKENS, name="number"),
     fault("edited_program", unit(_halves), doing(_moved), TOKENS, name="moved"),
     fault("edited_program", unit(_running), doing(_running_product), TOKENS, name="kin"),
     fault("edited_program", unit(_overwritten), doing(_seen_by_others), TOKENS, name="in-place"),
+    fault(
+        "edited_program",
+        unit(_added_behind, child=nn.Linear(6, 6)),
+        doing(_added_before),
+        TOKENS,
+        TOKENS,
+        name="before a layer",
+        forced=["child"],
+    ),
 ]
 
 

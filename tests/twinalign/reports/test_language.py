@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import string
 from collections.abc import Mapping
@@ -124,7 +123,7 @@ def test_every_cause_has_a_translation() -> None:
 def test_a_cause_without_translation_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     found = language("zh")
     left = dict(list(found.causes.items())[1:])
-    monkeypatch.setitem(globals(), "language", lambda code: dataclasses.replace(found, causes=left))
+    monkeypatch.setitem(globals(), "language", lambda code: found._replace(causes=left))
     with pytest.raises(AssertionError):
         test_every_cause_has_a_translation()
 

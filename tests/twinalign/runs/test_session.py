@@ -32,18 +32,23 @@ def test_each_run_sees_the_port_as_it_was_saved(tmp_path: Path) -> None:
     with twinalign.session(tmp_path / "case.py", out=out, locate=False) as session:
         assert session.run().verdict == "aligned"
         recorded = (out / "forward_ref.npy").stat().st_mtime_ns
+        (weights,) = (out / "weights").glob("*_ref.npz")
+        built = weights.stat().st_mtime_ns
         port.write_text(PORT.format("Sigmoid()"))
         told: list[tuple[str, str]] = []
         assert session.run(progress=lambda side, text: told.append((side, text))).verdict == "diverged"
         found = [text for side, text in told if side == "found"]
         assert found[0].startswith("01 forward: diverged, 1 tensors; output: ")
         assert (out / "forward_ref.npy").stat().st_mtime_ns == recorded  # the reference has not changed
+        assert weights.stat().st_mtime_ns == built
         port.write_text("def build(:\n")
         with pytest.raises(twinalign.TwinalignError, match=rf"forward: SyntaxError: .* in {port}, line 1") as raised:
             session.run()
         assert raised.value.__notes__[0].endswith(f'File "{port}", line 1, in <module>\n    def build(:')
         port.write_text(PORT.format("Tanh( )"))
+        weights.write_bytes(weights.with_name(weights.name.replace("_ref", "_paddle")).read_bytes())  # transposed
         assert session.run().verdict == "aligned"
+        assert weights.stat().st_mtime_ns != built
     twinalign.run(tmp_path / "case.py", out=tmp_path / "plain", locate=False)
     for name in ("forward_ref.npy", "forward_paddle.npy"):
         assert (out / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from twinalign.verdict import classic_verdict
-from twinalign.verdict.classic import classic_difference, log_lines
+from twinalign.verdict.classic import classic_mean, log_lines
 
 Arrays = dict[str, np.ndarray]
 
@@ -52,7 +52,7 @@ def test_log_lines_are_reprod_logs(dtype: str, shape: tuple[int, ...], tmp_path:
     assert without_time(log_lines(found)) == without_time(theirs(*arrays, tmp_path))
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4", "u1", "i8"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16", "i4", "u1", "i8"])
 @pytest.mark.parametrize("layout", ["C", "F", "mixed"])
 @pytest.mark.parametrize("shape", [(1_300_001,), (1100, 1000), (300, 41, 97)], ids=str)
 def test_large_arrays_in_pieces_are_numpys_to_the_bit(shape: tuple[int, ...], layout: str, dtype: str) -> None:
@@ -62,13 +62,12 @@ def test_large_arrays_in_pieces_are_numpys_to_the_bit(shape: tuple[int, ...], la
     if layout == "F":
         second = np.asfortranarray(second)
     difference = np.abs(first - second)
-    found = classic_difference(first, second)
+    found = classic_mean(first, second)
     if layout == "mixed":
         # numpy's own choice of a layout for the result of mixed ones is its affair; the sum is the same numbers.
-        assert found.mean == pytest.approx(difference.mean(), rel=1e-3 if dtype == "f2" else 1e-6)
+        assert found == pytest.approx(difference.mean(), rel=1e-3 if dtype == "f2" else 1e-6)
     else:
-        assert found.mean == difference.mean()
-    assert (found.max, found.min) == (difference.max(), difference.min())
+        assert found == difference.mean()
 
 
 def test_quirks_are_kept_and_named(tmp_path: Path) -> None:

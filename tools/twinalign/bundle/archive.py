@@ -20,8 +20,9 @@ from typing import IO
 
 from twinalign.bundle.layout import MANIFEST, MEMBER_LIMIT, NAME_LIMIT, check_names
 from twinalign.errors import InputError
-from twinalign.files.checksum import crc32, fast_zipfile
+from twinalign.files.checksum import crc32
 from twinalign.files.text import shown
+from twinalign.files.writer import fast_zipfile
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = (stat.S_IFREG | 0o644) << 16

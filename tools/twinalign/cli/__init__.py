@@ -3,7 +3,6 @@
 import importlib
 import os
 import sys
-import traceback
 from typing import Any
 
 import click
@@ -101,8 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
         _end(said, ExitCode.BAD_INPUT)
     except Exception as error:  # Python's own exit code of a traceback is 1, which would read as diverged
         _show_traceback(error, arguments)
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__} in {os.path.basename(last.filename)}:{last.lineno}: {error}"
+        what = f"{type(error).__name__} in {_place_of(error)}: {error}"
         remedy = "please report it with the command and what it prints with --debug"
         _end(f"a fault of twinalign itself ({what[:300]}); {remedy}", ExitCode.SIDE_CRASHED)
     sys.exit(int(result or 0))
@@ -118,7 +116,18 @@ def _in_one_line(error: click.ClickException) -> str:
 
 def _show_traceback(error: Exception, arguments: list[str]) -> None:
     if "--debug" in arguments:
+        import traceback
+
         traceback.print_exception(error)
+
+
+def _place_of(error: Exception) -> str:
+    """File and line where it was raised."""
+    trace = error.__traceback__
+    assert trace is not None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
 
 
 def _end(message: str, code: int) -> None:

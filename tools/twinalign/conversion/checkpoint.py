@@ -1,7 +1,6 @@
 """Read a checkpoint of either framework: find its framework, its weights and everything else in it."""
 
 import dataclasses
-import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -188,12 +187,3 @@ def _read_npz(path: Path) -> dict[str, Any]:
         if isinstance(value, str):
             place[leaf] = _parsed(value.encode(), f"{path}: its text {shown(name)!r}")
     return tree
-
-
-def release(array: np.ndarray) -> None:
-    """Let the system reclaim the memory of a mapped file that was read; does nothing for other arrays."""
-    base: Any = array
-    while isinstance(base, (np.ndarray, memoryview)):
-        base = base.obj if isinstance(base, memoryview) else base.base
-    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED)

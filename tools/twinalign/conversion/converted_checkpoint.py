@@ -11,13 +11,14 @@ import numpy as np
 from plain_pickles.dtypes import numpy_dtype
 from twinalign.backends.state_layout import StateEntry
 from twinalign.conversion import convert_arrays, export, training_state, writers
-from twinalign.conversion.checkpoint import Checkpoint, read_checkpoint, release
+from twinalign.conversion.checkpoint import Checkpoint, read_checkpoint
 from twinalign.conversion.ledger import Ledger, LedgerEntry
 from twinalign.conversion.options import Options
 from twinalign.conversion.pickles import Deferred
 from twinalign.conversion.plan import OTHER, Move, Plan
 from twinalign.conversion.training_state import OptimizerState
 from twinalign.errors import InputError
+from twinalign.files.mapped_memory import release
 from twinalign.files.recordings import write_text
 
 OPTIMIZER_SETTINGS = "optimizer_settings"

@@ -129,5 +129,8 @@ class WeightFiles:
         stem = folder / f"{part}_{side}"
         return cls(*(stem.with_name(stem.name + end) for end in (".npz", "_layout.json", "_inputs.npz")))
 
+    def all_exist(self) -> bool:
+        return all(path.exists() for path in (self.arrays, self.layout, self.inputs))
+
     def request(self) -> dict[str, str]:
         return {"arrays": str(self.arrays), "layout": str(self.layout), "inputs": str(self.inputs)}

@@ -21,9 +21,8 @@ import numpy as np
 
 from twinalign.conversion.pickles import Deferred, NumpyPickleWriter, TorchPickleWriter, raw_bytes
 from twinalign.errors import InputError
-from twinalign.files.checksum import fast_zipfile
 from twinalign.files.dtypes import SAFETENSORS_DTYPES
-from twinalign.files.writer import replacing
+from twinalign.files.writer import fast_zipfile, replacing
 
 _SAFETENSORS_NAMES = {
     dtype: code for code, dtype in SAFETENSORS_DTYPES.items() if not dtype.startswith(("complex", "float8"))

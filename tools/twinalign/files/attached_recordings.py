@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinalign.errors import InputError
-from twinalign.files.checksum import fast_zipfile
 from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import metadata_path, read_metadata
-from twinalign.files.writer import replacing
+from twinalign.files.writer import fast_zipfile, replacing
 
 if TYPE_CHECKING:
     import zipfile

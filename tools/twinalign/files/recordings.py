@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.files.checksum import fast_zipfile
 from twinalign.files.reader import read_arrays
-from twinalign.files.writer import replacing, write_reprod_log
+from twinalign.files.writer import fast_zipfile, replacing, write_reprod_log
 
 SAMPLE_SIZE = 4096
 """Elements kept of a tensor that is recorded by sample."""

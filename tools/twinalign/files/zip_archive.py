@@ -6,6 +6,7 @@ import zlib
 
 from plain_pickles.errors import BrokenFileError, RefusedError
 from twinalign.files.checksum import crc32
+from twinalign.files.mapped_memory import STRETCH, release
 from twinalign.files.numpy_files import memory_limit
 from twinalign.files.text import shown
 
@@ -86,7 +87,7 @@ class ZipArchive:
             raise BrokenFileError(
                 f"{shown(name)!r} in it is compressed by method {entry.compress_type}; 8 (deflate) is known"
             )
-        if self._has_checksums and crc32(data) != entry.CRC:
+        if self._has_checksums and _checksum(data) != entry.CRC:
             raise BrokenFileError(f"{shown(name)!r} in it is damaged (its checksum is wrong)")
         return data
 
@@ -115,3 +116,11 @@ class ZipArchive:
         if len(data) != entry.file_size:
             raise BrokenFileError(f"{shown(entry.filename)!r} in it is damaged")
         return memoryview(data)
+
+
+def _checksum(data: memoryview) -> int:
+    found = 0
+    for start in range(0, len(data), STRETCH):
+        found = crc32(data[start : start + STRETCH], found)
+        release(data[start : start + STRETCH])
+    return found

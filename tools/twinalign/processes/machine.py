@@ -1,5 +1,7 @@
 """Processors, memory and the output folder of this machine."""
 
+import ctypes
+import gc
 import os
 from pathlib import Path
 
@@ -31,3 +33,12 @@ def available_memory() -> int:
     except OSError:
         pass
     return 1 << 60
+
+
+def give_back_memory() -> None:
+    """Collect garbage, and return to the system what the C library keeps of freed memory, gigabytes after a model."""
+    gc.collect()
+    # glibc alone has this function; elsewhere freed memory is kept, or returned at once.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -9,6 +9,7 @@ what the last one imported, drew or set.
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import operator
@@ -18,7 +19,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NoReturn
 
 from twinalign.errors import InputError, has_no_room, unwritten
@@ -41,6 +42,19 @@ def end_with_parent(or_input: bool = False) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def imported_for_good() -> Iterator[None]:
+    """What is imported here is left out of every later search for garbage, which takes a second for a framework."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
 
 
 def serve(requests: Iterable[str], events: IO[str]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from twinalign.errors import SideCrashError
 from twinalign.files.freshness import interpreter_versions
+from twinalign.processes.serving import imported_for_good
 from twinalign.processes.side_process import SideProcess, doing
 from twinalign.sides import FRAMEWORK_OF_SIDE
 
@@ -27,7 +28,7 @@ _Slot = tuple[str, int | None]
 @doing("importing its framework")
 def import_framework(side: str) -> dict[str, Any]:
     """Import what a recorder of this side needs; what is missing is told by the recorder itself."""
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError), imported_for_good():
         from twinalign.backends import backend_of_side
         from twinalign.recorder import worker  # noqa: F401
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from twinalign.conversion.initial_weights import WeightFiles as WeightFiles
 from twinalign.conversion.initial_weights import convert_weights, unmatched_of
 from twinalign.conversion.options import Options
@@ -27,11 +25,12 @@ from twinalign.files.recordings import metadata_path, write_json
 from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.machine import available_memory, processors
 from twinalign.processes.rank_group import RankGroup
-from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.processes.side_process import SideProcess
 from twinalign.recorder.held_folder import held_folder
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recording_plan import PlannedRecording as PlannedRecording
 from twinalign.recorder.recording_plan import RecordingPlan
+from twinalign.recorder.refused_inputs import is_of_call, refused_inputs
 from twinalign.recorder.run_settings import RunSettings as RunSettings
 from twinalign.recorder.run_settings import require_file_names
 from twinalign.recorder.worker import RankWorker, Worker
@@ -40,8 +39,6 @@ from twinalign.sides import SIDES as SIDES
 from twinalign.stages import STAGE_BY_NAME
 
 _MEMORY_FOR_BOTH = 8 << 30
-_CALLS_OF_MODEL = ("forward", "observe", "")
-"""Functions of the user's code that an error in a model's call enters first; a model of a library has none."""
 Plan = Mapping[str, Any]
 Outcome = tuple[PlannedRecording, BaseException | None]
 """A recording that is finished, or the error that ended it."""
@@ -243,6 +240,8 @@ class Recorder(RecordingPlan):
             asked = {"stage": stage, "rounded_to": self._half}
 
             def build(process: SideProcess) -> dict[str, Any]:
+                if process.side == "ref" and self._weights_stand(part, files["ref"], stale):  # noqa: B023
+                    return {}
                 return process.call(Worker.initialise, **asked, **files[process.side].request())  # noqa: B023
 
             self._on_each(sides, build, together=self._concurrent)
@@ -311,20 +310,11 @@ class Recorder(RecordingPlan):
     ) -> InputError | None:
         """What to say if neither model can be called with the case's inputs, which is neither side's fault."""
         other = next((it for it in missing if (it.stage, it.dtype) == (one.stage, one.dtype) and it != one), None)
-        if other is None or not _is_of_call(error):
+        if other is None or not is_of_call(error):
             return None
-        second = self._error_of(other, weights, done)
-        if not _is_of_call(second):
-            return None
+        reasons = {one.side: error, other.side: self._error_of(other, weights, done)}
         part = self.description["parts"][one.stage]
-        inputs = WeightFiles.of(self.out / "weights", part, "ref").inputs
-        if not inputs.exists():  # the case makes its inputs in another way than by inputs(rng)
-            return None
-        with np.load(inputs, allow_pickle=False) as stored:
-            given = ", ".join(f"{name} {list(array.shape)} {array.dtype}" for name, array in stored.items())
-        reasons = {one.side: error, other.side: second}
-        said = "; ".join(f"{side}: {reasons[side].reason.splitlines()[0]}" for side in SIDES)  # type: ignore[union-attr]
-        return InputError(f"case {part}: change inputs(rng): neither model takes {given}; {said}")
+        return refused_inputs(part, WeightFiles.of(self.out / "weights", part, "ref").inputs, reasons)
 
     def _error_of(
         self, wanted: PlannedRecording, weights: Mapping[str, Any], done: queue.SimpleQueue[Outcome]
@@ -375,6 +365,8 @@ class Recorder(RecordingPlan):
                         if not self._can_do_without(one):
                             raise
                         self._do_without(one, weights, error)
+                if one is wanted[-1] and self._concurrent:  # the other side may need the memory
+                    self.processes[one.side].call(Worker.release)
             except BaseException as error:
                 done.put((one, error))
                 return
@@ -400,8 +392,3 @@ class Recorder(RecordingPlan):
             return
         judged = self.dtypes_of(one.stage)[0]
         self.make(dataclasses.replace(one, dtype=judged, path=self.repeat_path(one.stage)), weights, moved=True)
-
-
-def _is_of_call(error: BaseException | None) -> bool:
-    """Whether a model raised when it was called, and not the case's loss or another function."""
-    return isinstance(error, ChildError) and not error.died and error.entered in _CALLS_OF_MODEL

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from twinalign.case.loading import resolve_case
+from twinalign.conversion.initial_weights import WeightFiles
 from twinalign.errors import InputError
 from twinalign.files.freshness import interpreter_versions, is_fresh
 from twinalign.files.rank_recordings import is_ranked
-from twinalign.files.recordings import Recording, read_metadata
+from twinalign.files.recordings import Recording, hash_arrays, read_metadata
 from twinalign.processes.machine import require_writable
 from twinalign.recorder.run_settings import RunSettings, chosen_stages
 from twinalign.sides import HALVES, INITIAL, SIDES, STAGES
@@ -168,6 +169,19 @@ class RecordingPlan:
             if outdated or unmeasured or not is_fresh(metadata, self._identity_of(one)):
                 stale.append(one)
         return stale
+
+    def _weights_stand(self, part: str, files: WeightFiles, stale: Sequence[PlannedRecording]) -> bool:
+        """Whether the reference's weights are those with which all its recordings of a part, none stale, were made."""
+        of_part = [
+            one
+            for one in self._planned(["ref"])
+            if self.description["parts"][one.stage] == part and STAGE_BY_NAME[one.stage].needs_model
+        ]
+        if not of_part or any(one in stale for one in of_part) or not files.all_exist():
+            return False
+        with np.load(files.arrays, allow_pickle=False) as stored:
+            sha256 = hash_arrays(dict(stored))
+        return all(read_metadata(one.path).get("weights_sha256") == sha256 for one in of_part)
 
     def is_repeated(self, one: PlannedRecording) -> bool:
         """Whether the reference is repeated from moved values because nothing else measures the rounding of float64."""

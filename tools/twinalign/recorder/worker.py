@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import functools
-import gc
 import resource
 import sys
 import time
@@ -26,6 +25,8 @@ from twinalign.files.half_precision import rounded
 from twinalign.files.rank_recordings import rank_path
 from twinalign.files.recordings import save_npz, write_json
 from twinalign.processes import tracebacks
+from twinalign.processes.machine import give_back_memory
+from twinalign.processes.serving import imported_for_good
 from twinalign.processes.side_process import doing
 from twinalign.recorder.provenance import code_hashes, environment, full_name, layer_classes
 from twinalign.recorder.served_sources import serve_sources
@@ -73,7 +74,8 @@ class Worker:
         if other in sys.modules:
             note = f"note: {self.case_reference} imports {other} here as well; import it inside its own side's methods"
             emit("progress", text=note)
-        self.backend = backend_of_side(self.side)
+        with imported_for_good():
+            self.backend = backend_of_side(self.side)
         try:
             self.rank, self.ranks = self.join()
             self.backend.configure(self.device, threads)
@@ -336,8 +338,9 @@ class Worker:
         return self._trial[1]
 
     def forget_model(self) -> None:
-        self._model = self._trial = None
-        gc.collect()
+        if self._model is not None or self._trial is not None:
+            self._model = self._trial = None
+            give_back_memory()
 
 
 class RankWorker(Worker):

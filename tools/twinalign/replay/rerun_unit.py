@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.files.checksum import fast_zipfile
+from twinalign.files.writer import fast_zipfile
 from twinalign.replay.case_run import in_evaluation_mode
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped

@@ -1,17 +1,16 @@
 """Sentences of the report in English and in Chinese: one place for each, `languages/CODE.toml`."""
 
-import dataclasses
 import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 CODES = ("en", "zh")
 
 
-@dataclasses.dataclass(frozen=True)
-class Language:
+class Language(NamedTuple):
     """A catalogue of sentences; call it with a key and the values for the sentence.
 
     A sentence can have separate forms for one and for many: `KEY.one` and `KEY.other`, chosen by `count`.
@@ -19,7 +18,7 @@ class Language:
 
     code: str
     sentences: Mapping[str, str]
-    causes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    causes: Mapping[str, str] = MappingProxyType({})
     """A cause in English -> in this language; empty for English."""
     parts: tuple[tuple[re.Pattern[str], str], ...] = ()
     """What reasons and facts are made of, with a template for each; the first that matches counts."""

@@ -8,8 +8,6 @@ from typing import Any
 from twinalign.causes.budget import set_budget
 from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
-from twinalign.edits.proposals import Proposals, functions_of
-from twinalign.edits.suggestions import suggestion
 from twinalign.errors import ExitCode
 from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
@@ -155,7 +153,9 @@ class Locator:
             result.faults = _each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
         for fault in result.faults:
             _accept(fault, description["accept"])
-        if explain:
+        if explain and result.faults:
+            from twinalign.edits.suggestions import suggestion  # here: LibCST takes long to import
+
             self._propose_edits(result.faults)
             for fault in result.faults:
                 fault.suggestion = "" if "accepted" in fault.evidence else suggestion(fault.to_json())
@@ -163,6 +163,8 @@ class Locator:
 
     def _propose_edits(self, faults: Sequence[Fault]) -> None:
         """Put the edits that may mend them into the faults with a cause."""
+        from twinalign.edits.proposals import Proposals, functions_of
+
         explained = [fault for fault in faults if fault.explanation is not None and "accepted" not in fault.evidence]
         asked = [fault.to_json() for fault in explained]
         for stage in self._model_stages(self._recorder.description["stages"]) if asked else ():

@@ -5,17 +5,16 @@ A framework that stores a hyperparameter or a slope in float32 computes with a c
 allowance, and the verdict says that it was used.
 """
 
-import dataclasses
 import fnmatch
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from twinalign.errors import InputError
 from twinalign.verdict.noise import Distance, Noise
 
 
-@dataclasses.dataclass(frozen=True)
-class Allowance:
+class Allowance(NamedTuple):
     """A float64 difference of at most `bound` relative to the tensor's RMS, twice that in the worst element."""
 
     id: str
@@ -166,6 +165,6 @@ def resolve(allowances: Iterable[Allowance | str]) -> list[Allowance]:
             if known is None:
                 listed = ", ".join(sorted(KNOWN_ALLOWANCES))
                 raise InputError(f"allowance {identifier!r} is unknown; known are {listed}")
-            item = dataclasses.replace(known, pattern=pattern or known.pattern)
+            item = known._replace(pattern=pattern or known.pattern)
         found.append(item)
     return sorted(found, key=lambda allowance: allowance.bound)

@@ -1,16 +1,16 @@
 """The comparison of two sets of arrays: structure, float64 arbiter, noise floor, tolerances, in that order."""
 
-import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.files.mapped_memory import release
 from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance, resolve
-from twinalign.verdict.classic import THRESHOLD, ClassicDifference, classic_verdict
+from twinalign.verdict.classic import THRESHOLD, classic_verdict
 from twinalign.verdict.excuses import accept_conventions, set_aside_draws
 from twinalign.verdict.findings import describe_difference
 from twinalign.verdict.results import Comparison, Described, TensorVerdict, whole
@@ -30,8 +30,7 @@ _TOGETHER = 1 << 18
 """Elements of tensors that are judged in one go."""
 
 
-@dataclasses.dataclass
-class _Options:
+class _Options(NamedTuple):
     rtol: float | None
     atol: float | None
     check_dtype: bool
@@ -60,7 +59,6 @@ def compare_arrays(
     check_dtype: bool = True,
     everything: bool = True,
     search: bool = True,
-    between: Callable[[], None] = lambda: None,
 ) -> Comparison:
     """Judge a reproduction against its reference.
 
@@ -86,7 +84,6 @@ def compare_arrays(
         check_dtype: whether different element types are a divergence.
         everything: False leaves out what a verdict does not need (relative errors, ULP, cosine).
         search: whether to search diverged tensors for permutation, transpose, factor, offset and shift.
-        between: called from time to time between arrays.
 
     Raises:
         InputError: nothing is left to compare, one of `rtol` and `atol` is missing, a tolerance is negative or NaN, or
@@ -109,7 +106,7 @@ def compare_arrays(
         for arrays in (reference64, reproduced64, reference_repeat)
     ]
     judge = Judge(partners[0], partners[1], partners[2], resolve(allowances), known_rounding, repeats)
-    tensors, classic_known = _judge_all(reference, reproduced, described or {}, judge, options, between)
+    tensors, classic_known = _judge_all(reference, reproduced, partners, described or {}, judge, options)
     judge.finish()
     accept_conventions(tensors, accept)
     judge.excuse_kinks()
@@ -132,14 +129,14 @@ class _Candidate(NamedTuple):
 def _judge_all(
     reference: Mapping[str, np.ndarray],
     reproduced: Mapping[str, np.ndarray],
+    partners: Sequence[Mapping[str, np.ndarray]],
     described: Mapping[str, Described],
     judge: Judge,
     options: _Options,
-    between: Callable[[], None],
-) -> tuple[list[TensorVerdict], dict[str, ClassicDifference]]:
-    """Verdicts of all tensors, and the reprod_log differences that were computed on the way."""
+) -> tuple[list[TensorVerdict], dict[str, Any]]:
+    """Verdicts of all tensors, and reprod_log's means that were computed on the way."""
     tensors: list[TensorVerdict] = []
-    classic: dict[str, ClassicDifference] = {}
+    classic: dict[str, Any] = {}
     for names in _together(reference):
         every = [_candidate(n, reference[n], reproduced.get(n), described.get(n), options) for n in names]
         tensors += [candidate.tensor for candidate in every]
@@ -154,12 +151,13 @@ def _judge_all(
             if tensor.shape != tensor.reproduced_shape:
                 apart = f"differ by up to {found.max_abs:.3g}" if tensor.mismatched or found.max_abs else "are equal"
                 tensor.reason += f"; the values {apart}"
-            elif found.classic is not None:
-                classic[tensor.name] = found.classic
+            elif found.classic_mean is not None:
+                classic[tensor.name] = found.classic_mean
             if tensor.basis != "structure":
                 judged.append(Measured(tensor, found, first, second))
         judge.judge(judged, explicit=options.rtol is not None)
-        between()
+        sets = (reference, reproduced, *partners)
+        release(*(arrays[name] for arrays in sets for name in names if name in arrays))
     tensors += [lone(name, array, in_reference=False) for name, array in reproduced.items() if name not in reference]
     return tensors, classic
 

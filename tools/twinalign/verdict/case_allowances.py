@@ -1,6 +1,5 @@
 """The float64 differences that float32 constants in a port's layers and optimizer explain."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,7 +27,7 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     found: list[Allowance | str] = list(description.get("allowances", ()))
     momentum = KNOWN_ALLOWANCES["paddle_batch_norm_momentum"]
     if error := min(_SLOWEST, max(map(momentum_error, kernels.get("batch_norm", {}).get("momentum", ())), default=0.0)):
-        found.append(dataclasses.replace(momentum, bound=0.0, low_of_movement=error))
+        found.append(momentum._replace(bound=0.0, low_of_movement=error))
     if stage == "train":
         return found
     called = "batch_norm" in kernels  # whose epsilon and momentum are exact in float64 then
@@ -43,11 +42,11 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     count = min(counted_normalisations(metadata), _MOST_NORMALISATIONS)
     epsilon, scale = (KNOWN_ALLOWANCES[name] for name in ("float32_epsilon", "paddle_batch_norm_scale"))
     if called or "paddle_batch_norm_epsilon" in found:
-        found.append(dataclasses.replace(scale, low_bound=scale.low_bound * max(1, count)))
+        found.append(scale._replace(low_bound=scale.low_bound * max(1, count)))
     if _SELU in classes:  # called as a function, it is allowed what one layer is
         constant, layers = KNOWN_ALLOWANCES["paddle_activation_constant"], min(classes[_SELU]["count"], _MOST_SELU)
-        found.append(dataclasses.replace(constant, bound=constant.bound * layers))
-    return [*found, dataclasses.replace(epsilon, bound=epsilon.bound * max(1, count))]
+        found.append(constant._replace(bound=constant.bound * layers))
+    return [*found, epsilon._replace(bound=epsilon.bound * max(1, count))]
 
 
 def counted_normalisations(metadata: Mapping[str, Any]) -> int:

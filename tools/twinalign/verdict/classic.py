@@ -5,7 +5,6 @@ difference in the arrays' own precision against one threshold. It passes NaN (no
 unsigned integers, transposes a first array whose reversed shape fits, and broadcasts; so does this, and says so.
 """
 
-import dataclasses
 import datetime
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -22,15 +21,6 @@ _BUFFER = 8192  # numpy.getbufsize()
 _LARGEST_BROADCAST = 1 << 26
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassicDifference:
-    """Mean, maximum and minimum of a tensor's absolute difference, as numpy scalars of the arrays' precision."""
-
-    mean: Any
-    max: Any
-    min: Any
-
-
 def log_lines(classic: Classic, time: datetime.datetime | None = None) -> list[str]:
     """Lines as `ReprodDiffHelper.report` of reprod_log 1.0.1 writes them to `*_diff.log`; `time` is now by default."""
     stamp = (time or datetime.datetime.now()).strftime("%Y/%m/%d %H:%M:%S")
@@ -41,11 +31,11 @@ def classic_verdict(
     reference: Mapping[str, np.ndarray],
     reproduced: Mapping[str, np.ndarray],
     threshold: float = THRESHOLD,
-    known: Mapping[str, ClassicDifference] = MappingProxyType({}),
+    known: Mapping[str, Any] = MappingProxyType({}),
 ) -> Classic:
     """What `ReprodDiffHelper.compare_info(reference, reproduced)` and `.report(diff_threshold=threshold)` would say.
 
-    Differences in `known` are not computed again.
+    Means of differences in `known`, numpy scalars by name, are not computed again.
     """
     for name in (*reference, *reproduced):
         if name not in reference or name not in reproduced:
@@ -55,30 +45,30 @@ def classic_verdict(
     lines: list[str] = []
     passed, quirks = True, []
     for name, first in reference.items():
-        difference = known.get(name)
-        if difference is None:
+        mean = known.get(name)
+        if mean is None:
             second = reproduced[name]
             if first.shape != second.shape:
                 quirks.append(f"{name}: reprod_log transposes or broadcasts {first.shape} against {second.shape}")
             try:
-                difference = classic_difference(first, second)
+                mean = classic_mean(first, second)
             except (ValueError, TypeError) as exception:
                 error = f"{type(exception).__name__}: {name}: {exception}"
                 return Classic(False, threshold, [*lines, error, "diff check failed"], error, quirks)
-        if difference.mean != difference.mean:
+        if mean != mean:
             quirks.append(f"{name}: the mean is NaN, which reprod_log passes")
-        good = not difference.mean > threshold
-        lines += [f"{name}: ", f"\tmean diff: check passed: {good}, value: {difference.mean}"]
+        good = not mean > threshold
+        lines += [f"{name}: ", f"\tmean diff: check passed: {good}, value: {mean}"]
         passed = passed and good
     lines.append("diff check passed" if passed else "diff check failed")
     return Classic(passed, threshold, lines, None, quirks)
 
 
-def classic_difference(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
-    """Mean, max and min of `np.abs(first - second)`, bit-equal, without arrays of the size of the inputs.
+def classic_mean(first: np.ndarray, second: np.ndarray) -> Any:
+    """`np.abs(first - second).mean()`, a bit-equal numpy scalar, without arrays of the size of the inputs.
 
     Raises:
-        ValueError, TypeError: where numpy raises them (shapes that do not broadcast, booleans, empty arrays).
+        ValueError, TypeError: where reprod_log raises them (shapes that do not broadcast, booleans, empty arrays).
     """
     if first.shape != second.shape:
         if first.T.shape == second.shape:
@@ -89,16 +79,15 @@ def classic_difference(first: np.ndarray, second: np.ndarray) -> ClassicDifferen
         raise ValueError("zero-size array to reduction operation maximum which has no identity")
     with np.errstate(all="ignore"):
         same = first.dtype == second.dtype and first.shape == second.shape and first.size > _WHOLE
-        if same and first.dtype in (np.float32, np.float64):
+        if same and first.dtype in (np.float32, np.float64, np.complex64, np.complex128):
             return _in_pieces(first, second)
         if same and (first.dtype.kind in "iu" or first.dtype == np.float16):
             return _in_buffers(first, second)
-        difference = np.abs(first - second)
-        return ClassicDifference(difference.mean(), difference.max(), difference.min())
+        return np.abs(first - second).mean()
 
 
-def classic_differences(first: np.ndarray, second: np.ndarray) -> list[ClassicDifference | None]:
-    """`classic_difference` of each pair of rows, `[rows, elements]`, where both are float32 or both float64; else None.
+def classic_means(first: np.ndarray, second: np.ndarray) -> list[Any]:
+    """`classic_mean` of each pair of rows, `[rows, elements]`, where both are float32 or both float64; else None.
 
     Errors of floating point must be ignored by the caller.
     """
@@ -106,43 +95,29 @@ def classic_differences(first: np.ndarray, second: np.ndarray) -> list[ClassicDi
         return [None] * len(first)
     difference = WORKSPACE.take("difference", first.dtype, first.shape)
     np.abs(np.subtract(first, second, out=difference), out=difference)
-    sums = np.add.reduce(difference, axis=1)
-    extremes = np.maximum.reduce(difference, axis=1), np.minimum.reduce(difference, axis=1)
-    count = first.shape[1]
-    return [
-        ClassicDifference(mean_of(total, count), greatest, least)
-        for total, greatest, least in zip(sums, *extremes, strict=True)
-    ]
+    return [mean_of(total, first.shape[1]) for total in np.add.reduce(difference, axis=1)]
 
 
-def _in_pieces(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
+def _in_pieces(first: np.ndarray, second: np.ndarray) -> np.floating:
     (left, right), _ = in_memory_order(first, second)
     buffer = np.empty(CHUNK, left.dtype)
-    greatest, least = left.dtype.type(0), left.dtype.type(np.inf)
+    magnitude = np.empty(CHUNK, left.real.dtype)
 
     def leaf(start: int, stop: int) -> np.floating:
-        nonlocal greatest, least
-        difference = buffer[: stop - start]
-        np.abs(np.subtract(left[start:stop], right[start:stop], out=difference), out=difference)
-        greatest, least = np.maximum(greatest, difference.max()), np.minimum(least, difference.min())
-        return np.add.reduce(difference)
+        difference = np.subtract(left[start:stop], right[start:stop], out=buffer[: stop - start])
+        return np.add.reduce(np.abs(difference, out=magnitude[: stop - start]))
 
-    total = sum_pairwise(left.size, leaf)
-    return ClassicDifference(mean_of(total, left.size), greatest, least)
+    return mean_of(sum_pairwise(left.size, leaf, arrays=(left, right)), left.size)
 
 
-def _in_buffers(first: np.ndarray, second: np.ndarray) -> ClassicDifference:
+def _in_buffers(first: np.ndarray, second: np.ndarray) -> np.floating:
     # numpy's mean converts integers to float64 and float16 to float32, buffer by buffer, and adds up the buffers' sums.
     (left, right), _ = in_memory_order(first, second)
     total = np.float32(0) if left.dtype == np.float16 else np.float64(0)
-    greatest = least = None
-    for piece in pieces(left.size, 8 * _BUFFER):
-        difference = np.abs(left[piece] - right[piece])
-        total = np.add.reduce(difference, dtype=total.dtype, initial=total)
-        greatest = difference.max() if greatest is None else max(greatest, difference.max())
-        least = difference.min() if least is None else min(least, difference.min())
+    for piece in pieces(left.size, 8 * _BUFFER, (left, right)):
+        total = np.add.reduce(np.abs(left[piece] - right[piece]), dtype=total.dtype, initial=total)
     mean = mean_of(total, left.size)
-    return ClassicDifference(mean.astype(left.dtype) if left.dtype == np.float16 else mean, greatest, least)
+    return mean.astype(left.dtype) if left.dtype == np.float16 else mean
 
 
 def mean_of(total: np.floating, count: int) -> np.floating:

@@ -240,7 +240,6 @@ def _compare_tensors(
         allowances=allowances_for(stage, recordings.metadata("paddle"), description),
         known_rounding=known_rounding,
         described=described_samples(recordings.metadata("ref")),
-        between=recordings.between,
     )
     comparison.notes += [*notes, *notes_of_model(recordings.metadata("ref"), recordings.metadata("paddle"))]
     return comparison

@@ -8,11 +8,11 @@ maxima to a rounding of float32.
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from twinalign.verdict.cache_pieces import WORKSPACE, as_type, dots_of_rows, sums_of_rows
-from twinalign.verdict.classic import ClassicDifference
 
 EXACT = 1 << 16
 
@@ -44,7 +44,8 @@ class Statistics:
     """Elements that are NaN or infinite on one side and not the same on the other."""
     nonfinite_position: int | None = None
     nonfinite_index: tuple[int, ...] | None = None
-    classic: ClassicDifference | None = None
+    classic_mean: Any = None
+    """reprod_log's mean, a numpy scalar, where it came with the others."""
 
     @property
     def mean_abs(self) -> float:
@@ -93,9 +94,7 @@ class DifferenceAccumulator:
     def started(self) -> Statistics:
         return Statistics(self._size, self._size, max_ulp=0 if self._ulps else None)
 
-    def add(
-        self, found: Sequence[Statistics], left: np.ndarray, right: np.ndarray, start: int
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def add(self, found: Sequence[Statistics], left: np.ndarray, right: np.ndarray, start: int) -> np.ndarray:
         """Add one more piece of each array; the caller must ignore floating-point errors.
 
         Args:
@@ -105,8 +104,7 @@ class DifferenceAccumulator:
             start: where in the arrays the piece begins.
 
         Returns:
-            The sum of each row's absolute differences, NaN if one is not finite; and the smallest of each row if they
-            are computed in float32.
+            The sum of each row's absolute differences, NaN if one is not finite.
         """
         if left.dtype.kind in "iub":
             first, second, difference = _integers(left, right)
@@ -122,24 +120,22 @@ class DifferenceAccumulator:
         totals = np.add.reduce(difference, axis=1)
         for statistics, total in zip(found, totals.tolist(), strict=True):
             statistics.sum_abs += total
-        leasts = np.minimum.reduce(difference, axis=1) if self.native else None
-        self._gather(found, first, second, difference, greatest.tolist(), (worst_positions + start).tolist())
+        places = (worst_positions + start).tolist()
+        one_sign = self._gather(found, first, second, difference, greatest.tolist(), places)
         if self._ulps:
-            _count_ulps(found, left, right)
-        return totals, leasts
+            _count_ulps(found, left, right, one_sign)
+        return totals
 
     def _without_odd_rows(
         self, found: Sequence[Statistics], left: np.ndarray, right: np.ndarray, start: int, finite: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    ) -> np.ndarray:
         totals = np.full(len(left), np.nan, self._work)
-        leasts = np.full(len(left), np.nan, self._work)
         for row in np.flatnonzero(~finite).tolist():
             self._add_nonfinite(found[row], left[row], right[row], start)
         rows = np.flatnonzero(finite).tolist()
         if rows:
-            some = self.add([found[row] for row in rows], left[rows], right[rows], start)
-            totals[rows], leasts[rows] = some[0], np.nan if some[1] is None else some[1]
-        return totals, leasts
+            totals[rows] = self.add([found[row] for row in rows], left[rows], right[rows], start)
+        return totals
 
     def _gather(
         self,
@@ -149,7 +145,8 @@ class DifferenceAccumulator:
         difference: np.ndarray,
         greatest: list[float],
         worst_positions: list[int],
-    ) -> None:
+    ) -> bool:
+        """Whether no pair of numbers is known to have two signs."""
         differ = any(greatest)
         squares = dots_of_rows(difference, difference) if differ else [0.0] * len(found)
         for statistics, most, place, square in zip(found, greatest, worst_positions, squares, strict=True):
@@ -157,11 +154,11 @@ class DifferenceAccumulator:
                 statistics.max_abs, statistics.worst_position = max(most, statistics.max_abs), place
             statistics.sum_squares += square
         if not self._everything and max(greatest) <= self._atol:
-            return
+            return False
         magnitude = np.abs(first, out=WORKSPACE.take("magnitude", first.dtype, first.shape))
         if not self._everything:
             self._count_mismatches(found, magnitude, difference, greatest)
-            return
+            return False
         sums = dots_of_rows(first, first), dots_of_rows(first, second), dots_of_rows(second, second)
         extremes = (np.maximum.reduce(magnitude, axis=1).tolist(), np.minimum.reduce(magnitude, axis=1).tolist())
         for row, (statistics, own, product, other, most, least) in enumerate(zip(found, *sums, *extremes, strict=True)):
@@ -173,6 +170,8 @@ class DifferenceAccumulator:
         if differ:
             self._count_mismatches(found, magnitude, difference, greatest)
             self._add_relative(found, difference, magnitude, extremes[1])
+        # Numbers of two signs are farther apart than either is from zero.
+        return all(most < least for most, least in zip(greatest, extremes[1], strict=True))
 
     def _count_mismatches(
         self, found: Sequence[Statistics], magnitude: np.ndarray, difference: np.ndarray, greatest: list[float]
@@ -246,11 +245,14 @@ def _take_relative(found: Sequence[Statistics], relative: np.ndarray) -> None:
         statistics.sum_squares_rel += square
 
 
-def _count_ulps(found: Sequence[Statistics], left: np.ndarray, right: np.ndarray) -> None:
+def _count_ulps(found: Sequence[Statistics], left: np.ndarray, right: np.ndarray, one_sign: bool = False) -> None:
+    """Add the numbers between each pair; `one_sign` where no pair is known to have two signs."""
     integer = np.dtype(f"i{left.dtype.itemsize}")
     a, b = np.ascontiguousarray(left).view(integer), np.ascontiguousarray(right).view(integer)
     distance = WORKSPACE.take("ulps", integer, a.shape)
-    mixed = np.minimum.reduce(np.bitwise_xor(a, b, out=distance), axis=1) < 0
+    mixed = np.zeros(len(a), bool)
+    if not one_sign:
+        mixed = np.minimum.reduce(np.bitwise_xor(a, b, out=distance), axis=1) < 0
     if mixed.any() and not mixed.all():
         for rows in (np.flatnonzero(mixed).tolist(), np.flatnonzero(~mixed).tolist()):
             _count_ulps([found[row] for row in rows], left[rows], right[rows])
@@ -263,7 +265,7 @@ def _count_ulps(found: Sequence[Statistics], left: np.ndarray, right: np.ndarray
         unsigned = np.dtype(f"u{left.dtype.itemsize}")
         low, high = (a & mask).astype(unsigned), (b & mask).astype(unsigned)
         distance = np.where((a ^ b) < 0, low + high, np.maximum(low, high) - np.minimum(low, high))
-    columns = np.maximum.reduce(distance, axis=1).tolist(), sums_of_rows(distance)
-    for statistics, most, total in zip(found, *columns, strict=True):
+    greatest = np.maximum.reduce(distance, axis=1).tolist()
+    for statistics, most, total in zip(found, greatest, sums_of_rows(distance, max(greatest)), strict=True):
         statistics.max_ulp = max(statistics.max_ulp or 0, most)
         statistics.sum_ulp += total

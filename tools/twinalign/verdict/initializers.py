@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-_POINTS = 512
+_POINTS, _APART = 512, 16
 _P_OF_A_FIT = 1e-4
 """A right initialiser is refused once in so many tensors; it then goes without a name, and no verdict depends on it."""
 _WRITABLE_DIGITS = 3
@@ -142,15 +142,20 @@ def _deviation(one: Initializer) -> float:
 
 def _chance(values: np.ndarray, one: Initializer) -> float:
     """Kolmogorov-Smirnov's test of sorted values against a distribution, at evenly spaced ranks."""
-    ranks = np.unique(np.linspace(0, values.size - 1, min(values.size, _POINTS)).astype(int))
-    distance = float(np.abs(one.cumulative(values[ranks]) - (ranks + 0.5) / values.size).max())
+    every = np.unique(np.linspace(0, values.size - 1, min(values.size, _POINTS)).astype(int))
     bound = one.scale if one.family == "uniform" else one.cut
     reach = max(values[-1] - one.mean, one.mean - values[0]) / bound
     if reach > 1.0 + 1e-6:
         return 0.0
+    chance = 1.0
+    for ranks in (every[::_APART], every):  # few tell most distributions that do not fit
+        distance = float(np.abs(one.cumulative(values[ranks]) - (ranks + 0.5) / values.size).max())
+        chance = kolmogorov(distance * math.sqrt(values.size))
+        if chance <= _P_OF_A_FIT:
+            return 0.0
     # The largest of n values lies within a fraction 1/n of the bound, which tells bounds apart that deviations do not.
     within = min(reach, 1.0) ** values.size if one.family == "uniform" else 1.0
-    return kolmogorov(distance * math.sqrt(values.size)) * within
+    return chance * within
 
 
 def kolmogorov(statistic: float) -> float:

@@ -6,8 +6,10 @@ docs/verdict.md derives this in "The noise floor" and "Values that are zero in e
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -156,13 +158,12 @@ def _gather_one(
     found = TensorNoise(Noise(), Noise(), Noise(), None, 0)
     if inherited_zeros is not None:
         inherited_zeros = inherited_zeros.reshape(reference.shape).transpose(order).reshape(-1)
-    slices = [*pieces(flat[0].size, _PIECE)]
     plain = plain or _plain_pieces(flat)
     typical = Distance()
     for item in plain:
         typical.merge(item.rounding)
     mask = None
-    for piece, item in zip(slices, plain, strict=True):
+    for piece, item in zip(pieces(flat[0].size, _PIECE, flat), plain, strict=True):
         if inherited_zeros is None and item.has_no_zero(typical.rms):
             found.ordinary.merge(item.noise)
             continue
@@ -182,7 +183,7 @@ def _plain_pieces(flat: tuple[np.ndarray, ...]) -> list[_Plain]:
     """Pieces of `_PIECE` elements, measured `CHUNK` elements at a time, and the rest."""
     size, found = flat[0].size, []
     whole = size - size % _PIECE
-    for piece in [*pieces(whole), slice(whole, size)]:
+    for piece in itertools.chain(pieces(whole, arrays=flat), [slice(whole, size)]):
         if piece.start < piece.stop:
             length = min(_PIECE, piece.stop - piece.start)
             r32, p32, r64, *rest = (array[piece].reshape(-1, length) for array in flat)
@@ -195,8 +196,7 @@ def _float64(flat: tuple[np.ndarray, ...], piece: slice) -> Recordings:
     return r32, p32, r64, rest[0] if rest else None
 
 
-@dataclasses.dataclass(slots=True)
-class _Plain:
+class _Plain(NamedTuple):
     """A piece measured as if it were finite and without exact zeros, as nearly all pieces are."""
 
     noise: Noise

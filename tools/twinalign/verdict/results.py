@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from twinalign.errors import ExitCode
 from twinalign.notebook import Shown
@@ -15,8 +15,7 @@ INCONCLUSIVE = "inconclusive"
 EXIT_CODES = {ALIGNED: ExitCode.ALIGNED, DIVERGED: ExitCode.DIVERGED, INCONCLUSIVE: ExitCode.INCONCLUSIVE}
 
 
-@dataclasses.dataclass(frozen=True)
-class Described:
+class Described(NamedTuple):
     """What a stored sample of a larger tensor stands for.
 
     `shape` is that of the whole tensor; `index_of` converts a flat position in the sample into an index.

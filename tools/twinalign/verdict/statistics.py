@@ -5,7 +5,6 @@ allocated. Small arrays of one size are processed together, a row each: one nump
 elements.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from twinalign.files.recordings import real_view
 from twinalign.verdict.cache_pieces import CHUNK, in_memory_order, index_of, pieces, rows_of, stacked, sum_pairwise
-from twinalign.verdict.classic import ClassicDifference, classic_differences, mean_of
+from twinalign.verdict.classic import classic_means, mean_of
 from twinalign.verdict.difference_accumulator import DifferenceAccumulator
 from twinalign.verdict.difference_accumulator import Statistics as Statistics
 
@@ -62,8 +61,8 @@ def _measure_rows(pairs: Sequence[Pair], everything: bool) -> list[Statistics]:
         right = stacked([pair[1] for pair in some], size, "right")
         rows = [accumulator.started() for _ in some]
         accumulator.add(rows, left, right, 0)
-        for statistics, pair, classic in zip(rows, some, classic_differences(left, right), strict=True):
-            statistics.classic = classic
+        for statistics, pair, mean in zip(rows, some, classic_means(left, right), strict=True):
+            statistics.classic_mean = mean
             _name_positions(statistics, pair[0].shape, None)
         found += rows
     return found
@@ -77,25 +76,20 @@ def _measure_one(
         found.worst_index = found.worst_index and found.worst_index[:-1]
         found.nonfinite_index = found.nonfinite_index and found.nonfinite_index[:-1]
         found.mismatched, found.nonfinite_differ = _count_complex(reference, reproduced, rtol, atol)
-        found.classic = None  # of the components, not of the numbers
+        found.classic_mean = None  # of the components, not of the numbers
         return found
     (left, right), order = in_memory_order(reference, reproduced)
     accumulator = DifferenceAccumulator(left.dtype, right.dtype, left.size, rtol, atol, everything)
     found = accumulator.started()
     if left.size == 0:
         return found
-    least = math.inf
 
     def leaf(start: int, stop: int) -> np.floating:
-        nonlocal least
-        totals, leasts = accumulator.add([found], left[None, start:stop], right[None, start:stop], start)
-        if leasts is not None:
-            least = min(least, float(leasts[0]))
-        return totals[0]
+        return accumulator.add([found], left[None, start:stop], right[None, start:stop], start)[0]
 
-    total = sum_pairwise(left.size, leaf)
+    total = sum_pairwise(left.size, leaf, arrays=(left, right))
     if accumulator.native and found.finite == left.size:
-        found.classic = ClassicDifference(mean_of(total, left.size), np.float32(found.max_abs), np.float32(least))
+        found.classic_mean = mean_of(total, left.size)
     _name_positions(found, reference.shape, order)
     return found
 
@@ -116,7 +110,7 @@ def _count_complex(reference: np.ndarray, reproduced: np.ndarray, rtol: float, a
     """Number of elements outside the tolerances, and of elements that are not finite and differ."""
     (left, right), _ = in_memory_order(reference, reproduced)
     mismatched = nonfinite = 0
-    for piece in pieces(left.size):
+    for piece in pieces(left.size, arrays=(left, right)):
         first, second = (components(array[piece]).astype(np.float64) for array in (left, right))
         finite = np.isfinite(first) & np.isfinite(second)
         same = (first == second) | (np.isnan(first) & np.isnan(second))

@@ -1,6 +1,5 @@
 """The decision on a tensor; docs/verdict.md derives every constant here and lists what it was calibrated on."""
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -32,7 +31,7 @@ ARBITER_MARGIN = 1024.0
 PRIOR_WEIGHT = 16.0
 """Weight, in elements, of the recording's typical relative rounding against a tensor's own."""
 
-_STEP = re.compile(r"(step(?P<step>\d{1,6}))?(?P<rest>\.?(?P<kind>parameter|buffer)\..+)")
+_STEP = r"(step(?P<step>\d{1,6}))?(?P<rest>\.?(?P<kind>parameter|buffer)\..+)"
 EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 """Distance from 1 to the next number, by precision."""
 _NOTES = {
@@ -86,8 +85,7 @@ class Measured(NamedTuple):
     """Of the same shape and dtype."""
 
 
-@dataclasses.dataclass(slots=True)
-class _Unpended:
+class _Unpended(NamedTuple):
     """A tensor whose floor is to be measured."""
 
     tensor: TensorVerdict
@@ -298,7 +296,7 @@ class Judge:
     def _movement(self, item: Pending) -> Distance:
         """How far training has changed a tensor, step by step, in the reference's run that stands for the truth."""
         moved = Distance()
-        if (match := _STEP.fullmatch(item.tensor.name)) is None:
+        if (match := re.fullmatch(_STEP, item.tensor.name)) is None:
             return moved
         known = self._reference64 if item.tensor.name in self._reference64 else self._reference
         names = [f"step{at}{match['rest']}" for at in range(int(match["step"] or 0))] + [item.tensor.name]

@@ -44,7 +44,19 @@ _BINARY = (
     "einsum",
     "masked_fill",
 )
-NO_STEPS = (GRADIENT_MODE, "clone", "detach", "requires_grad", "to", "contiguous", "dim", "size")
+NO_STEPS = (
+    GRADIENT_MODE,
+    "clone",
+    "detach",
+    "requires_grad",
+    "to",
+    "contiguous",
+    "dim",
+    "size",
+    "is_floating_point",
+    "data_ptr",
+    "numel",
+)
 """What changes no value, so that what it is given and what it gives are tried in other calls."""
 
 

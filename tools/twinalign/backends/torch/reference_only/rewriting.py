@@ -184,7 +184,12 @@ class Interception(TorchFunctionMode):
             if self.paused:
                 return None
             given = {"path": self._paths.get(id(layer), type(layer).__name__), "input": args}
-            return self._handle(self._call(HANDED, given, lambda arguments: arguments["input"]))
+            # What a handler computes for the layer is none of the unit's calls, and takes none of their numbers.
+            self.paused = True
+            try:
+                return self._handle(self._call(HANDED, given, lambda arguments: arguments["input"]))
+            finally:
+                self.paused = False
         if self._each:
             self._counts.clear()
         given = self._handle(self._call(ENTRY, {"input": args}, lambda arguments: arguments["input"]))

@@ -1,0 +1,34 @@
+"""Inputs that neither model can be called with: the case is at fault, and neither side."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from twinalign.errors import InputError
+from twinalign.processes.side_process import ChildError
+from twinalign.sides import SIDES
+
+_CALLS_OF_MODEL = ("forward", "observe", "")
+"""Functions of the user's code that an error in a model's call enters first; a model of a library has none."""
+
+
+def is_of_call(error: BaseException | None) -> bool:
+    """Whether a model raised when it was called, and not the case's loss or another function."""
+    return isinstance(error, ChildError) and not error.died and error.entered in _CALLS_OF_MODEL
+
+
+def refused_inputs(part: str, inputs: Path, errors: Mapping[str, BaseException | None]) -> InputError | None:
+    """What to say of the `inputs` of a part if the errors of both sides are of the model's call; None otherwise.
+
+    `inputs` is the archive that holds them, which does not exist if the case makes its inputs in another way than by
+    `inputs(rng)`.
+    """
+    reasons = [
+        f"{side}: {error.reason.splitlines()[0]}" for side in SIDES if isinstance(error := errors[side], ChildError)
+    ]
+    if not all(is_of_call(errors[side]) for side in SIDES) or not inputs.exists():
+        return None
+    with np.load(inputs, allow_pickle=False) as stored:
+        given = ", ".join(f"{name} {list(array.shape)} {array.dtype}" for name, array in stored.items())
+    return InputError(f"case {part}: change inputs(rng): neither model takes {given}; {'; '.join(reasons)}")
