@@ -258,7 +258,7 @@ def _bracketed(template: str, value: cst.BaseExpression) -> str:
     """The value's code, in brackets where the template does something with it."""
     alone = template.endswith(("={value}", "={value})"))
     simple = isinstance(value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString, cst.Integer))
-    return _code(value) if alone or simple or value.lpar else f"({_code(value)})"  # type: ignore[attr-defined]
+    return _code(value) if alone or simple or value.lpar else f"({_code(value)})"
 
 
 def _method_text(rule: MethodRule, call: cst.Call) -> str | None:
