@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from twinalign.backends.paddle.models import prepare_model
-from twinalign.drafting import rules
+from twinalign.drafting import native_rules, rules
 from twinalign.drafting.absent_names import ABSENT
 from twinalign.drafting.package import shims_source
 
@@ -68,8 +68,10 @@ def shims():
 
 
 def test_every_rule_has_its_shim():
+    texts = [text for rule in native_rules.CALLS.values() for text in (*rule.keywords.values(), *rule.absent.values())]
+    beside = {name for text in texts for name in re.findall(r"shims\.(\w+)", text)}
     named = {rule.replacement for rule in (*rules.SHIMS, *rules.METHODS, *rules.ATTRIBUTES)}
-    assert {*named, ABSENT} == set(NAMES)
+    assert named | beside | {ABSENT} == set(NAMES)
 
 
 def test_every_layer_is_compared():
@@ -128,6 +130,15 @@ def test_first_weights(shims, name, arguments):
         assert abs(expected).max() <= bound  # as torch's source says it
         assert abs(found).max() <= bound
         assert found.size < 100 or found.std() == pytest.approx(bound / 3**0.5, rel=0.15)
+
+
+@pytest.mark.parametrize(("layer", "arguments", "fan"), [("Conv2D", (64, 128, 3), 576), ("Linear", (200, 128), 200)])
+def test_first_weights_of_paddles_layers(shims, layer, arguments, fan):
+    made = getattr(paddle.nn, layer)(*arguments, **shims["first_weights"]())
+    for found in (made.weight.numpy(), made.bias.numpy()):
+        assert abs(found).max() <= fan**-0.5
+        assert found.std() == pytest.approx((3 * fan) ** -0.5, rel=0.15)
+    assert getattr(paddle.nn, layer)(*arguments, **shims["first_weights"](bias=False)).bias is None
 
 
 @pytest.mark.parametrize("size", [2, 4, [1, 2, 3]])

@@ -16,6 +16,13 @@ import click
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the port; its name is the port's package.")
 @click.option("--check", type=click.Path(path_type=Path), help="Prove a port that was made before once more.")
+@click.option(
+    "--style",
+    type=click.Choice(["compat", "native"]),
+    default="compat",
+    show_default=True,
+    help="compat: in paddle's names of torch's API; native: in paddle's own, each rewrite proven again.",
+)
 @click.option("--ref-python", metavar="PYTHON", help="Interpreter that has torch.")
 @click.option("--paddle-python", metavar="PYTHON", help="Interpreter that has paddle.")
 @click.option("--draft-python", metavar="PYTHON", help="Interpreter that has PaConvert.")
@@ -26,6 +33,7 @@ def command(
     inputs: tuple[str, ...],
     out: Path | None,
     check: Path | None,
+    style: str,
     ref_python: str | None,
     paddle_python: str | None,
     draft_python: str | None,
@@ -66,6 +74,7 @@ def command(
                 ref_python=ref_python,
                 paddle_python=paddle_python,
                 draft_python=draft_python,
+                style=style,
                 debug=debug,
                 progress=progress,
             )

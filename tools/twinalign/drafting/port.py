@@ -8,10 +8,12 @@ from typing import Any
 from twinalign.drafting import package
 from twinalign.drafting.absent_names import ABSENT, without_torch
 from twinalign.drafting.draft import draft
+from twinalign.drafting.native_style import Restyled, restyle
 from twinalign.drafting.observed_model import observe_model
 from twinalign.drafting.pruning import pruned
 from twinalign.drafting.rewriting import Change
 from twinalign.errors import ExitCode, InputError, SideCrashError
+from twinalign.files.recordings import write_text
 from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.recorder.run_settings import RunSettings
@@ -21,6 +23,7 @@ from twinalign.runs.scaffold import InputArray
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
 STAGES = ("forward", "loss", "backward")
+STYLES = ("compat", "native")
 _CHANGES = "changes.txt"
 SMALLEST_BATCH = 4
 """Batch norm over two samples gives 1 and -1 whatever they are, and gradients that are rounding alone."""
@@ -37,6 +40,8 @@ class PortResult(Shown):
         changes: what was changed beside PaConvert's draft, as `file`, `text` and `why`.
         edits: what `fix` mended after the first run.
         left: what is left for a person, as text with file and line.
+        native: what was rewritten in paddle's style, as `changes`.
+        kept: what of torch's style stayed, as `changes`.
     """
 
     kind = "port"
@@ -47,6 +52,8 @@ class PortResult(Shown):
     changes: list[dict[str, str]] = dataclasses.field(default_factory=list)
     edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     left: list[str] = dataclasses.field(default_factory=list)
+    native: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    kept: list[dict[str, str]] = dataclasses.field(default_factory=list)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -62,6 +69,7 @@ def port(
     settings: RunSettings,
     *,
     drafting_python: str | None = None,
+    style: str = "compat",
     progress: Progress = lambda side, text: None,
 ) -> PortResult:
     """Write a paddle port of the model that `module:factory(…)` names into the folder `settings.out`, and prove it.
@@ -71,6 +79,7 @@ def port(
         inputs: what the model takes; smaller batches become `SMALLEST_BATCH`.
         settings: of the run that proves the port; its case is the port's own.
         drafting_python: an interpreter that has PaConvert; this one by default.
+        style: one of `STYLES`; the native one is made of a port that is proven.
 
     Raises:
         InputError: the reference cannot be built or run, PaConvert is missing, or the folder holds something else.
@@ -79,6 +88,14 @@ def port(
     batches = [_for_training(array) for array in inputs]
     changes, left = _write(reference, batches, out, settings.pythons.get("ref"), drafting_python, progress)
     result = proven(out, settings, progress)
+    if style == "native" and result.verdict == ALIGNED:
+        styled = restyle(out, _proof(out, settings), progress)
+        again = proven(out, settings, progress)
+        result.verdict, result.stages, result.left = again.verdict, again.stages, again.left
+        result.edits += again.edits
+        result.native = [dataclasses.asdict(change) for change in styled.done]
+        result.kept = [dataclasses.asdict(change) for change in styled.kept]
+        _list(out / _CHANGES, styled)
     result.changes = [dataclasses.asdict(change) for change in changes]
     result.left = [*left, *result.left]
     return result
@@ -92,7 +109,7 @@ def proven(out: Path, settings: RunSettings, progress: Progress) -> PortResult:
     case = out / "case.py"
     if not (out / _CHANGES).exists() or not case.exists():
         raise InputError(f"{out}: it has no case.py beside a changes.txt, so it is no port that twinalign made")
-    settings = dataclasses.replace(settings, case=str(case), out=out / "result", stages=STAGES)
+    settings = _proof(out, settings)
     try:
         found = run(settings, progress)
     except SideCrashError as error:
@@ -103,6 +120,18 @@ def proven(out: Path, settings: RunSettings, progress: Progress) -> PortResult:
     mended = fix(settings, progress, write=True)
     left = [f"{fault['paddle_layer'] or fault['reference_layer']}: {_cause(fault)}" for fault in mended.left]
     return PortResult(str(out), mended.verdict, stages, edits=mended.edits, left=left)
+
+
+def _proof(out: Path, settings: RunSettings) -> RunSettings:
+    return dataclasses.replace(settings, case=str(out / "case.py"), out=out / "result", stages=STAGES)
+
+
+def _list(path: Path, styled: Restyled) -> None:
+    """Add what the native style changed, and what stayed and why, to the list of changes."""
+    done = [f"{change.file}: {change.text}: {change.why}" for change in styled.done]
+    kept = [f"{change.file}: {change.text}: {change.why}" for change in styled.kept]
+    lines = ["Rewritten in paddle's style, and proven again:", *done, "", "Left in torch's style:", *kept, ""]
+    write_text(path, path.read_text(encoding="utf-8") + "\n" + "\n".join(lines))
 
 
 def _cause(fault: dict[str, Any]) -> str:

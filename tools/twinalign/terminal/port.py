@@ -20,6 +20,8 @@ def print_port(found: Mapping[str, Any], console: Console | None = None) -> None
         console.print(Text(f"{text}{times}: {why}", style="dim"), soft_wrap=True)
     for edit in found["edits"]:
         console.print(Text(f"{edit['file']}: {edit['before']} → {edit['after']}", style="cyan"), soft_wrap=True)
+    for change in found["kept"]:
+        console.print(Text(f"stays: {change['file']}: {change['text']}: {change['why']}", style="dim"), soft_wrap=True)
     for text in found["left"]:
         console.print(Text(f"left: {text}", style="yellow"), soft_wrap=True)
     stages = ", ".join(f"{name} {verdict}" for name, verdict in found["stages"].items())

@@ -1,0 +1,173 @@
+"""The native style: each rule rewrites what it names and nothing else, and only what is proven is taken."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import twinalign
+from twinalign.drafting import native_rules, native_style, rules
+from twinalign.drafting.native_rewriting import Rewrite, rewritten
+from twinalign.drafting.native_style import proven_ones
+from twinalign.errors import InputError
+
+HEAD = "import paddle\nfrom . import shims\n"
+REWRITES = {
+    "shims.Conv2d(a, b, 3, padding=1)": "paddle.nn.Conv2D(a, b, 3, padding=1, **shims.first_weights())",
+    "shims.Conv2d(a, b, 3, bias=c)": "paddle.nn.Conv2D(a, b, 3, **shims.first_weights(bias=c))",
+    "shims.Linear(a, b, False)": "paddle.nn.Linear(a, b, **shims.first_weights(bias=False))",
+    "shims.LayerNorm(a, eps=1e-6)": "paddle.nn.LayerNorm(a, epsilon=1e-6)",
+    "shims.LayerNorm(a, 1e-6, elementwise_affine=False)":
+        "paddle.nn.LayerNorm(a, epsilon=1e-6, weight_attr=False, bias_attr=False)",
+    "shims.ReLU(inplace=True)": "paddle.nn.ReLU()",
+    "shims.LeakyReLU(0.2, True)": "paddle.nn.LeakyReLU(0.2)",
+    "shims.AvgPool2d(3, 2)": "paddle.nn.AvgPool2D(3, 2, exclusive=False)",
+    "shims.AvgPool2d(3, 2, count_include_pad=False)": "paddle.nn.AvgPool2D(3, 2)",
+    "shims.AvgPool2d(3, count_include_pad=a or b)": "paddle.nn.AvgPool2D(3, exclusive=not (a or b))",
+    "shims.gelu(x, approximate='tanh')": "paddle.nn.functional.gelu(x, approximate=True)",
+    "shims.hardsigmoid(x)": "paddle.nn.functional.hardsigmoid(x, slope=1 / 6)",
+    "partial(shims.GELU)": "partial(paddle.nn.GELU)",
+    "x.permute(0, 2, 1)": "x.transpose([0, 2, 1])",
+    "x.permute(*order)": "x.transpose([*order])",
+    "(x + y).transpose(1, 2)": "(x + y).swapaxes(1, 2)",
+    "x.reshape(a, -1).view(a, b)": "x.reshape([a, -1]).reshape([a, b])",
+    "x.repeat(1, 2)": "x.tile([1, 2])",
+    "x.softmax(dim=-1)": "paddle.nn.functional.softmax(x, axis=-1)",
+    "x.size(0) + x.dim()": "x.shape[0] + x.ndim",
+    "self.modules()": "self.sublayers(include_self=True)",
+    "x.mean(dim=(2, 3), keepdim=True)": "x.mean(axis=(2, 3), keepdim=True)",
+    "paddle.cat([x, y], dim=1)": "paddle.concat([x, y], axis=1)",
+    "paddle.nn.Module": "paddle.nn.Layer",
+}  # fmt: skip
+STAYS = [
+    "shims.Conv2d(a, b, 3, **options)",
+    "shims.Linear(*sizes)",
+    "shims.LayerNorm(a, elementwise_affine=b)",
+    "shims.MaxPool2d(3, dilation=2)",
+    "shims.BatchNorm2d(a)",
+    "shims.split(x, 2, dim=1)",
+    "paddle.transpose(x, y)",
+    "x.reshape(shape)",
+    "x.view(dtype)",
+    "other.cat(x, dim=1)",
+    "isinstance(m, shims.Conv2d)",
+    "super().modules()",
+]
+
+
+def code_of(source: str) -> str:
+    return (
+        rewritten({"m.py": HEAD + source})
+        .files["m.py"]
+        .removeprefix("import paddle\n")
+        .removeprefix("from . import shims\n")
+    )
+
+
+@pytest.mark.parametrize("before", REWRITES)
+def test_a_rewrite(before):
+    assert code_of(f"a = {before}  # why\n") == f"a = {REWRITES[before]}  # why\n"
+
+
+@pytest.mark.parametrize("before", STAYS)
+def test_what_is_not_known_stays(before):
+    assert code_of(f"a = {before}\n") == f"a = {before}\n"
+
+
+def test_every_rule_of_a_shim_has_one():
+    known = {rule.replacement for rule in (*rules.SHIMS, *rules.METHODS)}
+    assert native_rules.CALLS.keys() <= known
+
+
+def test_device_and_dtype_are_left_out_of_a_layer():
+    source = "def f(device, dtype):\n    dd = {'device': device, 'dtype': dtype}\n    return shims.Linear(2, 3, **dd)\n"
+    assert "return paddle.nn.Linear(2, 3, **shims.first_weights())" in code_of(source)
+    other = source.replace("'dtype': dtype", "'bias': False")
+    assert "return shims.Linear(2, 3, **dd)" in code_of(other)
+
+
+def test_a_base_class_stays_and_a_check_asks_for_both():
+    files = {
+        "a.py": HEAD + "class Mine(shims.Linear):\n    pass\n",
+        "b.py": HEAD + "a = shims.Linear(1, 2)\nb = isinstance(a, (shims.Linear, shims.Conv2d))\n",
+    }
+    found = rewritten(files).files
+    assert found["a.py"] == files["a.py"]
+    assert "isinstance(a, ((paddle.nn.Linear, shims.Linear), shims.Conv2d))" in found["b.py"]
+
+
+def test_the_import_goes_with_the_last_shim():
+    found = rewritten({"build.py": "from . import shims\na = shims.ReLU(inplace=True)\n"})
+    assert found.files == {"build.py": "import paddle\na = paddle.nn.ReLU()\n"}
+    assert found.shims == []
+
+
+def test_only_what_is_wanted_is_rewritten():
+    files = {"m.py": HEAD + "a = shims.ReLU()\nb = x.permute(0, 1)\n"}
+    every = rewritten(files).done
+    assert len(every) == 2
+    found = rewritten(files, every[:1])
+    assert found.done == every[:1]
+    assert "shims.ReLU()" in found.files["m.py"]
+
+
+@pytest.mark.parametrize("wrong", [set(), {0}, {3, 5}, set(range(8))])
+def test_halves_find_what_is_not_proven(wrong):
+    every = [Rewrite("m.py", str(number), "why") for number in range(8)]
+    bad = {every[number] for number in wrong}
+    taken, failed = proven_ones(every, lambda chosen: "forward: diverged" if bad & set(chosen) else None)
+    assert (set(taken), set(failed)) == (set(every) - bad, bad)
+
+
+def test_proofs_are_limited(monkeypatch):
+    monkeypatch.setattr(native_style, "MOST_PROOFS", 3)
+    every = [Rewrite("m.py", str(number), "why") for number in range(8)]
+    taken, failed = proven_ones(every, lambda chosen: "diverged")
+    assert taken == []
+    assert set(failed) == set(every)
+
+
+def test_a_style_that_there_is_not():
+    with pytest.raises(InputError, match=r"^style 'fancy': give 'compat' or 'native'$"):
+        twinalign.port("m:f", ["x:2,3"], out="my_port", style="fancy")
+
+
+MODEL = """import torch
+import torch.nn as nn
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.act = nn.ReLU(inplace=True)
+        self.embed = nn.Conv2d(8, 8, 1)
+        self.head = nn.Linear(self.embed.out_channels, 5)
+
+    def forward(self, x):
+        x = self.embed(self.act(self.norm(self.conv(x))))
+        x = x.flatten(2).permute(0, 2, 1)
+        return self.head(torch.cat([x, x], dim=1).mean(dim=1))
+"""
+
+
+@pytest.mark.slow
+def test_a_native_port_is_proven(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text(MODEL)
+    out = tmp_path / "ported"
+    made = twinalign.port(f"{tmp_path / 'small.py'}:Small", ["x:2,3,8,8:float32"], out=out, style="native")
+    assert (made.verdict, made.left) == ("aligned", [])
+    (source,) = (out / "ported").rglob("small.py")
+    text = source.read_text()
+    assert re.search(r"class Small\(paddle\.nn\.Layer\)", text)
+    assert "paddle.nn.Linear(self.embed.out_channels, 5, **shims.first_weights())" in text
+    assert "x.flatten(2).transpose([0, 2, 1])" in text
+    assert "shims.Conv2d(" in text  # `out_channels` is read, which paddle's layer has not
+    assert "paddle.nn.ReLU()" in text
+    listed = (out / "changes.txt").read_text()
+    assert "Rewritten in paddle's style, and proven again:\n" in listed
+    assert "shims.BatchNorm2d: its keywords are torch's" in listed.partition("Left in torch's style:")[2]
+    assert twinalign.check_port(out).verdict == "aligned"

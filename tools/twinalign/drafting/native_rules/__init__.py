@@ -1,0 +1,86 @@
+"""Rules of the native style: what of a port in torch's spelling is spelled otherwise by paddle, as data."""
+
+import dataclasses
+import importlib.resources
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class CallRule:
+    """A shim and the class or function of paddle in its place.
+
+    Attributes:
+        parameters: names of the shim's parameters, in their order.
+        same: so many of the first are paddle's too, in the same places.
+        keywords: parameter, or `parameter=value`, → what is written in its place; empty if nothing is.
+        absent: parameter → what is written if the call does not give it.
+        apart: whether the shim is no subclass of paddle's class.
+    """
+
+    shim: str
+    native: str
+    why: str
+    parameters: tuple[str, ...] = ()
+    same: int = 0
+    keywords: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    apart: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodRule:
+    """A method's call; `arguments` names what it takes, `*` several or an unpacked one; `becomes` is in their terms."""
+
+    name: str
+    arguments: tuple[str, ...]
+    becomes: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class KeywordRule:
+    """A keyword that the `functions`, by their full names, and the `methods` have under another name."""
+
+    word: str
+    native: str
+    functions: frozenset[str]
+    methods: frozenset[str]
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class NameRule:
+    """A second name of the same thing."""
+
+    name: str
+    native: str
+    why: str
+
+
+def _entries(kind: str) -> Iterator[dict[str, Any]]:
+    files = importlib.resources.files("twinalign.drafting.native_rules").iterdir()
+    for file in sorted((file for file in files if file.name.endswith(".toml")), key=lambda file: file.name):
+        yield from tomllib.loads(file.read_text(encoding="utf-8")).get(kind, ())
+
+
+def _calls() -> Iterator[CallRule]:
+    for entry in _entries("call"):
+        given = {key: value for key, value in entry.items() if key not in ("names", "parameters")}
+        for shim, native in entry["names"].items():
+            yield CallRule(shim, native, parameters=tuple(entry["parameters"]), **given)
+
+
+CALLS = {rule.shim: rule for rule in _calls()}
+METHODS = tuple(
+    MethodRule(entry["name"], tuple(entry["arguments"]), entry["becomes"], entry["why"]) for entry in _entries("method")
+)
+KEYWORDS = tuple(
+    KeywordRule(word, native, frozenset(entry["functions"]), frozenset(entry["methods"]), entry["why"])
+    for entry in _entries("keyword")
+    for word, native in entry["names"].items()
+)
+NAMES = {
+    name: NameRule(name, native, entry["why"]) for entry in _entries("name") for name, native in entry["names"].items()
+}

@@ -1,0 +1,137 @@
+"""`twinalign port --style native`: a proven port in paddle's own terms, each rewrite of it proven again."""
+
+import dataclasses
+import functools
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from twinalign.drafting import native_rules, package, rules
+from twinalign.drafting.native_rewriting import Rewrite, Rewritten, rewritten
+from twinalign.drafting.rewriting import Change
+from twinalign.errors import InputError, SideCrashError
+from twinalign.files.recordings import write_text
+from twinalign.recorder.run_settings import RunSettings
+from twinalign.runs.run_stages import run
+from twinalign.sides import INITIAL
+from twinalign.verdict.results import ALIGNED
+
+MOST_PROOFS = 24
+_SHIMS = f"{package.SHIMS}.py"
+_NOT_TRIED = f"not tried: {MOST_PROOFS} proofs were spent on others"
+
+
+@dataclasses.dataclass
+class Restyled:
+    """What was rewritten, and what stayed and why."""
+
+    done: list[Change]
+    kept: list[Change]
+
+
+def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], None]) -> Restyled:
+    """Rewrite the proven port in the folder `out`: the rewrites that its case, run with `settings`, proves.
+
+    All are tried first, then halves of those that fail. Nothing on disk changes before.
+    """
+    restyling = _Restyling(out, settings, progress)
+    every = rewritten(restyling.files).done
+    taken, failed = proven_ones(every, restyling.fault)
+    found = rewritten(restyling.files, taken)
+    if taken:
+        restyling.write(found)
+    return Restyled([Change(one.file, one.text, one.why) for one in found.done], _kept(found, failed))
+
+
+def proven_ones(
+    every: Sequence[Rewrite], fault_of: Callable[[list[Rewrite]], str | None]
+) -> tuple[list[Rewrite], dict[Rewrite, str]]:
+    """The rewrites that hold together, and of the others why not; `fault_of` says what is wrong with a choice."""
+    taken: list[Rewrite] = []
+    failed: dict[Rewrite, str] = {}
+    waiting = [list(every)] if every else []
+    for _ in range(MOST_PROOFS):
+        if not waiting:
+            break
+        group = waiting.pop(0)
+        fault = fault_of([*taken, *group])
+        if fault is None:
+            taken += group
+        elif len(group) == 1:
+            failed[group[0]] = fault
+        else:
+            middle = len(group) // 2
+            waiting += [group[:middle], group[middle:]]
+    failed.update({one: _NOT_TRIED for group in waiting for one in group})
+    return taken, failed
+
+
+class _Restyling:
+    def __init__(self, out: Path, settings: RunSettings, progress: Callable[[str, str], None]) -> None:
+        self._root = out / package.package_name(out)
+        self._settings, self._progress = settings, progress
+        paths = [path for path in sorted(self._root.rglob("*.py")) if path != self._root / _SHIMS]
+        self.files = {path.relative_to(self._root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+    def _sources(self, found: Rewritten) -> dict[str, str]:
+        changed = {path: text for path, text in found.files.items() if text != self.files[path]}
+        if (self._root / _SHIMS).exists():
+            changed[_SHIMS] = package.shims_source({shim for _, shim in found.shims})
+        return changed
+
+    def fault(self, wanted: list[Rewrite]) -> str | None:
+        """What is wrong with the port after these rewrites; None if it is as proven as it was."""
+        self._progress("both", f"proving {len(wanted)} rewrite{'s' * (len(wanted) > 1)} in paddle's style")
+        changed = self._sources(rewritten(self.files, wanted))
+        sources = {os.path.realpath(self._root / path): text for path, text in changed.items()}
+        try:
+            stages, initial = self._judged(sources)
+        except (InputError, SideCrashError) as error:
+            return str(error).partition(" (traceback in ")[0].splitlines()[0]
+        for stage, verdict in stages.items():
+            if verdict != ALIGNED:
+                return f"{stage}: {verdict}"
+        worse = sorted(initial - self._initial) if initial else []
+        return f"{worse[0]} starts otherwise than torch's" if worse else None
+
+    @functools.cached_property
+    def _initial(self) -> set[str]:
+        """Parameters that start otherwise before any rewrite."""
+        return self._judged({})[1]
+
+    def _judged(self, sources: dict[str, str]) -> tuple[dict[str, str], set[str]]:
+        folder = self._settings.out / "native"
+        settings = dataclasses.replace(
+            self._settings,
+            out=folder,
+            sources=sources,
+            stages=(*self._settings.stages, INITIAL),
+            locate=False,
+            fresh=True,
+        )
+        try:
+            found = run(settings, self._progress)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        differences = found.initial.differences if found.initial is not None else []
+        return {name: one.verdict for name, one in found.stages.items()}, {one.name for one in differences}
+
+    def write(self, found: Rewritten) -> None:
+        for path, text in self._sources(found).items():
+            write_text(self._root / path, text)
+        if not found.shims:
+            (self._root / _SHIMS).unlink(missing_ok=True)
+
+
+def _kept(found: Rewritten, failed: dict[Rewrite, str]) -> list[Change]:
+    """What is left of torch's terms: rewrites that are not proven, and shims with the reason why they are needed."""
+    kept = [Change(one.file, one.text, why) for one, why in failed.items()]
+    reasons = {rule.replacement: rule.why for rule in (*rules.SHIMS, *rules.METHODS)}
+    refused = {(one.file, one.text.removeprefix("shims.").partition("(")[0].partition(" ")[0]) for one in failed}
+    for file, shim in found.shims:
+        if shim not in reasons or (file, shim) in refused:
+            continue
+        spelled = "its arguments or its class are used in a way that paddle's has not"
+        kept.append(Change(file, f"shims.{shim}", spelled if shim in native_rules.CALLS else reasons[shim]))
+    return kept
