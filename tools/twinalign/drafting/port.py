@@ -162,7 +162,7 @@ def _write(
             observed = process.call(observe_model, reference=reference, inputs=given)
         except ChildError as error:
             raise (SideCrashError if error.died else InputError)(f"--ref {reference}: {error.reason}") from None
-    selection = pruned(reference, observed, given, ref_python)
+    selection = pruned(reference, observed, given, ref_python, progress)
     files, changes, shims = package.in_torch(selection)
     progress("paddle", f"drafting {len(files)} files with PaConvert")
     drafts = draft(files, drafting_python)

@@ -39,7 +39,12 @@ Inputs = Sequence[Sequence[Any]]
 
 
 def pruned(
-    reference: str, observed: Mapping[str, Any], inputs: Inputs, python: str | None, seconds: float = _SECONDS
+    reference: str,
+    observed: Mapping[str, Any],
+    inputs: Inputs,
+    python: str | None,
+    progress: Callable[[str, str], None] = lambda side, text: None,
+    seconds: float = _SECONDS,
 ) -> Selection:
     """The selection of what a model needs without what makes no difference to it; functions are tried for `seconds`.
 
@@ -50,6 +55,7 @@ def pruned(
     files, _ = files_of(whole)
     if sum(text.count("\n") for text in files.values()) < WORTH_LINES:
         return whole
+    progress("ref", "leaving out what makes no difference to the model, by running it without")
     ran = _lines_that_ran(reference, whole, inputs, python)
     with temporary_folder("twinalign-trials-") as folder, contextlib.closing(_Trials(folder, inputs, python)) as trials:
         expected = trials.expected(reference)
