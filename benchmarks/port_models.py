@@ -2,10 +2,12 @@
 
     python benchmarks/port_models.py [NAME …] [--python PYTHON] [--work DIR] [--lot N] [--limit SECONDS] [--table]
 
-Architectures of torchvision and timm, transformers and diffusers, at small sizes. Each port that is called proven is checked by a plain script in
-float64 that knows nothing of twinalign's verdict: both models on the same weights and a fresh draw of inputs. `--lot N`
-draws N further ones from timm's families by lot (seed 0). WORK/results.json keeps what was found; a model in it is not
-run again; `--again` runs the models that are named once more, after a mend, and keeps both. `--table` writes docs/port-zoo.md. PYTHON has torch, torchvision, timm, paddle and PaConvert.
+Architectures of torchvision, timm, transformers and diffusers, at small sizes. Each port that is called proven is
+checked by a plain script in float64 that knows nothing of twinalign's verdict: both models on the same weights and a
+fresh draw of inputs. `--lot N` draws N further ones from timm's families by lot (seed 0). WORK/results.json keeps
+what was found; a model in it is not run again. `--again` runs the models that are named once more, after a mend, and
+keeps both results. `--table` writes docs/port-zoo.md. PYTHON has torch, torchvision, timm, transformers, diffusers,
+paddle and PaConvert.
 """
 
 from __future__ import annotations
@@ -306,8 +308,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         again = shown_verdict(row["again"]) if "again" in row else ""
         draft = row.get("alone", "–").replace("|", "\\|")[:60]
         lines.append(
-            f"| {name} | {verdict} | {again} | {shown} | {row.get('changes', '–')} | {row.get('edits', '–')} | {left} | "
-            f"{row['seconds']} | {draft} |"
+            f"| {name} | {verdict} | {again} | {shown} | {row.get('changes', '–')} | {row.get('edits', '–')} | {left} "
+            f"| {row['seconds']} | {draft} |"
         )
     return "\n".join([*lines, ""])
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import twinalign
 from twinalign.drafting import native_rules, native_style, rules
 from twinalign.drafting.native_rewriting import Rewrite, rewritten
-from twinalign.drafting.native_style import proven_ones
-from twinalign.errors import InputError
+from twinalign.drafting.native_style import Restyled, proven_ones
+from twinalign.drafting.rewriting import Change
+from twinalign.errors import InputError, SideCrashError
+from twinalign.recorder.run_settings import RunSettings
+
+port_module = importlib.import_module("twinalign.drafting.port")
 
 HEAD = "import paddle\nfrom . import shims\n"
 REWRITES = {
@@ -132,6 +138,33 @@ def test_proofs_are_limited(monkeypatch):
 def test_a_style_that_there_is_not():
     with pytest.raises(InputError, match=r"^style 'fancy': give 'compat' or 'native'$"):
         twinalign.port("m:f", ["x:2,3"], out="my_port", style="fancy")
+
+
+@pytest.mark.parametrize("ends", ["diverged", "crash", "aligned"])
+def test_what_is_on_disk_is_proven_or_as_it_was(monkeypatch, tmp_path, ends):
+    """The trials were wrong: the port is what it was, and says so."""
+    source = tmp_path / "mine" / "mine" / "m.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("before\n")
+
+    def restyle(out, settings, progress):
+        source.write_text("after\n")
+        return Restyled([Change("m.py", "a → b", "paddle's name")], [])
+
+    def run(settings, progress):
+        if ends == "crash" and source.read_text() == "after\n":
+            raise SideCrashError("it crashed")
+        return SimpleNamespace(verdict=ends if source.read_text() == "after\n" else "aligned")
+
+    monkeypatch.setattr(port_module, "restyle", restyle)
+    monkeypatch.setattr(port_module, "run", run)
+    settings = RunSettings("case.py", out=tmp_path / "mine")
+    found = port_module._restyled(tmp_path / "mine", settings, lambda side, text: None)
+    if ends == "aligned":
+        assert (source.read_text(), len(found.done), found.kept) == ("after\n", 1, [])
+    else:
+        assert (source.read_text(), found.done) == ("before\n", [])
+        assert [change.why for change in found.kept] == ["proven in the trials, but not in the port as it was written"]
 
 
 MODEL = """import torch
