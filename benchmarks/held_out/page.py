@@ -86,8 +86,13 @@ def _share(found: list[Mapping[str, Any]], key: str) -> str:
 
 
 def _row(name: str, row: Mapping[str, Any]) -> str:
-    texts = "; ".join(dict.fromkeys(one["text"] or "–" for one in row["named"])) or "–"
+    texts = "; ".join(dict.fromkeys(_words(one["text"] or "–") for one in row["named"])) or "–"
     change = f"`{row['before']}` → `{row['after']}`"
     words = ["yes" if row[key] else "**no**" for key in ("located", "proven")]
     cells = [name, change, *words, "**yes**" if row["elsewhere"] else "no", texts]
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _words(text: str) -> str:
+    """A cause with its brackets outside of code marked: `[:, None]` is no link."""
+    return "`".join(part if at % 2 else part.replace("[", "\\[") for at, part in enumerate(text.split("`")))
