@@ -13,6 +13,7 @@ import numpy as np
 from twinalign.files.recordings import real_view
 from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance
+from twinalign.verdict.exact_zeros import inherited_zeros, quantity_of, rounding_by_quantity, zeros_of_gradients
 from twinalign.verdict.excuses import DRAWS, Pending, excuse_kinks
 from twinalign.verdict.noise import Distance, Noise, Recordings, TensorNoise, gather, gather_all
 from twinalign.verdict.reasons import float64_reason, missed_allowance, over_reason, passing_reason
@@ -64,6 +65,8 @@ class _Ratios(NamedTuple):
     @property
     def criterion(self) -> str:
         """What is over its limit, in words."""
+        if math.isinf(max(self.rms, self.worst)):
+            return "where the reference has exactly zero in both precisions"
         rms, worst = (noise / ratio if ratio else 0.0 for noise, ratio in zip(self[3:], self[:2], strict=True))
         over = [f"{rms:.3g} in RMS"] * (self.rms > 1) + [f"{worst:.3g} in the worst element"] * (self.worst > 1)
         return f"at most {' and '.join(over)} is rounding"
@@ -114,6 +117,7 @@ class Judge:
         self._repeats = repeats or {}
         self._allowances = allowances
         self._pending: list[Pending] = []
+        self._beside_zeros: dict[str, Distance] = {}
         self._reference: dict[str, np.ndarray] = {}
 
     def judge(self, tensors: Sequence[Measured], *, explicit: bool) -> None:
@@ -210,9 +214,10 @@ class Judge:
     def finish(self) -> None:
         """Decide every tensor with a measured floor."""
         prior = self._typical_rounding()
-        zeros = _zeros_of_gradients(self._pending)
+        zeros = zeros_of_gradients(self._pending)
+        self._beside_zeros = rounding_by_quantity(self._pending)
         for item in self._pending:
-            if (inherited := _inherited_zeros(item, zeros)) is not None:
+            if (inherited := inherited_zeros(item, zeros)) is not None:
                 reference32, reproduced32, reference64, *rest = item.arrays
                 item.noise = gather(reference32, reproduced32, reference64, rest[0] if rest else None, inherited)
             self._decide(item, max(prior, self._known_rounding.get(item.tensor.name, 0.0)))
@@ -232,7 +237,12 @@ class Judge:
 
     def _decide(self, item: Pending, prior: float) -> None:
         tensor, noise = item.tensor, item.noise
-        ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR)
+        if item.has_arbiter and noise.ordinary.truth.greatest == 0 == noise.ordinary.reference.greatest:
+            # The reference cancels without a rounding; what the port's leaves is measured by that of like tensors.
+            beside = self._beside_zeros.get(quantity_of(tensor.name))
+            ordinary = _judge_group(item, noise.ordinary, 0.0, ZERO_FACTOR, ZERO_FACTOR, beside=beside)
+        else:
+            ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR)
         # A value that is zero by cancellation rounds like its neighbours.
         zero = _judge_group(item, noise.zero, 0.0, ZERO_FACTOR, ZERO_FACTOR, beside=noise.ordinary.reference)
         blown = _judge_group(item, noise.blown, 0.0, ZERO_FACTOR, ZERO_FACTOR, blown=True)
@@ -314,34 +324,6 @@ class Judge:
         """What the reader must know about how the tensors were judged."""
         counts = Counter(tensor.basis for tensor in tensors)
         return [f"{counts[basis]} of {len(tensors)} tensors {text}" for basis, text in _NOTES.items() if counts[basis]]
-
-
-_Masks = dict[str, list[tuple[int, str, np.ndarray]]]
-
-
-def _zeros_of_gradients(pending: Sequence[Pending]) -> _Masks:
-    """What `_endings` leaves of a gradient's name -> place, name and flat mask of its zeros in exact arithmetic."""
-    found: _Masks = {}
-    for place, item in enumerate(pending):
-        mask, name = item.noise.zero_mask, item.tensor.name
-        if mask is not None and "grad" in name.lower():
-            for ending in _endings(name):
-                found.setdefault(ending, []).append((place, name, mask))
-    return found
-
-
-def _inherited_zeros(item: Pending, zeros: _Masks) -> np.ndarray | None:
-    """Flat mask of zeros in this tensor's gradient, which an optimizer may have blown up."""
-    name, size = item.tensor.name, item.arrays[0].size
-    masks = [entry for ending in _endings(name) for entry in zeros.get(ending, ())]
-    found = [(place, mask) for place, other, mask in masks if other != name and mask.size == size]
-    return min(found, key=lambda entry: entry[0])[1] if found else None
-
-
-def _endings(name: str) -> list[str]:
-    """What is left of a dotted name without its first part and without its first two, each with how many went."""
-    parts = name.split(".", 2)
-    return [f"{count} {'.'.join(parts[count:])}" for count in range(1, len(parts))]
 
 
 def measures_rounding(high: np.ndarray, reference: np.ndarray) -> bool:
