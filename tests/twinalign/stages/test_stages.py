@@ -175,3 +175,51 @@ def test_the_effect_of_the_inputs_is_measured_whatever_the_form_of_the_outputs(n
     first, second = (step_inputs(case, step)["x"].astype(np.float64) for step in (0, 1))
     expected = np.linalg.norm(second - first) / np.linalg.norm(first)
     assert context.recording.metadata["effect_of_inputs"] == pytest.approx(expected, rel=1e-6)
+
+
+class Keeping(torch.nn.Module):
+    """Keeps what its parameter gives while it is in eval mode, as LeViT keeps its attention biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(3))
+        self.kept: torch.Tensor | None = None
+
+    def train(self, mode: bool = True) -> Keeping:
+        if mode:
+            self.kept = None
+        return super().train(mode)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kept is None or self.training:
+            self.kept = self.scale * 2
+        return x * self.kept
+
+
+def test_a_model_that_keeps_values_in_eval_mode_takes_steps() -> None:
+    class Steps(Case):
+        train_mode = False
+        steps = 2
+
+        def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+            return {"x": np.ones((2, 3), np.float32)}
+
+        def loss(self, outputs: Any, inputs: Mapping[str, Any], framework: str) -> Any:
+            return outputs.sum()
+
+        def optimizer(self, parameters: Any, framework: str) -> Any:
+            return torch.optim.SGD(parameters, lr=0.25)
+
+    context = StageContext(
+        case=Steps(),
+        framework="torch",
+        backend=backend_of_side("ref"),
+        dtype="float32",
+        device="cpu",
+        build_model=Keeping,
+        canonical=CanonicalNames({}),
+        progress=lambda text: None,
+    )
+    record_backward(context)
+    losses = [float(context.recording.arrays[f"step{step}.loss"]) for step in range(2)]
+    assert losses == [12.0, 0.0]  # the gradient is 4 for each of three scales, which fall from 1 to 0

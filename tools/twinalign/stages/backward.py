@@ -25,6 +25,11 @@ def record_backward(context: StageContext) -> None:
     optimizer = case.optimizer(trainable, context.framework)
     run = context.step_of(model)
     for step in range(case.steps):
+        if step and not case.train_mode:
+            # Some models keep what their parameters give as long as they are in eval mode, with its graph: attention
+            # biases (LeViT), merged weights. Entering the mode anew forgets it, as every training loop does.
+            backend.set_training(model, True)
+            backend.set_training(model, False)
         scheduled = case.schedule(optimizer, step, context.framework) or {}
         inputs = context.inputs(step)
         values = run(inputs)
