@@ -352,3 +352,18 @@ def test_an_absent_name_speaks_where_it_is_called(shims):
     assert Mine.__mro__[1:] == (object,)
     with pytest.raises(NotImplementedError, match=r"^torch\.fx\.wrap: the port has nothing in its place$"):
         absent.wrap("f")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("max_pool2d", (3, 2, 1, 1, True)),
+        ("max_pool2d", ((3, 2), None, (1, 0), (1, 1))),
+        ("avg_pool2d", (3, 2, 1, True, False)),
+        ("avg_pool2d", ((2, 3), None, 0, False, True, 5)),
+    ],
+)
+def test_pooling_with_torch_s_order_of_arguments(shims, name, arguments):
+    expected = getattr(torch.nn.functional, name)(torch.from_numpy(IMAGES), *arguments).numpy()
+    found = shims[name](paddle.to_tensor(IMAGES), *arguments)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=TOLERANCE, atol=TOLERANCE)
