@@ -37,9 +37,17 @@ def doubled(function):
 
 
 class Config:
+    found = None
+
     def __init__(self, width):
         self.width = width
         self.check()
+        if width > 100:
+            raise ValueError(width)
+        if Config.found is None:
+            Config.found = width
+        else:
+            self.again = Config.found
 
     def check(self):
         LOG.append(self.width)
@@ -133,6 +141,13 @@ def test_functions_without_an_effect_on_the_model_are_empty(selections: tuple[Se
     assert emptied == {"Config.check", "Base.log_it"}
     assert "first_weights" in files_of(pruned)[0]["base.py"]
     assert "LOG" not in files_of(pruned)[0]["base.py"]
+
+
+def test_a_branch_that_a_second_object_takes_stays(selections: tuple[Selection, Selection]) -> None:
+    base = files_of(selections[1])[0]["base.py"]
+    assert "self.again = Config.found" in base
+    assert "raise NotImplementedError" in base  # a width over 100
+    assert "raise ValueError(width)" not in base
 
 
 def test_a_trial_sees_first_weights_outputs_and_gradients(tmp_path: Path) -> None:
