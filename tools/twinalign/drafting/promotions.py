@@ -1,0 +1,52 @@
+"""Operators between tensors of two types: torch makes one type of them, paddle raises."""
+
+import ast
+from collections.abc import Sequence
+
+Promotion = tuple[int, int, int, int, str, str, str]
+"""Line, column, last line and last column of an operation; the types of its sides and of what torch makes of them."""
+
+_CASTS = {"float32": "float", "float64": "double", "int64": "long", "int32": "int", "float16": "half"}
+
+
+def with_casts(text: str, promotions: Sequence[Promotion]) -> str:
+    """The source with a cast on those sides of the operations that have another type than what torch makes of them.
+
+    Lines keep their numbers.
+    """
+    known = {tuple(place): types for *place, left, right, made in promotions for types in [(left, right, made)]}
+    edits = []
+    for node in ast.walk(ast.parse(text)) if known else ():
+        types = known.get(_place(node))
+        sides = _sides(node)
+        if types is None or sides is None:
+            continue
+        for side, other, own, its in ((sides[0], sides[1], *types[:2]), (sides[1], sides[0], *types[1::-1])):
+            if own != types[2] and not (isinstance(node, ast.AugAssign) and side is node.target):
+                named = isinstance(other, (ast.Name, ast.Attribute)) and its == types[2]
+                cast = f".type_as({ast.unparse(other)})" if named else f".{_CASTS.get(types[2], 'float')}()"
+                bare = isinstance(side, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+                edits += [(*_end(side), cast if bare else f"){cast}"), *([] if bare else [(*_start(side), "(")])]
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    for line, column, what in sorted(edits, key=lambda edit: edit[:2], reverse=True):  # an outer one before an inner
+        lines[line - 1] = lines[line - 1][:column] + what.encode() + lines[line - 1][column:]
+    return b"".join(lines).decode()
+
+
+def _sides(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    match node:
+        case ast.BinOp(left, _, right) | ast.AugAssign(left, _, right) | ast.Compare(left, [_], [right]):
+            return left, right
+    return None
+
+
+def _place(node: ast.AST) -> tuple[int | None, ...]:
+    return tuple(getattr(node, name, None) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"))
+
+
+def _start(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _end(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
