@@ -91,7 +91,7 @@ def test_every_rule_has_its_shim():
 def test_every_layer_is_compared():
     classes = {node.name for node in ast.parse(TEXT).body if isinstance(node, ast.ClassDef)} & set(NAMES)
     within = {"TransformerEncoder", "TransformerDecoder"}  # a Transformer has both
-    assert {name for name, *_ in LAYERS} | within | {"CrossEntropyLoss"} == classes - {ABSENT}
+    assert {name for name, *_ in LAYERS} | within | {"CrossEntropyLoss", "KLDivLoss"} == classes - {ABSENT}
 
 
 @pytest.mark.parametrize(("name", "arguments", "keywords", "given"), LAYERS)
@@ -356,7 +356,7 @@ def test_initialisers_give_what_they_filled(shims, name):
     given = FILLS.get(name, {"generator": None})
     getattr(torch.nn.init, name)(tensors[0], **given)
     assert shims[name](tensors[1], **given) is tensors[1]
-    assert float(tensors[1].std()) == pytest.approx(float(tensors[0].std()), rel=0.05, abs=1e-6)
+    assert float(tensors[1].std()) == pytest.approx(float(tensors[0].std()), rel=0.05, abs=1e-4)
     assert float(tensors[1].mean()) == pytest.approx(float(tensors[0].mean()), abs=0.05)
 
 

@@ -21,7 +21,7 @@ from twinalign.drafting.chance import without_chance
 from twinalign.errors import InputError
 
 _FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
-_IMPORTS_TORCH = re.compile(r"^\s*(?:import|from) torch\b", re.MULTILINE)
+_IMPORTS_TORCH = re.compile(r"^\s*(?:import|from)\b[^\n#]*\btorch\b", re.MULTILINE)
 _TORCH = str(Path(np.__file__).parent.parent / "torch")
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 
