@@ -87,13 +87,9 @@ def compare(mine: Any, other: Any) -> None:
     ]
     if not trained:
         return
-    for tensors, make in (
-        (next(zip(*trained, strict=True)), torch.from_numpy),
-        (list(zip(*trained))[1], paddle.to_tensor),
-    ):
-        weights = [
-            make(np.linspace(0.5, 2, int(np.prod(tensor.shape))).reshape(tuple(tensor.shape))) for tensor in tensors
-        ]
+    for tensors, make in zip(zip(*trained, strict=True), (torch.from_numpy, paddle.to_tensor), strict=True):
+        sizes = [tuple(tensor.shape) for tensor in tensors]
+        weights = [make(np.linspace(0.5, 2, int(np.prod(size))).reshape(size)) for size in sizes]
         sum((tensor * weight).sum() for tensor, weight in zip(tensors, weights, strict=True)).backward()
     for one, two in zip(first[:3], second[:3], strict=True):
         gradients = [np.zeros(tuple(t.shape)) if t.grad is None else t.grad.numpy() for t in (one, two)]

@@ -14,7 +14,9 @@ def with_casts(text: str, promotions: Sequence[Promotion]) -> str:
 
     Lines keep their numbers.
     """
-    known = {tuple(place): types for *place, left, right, made in promotions for types in [(left, right, made)]}
+    known: dict[tuple[int | None, ...], Sequence[str]] = {
+        tuple(place): types for *place, left, right, made in promotions for types in [(left, right, made)]
+    }
     edits = []
     for node in ast.walk(ast.parse(text)) if known else ():
         types = known.get(_place(node))

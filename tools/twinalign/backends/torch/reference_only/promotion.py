@@ -1,7 +1,7 @@
 """Where a model's source combines tensors of two types, of which torch makes one."""
 
+import itertools
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -33,14 +33,7 @@ class Promotions(TorchFunctionMode):
         frame = sys._getframe(2)
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_TORCH):
             frame = frame.f_back
-        *_, (line, last, column, end) = _up_to(frame.f_code.co_positions(), frame.f_lasti // 2)
-        if None not in (line, last, column, end):
+        line, last, column, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+        if line is not None and last is not None and column is not None and end is not None:
             first, second, made = (str(dtype).removeprefix("torch.") for dtype in dtypes)
             self.found.setdefault(frame.f_code.co_filename, {})[line, column, last, end] = first, second, made
-
-
-def _up_to(positions: Iterator[Any], number: int) -> Iterator[Any]:
-    for at, position in enumerate(positions):
-        yield position
-        if at == number:
-            return
