@@ -15,24 +15,31 @@ def with_casts(text: str, promotions: Sequence[Promotion]) -> str:
     Lines keep their numbers.
     """
     known: dict[tuple[int | None, ...], Sequence[str]] = {
-        tuple(place): types for *place, left, right, made in promotions for types in [(left, right, made)]
+        (line, column, last, end): types for line, column, last, end, *types in promotions
     }
-    edits = []
+    edits: list[tuple[int, int, str]] = []
     for node in ast.walk(ast.parse(text)) if known else ():
-        types = known.get(_place(node))
-        sides = _sides(node)
+        types, sides = known.get(_place(node)), _sides(node)
         if types is None or sides is None:
             continue
-        for side, other, own, its in ((sides[0], sides[1], *types[:2]), (sides[1], sides[0], *types[1::-1])):
-            if own != types[2] and not (isinstance(node, ast.AugAssign) and side is node.target):
-                named = isinstance(other, (ast.Name, ast.Attribute)) and its == types[2]
-                cast = f".type_as({ast.unparse(other)})" if named else f".{_CASTS.get(types[2], 'float')}()"
-                bare = isinstance(side, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
-                edits += [(*_end(side), cast if bare else f"){cast}"), *([] if bare else [(*_start(side), "(")])]
+        made = types[2]
+        for side, other, own, its in ((*sides, types[0], types[1]), (*reversed(sides), types[1], types[0])):
+            if own != made and not (isinstance(node, ast.AugAssign) and side is node.target):
+                named = isinstance(other, (ast.Name, ast.Attribute)) and its == made
+                cast = f".type_as({ast.unparse(other)})" if named else f".{_CASTS.get(made, 'float')}()"
+                edits += _after(side, cast)
     lines = [line.encode() for line in text.splitlines(keepends=True)]
     for line, column, what in sorted(edits, key=lambda edit: edit[:2], reverse=True):  # an outer one before an inner
         lines[line - 1] = lines[line - 1][:column] + what.encode() + lines[line - 1][column:]
     return b"".join(lines).decode()
+
+
+def _after(side: ast.expr, cast: str) -> list[tuple[int, int, str]]:
+    """The insertions that cast a side: line, column and text."""
+    end = side.end_lineno or side.lineno, side.end_col_offset or 0
+    if isinstance(side, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        return [(*end, cast)]
+    return [(*end, f"){cast}"), (side.lineno, side.col_offset, "(")]
 
 
 def _sides(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
@@ -44,11 +51,3 @@ def _sides(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
 
 def _place(node: ast.AST) -> tuple[int | None, ...]:
     return tuple(getattr(node, name, None) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"))
-
-
-def _start(node: ast.expr) -> tuple[int, int]:
-    return node.lineno, node.col_offset
-
-
-def _end(node: ast.expr) -> tuple[int, int]:
-    return node.end_lineno or node.lineno, node.end_col_offset or 0
