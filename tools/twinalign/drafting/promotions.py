@@ -23,7 +23,8 @@ def with_casts(text: str, promotions: Sequence[Promotion]) -> str:
         if types is None or sides is None:
             continue
         made = types[2]
-        for side, other, own, its in ((*sides, types[0], types[1]), (*reversed(sides), types[1], types[0])):
+        left, right = sides
+        for side, other, own, its in ((left, right, types[0], types[1]), (right, left, types[1], types[0])):
             if own != made and not (isinstance(node, ast.AugAssign) and side is node.target):
                 named = isinstance(other, (ast.Name, ast.Attribute)) and its == made
                 cast = f".type_as({ast.unparse(other)})" if named else f".{_CASTS.get(made, 'float')}()"
