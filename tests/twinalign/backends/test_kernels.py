@@ -158,6 +158,19 @@ def test_the_reciprocal_of_average_pooling(pooled: Callable[..., Any], counted: 
     assert set(called) == {"avg_pool"}
 
 
+def test_average_pooling_by_kernels_that_are_exact_already(called: Called) -> None:
+    flag = "FLAGS_use_accuracy_compatible_kernel"
+    before = paddle.get_flags(flag)
+    paddle.set_flags({flag: True})
+    try:
+        x = paddle.ones([1, 2, 7, 9], "float64")
+        x.stop_gradient = False
+        functional.adaptive_avg_pool2d(x, 1).sum().backward()
+    finally:
+        paddle.set_flags(before)
+    np.testing.assert_allclose(x.grad.numpy(), 1 / 63, rtol=1e-15)
+
+
 def test_average_pooling_of_channels_last(called: Called) -> None:
     values = np.random.default_rng(0).standard_normal((2, 13, 11, 3))
     for pool in (

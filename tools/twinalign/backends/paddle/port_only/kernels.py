@@ -129,7 +129,7 @@ def _pool(kernel: Callable[..., Any], x: Any, window: Any, *rest: Any) -> Any:
     if kind != "avg":
         return found
     _note("avg_pool")
-    if x.dtype != paddle.float64 or found.stop_gradient:
+    if x.dtype != paddle.float64 or found.stop_gradient or not _has_float32_reciprocal(kernel, len(window)):
         return found
     channels_last = layout[-1] == "C"
     with paddle.no_grad():
@@ -144,6 +144,18 @@ def _pool(kernel: Callable[..., Any], x: Any, window: Any, *rest: Any) -> Any:
             counts = (inside * area).round() if exclusive else paddle.full_like(inside, area)
         factor = 1 / counts / (1 / counts.astype("float32")).astype("float64")
     return _ScaledGradient.apply(found, factor)
+
+
+def _has_float32_reciprocal(kernel: Callable[..., Any], dimensions: int) -> bool:
+    """Whether its gradients are off; with paddle's accuracy-compatible kernels they are not."""
+    with paddle.enable_grad():
+        probe = paddle.ones([1, 1, *[3] * dimensions], "float64")
+        probe.stop_gradient = False
+        sizes = [3] * dimensions, [1] * dimensions, [0] * dimensions
+        layout = {2: "NCHW", 3: "NCDHW"}[dimensions]
+        pooled = kernel(probe, *sizes, False, True, layout, "avg", False, False, "EXPLICIT")
+        (gradient,) = paddle.grad(pooled, probe)
+    return float(gradient.flatten()[0]) != 1 / 3**dimensions
 
 
 def _adaptive_counts(given: Sequence[int], made: Sequence[int]) -> Any:
