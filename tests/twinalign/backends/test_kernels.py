@@ -171,6 +171,15 @@ def test_average_pooling_by_kernels_that_are_exact_already(called: Called) -> No
     np.testing.assert_allclose(x.grad.numpy(), 1 / 63, rtol=1e-15)
 
 
+def test_average_pooling_in_a_float64_run_that_casts(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder lets casts to float32 be float64 in its float64 runs."""
+    monkeypatch.setattr(paddle.Tensor, "astype", lambda tensor, _: tensor)
+    x = paddle.ones([1, 2, 7, 9], "float64")
+    x.stop_gradient = False
+    functional.adaptive_avg_pool2d(x, 1).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 1 / 63, rtol=1e-15)
+
+
 def test_average_pooling_of_channels_last(called: Called) -> None:
     values = np.random.default_rng(0).standard_normal((2, 13, 11, 3))
     for pool in (

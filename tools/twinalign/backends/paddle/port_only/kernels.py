@@ -142,7 +142,8 @@ def _pool(kernel: Callable[..., Any], x: Any, window: Any, *rest: Any) -> Any:
             ones = paddle.ones_like(x[:1, ..., :1] if channels_last else x[:1, :1])
             inside = kernel(ones, window, stride, padding, ceiling, False, layout, kind, *flags, False, algorithm)
             counts = (inside * area).round() if exclusive else paddle.full_like(inside, area)
-        factor = 1 / counts / (1 / counts.astype("float32")).astype("float64")
+        exact = 1 / counts.numpy()  # by numpy: in a float64 run a cast to float32 may stay float64
+        factor = paddle.to_tensor(exact / exact.astype(np.float32), dtype="float64")
     return _ScaledGradient.apply(found, factor)
 
 
