@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import paddle
@@ -102,6 +103,93 @@ def test_the_epsilon_of_batch_norm(epsilon: float, training: bool, called: Calle
     for one, other in ((found, expected), (x.grad, y.grad), (port.weight.grad, reference.weight.grad)):
         np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=0, atol=1e-13 * np.abs(one.numpy()).max())
     np.testing.assert_allclose(port._mean.numpy(), reference.running_mean.numpy(), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-6, 2.0**-10])
+@pytest.mark.parametrize("kind", ["layer", "group", "instance"])
+def test_the_epsilon_of_other_normalisations(kind: str, epsilon: float, called: Called) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((4, 6, 5, 5)) * 1e-4  # variances below epsilon
+    weight, upstream = rng.standard_normal(5 if kind == "layer" else 6), rng.standard_normal(values.shape)
+    x, y = paddle.to_tensor(values, stop_gradient=False), torch.from_numpy(values).requires_grad_()
+    v, w = paddle.to_tensor(weight, stop_gradient=False), torch.from_numpy(weight).requires_grad_()
+    theirs = torch.nn.functional
+    found, expected = {
+        "layer": lambda: (functional.layer_norm(x, 5, v, v, epsilon), theirs.layer_norm(y, [5], w, w, epsilon)),
+        "group": lambda: (functional.group_norm(x, 3, epsilon, v, v), theirs.group_norm(y, 3, w, w, epsilon)),
+        "instance": lambda: (
+            functional.instance_norm(x, weight=v, bias=v, eps=epsilon),
+            theirs.instance_norm(y, weight=w, bias=w, eps=epsilon),
+        ),
+    }[kind]()
+    found.backward(paddle.to_tensor(upstream))
+    expected.backward(torch.from_numpy(upstream))
+    for one, other in ((found, expected), (x.grad, y.grad), (v.grad, w.grad)):
+        np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=0, atol=1e-13 * np.abs(one.numpy()).max())
+    single = paddle.to_tensor(values[:1].astype("float32"))
+    plain = paddle._C_ops.layer_norm.__wrapped__(single, None, None, epsilon, 3)
+    np.testing.assert_array_equal(functional.layer_norm(single, 5, epsilon=epsilon).numpy(), plain.numpy())
+
+
+@pytest.mark.parametrize(
+    "pooled",
+    [
+        lambda f, x, whole: f.avg_pool2d(x, 3, 2, 1, **whole),
+        lambda f, x, whole: f.avg_pool2d(x, (3, 7), 1, (1, 2), **whole),
+        lambda f, x, whole: f.avg_pool1d(x.flatten(2), 3, 1, **whole),
+        lambda f, x, whole: f.avg_pool3d(x.unsqueeze(2), (1, 3, 3), 1, (0, 1, 1), **whole),
+        lambda f, x, whole: f.avg_pool2d(x, 3, 2, 0, ceil_mode=True, **whole),
+        lambda f, x, _: f.adaptive_avg_pool2d(x, (3, 5)),
+        lambda f, x, _: f.adaptive_avg_pool2d(x, 1),
+    ],
+)
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_reciprocal_of_average_pooling(pooled: Callable[..., Any], counted: bool, called: Called) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((2, 3, 13, 11))
+    x, y = paddle.to_tensor(values, stop_gradient=False), torch.from_numpy(values).requires_grad_()
+    found = pooled(functional, x, {"exclusive": not counted})
+    expected = pooled(torch.nn.functional, y, {"count_include_pad": counted})
+    upstream = rng.standard_normal(expected.shape)
+    found.backward(paddle.to_tensor(upstream))
+    expected.backward(torch.from_numpy(upstream))
+    for one, other in ((found, expected), (x.grad, y.grad)):
+        np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=0, atol=1e-14)
+    assert set(called) == {"avg_pool"}
+
+
+def test_average_pooling_by_kernels_that_are_exact_already(called: Called) -> None:
+    flag = "FLAGS_use_accuracy_compatible_kernel"
+    before = paddle.get_flags(flag)
+    paddle.set_flags({flag: True})
+    try:
+        x = paddle.ones([1, 2, 7, 9], "float64")
+        x.stop_gradient = False
+        functional.adaptive_avg_pool2d(x, 1).sum().backward()
+    finally:
+        paddle.set_flags(before)
+    np.testing.assert_allclose(x.grad.numpy(), 1 / 63, rtol=1e-15)
+
+
+def test_average_pooling_in_a_float64_run_that_casts(called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder lets casts to float32 be float64 in its float64 runs."""
+    monkeypatch.setattr(paddle.Tensor, "astype", lambda tensor, _: tensor)
+    x = paddle.ones([1, 2, 7, 9], "float64")
+    x.stop_gradient = False
+    functional.adaptive_avg_pool2d(x, 1).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 1 / 63, rtol=1e-15)
+
+
+def test_average_pooling_of_channels_last(called: Called) -> None:
+    values = np.random.default_rng(0).standard_normal((2, 13, 11, 3))
+    for pool in (
+        lambda x, layout: functional.avg_pool2d(x, 3, 2, 1, data_format=layout),
+        lambda x, layout: functional.adaptive_avg_pool2d(x, (3, 5), data_format=layout),
+    ):
+        last, first = (paddle.to_tensor(values, stop_gradient=False) for _ in range(2))
+        pool(last, "NHWC").sum().backward()
+        pool(first.transpose([0, 3, 1, 2]), "NCHW").sum().backward()
+        np.testing.assert_allclose(last.grad.numpy(), first.grad.numpy(), rtol=1e-14)
 
 
 def test_kernels_are_noted_whoever_calls_them(called: Called) -> None:

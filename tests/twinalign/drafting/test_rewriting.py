@@ -83,9 +83,23 @@ def test_a_statement_is_taken_away(rule):
 
 @pytest.mark.parametrize("rule", rules.METHODS, ids=lambda rule: rule.pattern)
 def test_a_method_becomes_a_call(rule):
-    assert f"y = shims.{rule.replacement}(x + 1, 2)\n" in code_of(f"y = (x + 1).{rule.pattern}(2)\n").replace(
-        "(x + 1), 2", "x + 1, 2"
-    )
+    given = "2" if not rule.when else "dims=2" if "dims" in rule.when else "dim=2"
+    found = code_of(f"y = (x + 1).{rule.pattern}({given})\n").replace("(x + 1), ", "x + 1, ")
+    assert f"y = shims.{rule.replacement}(x + 1, {given})\n" in found
+
+
+def test_what_a_rule_waits_for_is_not_there():
+    """`x.norm()` is right in paddle, and a layer's own method is none of a tensor."""
+    for source in ("y = x.norm()\n", "y = block.norm(x)\n", "y = self.unfold(x, 2, 1)\n"):
+        assert code_of(source) == source
+    assert "shims.einsum" not in code_of('import torch\ny = torch.einsum("bi,bj->ij", x, x)\n')
+    for source in ('torch.einsum("bi,bI->iI", x, x)', 'torch.einsum("bi,bj->ij", [x, x])', "map(torch.einsum, x)"):
+        assert "shims.einsum" in code_of(f"import torch\ny = {source}\n")
+
+
+@pytest.mark.parametrize("rule", rules.LISTS, ids=lambda rule: rule.pattern)
+def test_next_of_a_list(rule):
+    assert code_of(f"y = next(m.{rule.pattern}(), None)\n") == f"y = next(iter(m.{rule.pattern}()), None)\n"
 
 
 def test_a_method_of_what_a_call_gave_becomes_a_call():

@@ -2,9 +2,10 @@
 
 import ast
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from twinalign.drafting.promotions import Promotion, with_casts
 from twinalign.drafting.untaken_branches import without_untaken
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -22,11 +23,18 @@ class Import:
 
 
 class ModuleSource:
-    """A parsed module; nothing of it is run. Where it is known which lines `ran`, untaken branches are left out."""
+    """A parsed module; nothing of it is run.
 
-    def __init__(self, name: str, path: Path, ran: Collection[int] | None = None) -> None:
+    Operations between tensors of two types are given casts. Where it is known which lines `ran`, untaken branches are
+    left out.
+    """
+
+    def __init__(
+        self, name: str, path: Path, promoted: Sequence[Promotion] = (), ran: Collection[int] | None = None
+    ) -> None:
         self.name, self.path = name, path
-        self.text = path.read_text(encoding="utf-8")
+        self.has_casts = bool(promoted)
+        self.text = with_casts(path.read_text(encoding="utf-8"), promoted)
         if ran is not None:
             self.text = without_untaken(name, self.text, ran)
         self.lines = self.text.splitlines(keepends=True)

@@ -21,7 +21,7 @@ from twinalign.drafting.chance import without_chance
 from twinalign.errors import InputError
 
 _FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
-_IMPORTS_TORCH = re.compile(r"^\s*(?:import|from) torch\b", re.MULTILINE)
+_IMPORTS_TORCH = re.compile(r"^\s*(?:import|from)\b[^\n#]*\btorch\b", re.MULTILINE)
 _TORCH = str(Path(np.__file__).parent.parent / "torch")
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 
@@ -42,10 +42,13 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     - `abstract`: module → names of methods (`Class.method`) without which Python would not make an object of the class;
     - `homes`: module → name → module of the same packages that defines the class or function of that name, which a
       package that imports lazily binds nowhere;
+    - `promoted`: module → operations between tensors of two types, as `promotions.Promotion` has them;
     - `draws`: whether its training draws random numbers beside those of dropout.
 
     `inputs` are names, shapes, dtypes and, for integers, bounds. Raises InputError if the model does not run on them.
     """
+    from twinalign.backends.torch.reference_only.promotion import Promotions
+
     backend = load_backend("torch")
     imported: set[types.CodeType] = set()
     with _profiled(lambda frame, event, value: imported.add(frame.f_code)):
@@ -85,7 +88,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
                 built[id(made)] = made, {name: _kept(value) for name, value in _arguments_of(code, values).items()}
 
     backend.set_seed(0)
-    with _profiled(note):
+    with Promotions() as promotions, _profiled(note):
         model = factory(**arguments)
         factory(**arguments)  # a class may keep what its first object found out
         for _ in run_once(backend, model, inputs):
@@ -110,6 +113,11 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
         "made": {name: made for name in modules if (made := _made_by_decorators(sys.modules[name]))},
         "abstract": {name: found for name in modules if (found := _implementing(sys.modules[name]))},
         "homes": {name: homes for name in modules if (homes := _homes(sys.modules[name], modules))},
+        "promoted": {
+            of_file[file]: sorted([*place, *types] for place, types in found.items())
+            for file, found in promotions.found.items()
+            if file in of_file
+        },
         "draws": _draws(backend, model, inputs),
     }
 

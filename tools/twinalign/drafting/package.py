@@ -81,7 +81,7 @@ def shims_source(names: Iterable[str]) -> str:
         wanted |= more
     parts = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for name, node in nodes.items() if name in wanted]
     used = {alias for name in wanted for alias in names_in(nodes[name])}
-    library = [f"import {name}" for name in ("math", "re") if name in used]
+    library = [f"import {name}" for name in ("copy", "math", "re") if name in used]
     head = "\n".join([_SHIMS_DOCSTRING, "", *library, *([""] if library else []), "import paddle"])
     return "\n\n\n".join([head, *parts]) + "\n"
 

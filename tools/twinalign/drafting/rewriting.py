@@ -1,6 +1,7 @@
 """Applies the rules of repair to a module that is still torch's, by LibCST: formatting and comments stay."""
 
 import dataclasses
+import re
 from typing import Any
 
 import libcst as cst
@@ -47,7 +48,8 @@ class _Rewriter(cst.CSTTransformer):
         self._values = {rule.pattern: rule for rule in rules.VALUES}
         self._methods = {rule.pattern: rule for rule in rules.METHODS}
         self._attributes = {rule.pattern: rule for rule in rules.ATTRIBUTES}
-        self._called: set[cst.BaseExpression] = set()
+        self._lists = {rule.pattern: rule for rule in rules.LISTS}
+        self._calls: dict[cst.BaseExpression, cst.Call] = {}
 
     def _names(self, node: cst.CSTNode) -> set[str]:
         """Full names of what a dotted name stands for; what a call or an index gave has none."""
@@ -61,8 +63,8 @@ class _Rewriter(cst.CSTTransformer):
 
     def _shim_of(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
         for name in self._names(node):
-            if name in self._shims:
-                rule = self._shims[name]
+            rule = self._shims.get(name)
+            if rule is not None and self._fits(rule, node):
                 self.shims.add(rule.replacement)
                 self._note(f"{name} → shims.{rule.replacement}", rule.why)
                 return _shim(rule.replacement)
@@ -76,12 +78,16 @@ class _Rewriter(cst.CSTTransformer):
                 return cst.parse_expression(rule.replacement)
         return self._shim_of(node)
 
+    def _fits(self, rule: rules.Rule, function: cst.BaseExpression) -> bool:
+        call = self._calls.get(function)
+        return not rule.when or call is None or re.search(rule.when, _arguments(call)) is not None
+
     def visit_Call(self, node: cst.Call) -> None:
-        self._called.add(node.func)
+        self._calls[node.func] = node
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         rule = self._attributes.get(original_node.attr.value)
-        if rule is not None and original_node not in self._called and not self._names(original_node):
+        if rule is not None and original_node not in self._calls and not self._names(original_node):
             self.shims.add(rule.replacement)
             self._note(f".{rule.pattern} → shims.{rule.replacement}(…)", rule.why)
             return cst.Call(_shim(rule.replacement), [cst.Arg(updated_node.value)])
@@ -127,16 +133,28 @@ class _Rewriter(cst.CSTTransformer):
                     self._note(f"{name}({rule.replacement}=…) without it", rule.why)
                     last = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
                     return updated_node.with_changes(args=[*kept[:-1], last])
+        if (of := self._list_of(original_node)) is not None:
+            self._note(f"next(….{of.pattern}()) → next(iter(….{of.pattern}()))", of.why)
+            first = updated_node.args[0].with_changes(
+                value=cst.Call(cst.Name("iter"), [cst.Arg(updated_node.args[0].value)])
+            )
+            return updated_node.with_changes(args=[first, *updated_node.args[1:]])
         function = updated_node.func
         if isinstance(function, cst.Attribute) and not self._names(original_node.func):
             method = self._methods.get(function.attr.value)
-            if method is not None and not isinstance(function.value, cst.SimpleString):
+            if method is not None and self._fits(method, original_node.func) and not _is_own_or_text(function.value):
                 self.shims.add(method.replacement)
                 self._note(f".{method.pattern}(…) → shims.{method.replacement}(…)", method.why)
                 return updated_node.with_changes(
                     func=_shim(method.replacement), args=[cst.Arg(function.value), *updated_node.args]
                 )
         return updated_node
+
+    def _list_of(self, node: cst.Call) -> rules.Rule | None:
+        match node:
+            case cst.Call(cst.Name("next"), [cst.Arg(cst.Call(cst.Attribute(_, cst.Name(method)))), *_]):
+                return self._lists.get(method)
+        return None
 
     def leave_Decorator(
         self, original_node: cst.Decorator, updated_node: cst.Decorator
@@ -223,6 +241,17 @@ def _is_dotted(node: cst.CSTNode) -> bool:
     while isinstance(node, cst.Attribute):
         node = node.value
     return isinstance(node, cst.Name)
+
+
+def _is_own_or_text(node: cst.BaseExpression) -> bool:
+    """`self`, whose methods are the class's own, or a text."""
+    return isinstance(node, cst.SimpleString) or (isinstance(node, cst.Name) and node.value == "self")
+
+
+def _arguments(call: cst.Call) -> str:
+    return ", ".join(
+        cst.Module([]).code_for_node(argument.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for argument in call.args
+    )
 
 
 def _assigned_part(statement: cst.BaseSmallStatement) -> cst.Assign | None:

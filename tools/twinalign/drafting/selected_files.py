@@ -10,16 +10,20 @@ from twinalign.drafting.selection import IMPORTS, Selection, qualified_name
 
 _NEVER_CALLED = "left out of the port: the model never calls it"
 _NO_DIFFERENCE = "Left out of the port: the model's outputs, gradients and first weights are the same without it."
+_NO_PROMOTION = "paddle raises where torch makes one type of whole numbers, truth values and numbers"
 _FUTURE = "from __future__ import annotations"
 
 
 def files_of(selection: Selection) -> tuple[dict[str, str], list[Change]]:
-    """Path in the port's package → source, `__init__.py` where one must be, and which decorators were taken away."""
+    """Path in the port's package → source, `__init__.py` where one must be, and what was changed of the sources."""
     found, dropped = {}, []
     for name in sorted(selection.needed):
         module = _Module(selection, name)
-        found[f"{selection.place(name)}.py"] = module.text()
+        path = f"{selection.place(name)}.py"
+        found[path] = module.text()
         dropped += module.dropped
+        if selection.source(name).has_casts:
+            dropped.append(Change(path, "casts of tensors that meet another type", _NO_PROMOTION))
     for path in list(found):
         for folder in Path(path).parents:
             found.setdefault(str(folder / "__init__.py"), "")

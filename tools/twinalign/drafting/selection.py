@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.drafting.module_source import ModuleSource, attributes_of, first_line, is_definition, names_in
+from twinalign.drafting.promotions import Promotion
 
 _BINDING = ("property", "classmethod", "staticmethod")
 """Decorators that say how a method is called."""
@@ -64,6 +65,7 @@ class Selection:
         self._plain = {name: set(names) for name, names in observed["plain"].items()}
         self._abstract = {name: set(methods) for name, methods in observed["abstract"].items()}
         self._homes: dict[str, dict[str, str]] = observed["homes"]
+        self._promoted: dict[str, list[Promotion]] = observed["promoted"]
         self._sources: dict[str, ModuleSource] = {}
         self.needed: dict[str, Needed] = {}
         self._done: set[tuple[str, str, _Read]] = set()
@@ -101,7 +103,9 @@ class Selection:
 
     def source(self, name: str) -> ModuleSource:
         if name not in self._sources:
-            self._sources[name] = ModuleSource(name, Path(self.modules[name]), self.cuts.ran.get(name))
+            self._sources[name] = ModuleSource(
+                name, Path(self.modules[name]), self._promoted.get(name, ()), self.cuts.ran.get(name)
+            )
         return self._sources[name]
 
     def home_of(self, module: str) -> str:

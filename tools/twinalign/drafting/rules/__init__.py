@@ -15,6 +15,8 @@ class Rule:
     why: str
     paddle: str
     """Versions of paddle in which it was seen to be needed."""
+    when: str = ""
+    """A regular expression that a call's arguments, as they are written, must have a match of."""
 
 
 def _loaded(kind: str) -> Iterator[Rule]:
@@ -23,7 +25,7 @@ def _loaded(kind: str) -> Iterator[Rule]:
         for entry in tomllib.loads(file.read_text(encoding="utf-8")).get(kind, ()):
             for name in entry["names"]:
                 replacement = entry.get("replacement", name.rpartition(".")[2])
-                yield Rule(name, replacement, entry["why"], entry.get("paddle", "3.3"))
+                yield Rule(name, replacement, entry["why"], entry.get("paddle", "3.3"), entry.get("when", ""))
 
 
 SHIMS = tuple(_loaded("shim"))
@@ -34,6 +36,9 @@ METHODS = tuple(_loaded("method"))
 
 ATTRIBUTES = tuple(_loaded("attribute"))
 """Attributes that are read, not called, and become calls of a shim."""
+
+LISTS = tuple(_loaded("list"))
+"""Methods that give an iterator in torch and a list in paddle: `next` of one needs `iter`."""
 
 NAMES = tuple(_loaded("name"))
 """Names that become another expression."""

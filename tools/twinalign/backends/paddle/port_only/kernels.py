@@ -9,6 +9,8 @@ wrote, and is then judged without any allowance. With `32` for a value as the ke
 - `momentum_`: velocity = mu32 * velocity + gradient + decay32 * parameter.
 - `batch_norm`: running = running + (1 - momentum32) * (batch - running), and the deviation sqrt(variance + epsilon32).
   With c**2 * epsilon a power of two, which float32 holds, batch norm of c * x with it is that of x with epsilon.
+- `layer_norm`, `group_norm` and `instance_norm`: the same deviation, and the same power of two.
+- `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
 
 The float32 run stays paddle's own, and the verdict allows it what the noted constants explain.
 """
@@ -16,7 +18,7 @@ The float32 run stays paddle's own, and the verdict allows it what the noted con
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,8 +85,7 @@ def _batch_norm(kernel: Callable[..., Any], x: Any, mean: Any, variance: Any, *r
     _note("batch_norm", epsilon=epsilon, **({"momentum": momentum} if moves else {}))
     if x.dtype != paddle.float64 or not epsilon:
         return kernel(x, mean, variance, *rest)
-    exact = 2.0 ** round(math.log2(epsilon))
-    scale = math.sqrt(exact / epsilon)
+    exact, scale = _power_of_two(epsilon)
     scaled = mean.detach() * scale, variance.detach() * scale**2
     found = kernel(x * scale, *scaled, weight, bias, evaluating, momentum, exact, layout, fixed, *others)
     if moves and momentum != 1:
@@ -94,10 +95,74 @@ def _batch_norm(kernel: Callable[..., Any], x: Any, mean: Any, variance: Any, *r
     return found
 
 
-def _pool(kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    if any(isinstance(argument, str) and argument == "avg" for argument in arguments):
-        _note("avg_pool")
-    return kernel(*arguments, **keywords)
+def _normalisation(at: int, kernel: Callable[..., Any], x: Any, *rest: Any) -> Any:
+    epsilon = rest[at]
+    if x.dtype != paddle.float64 or not epsilon:
+        return kernel(x, *rest)
+    exact, scale = _power_of_two(epsilon)
+    return kernel(x * scale, *rest[:at], exact, *rest[at + 1 :])
+
+
+def _power_of_two(epsilon: float) -> tuple[float, float]:
+    """The power of two next to epsilon, and the scale of an input of which it is the epsilon then."""
+    exact = 2.0 ** round(math.log2(epsilon))
+    return exact, math.sqrt(exact / epsilon)
+
+
+class _ScaledGradient(paddle.autograd.PyLayer):
+    """The same values, whose gradient is multiplied on its way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, factor: Any) -> Any:
+        ctx.save_for_backward(factor)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, None]:
+        (factor,) = ctx.saved_tensor()
+        return gradient * factor, None
+
+
+def _pool(kernel: Callable[..., Any], x: Any, window: Any, *rest: Any) -> Any:
+    found = kernel(x, window, *rest)
+    stride, padding, ceiling, exclusive, layout, kind, *flags, adaptive, algorithm = rest
+    if kind != "avg":
+        return found
+    _note("avg_pool")
+    if x.dtype != paddle.float64 or found.stop_gradient or not _has_float32_reciprocal(kernel, len(window)):
+        return found
+    channels_last = layout[-1] == "C"
+    with paddle.no_grad():
+        if adaptive:
+            sizes = (x.shape, found.shape) if not channels_last else (x.shape[:-1], found.shape[:-1])
+            counts = _adaptive_counts(*(size[-len(layout) + 2 :] for size in sizes))
+            counts = counts.unsqueeze(-1) if channels_last else counts
+        else:
+            area = math.prod(map(int, window))
+            ones = paddle.ones_like(x[:1, ..., :1] if channels_last else x[:1, :1])
+            inside = kernel(ones, window, stride, padding, ceiling, False, layout, kind, *flags, False, algorithm)
+            counts = (inside * area).round() if exclusive else paddle.full_like(inside, area)
+        exact = 1 / counts.numpy()  # by numpy: in a float64 run a cast to float32 may stay float64
+        factor = paddle.to_tensor(exact / exact.astype(np.float32), dtype="float64")
+    return _ScaledGradient.apply(found, factor)
+
+
+def _has_float32_reciprocal(kernel: Callable[..., Any], dimensions: int) -> bool:
+    """Whether its gradients are off; with paddle's accuracy-compatible kernels they are not."""
+    with paddle.enable_grad():
+        probe = paddle.ones([1, 1, *[3] * dimensions], "float64")
+        probe.stop_gradient = False
+        sizes = [3] * dimensions, [1] * dimensions, [0] * dimensions
+        layout = {2: "NCHW", 3: "NCDHW"}[dimensions]
+        pooled = kernel(probe, *sizes, False, True, layout, "avg", False, False, "EXPLICIT")
+        (gradient,) = paddle.grad(pooled, probe)
+    return float(gradient.flatten()[0]) != 1 / 3**dimensions
+
+
+def _adaptive_counts(given: Sequence[int], made: Sequence[int]) -> Any:
+    """Elements in each window of adaptive pooling, from floor(i n / m) to ceil((i + 1) n / m) of a dimension."""
+    of_dimensions = [[-(-(i + 1) * n // m) - i * n // m for i in range(m)] for n, m in zip(given, made, strict=True)]
+    return paddle.to_tensor(functools.reduce(np.multiply.outer, [np.array(sizes, float) for sizes in of_dimensions]))
 
 
 def _activation(name: str, kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -109,6 +174,7 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "label_smooth": _label_smooth,
     "momentum_": _momentum,
     "batch_norm": _batch_norm,
+    **{name: functools.partial(_normalisation, 2) for name in ("layer_norm", "group_norm", "instance_norm")},
     "pool2d": _pool,
     "pool3d": _pool,
     **{name: functools.partial(_activation, name) for name in ("hardsigmoid", "hardswish", "selu")},
