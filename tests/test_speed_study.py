@@ -38,6 +38,7 @@ def test_a_command_that_fails_or_hangs_is_reported(module: Any) -> None:
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_leaves_the_others(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.new("RGB", (40, 40)).save(tmp_path / "one.png")
     monkeypatch.setattr(module, "PACKAGES", {"torch": "moco_ref"})

@@ -86,6 +86,7 @@ def assert_close(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray],
 
 @pytest.mark.parametrize("arch", ["vit_digits", "resnet18"])
 @pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.slow
 def test_ranks_equal_one_process_on_the_joined_batch(twin: Any, arch: str, ranks: int) -> None:
     normalization = twin.module("models.normalization")
     whole = views(8)

@@ -173,6 +173,7 @@ def is_alive(process: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks processes up in /proc")
+@pytest.mark.slow
 def test_workers_end_with_a_parent_that_is_killed(twin, folder: Path, tmp_path: Path) -> None:
     options = [*OPTION_TEXT.replace("--epochs 3", "--epochs 500").split(), "--workers", "2", "--output", str(tmp_path)]
     process = started(twin, "train", str(folder), *options)

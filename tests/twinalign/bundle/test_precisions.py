@@ -72,6 +72,7 @@ def test_a_model_without_float64_is_packed_with_its_repeat(tmp_path: Path) -> No
     assert verify_bundle(forgery.write(tmp_path / "forged.zip")).verdict == "refuted"
 
 
+@pytest.mark.slow
 def test_half_precision_is_packed_and_confirmed(tmp_path: Path) -> None:
     # What an earlier run left in the folder is no part of this one.
     twinalign.run("tests.cases.variety:HalfPrecision", out=tmp_path / "run", locate=False)

@@ -298,6 +298,7 @@ def test_a_smoothing_may_be_another_in_all_its_places() -> None:
     assert found.text.startswith("a constant that is added or subtracted has another value: 0.25 in place of 1, at")
 
 
+@pytest.mark.slow
 def test_a_number_that_nobody_writes_is_no_cause() -> None:
     assert smoothed(dice(1.0), dice(0.7391823)) is None
 

@@ -83,6 +83,7 @@ class Port(Case):
 """
 
 
+@pytest.mark.slow
 def test_layers_of_other_names_are_found_by_running_both(twinalign: Twinalign, tmp_path: Path) -> None:
     (tmp_path / "case.py").write_text(NAMES_DIFFER)
     finished = twinalign("run", "case.py")
@@ -139,6 +140,7 @@ def test_stage_that_the_case_lacks(twinalign: Twinalign, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("option", ["--seeds 3", "--switch-at 5", "--swap data", "--tensorboard"])
+@pytest.mark.slow
 def test_experiments_on_a_training_that_the_case_lacks(twinalign: Twinalign, tmp_path: Path, option: str) -> None:
     case = write_case(tmp_path)
     for _ in range(2):  # the second run knows the case from the first
@@ -184,6 +186,7 @@ def test_wrong_usage_is_one_line(twinalign: Twinalign, arguments: str, line: str
     assert finished.stderr.strip().splitlines() == [f"twinalign: {line}"]
 
 
+@pytest.mark.slow
 def test_a_head_for_another_number_of_classes(twinalign: Twinalign, tmp_path: Path) -> None:
     case = write_case(tmp_path)
     before, after = case.read_text().split("def reproduced")

@@ -35,6 +35,7 @@ def encoder_state(arch, model):
     return {key: model.base_encoder.state_dict()[key] for key in wanted if not key.startswith(head)}
 
 
+@pytest.mark.slow
 def test_from_torch_to_paddle_and_from_paddle_to_torch(checkpoint):
     arch, model, folder, factories = checkpoint
     expected = encoder_state(arch, model)

@@ -150,6 +150,7 @@ def test_a_branch_that_a_second_object_takes_stays(selections: tuple[Selection, 
     assert "raise ValueError(width)" not in base
 
 
+@pytest.mark.slow
 def test_a_trial_sees_first_weights_outputs_and_gradients(tmp_path: Path) -> None:
     source = "import torch\n\n\ndef build_model():\n    model = torch.nn.Linear(4, 2)\n    {}\n    return model\n"
     found = set()

@@ -150,6 +150,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.slow
 def test_a_side_that_is_stopped_or_waits_for_ever_is_named_and_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for stop, why in (

@@ -18,6 +18,7 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["Attention", "Transformer", "ReferencePacks", "PortPacks"])
+@pytest.mark.slow
 def test_a_right_port_is_aligned_in_every_stage(name: str, tmp_path: Path) -> None:
     result = api.run(f"tests.cases.attention:{name}", out=tmp_path)
     assert {stage: found.verdict for stage, found in result.stages.items()} == dict.fromkeys(

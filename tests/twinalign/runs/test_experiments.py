@@ -31,6 +31,7 @@ def run(out: Path, fault: str = "", **asked: Any) -> Any:
     return twinalign.run(CASE, stages=["train"], out=out, options={"fault": fault}, locate=False, **asked)
 
 
+@pytest.mark.slow
 def test_a_right_port_is_right_in_every_experiment(tmp_path: Path) -> None:
     result = run(tmp_path, seeds=3, margin=1.0, switch_at=2, swaps=("data", "network"), tensorboard=True)
     assert result.verdict == "aligned"

@@ -79,6 +79,7 @@ HARDLY = (
 )
 
 
+@pytest.mark.slow
 def test_weights_tied_on_one_side_and_outputs_that_ignore_the_inputs(twinalign: Twinalign, tmp_path: Path) -> None:
     (tmp_path / "case.py").write_text(CASE)
     finished = twinalign("run", "case.py", "--stages", "forward")
@@ -89,6 +90,7 @@ def test_weights_tied_on_one_side_and_outputs_that_ignore_the_inputs(twinalign: 
     assert "other inputs change" not in finished.stdout
 
 
+@pytest.mark.slow
 def test_outputs_that_hardly_depend_on_the_inputs_align_by_what_depends_alone(
     twinalign: Twinalign, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def of_the_joined_batch(folder: Path) -> tuple[float, np.ndarray]:
     return loss, behind.sum(axis=0)
 
 
+@pytest.mark.slow
 def test_two_ranks_of_a_case_that_knows_nothing_of_ranks(twinalign: Twinalign, tmp_path: Path) -> None:
     finished = twinalign("run", f"{CASES}:Classifier", "--ranks", "2", "--stages", "loss,backward", "--out", "out")
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -73,6 +74,7 @@ def test_the_verdict_names_the_rank(twinalign: Twinalign, tmp_path: Path) -> Non
     assert located[0]["evidence"]["ranks"] == [1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_raises_is_named(twinalign: Twinalign, tmp_path: Path) -> None:
     arguments = ("--side", "ref", "--ranks", "2", "--stages", "loss", "--out", "out")
     finished = twinalign("record", f"{CASES}:RaisesOnRank1", *arguments)

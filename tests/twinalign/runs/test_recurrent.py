@@ -85,6 +85,7 @@ def test_swapped_gates_are_located_and_proven(tmp_path: Path, monkeypatch: pytes
     assert fault.explanation.text.endswith("forget, input, cell, output")
 
 
+@pytest.mark.slow
 def test_a_training_records_each_weight_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = api.run("tests.cases.recurrent:RecurrentTraining", out=tmp_path, stages=["train"])

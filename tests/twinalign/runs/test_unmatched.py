@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from twinalign.recorder.recorder import RunSettings
 from twinalign.runs.run_stages import run
 
@@ -84,6 +86,7 @@ def settings(tmp_path: Path, name: str) -> RunSettings:
     return RunSettings(f"{tmp_path / 'case.py'}:{name}", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_the_bug_is_found_although_two_layers_could_not_be_told_apart(tmp_path: Path) -> None:
     result = run(settings(tmp_path, "Renamed"))
     assert {stage: found.verdict for stage, found in result.stages.items()} == {
@@ -107,6 +110,7 @@ def test_the_bug_is_found_although_two_layers_could_not_be_told_apart(tmp_path: 
     assert result.stages["loss"].notes == []
 
 
+@pytest.mark.slow
 def test_a_port_whose_weights_could_not_be_given_is_neither_right_nor_wrong(tmp_path: Path) -> None:
     result = run(settings(tmp_path, "Apart"))
     assert (result.verdict, result.exit_code) == ("inconclusive", 3)

@@ -56,6 +56,7 @@ def test_inputs_and_outputs_of_every_kind(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", ["AdamFromZero", "DensePrediction"])
+@pytest.mark.slow
 def test_what_paddle_rounds_worse_is_no_alarm(
     name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_where_float64_fails_on_the_reference_float32_is_judged_alone(
     assert read_summary(tmp_path)["stages"]["forward"]["notes"] == comparison.notes
 
 
+@pytest.mark.slow
 def test_where_float64_fails_a_wrong_port_is_still_found(twinalign: Twinalign, tmp_path: Path) -> None:
     options = ("--set", "side=paddle", "--out", tmp_path / "out")
     finished = twinalign("run", "tests.cases.variety:Float32OnlyWrong", *options)
@@ -96,6 +98,7 @@ def test_where_float64_fails_a_wrong_port_is_still_found(twinalign: Twinalign, t
     assert "no search for faults: layers are compared in float64" in finished.stdout
 
 
+@pytest.mark.slow
 def test_a_model_that_computes_in_float32_in_its_float64_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     comparison = api.run("tests.cases.variety:Float32Inside", out=tmp_path).stages["forward"]
@@ -169,6 +172,7 @@ class Net(Case):
 """
 
 
+@pytest.mark.slow
 def test_a_model_of_the_other_framework(twinalign: Twinalign, tmp_path: Path) -> None:
     (tmp_path / "case.py").write_text(CASE.format(top="import torch", framework="torch"))
     finished = twinalign("run", "case.py")
@@ -215,6 +219,7 @@ def fused(layer):
 """
 
 
+@pytest.mark.slow
 def test_a_rule_beside_the_case(twinalign: Twinalign, tmp_path: Path) -> None:
     text = CASE.format(top="", framework="paddle").replace("from paddle import nn", "import fused_layer")
     first, _, second = text.rpartition("return nn.Linear(3, 3)")

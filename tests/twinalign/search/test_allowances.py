@@ -50,6 +50,7 @@ def faults(folder: Path, **options: str) -> list[tuple[str, str]]:
     return [(fault.paddle_layer, fault.phase) for fault in locate(settings, explain=False).faults]
 
 
+@pytest.mark.slow
 def test_an_allowed_difference_of_the_loss_is_no_fault(tmp_path: Path) -> None:
     assert faults(tmp_path) == []
     assert ("loss", "forward") in faults(tmp_path, amount="1e-6")

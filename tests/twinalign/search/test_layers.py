@@ -93,6 +93,7 @@ def test_an_accepted_convention_does_not_hide_another_cause_in_the_same_layer(
     assert wrong.evidence["accepted_causes"] == ["running_variance_biased"]
 
 
+@pytest.mark.slow
 def test_a_convention_that_the_case_accepts_does_not_decide(located: Callable[[str], LocateResult]) -> None:
     found = located("Net")
     assert found.verdict == "diverged"
@@ -148,6 +149,7 @@ def _noted(tried: dict[str, list[Any]], ask: Any, side: Any, function: Any, valu
     return ask(side, function, **values)
 
 
+@pytest.mark.slow
 def test_a_port_in_another_form_is_judged_in_its_own(tmp_path: Path) -> None:
     def located(case: str) -> LocateResult:
         return locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:{case}", tmp_path / case))

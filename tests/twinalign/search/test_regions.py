@@ -23,6 +23,7 @@ CASES = Path(__file__).with_name("region_cases.py")
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_norm_that_holds_its_activation_meets_a_norm_with_an_activation_behind_it(
     tmp_path: Path, case: str, expected: dict[tuple[str, str], str]
 ) -> None:
@@ -39,6 +40,7 @@ def test_a_cause_without_which_the_whole_still_gives_the_results_is_dropped(tmp_
     assert causes_in(tmp_path, "Needless") == {("1", "forward"): "norm_epsilon"}
 
 
+@pytest.mark.slow
 def test_what_has_no_cause_makes_no_other_cause_needless(tmp_path: Path) -> None:
     pytest.importorskip("timm")
     expected = {("2", "forward"): "activation_swapped+norm_epsilon", ("", "forward"): None}

@@ -80,6 +80,7 @@ def test_a_save_that_fails_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     assert path.read_text() == "first"
 
 
+@pytest.mark.slow
 def test_a_run_that_died_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     def run(out: str, stop: str) -> Any:
         options = {"stop": str(tmp_path / stop)}

@@ -174,6 +174,7 @@ def test_a_run_shows_them_and_does_not_count_them(twinalign: Any, tmp_path: Path
     assert "Kaiming uniform(a=√5) by fan_in" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_bundle_has_them_and_its_claim_is_checked(twinalign: Any, tmp_path: Path) -> None:
     path, bundle = tmp_path / "own.py", tmp_path / "own.zip"
     path.write_text(CASE.format(initial=False))
