@@ -156,6 +156,7 @@ def test_what_the_draft_left_of_torch_is_absent():
     assert found == source.replace("torch.a.b", 'shims.Absent("torch.a.b")').replace(
         "import paddle", "from .. import shims\nimport paddle"
     )
+    assert 'shims.Absent("torch.a.b")(x)' in without_torch("y = (torch.\n    a.b)(x)\n", ".")[0]
     assert without_torch("import paddle\n", ".") == ("import paddle\n", False)
     assert without_torch("x = = torch.a\n", ".") == ("x = = torch.a\n", False)
 

@@ -36,7 +36,7 @@ class _Absent(cst.CSTTransformer):
         if not _of_torch(original_node):
             return updated_node
         self.found = True
-        name = cst.Module([]).code_for_node(original_node)
+        name = "".join(cst.Module([]).code_for_node(original_node).split())  # the draft breaks its long lines anywhere
         return cst.parse_expression(f'shims.{ABSENT}("{name}")')
 
     def visit_Import(self, node: cst.Import) -> bool:
