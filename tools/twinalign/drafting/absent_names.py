@@ -36,7 +36,8 @@ class _Absent(cst.CSTTransformer):
         if not _of_torch(original_node):
             return updated_node
         self.found = True
-        name = "".join(cst.Module([]).code_for_node(original_node).split())  # the draft breaks its long lines anywhere
+        code = cst.Module([]).code_for_node(original_node.with_changes(lpar=[], rpar=[]))
+        name = "".join(code.split())  # the draft breaks its long lines anywhere
         return cst.parse_expression(f'shims.{ABSENT}("{name}")')
 
     def visit_Import(self, node: cst.Import) -> bool:
