@@ -89,3 +89,23 @@ def test_a_killed_fork_ends_its_process_in_the_same_way_and_the_next_run_gets_an
     assert again is other
     kept.close()
     assert not again.alive
+
+
+def test_layers_are_matched_anew_where_the_reference_has_changed(tmp_path: Path) -> None:
+    """Both sides name their layers in their own way, so that every run of the port is matched by running."""
+    case = CASE.replace("return build()", "return named(build())") + (
+        "\ndef named(model):\n    import paddle\n    class Own(paddle.nn.Layer):\n        def __init__(self):\n"
+        "            super().__init__()\n            self.body, self.act = model[0], model[1]\n"
+        "        def forward(self, x):\n            return self.act(self.body(x))\n    return Own()\n"
+    )
+    (tmp_path / "case.py").write_text(case)
+    port = tmp_path / "session_port.py"
+    port.write_text(PORT.format("Tanh()"))
+    with twinalign.session(tmp_path / "case.py", out=tmp_path / "out", locate=False) as session:
+        for change, verdict in (("Tanh()", "aligned"), ("Sigmoid()", "diverged"), ("Tanh( )", "aligned")):
+            port.write_text(PORT.format(change))
+            assert session.run().verdict == verdict
+        (tmp_path / "case.py").write_text(case.replace("Tanh()", "Sigmoid()"))
+        assert session.run().verdict == "diverged"
+        port.write_text(PORT.format("Sigmoid()"))
+        assert session.run().verdict == "aligned"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from twinalign.conversion.remote_model import RememberedRuns
 from twinalign.errors import SideCrashError
 from twinalign.files.freshness import interpreter_versions
 from twinalign.processes.serving import imported_for_good
@@ -58,6 +59,8 @@ class KeptProcesses:
         self._lock = threading.Lock()
         self._idle: dict[_Slot, tuple[Any, KeptProcess]] = {}
         self._lent: dict[KeptProcess, tuple[_Slot, Any]] = {}
+        self.trials: dict[tuple[str, str], RememberedRuns] = {}
+        """(case, part) -> trial runs of the reference's model, which hold until its weights are made anew."""
         self.versions = functools.cache(interpreter_versions)
         """Versions of the packages that the processes have imported; asked for anew once one of them has ended."""
 

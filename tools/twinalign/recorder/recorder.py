@@ -17,7 +17,7 @@ from typing import Any
 from twinalign.conversion.initial_weights import WeightFiles as WeightFiles
 from twinalign.conversion.initial_weights import convert_weights, unmatched_of
 from twinalign.conversion.options import Options
-from twinalign.conversion.remote_model import RemoteModel
+from twinalign.conversion.remote_model import RememberedModel, RememberedRuns, RemoteModel
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.half_precision import no_kernels
 from twinalign.files.rank_recordings import is_ranked, join_ranks
@@ -58,6 +58,7 @@ class Recorder(RecordingPlan):
         self.progress = progress
         # On a GPU an import may already have opened the device, which no fork can use.
         self._start_process = SideProcess if kept is None or settings.device != "cpu" else kept.start
+        self._trials: dict[tuple[str, str], RememberedRuns] = {} if kept is None else kept.trials
         self.points: Callable[[str, Mapping[str, Any]], None] = lambda side, event: None
         """Told the newest points of a training's curves while it goes on."""
         self.processes: dict[str, SideProcess] = {}
@@ -242,6 +243,8 @@ class Recorder(RecordingPlan):
             def build(process: SideProcess) -> dict[str, Any]:
                 if process.side == "ref" and self._weights_stand(part, files["ref"], stale):  # noqa: B023
                     return {}
+                if process.side == "ref":
+                    self._trials.pop((self.resolved, part), None)  # noqa: B023
                 return process.call(Worker.initialise, **asked, **files[process.side].request())  # noqa: B023
 
             self._on_each(sides, build, together=self._concurrent)
@@ -261,17 +264,19 @@ class Recorder(RecordingPlan):
         return made
 
     @contextlib.contextmanager
-    def _trial_models(self, part: str, stage: str) -> Iterator[dict[str, RemoteModel]]:
+    def _trial_models(self, part: str, stage: str) -> Iterator[Mapping[str, RemoteModel]]:
         """Both models for the converter, in the running processes, or in a new one for a side that has none."""
         with contextlib.ExitStack() as held:
             folder = held.enter_context(temporary_folder())
-            models = {}
+            models: dict[str, RemoteModel] = {}
             for side in SIDES:
                 process = self.processes.get(side)
                 if process is None or not process.alive:
                     process = held.enter_context(SideProcess(side, python=self.settings.pythons.get(side)))
                     self._start_worker(process)
-                models[side] = RemoteModel(side, process, folder, f"of {part}", stage=stage)
+                # The reference stands until its weights are made anew; of the port nothing is known to stand.
+                known = self._trials.setdefault((self.resolved, part), {}) if side == "ref" else {}
+                models[side] = RememberedModel(known, side, process, folder, f"of {part}", stage=stage)
             yield models
             for process in [process for process in self.processes.values() if process.alive]:
                 process.call(Worker.release)
