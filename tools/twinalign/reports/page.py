@@ -1,6 +1,7 @@
 """`report.html`: one file that loads nothing from elsewhere."""
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -43,7 +44,7 @@ def page(summary: Mapping[str, Any], folder: Path, code: str = "en", earlier: Ma
         depths = [inherited_plot(part.depth, say) if part.depth is not None else None for part in parts]
         curve_plots = [curve_plot(curve, f"curve-{number}", say) for number, curve in enumerate(curves)]
     return (
-        _environment(say)
+        _environment(code)
         .get_template("report.html")
         .render(
             summary=summary,
@@ -97,9 +98,12 @@ def _sections(
     return [*top, {"id": "faults", "text": say(first), "verdict": ""}, *stages, *rest]
 
 
-def _environment(say: Language) -> Any:
+@functools.cache
+def _environment(code: str) -> Any:
     import jinja2
     import markupsafe
+
+    say = language(code)
 
     def finalize(value: Any) -> Any:
         return legible(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
