@@ -40,7 +40,7 @@ def mended(tmp_path, text, kind, fault, built=True):
     place = [file, call.lineno, call.col_offset, call.end_lineno, call.end_col_offset]
     layer = {"class": kind, "calls": [place] if built else [], "code": [] if built else [[file, 1, text.count("\n")]]}
     places = {"layers": {"layer": layer, "optimizer": layer}, "parameters": PARAMETERS}
-    edits = Proposals(places, {}).for_fault(fault)
+    edits = Proposals(places, {}, {}).for_fault(fault)
     return applied(text, edits[:1]) if edits else None
 
 

@@ -62,7 +62,7 @@ class Played:
         cause = self.causes.get(layer, f"cause_{layer}") if cause is None else cause
         explanation = {"id": cause, "text": f"{layer} is wrong"} if cause else None
         common = {"paddle_layer": layer, "phase": "forward", "explanation": explanation}
-        return {**common, "edit": (found or [None])[0], "further_edits": found[1:]}
+        return {**common, "edit": (found or [None])[0], "further_edits": found[1:], "reference_edits": []}
 
 
 @pytest.fixture

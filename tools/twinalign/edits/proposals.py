@@ -8,6 +8,7 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.expressions import operations_as, reductions_as, with_layer
+from twinalign.edits.from_reference import edits_from_reference
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
     EXCHANGED,
@@ -28,11 +29,14 @@ class Proposals:
 
     Args:
         places: of `replay.construction_places.port_places`.
+        reference: of `replay.construction_places.reference_code`.
         sources: real path -> text that stands for a file.
     """
 
-    def __init__(self, places: Mapping[str, Any], sources: Mapping[str, str]) -> None:
-        self._places, self._texts = places, sources
+    def __init__(
+        self, places: Mapping[str, Any], reference: Mapping[str, Sequence[Sequence[Any]]], sources: Mapping[str, str]
+    ) -> None:
+        self._places, self._reference, self._texts = places, reference, sources
         self._parsed: dict[str, Source] = {}
 
     def for_fault(self, fault: Mapping[str, Any]) -> list[Edit]:
@@ -41,6 +45,21 @@ class Proposals:
             return []
         found = self._of_optimizer(fault) if fault["phase"] == "optimizer" else self._of_layer(fault)
         return list(dict.fromkeys(edit for edit in found if edit is not None))[:_MOST]
+
+    def from_reference(self, fault: Mapping[str, Any]) -> list[Edit]:
+        """Edits that make the code of a fault's layer what the reference's has in its place; unproven, all of them."""
+        of = "optimizer" if fault["phase"] == "optimizer" else fault["paddle_layer"]
+        theirs = "optimizer" if fault["phase"] == "optimizer" else fault["reference_layer"]
+        found: list[Edit] = []
+        for file, first, last in self._places["layers"].get(of, {}).get("code", ()):
+            for other, begin, end in self._reference.get(theirs, ()):
+                if self._function_at(file, first) == self._function_at(other, begin):
+                    edits = edits_from_reference(self._source(file), (first, last), self._source(other), (begin, end))
+                    found += [edit for edit in edits if edit is not None]
+        return list(dict.fromkeys(found))[:_MOST]
+
+    def _function_at(self, file: str, line: int) -> str:
+        return self._source(file).function_at(line)
 
     def _of_layer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
         place = self._places["layers"].get(fault["paddle_layer"])

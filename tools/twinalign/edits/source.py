@@ -81,6 +81,15 @@ class Source:
         wanted = (line, _characters(lines[line - 1], column), end_line, _characters(lines[end_line - 1], end_column))
         return next((call for call in self.calls(line, line) if self.span(call) == wanted), None)
 
+    def function_at(self, line: int) -> str:
+        """Name of the function whose `def`, or first decorator, stands in this line; empty without one."""
+        for node in self.positions:
+            if isinstance(node, cst.FunctionDef):
+                first = min(self.span(part)[0] for part in (node, *node.decorators))
+                if first == line or self.span(node)[0] == line:
+                    return node.name.value
+        return ""
+
     def text_of(self, node: cst.CSTNode) -> str:
         return self._module.code_for_node(node)
 

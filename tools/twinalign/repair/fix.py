@@ -254,6 +254,8 @@ def _layers(result: RunResult) -> set[str]:
 
 
 def _proposals(fault: Mapping[str, Any]) -> Iterator[_Proposal]:
-    for found in filter(None, [fault["edit"], *fault["further_edits"]]):
+    for found in filter(None, [fault["edit"], *fault["further_edits"], *fault["reference_edits"]]):
         edit = Edit(found["file"], tuple(found["span"]), found["before"], found["after"])
-        yield _Proposal(_key(fault), edit, f"{fault['explanation']['text']} [{fault['explanation']['id']}]")
+        known = fault["explanation"]
+        cause = f"{known['text']} [{known['id']}]" if known else "as the reference's source has it"
+        yield _Proposal(_key(fault), edit, cause)

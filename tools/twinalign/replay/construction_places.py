@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
@@ -15,6 +16,8 @@ from twinalign.replay.code_lines import is_own_code
 from twinalign.stages.context import step_inputs
 
 _MOST_FRAMES = 4
+_METHODS = ("loss", "optimizer")
+"""Of the case; their code is looked for as that of layers is."""
 
 
 def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequence[str]) -> dict[str, Any]:
@@ -44,30 +47,46 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
     named = dict(worker.backend.named_layers(model))
     layers: dict[str, Any] = {}
     for path in paths:
-        if path in ("loss", "optimizer"):
-            method = getattr(type(case), path)
-            layers[path] = {"class": "", "calls": [], "code": _spans([method, *_called(worker, case, model, path)])}
-        elif path in named:
-            kind = type(named[path])
-            methods = [value for value in vars(kind).values() if inspect.isfunction(value)]
-            forward = [value for value in methods if value.__name__ != "__init__"]
+        kind = type(named.get(path))
+        if path in named or path in _METHODS:
             layers[path] = {
-                "class": f"{kind.__module__}.{kind.__qualname__}",
-                "calls": calls.get(id(named[path]), []),
-                "code": _spans(forward),
+                "class": f"{kind.__module__}.{kind.__qualname__}" if path in named else "",
+                "calls": calls.get(id(named[path]), []) if path in named else [],
+                "code": _spans(_code_of(worker, case, model, named, path), _is_editable),
             }
     return {"layers": layers, "parameters": {name: _parameters(function_named(name)) for name in functions}}
 
 
+def reference_code(worker: Any, stage: str, paths: Sequence[str]) -> dict[str, Any]:
+    """Where the reference's code stands; runs in its process.
+
+    Returns:
+        `code`: path of a layer, `loss` or `optimizer` -> `[file, first line, last line]` of its methods, as
+        `port_places` has them, those of installed packages too.
+    """
+    case = worker.fresh_case(stage)
+    model = worker.construct(case)
+    named = dict(worker.backend.named_layers(model))
+    known = [path for path in paths if path in named or path in _METHODS]
+    of_source = {path: _code_of(worker, case, model, named, path) for path in known}
+    return {"code": {path: _spans(codes, os.path.isfile) for path, codes in of_source.items()}}
+
+
+def _code_of(worker: Any, case: Case, model: Any, named: Mapping[str, Any], path: str) -> list[Any]:
+    """The functions that a layer computes with, or a method of the case and what it calls."""
+    if path in _METHODS and path not in named:
+        return [getattr(type(case), path), *_called(worker, case, model, path)]
+    methods = [value for value in vars(type(named[path])).values() if inspect.isfunction(value)]
+    return [value for value in methods if value.__name__ != "__init__"]
+
+
 def _called(worker: Any, case: Case, model: Any, method: str) -> list[CodeType]:
     """The user's own functions that run in the case's `loss` or `optimizer`, without those of layers."""
-    from twinalign.backends.paddle.port_only.construction import function_named
-
     found: dict[CodeType, None] = {}
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        in_layer = isinstance(frame.f_locals.get("self"), function_named("nn.Layer"))
+        in_layer = worker.backend.is_model(frame.f_locals.get("self"))
         if event == "call" and not in_layer and is_own_code(frame) and code.co_name.isidentifier():
             found[code] = None
 
@@ -108,11 +127,11 @@ def _is_editable(file: str) -> bool:
     return file.endswith(".py") and is_users_file(file)
 
 
-def _spans(methods: Sequence[Callable[..., Any] | CodeType]) -> list[list[Any]]:
+def _spans(methods: Sequence[Callable[..., Any] | CodeType], is_wanted: Callable[[str], bool]) -> list[list[Any]]:
     found = []
     codes = [m if isinstance(m, CodeType) else getattr(inspect.unwrap(m), "__code__", None) for m in methods]
     for code in dict.fromkeys(codes):
-        if code is None or not _is_editable(code.co_filename):
+        if code is None or not is_wanted(code.co_filename):
             continue
         lines = [line for _, _, line in code.co_lines() if line is not None]
         found.append([code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno)])

@@ -28,6 +28,8 @@ class Fault:
     """The likeliest edit of the port's source, as `edits.source.Edit.to_json`; None where none is known."""
     further_edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """Other edits that may be meant, the likelier first."""
+    reference_edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """Edits that make the port's code what the reference's has in its place; unproven, for `fix` to try."""
     suggestion: str = ""
     """What to write, in words; empty where it is accepted or was not looked for."""
 

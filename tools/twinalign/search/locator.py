@@ -15,7 +15,7 @@ from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
-from twinalign.replay.construction_places import port_places
+from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.search.components import ComponentContext
 from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
@@ -162,25 +162,36 @@ class Locator:
         return result
 
     def _propose_edits(self, faults: Sequence[Fault]) -> None:
-        """Put the edits that may mend them into the faults with a cause."""
+        """Put the edits that may mend them into the faults.
+
+        What follows from a proven cause is shown to people; what only stands in the reference's source is for `fix`.
+        """
         from twinalign.edits.proposals import Proposals, functions_of
 
-        explained = [fault for fault in faults if fault.explanation is not None and "accepted" not in fault.evidence]
-        asked = [fault.to_json() for fault in explained]
+        wrong = [fault for fault in faults if "accepted" not in fault.evidence]
+        asked = [fault.to_json() for fault in wrong]
+        optimizer = ["optimizer"] if any(fault.phase == "optimizer" for fault in wrong) else []
         for stage in self._model_stages(self._recorder.description["stages"]) if asked else ():
             try:
-                paths = list(
-                    dict.fromkeys("optimizer" if f.phase == "optimizer" else f.paddle_layer for f in explained)
-                )
-                given = {"stage": stage, "paths": paths, "functions": functions_of(asked)}
+                port = list(dict.fromkeys([*optimizer, *(fault.paddle_layer for fault in wrong)]))
+                given = {"stage": stage, "paths": port, "functions": functions_of(asked)}
                 places = self._recorder.processes["paddle"].call(port_places, **given)
-                proposals = Proposals(places, self._recorder.settings.sources)
-                found = [[edit.to_json() for edit in proposals.for_fault(fault)] for fault in asked]
+                theirs = list(dict.fromkeys([*optimizer, *(fault.reference_layer for fault in wrong)]))
+                code = self._recorder.processes["ref"].call(reference_code, stage=stage, paths=theirs)["code"]
+                proposals = Proposals(places, code, self._recorder.settings.sources)
+                found = [
+                    [
+                        [edit.to_json() for edit in edits(fault)]
+                        for edits in (proposals.for_fault, proposals.from_reference)
+                    ]
+                    for fault in asked
+                ]
             except (ChildError, SyntaxError, OSError, ValueError):  # the faults stand without a proposal
                 continue
-            for fault, edits in zip(explained, found, strict=True):
-                if edits and fault.edit is None:
-                    fault.edit, fault.further_edits = edits[0], edits[1:]
+            for fault, (proven, others) in zip(wrong, found, strict=True):
+                if proven and fault.edit is None:
+                    fault.edit, fault.further_edits = proven[0], proven[1:]
+                fault.reference_edits = fault.reference_edits or others
 
     @contextlib.contextmanager
     def _noting(self, result: LocateResult, part: str) -> Iterator[None]:
