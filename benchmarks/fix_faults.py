@@ -1,9 +1,11 @@
-"""How many faults in a port's source `twinalign fix` repairs: `python benchmarks/fix_faults.py [--only NAME,…]`.
+"""How many faults in a port's source `twinalign fix` repairs: `python benchmarks/fix_faults.py [--drawn N] [--only …]`.
 
-Each fault is one edit of the source of a small right port (`PORT`), written as the text before and after. `fix` is run
-on the faulty source in a folder of its own. *Located*: the fault is named; *repaired*: aligned with the patch, exit
-code 0. A repaired port is checked again by a plain `twinalign run`, in another process and with another seed: *wrong
-edit* counts those that this run does not call aligned. Writes docs/fix.md.
+Each fault is one edit of the source of a small right port, written as the text before and after: of `PORT`, and, drawn
+by lot, of the three ports of `benchmarks/held_out`, N of either half. `fix` is run on the faulty source in a folder of
+its own. *Located*: the fault is named; *repaired*: aligned with the patch, exit code 0. A repaired port is checked
+again by a plain `twinalign run`, in another process and with another seed: *wrong edit* counts those that this run does
+not call aligned. Goes on where it was ended (result/fix_faults.json), but measures again what was measured on other
+sources. Writes docs/fix.md.
 """
 
 from __future__ import annotations
@@ -11,15 +13,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "fix.md"
+HELD = ROOT / "benchmarks" / "held_out"
+
+from held_out_faults import state_of_sources  # noqa: E402
+from page import FAULTS as HELD_OUT  # noqa: E402
+from page import halves  # noqa: E402
 
 CASE = """
 import numpy as np
@@ -153,67 +163,125 @@ FAULTS = {
 }
 
 
+HELD_CASE = """
+from cases import {kind} as Pair
+
+class Held(Pair):
+    def reproduced(self):
+        from {port}_port import Net
+        return Net()
+
+    def loss(self, outputs, inputs, framework):
+        from {port}_source import loss as reference_loss
+        from {port}_port import loss
+        return (reference_loss if framework == "torch" else loss)(outputs, inputs)
+"""
+HEAD = """# `twinalign fix`, measured
+
+Written by `python benchmarks/fix_faults.py`, on a CPU. Each fault is planted in the source of a small port, one at a
+time ([the port and the faults](../benchmarks/fix_faults.py)), or drawn by lot from
+[those that were held out](held-out-faults.md); *repaired* ports are run again in another process with another seed, and
+a *wrong edit* is one that this run does not call aligned.
+
+"""
+_OF = {
+    "own": "Faults of one port",
+    "A": "Drawn from the half that was looked at",
+    "B": "Drawn from the half of which nothing but the count was looked at",
+}
+
+
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), str(folder)])}
     line = [sys.executable, "-m", "twinalign", *arguments]
     return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def trial(before: str, after: str) -> tuple[bool, bool, bool, float, str]:
-    """Located, repaired, wrong edit, seconds, and the edits or what is left."""
-    if PORT.count(before) != 1:
-        raise SystemExit(f"{before!r} stands {PORT.count(before)} times in the port")
+def trial(files: dict[str, str], port: str) -> dict[str, Any]:
+    """What becomes of a faulty `port`, one of the `files`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for file, text in (("case.py", CASE), ("source.py", SOURCE), ("port.py", PORT.replace(before, after))):
+        for file, text in files.items():
             (folder / file).write_text(text, encoding="utf-8")
         started = time.perf_counter()
         done = command(folder, "fix", "case.py", "--write", "--json", "fix.json")
-        seconds = time.perf_counter() - started
+        row: dict[str, Any] = {"seconds": time.perf_counter() - started, "repaired": False, "wrong": False}
         if not (folder / "fix.json").exists():
-            return False, False, False, seconds, done.stderr.strip().splitlines()[-1][:120]
+            return {**row, "located": False, "edits": done.stderr.strip().splitlines()[-1][:120]}
         found = json.loads((folder / "fix.json").read_text(encoding="utf-8"))
-        repaired, wrong = done.returncode == 0, False
-        if repaired:
+        if done.returncode == 0 and found["edits"]:
             again = command(folder, "run", "case.py", "--out", "again", "--set", "seed=4711", "--no-locate")
-            wrong = again.returncode != 0
-        changed = (folder / "port.py").read_text(encoding="utf-8").splitlines()
-        before_lines = set(PORT.replace(before, after).splitlines())
-        edits = "; ".join(f"`{line.strip()}`" for line in changed if line not in before_lines)
-        return bool(found["edits"] or found["left"]), repaired, wrong, seconds, edits
+            row |= {"repaired": True, "wrong": again.returncode != 0}
+        changed = (folder / port).read_text(encoding="utf-8").splitlines()
+        edits = "; ".join(f"`{line.strip()}`" for line in changed if line not in files[port].splitlines())
+        return {**row, "located": bool(found["edits"] or found["left"]), "edits": edits}
+
+
+def spoiled(right: str, before: str, after: str) -> str:
+    if before not in right:
+        raise SystemExit(f"{before!r} is not in the port")
+    return right.replace(before, after, 1)
+
+
+def written_here() -> Iterator[tuple[str, str, dict[str, str], str]]:
+    for name, (before, after) in FAULTS.items():
+        files = {"case.py": CASE, "source.py": SOURCE, "port.py": spoiled(PORT, before, after)}
+        yield "own", name, files, "port.py"
+
+
+def drawn(number: int) -> Iterator[tuple[str, str, dict[str, str], str]]:
+    """So many faults of either held-out half; half A may be looked at, of B only the count is shown."""
+    of = halves()
+    for half in "AB":
+        names = sorted(name for name, found in of.items() if found == half)
+        for name in random.Random(5).sample(names, number):
+            port, _, at = name.rpartition("-")
+            _, before, after = HELD_OUT[port][int(at)]
+            right = (HELD / f"{port}_port.py").read_text(encoding="utf-8")
+            files = {file: (HELD / file).read_text(encoding="utf-8") for file in ("cases.py", f"{port}_source.py")}
+            files |= {"case.py": HELD_CASE.format(port=port, kind=port.title())}
+            yield half, name, {**files, f"{port}_port.py": spoiled(right, before, after)}, f"{port}_port.py"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="faults, comma-separated")
-    only = [name for name in parser.parse_args().only.split(",") if name]
-    rows, counts = [], [0, 0, 0]
-    for name, (before, after) in FAULTS.items():
-        if only and name not in only:
+    parser.add_argument("--drawn", type=int, default=0, help="faults of either held-out half")
+    arguments = parser.parse_args()
+    only = [name for name in arguments.only.split(",") if name]
+    kept = ROOT / "result" / "fix_faults.json"
+    rows: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    state = state_of_sources()
+    wanted = [*written_here(), *drawn(arguments.drawn)]
+    for of, name, *given in wanted:
+        if (only and name not in only) or rows.get(name, {}).get("state") == state:
             continue
-        *found, seconds, edits = trial(before, after)
-        counts = [count + one for count, one in zip(counts, found, strict=True)]
-        words = ["yes" if one else "no" for one in found]
-        rows.append(f"| {name} | {words[0]} | {words[1]} | {words[2]} | {edits or '–'} | {seconds:.0f} |")
-        print(rows[-1], flush=True)
-        if not only:
-            PAGE.write_text(page(rows, counts), encoding="utf-8")
+        rows[name] = {**trial(*given), "of": of, "state": state}
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(json.dumps(rows), encoding="utf-8")
+        print(name, *(rows[name].values() if of != "B" else ()), flush=True)
+    if not only:
+        PAGE.write_text(page([{**rows[name], "name": name} for _, name, *_ in wanted]), encoding="utf-8")
 
 
-def page(rows: list[str], counts: list[int]) -> str:
-    located, repaired, wrong = counts
-    return f"""# `twinalign fix`, measured
-
-Written by `python benchmarks/fix_faults.py`, on a CPU. Each fault is planted in the source of a small port, one at a
-time ([the port and the faults](../benchmarks/fix_faults.py)); *repaired* ports are run again in another process with
-another seed, and a *wrong edit* is one that this run does not call aligned.
-
-**{len(rows)} faults: {located} located, {repaired} repaired, {wrong} wrong edits.**
-
-| fault | located | repaired | wrong edit | lines written | seconds |
-| --- | --- | --- | --- | --- | ---: |
-{chr(10).join(rows)}
-"""
+def page(rows: list[dict[str, Any]]) -> str:
+    lines = []
+    for of, words in _OF.items():
+        some = [row for row in rows if row["of"] == of]
+        counts = [sum(row[key] for row in some) for key in ("located", "repaired", "wrong")]
+        if some:
+            lines.append(
+                f"**{words}: {len(some)}; {counts[0]} located, {counts[1]} repaired, {counts[2]} wrong edits.**"
+            )
+            lines.append("")
+    lines += [
+        "| fault | located | repaired | wrong edit | lines written | seconds |",
+        "| --- | --- | --- | --- | --- | ---: |",
+    ]
+    for row in [row for row in rows if row["of"] != "B"]:
+        words = " | ".join("yes" if row[key] else "no" for key in ("located", "repaired", "wrong"))
+        lines.append(f"| {row['name']} | {words} | {row['edits'] or '–'} | {row['seconds']:.0f} |")
+    return HEAD + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

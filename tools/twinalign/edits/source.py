@@ -91,12 +91,32 @@ class Source:
         return ""
 
     def text_of(self, node: cst.CSTNode) -> str:
-        return self._module.code_for_node(node)
+        """What stands at the node's place, without the brackets around it."""
+        first, column, last, end = self.span(node)
+        lines = self.text.split("\n")[first - 1 : last]
+        lines[-1] = lines[-1][:end]
+        lines[0] = lines[0][column:]
+        return "\n".join(lines)
 
     def edit(self, old: cst.CSTNode, new: cst.CSTNode) -> Edit | None:
         """The edit that puts `new` in the place of `old`; None if both have one text."""
-        before, after = self.text_of(old), self.text_of(new)
+        if getattr(old, "lpar", ()) and hasattr(new, "lpar"):  # these brackets stay
+            new = new.with_changes(lpar=[], rpar=[])
+        # The code of a part of a module lacks the indentation of the block that it stands in.
+        before, after = self.text_of(old), self._module.code_for_node(new).replace("\n", f"\n{self._indentation(old)}")
         return Edit(self.file, self.span(old), before, after) if before != after else None
+
+    def _indentation(self, node: cst.CSTNode) -> str:
+        """White space before the statement that a node belongs to."""
+        line = self.span(node)[0]
+        starts = [
+            self.span(one)[0]
+            for one in self.positions
+            if isinstance(one, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+            and self.span(one)[0] <= line <= self.span(one)[2]
+        ]
+        first = self.text.split("\n")[max(starts, default=line) - 1]
+        return first[: len(first) - len(first.lstrip())]
 
     def statements(self, line: int) -> Iterator[cst.Assign | cst.Return]:
         """The assignments and returns of this line."""
