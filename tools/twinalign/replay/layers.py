@@ -141,7 +141,8 @@ def port_forced_forward(
 
     forced, left_out = passed(begin, {(path, ordinal): by_number[number] for path, ordinal, number in pairs})
     worker.kept[KEPT] = (forced.run, store, forced.units, forced.wrong_in_state_alone)
-    return {"left_out": left_out}
+    judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
+    return {"left_out": left_out, "judged": sorted(judged)}
 
 
 def port_forced_backward(

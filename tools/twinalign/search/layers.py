@@ -42,6 +42,7 @@ class LayerFaults:
     Attributes:
         faults: in the order in which the layers run.
         inherited: path in the port → relative error of the layer's output in the port's own pass.
+        judged: paths in the port of the layers that were judged alone.
         left_out: path in the port → why the layer could not be judged alone.
         accepted: convention that the case accepts → the layers, in the port, in which nothing else differs.
         bytes_on_disk: the most disk space that the reference's values took.
@@ -51,6 +52,7 @@ class LayerFaults:
     faults: list[Fault]
     matching: Matching
     inherited: dict[str, float]
+    judged: set[str]
     left_out: dict[str, str]
     accepted: dict[str, list[str]]
     bytes_on_disk: int
@@ -66,6 +68,7 @@ class LayerFaults:
                 "paddle_layer": port.path,
                 "class": port.layer,
                 "matched_by": self.matching.how[ours.number],
+                "judged": port.path in self.judged - self.left_out.keys(),
                 "inherited_error": _finite(self.inherited.get(port.path)),
                 "wrong": wrong.get(port.path, []),
                 "draws": [side for side, call in zip(SIDES, (ours, port), strict=True) if call.random],
@@ -141,7 +144,7 @@ class _Search:
             kept = str(self.gradients.resolve()) if self.gradients else None
             back = self._ask("ref", reference_backward, "backward of the reference", gradients=kept)
         on_disk = max(on_disk, _bytes_in(self.folder))
-        judged = self._ask(
+        answer = self._ask(
             "paddle",
             port_forced_backward,
             "each layer on the reference's gradient",
@@ -149,8 +152,8 @@ class _Search:
             gradients=back["gradients"],
             parameters=back["parameters"],
         )
-        self._left_out |= judged["left_out"]
-        faults = self._faults(self._not_accepted(judged["suspects"]), explain)
+        self._left_out |= answer["left_out"]
+        faults = self._faults(self._not_accepted(answer["suspects"]), explain)
         inherited = {
             call.path: max((t.inherited for t in call.outputs if t.inherited is not None), default=0.0)
             for call in port_calls
@@ -158,7 +161,8 @@ class _Search:
         }
         for fault in faults:
             fault.evidence["inherited_error"] = _finite(inherited.get(fault.paddle_layer))
-        return LayerFaults(faults, matching, inherited, self._left_out, self._accepted, on_disk, calls["bytes_written"])
+        judged, written = set(forced["judged"]), calls["bytes_written"]
+        return LayerFaults(faults, matching, inherited, judged, self._left_out, self._accepted, on_disk, written)
 
     def _not_accepted(self, suspects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Suspects without those in which nothing but what the case accepts differs."""
