@@ -279,3 +279,39 @@ class Stopped(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((2, 6)).astype("float32")}
+
+
+class OwnWeights(Case):
+    """The port has one head where the reference has two, and nothing tells which of them it is."""
+
+    def reference(self) -> Any:
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body, self.one, self.two = nn.Linear(6, 5), nn.Linear(5, 3), nn.Linear(5, 3)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.body(x).relu()
+                return self.one(x) - 2 * self.two(x)
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        class Net(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body, self.head = nn.Linear(6, 5), nn.Linear(5, 3)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                return self.head(nn.functional.relu(self.body(x)))
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 6)).astype("float32")}

@@ -193,6 +193,14 @@ def test_layers_that_hold_other_parts_give_way_to_what_is_inside_them(tmp_path: 
     }
 
 
+def test_a_layer_that_has_weights_of_its_own_is_not_blamed_for_them(tmp_path: Path) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:OwnWeights", tmp_path / "out"))
+    (layers,) = result.layers.values()
+    assert ("one", "head") in {(ours.path, port.path) for ours, port in layers.matching.pairs}
+    assert places(result) == {("", "forward")}
+    assert layers.left_out == {"head": "it has weights of its own: none of the reference's were proven to be its"}
+
+
 def test_what_stops_halfway_is_not_judged_by_its_gradients(tmp_path: Path) -> None:
     result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:Stopped", tmp_path / "out"))
     assert places(result) == {("0", "forward")}

@@ -36,6 +36,7 @@ class TrialModel:
         self._forward = forward
         self._make = build
         self._doubled: Any = None
+        self._initial: dict[str, np.ndarray] = {}
 
     def _build(self, dtype: str) -> Any:
         with self.backend.default_dtype(dtype):
@@ -56,6 +57,8 @@ class TrialModel:
             state = self.backend.describe_state(self._doubled)
             if self.device != "cpu" or any(entry["dtype"] in ("float32", "float16", "bfloat16") for entry in state):
                 self.backend.prepare_model(self._doubled, "float64", self.device)
+            # A run leaves its weights behind: what the next one gives no weights to must not have them.
+            self._initial = {key: np.array(array) for key, array in self.backend.state_items(self._doubled)}
         return self._doubled
 
     def run(
@@ -70,11 +73,10 @@ class TrialModel:
         backend, model = self.backend, self._in_float64()
         if weights is not None:
             with np.load(weights, allow_pickle=False) as arrays:
-                backend.load_state_arrays(model, arrays)
+                made = {**self._initial, **arrays}
         else:
-            current = dict(backend.state_items(model))
-            made = weights_of_colours(self.framework, backend.describe_state(model), current, colours, rows)
-            backend.load_state_arrays(model, made)
+            made = weights_of_colours(self.framework, backend.describe_state(model), self._initial, colours, rows)
+        backend.load_state_arrays(model, made)
         backend.set_training(model, train)
         calls: list[dict[str, Any]] = []
 
@@ -133,7 +135,7 @@ def weights_of_colours(
     colours: Mapping[str, str],
     rows: Rows,
 ) -> dict[str, np.ndarray]:
-    """Every array of the state: floating-point ones made from their colours in float64, others unchanged.
+    """Every array of the state: floating-point ones made from their colours in float64, others as in `current`.
 
     Layers of the same colour get the same weights in both frameworks; a layer without one stays as it is.
     """

@@ -32,6 +32,7 @@ from twinalign.verdict.excuses import accepted_as
 
 _MOST_KNOWN = 6
 _MOST_NAMED = 10
+_OWN_WEIGHTS = "it has weights of its own: none of the reference's were proven to be its"
 _SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
 
 
@@ -137,7 +138,7 @@ class _Search:
         moved = list(calls["state"])
         text = "each layer on the reference's input"
         forced = self._call("paddle", port_forced_forward, text, **given, pairs=pairs, moved=moved)
-        self._left_out = dict(forced["left_out"])
+        self._left_out = forced["left_out"] | {port.path: _OWN_WEIGHTS for _, port in self._of_own_weights(matching)}
         on_disk = _bytes_in(self.folder)
         back: dict[str, Any] = {"gradients": {}, "parameters": {}}
         if backward:
@@ -164,11 +165,22 @@ class _Search:
         judged, written = set(forced["judged"]), calls["bytes_written"]
         return LayerFaults(faults, matching, inherited, judged, self._left_out, self._accepted, on_disk, written)
 
+    def _of_own_weights(self, matching: Matching) -> list[tuple[Call, Call]]:
+        """Pairs of layers that both have weights, of which the conversion has matched none."""
+        ours, theirs = (
+            {key.rpartition(".")[0] for key in self.weights[side].get(name, ())}
+            for side, name in (("ref", "left_out"), ("paddle", "kept"))
+        )
+        theirs -= {key.rpartition(".")[0] for key in self.weights["paddle"].get("canonical", ())}
+        return [(mine, port) for mine, port in matching.pairs if mine.path in ours and port.path in theirs]
+
     def _not_accepted(self, suspects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Suspects without those in which nothing but what the case accepts differs."""
+        """Suspects without those that cannot be judged, and those in which only what the case accepts differs."""
         self._accepted: dict[str, list[str]] = {}
         left = []
         for suspect in suspects:
+            if self._left_out.get(suspect["path"]) == _OWN_WEIGHTS:
+                continue
             path = self._calls[suspect["call"]].path
             rounding = _rounding_of_momentum(suspect["facts"])
             found = [
