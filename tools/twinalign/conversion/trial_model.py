@@ -42,9 +42,10 @@ class TrialModel:
         with self.backend.default_dtype(dtype):
             return self._make()
 
-    def layout(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.backend.describe_state(self._build("float32"))
-        return found
+    def layout(self) -> dict[str, Any]:
+        """`layout`: what `describe_state` says of the model; `versions`: of its layers' parts of the state dict."""
+        model = self._build("float32")
+        return {"layout": self.backend.describe_state(model), "versions": self.backend.state_versions(model)}
 
     def _in_float64(self) -> Any:
         if self._doubled is None:
@@ -100,8 +101,9 @@ class TrialModel:
 
 
 def describe_model(service: Any, **which: Any) -> dict[str, Any]:
-    """The layout of the model `service.trial_model(**which)`."""
-    return {"layout": service.trial_model(**which).layout()}
+    """The layout of the model `service.trial_model(**which)`; see `TrialModel.layout`."""
+    found: dict[str, Any] = service.trial_model(**which).layout()
+    return found
 
 
 def run_model(
