@@ -96,7 +96,7 @@ def describe_state(model: torch.nn.Module) -> list[dict[str, Any]]:
 
 
 def state_versions(model: torch.nn.Module) -> dict[str, int]:
-    metadata = model.state_dict(keep_vars=True)._metadata  # type: ignore[attr-defined]
+    metadata: Any = model.state_dict(keep_vars=True)._metadata
     return {path: facts["version"] for path, facts in metadata.items() if isinstance(facts.get("version"), int)}
 
 
