@@ -162,7 +162,8 @@ def judged(pair: real_ports_pairs.Pair, found: dict[str, Any], check: dict[str, 
 def truth(pair: real_ports_pairs.Pair, check: dict[str, Any]) -> str:
     """What float64 says, in words."""
     if check.get("equal"):
-        return f"equal ({check['outputs']:.0e}, gradients {check['gradients']:.0e})"
+        kept = ", with paddle's own constants" if check.get("constants") else ""
+        return f"equal ({check['outputs']:.0e}, gradients {check['gradients']:.0e}{kept})"
     if pair.differs:
         return pair.differs
     size = check.get("outputs")
@@ -235,6 +236,7 @@ def table(results: dict[str, dict[str, Any]], work: Path, page: str) -> str:
             "float64: both models run by a plain script that knows nothing of twinalign's verdict, on the same",
             "weights, which are those that twinalign converted or the torch model's in their order; the figures are",
             "the largest difference of an output over the largest value, and that of the norm of all gradients.",
+            "Paddle's own constants: float32 epsilon of batch norms and slope of the hard sigmoid, in torch too.",
             "Lines: what the case had to say beyond `reference`, `reproduced` and `inputs`. Seconds: the whole run,",
             "locating included.",
             "",

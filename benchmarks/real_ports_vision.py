@@ -13,6 +13,7 @@ DIFFERS = {
     "DPN68": "epsilon 1e-5 for 1e-3 in every batch norm (`model_zoo/dpn.py`, lines 71 and 98)",
     "SwinTransformer": "windows are shifted where one covers the whole map (`legendary_models/swin_transformer.py`, "
     "line 421)",
+    "LeViT_128S": "one head, where the original takes the mean of two (`model_zoo/levit.py`, line 439)",
     "MobileNetV3_small_x1_0": "another first block, with an expanding convolution",
     "ResNet18": "a projection in the first shortcut, which the original has not",
     "SqueezeNet1_1": "padding 1 in the first convolution (`model_zoo/squeezenet.py`, line 114), pools without "
@@ -21,7 +22,12 @@ DIFFERS = {
     "118 and 240)",
 }
 """What ports compute differently, found by reading both sources."""
-CAUSES = {"MobileViT_XXS": ("norm_epsilon",), "PVT_V2_linear": ("norm_epsilon",)}
+CAUSES = {
+    "MobileViT_XXS": ("norm_epsilon",),
+    "PVT_V2_linear": ("norm_epsilon",),
+    "SwinTransformer": ("window_shift_kept",),
+    "LeViT_128S": ("residual_source",),
+}
 
 
 def pairs() -> Iterator[Pair]:

@@ -85,3 +85,45 @@ class TorchDialect(Case):
         import paddle
 
         return paddle.optimizer.Momentum(0.05, 0.9, parameters=parameters)
+
+
+class TableOfPositions(Case):
+    """The port makes its table of positions in the constructor, the reference in its forward."""
+
+    rate = "0.3"
+    refuses = ""
+
+    def reference(self) -> Any:
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc = torch.nn.Linear(6, 6)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                angles = torch.arange(6, dtype=torch.float32) * 0.3
+                return self.fc(x) + 0.2 * angles.cos()
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        rate = float(self.rate)
+        if self.refuses and paddle.get_default_dtype() == "float64":
+            raise TypeError("float32 is expected")
+
+        class Net(paddle.nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc = paddle.nn.Linear(6, 6)
+                self.table = paddle.cos(paddle.arange(6, dtype="float32") * rate)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                return self.fc(x) + 0.2 * self.table.astype(x.dtype)
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((5, 6), dtype="float32")}

@@ -128,6 +128,23 @@ def test_what_is_known_of_something_like_it_is_tried_first_and_suffices() -> Non
     assert (found.text, other.tried) == ("cause_a is so: a1", ["c1", "a1"])
 
 
+def test_other_causes_that_fit_are_said_if_other_inputs_tell_them_apart() -> None:
+    class WithOtherInputs(Given):
+        has_other_inputs = True
+
+        def same(self, one: Variant, other: Variant) -> bool:
+            return {one.detail, other.detail} == {"a1", "c1"}
+
+    exact = {name: proven(0.0, exact=True) for name in ("a1", "b1", "c1")}
+    examined = WithOtherInputs({**exact, "a2": proven(1e-9)})
+    found = prove(examined)
+    assert found is not None
+    assert (found.text, found.evidence["rivals"]) == ("cause_a is so: a1", ["cause_b is so: b1"])
+    assert prove(WithOtherInputs({"a1": proven(0.0, exact=True), "c1": exact["c1"]})).evidence == {  # type: ignore[union-attr]
+        "remaining_error": 0.0
+    }
+
+
 class Edits(Given):
     """Causes that are tried alone, of which those of one letter give the same on other inputs."""
 

@@ -253,3 +253,32 @@ def no_model():
 
 def failing():
     raise RuntimeError("the data is not here")
+
+
+class TorchVersioned(torch.nn.Module):
+    """Refuses a state without the version that torch keeps beside its tensors, as torchvision's MNASNet does."""
+
+    _version = 2
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 4)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        if local_metadata.get("version") != 2:
+            raise ValueError(f"a state of version {local_metadata.get('version')}")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+def torch_versioned():
+    return TorchVersioned()
+
+
+class PaddleVersioned(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.fc = paddle.nn.Linear(3, 4)
+
+
+def paddle_versioned():
+    return PaddleVersioned()

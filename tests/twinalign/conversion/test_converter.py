@@ -338,3 +338,20 @@ def test_with_one_model_a_matrix_of_its_own_wants_an_answer(in_process, tmp_path
         options = Options(factories=factories, **{answer: ("matrix",)})
         convert_checkpoint(tmp_path / "a.pth", tmp_path / "a.pdparams", options)
         np.testing.assert_array_equal(paddle.load(str(tmp_path / "a.pdparams"))["matrix"].numpy(), wanted)
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_versions_of_layers_go_into_the_file_for_those_that_refuse_to_load_without(in_process, tmp_path, prefix):
+    factories = in_process("torch_versioned", "paddle_versioned")
+    reference, port = load_models(in_process, "torch_versioned", "paddle_versioned")
+    paddle.save(port.state_dict(), str(tmp_path / "a.pdparams"))
+    convert_checkpoint(tmp_path / "a.pdparams", tmp_path / "a.pth", Options(factories=factories, prefix=prefix))
+    state = torch.load(tmp_path / "a.pth", weights_only=True)
+    wrapped = torch.nn.ModuleDict({"module": reference}) if prefix else reference
+    assert dict(state._metadata)[prefix.removesuffix(".")] == {"version": 2}
+    wrapped.load_state_dict(state)
+    np.testing.assert_array_equal(reference.fc.weight.detach(), port.fc.weight.numpy().T)
+    with pytest.raises(ValueError, match="of version None"):
+        wrapped.load_state_dict(dict(state))
+    convert_checkpoint(tmp_path / "a.pth", tmp_path / "b.pdparams", Options(factories=factories))
+    np.testing.assert_array_equal(paddle.load(str(tmp_path / "b.pdparams"))["fc.weight"], port.fc.weight)

@@ -29,7 +29,8 @@ class Process:
 
     def __init__(self, framework, build):
         backend = {"torch": torch_backend, "paddle": paddle_backend}[framework]
-        self._service = types.SimpleNamespace(trial_model=lambda: TrialModel(backend, framework, "cpu", build))
+        model = TrialModel(backend, framework, "cpu", build)
+        self._service = types.SimpleNamespace(trial_model=lambda: model)
 
     def send(self, function, **values):
         self._asked = function, values
@@ -338,6 +339,29 @@ def test_what_one_side_lacks_is_left_and_named_and_the_rest_is_converted(tmp_pat
     )
     allowed, _ = matched(tmp_path, Net, WithoutBias, X, allow_missing=["scale"], allow_unexpected=["*.bias"])
     assert (allowed.alone, facts_of(allowed).get("reference", [])) == ((["conv2.bias"], ["scale"]), [])
+
+
+def test_what_has_no_partner_has_its_own_weights_in_the_trial_and_not_those_of_an_earlier_one(tmp_path):
+    class TwoHeads(n.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.one, self.two = n.Linear(3, 4), n.Linear(4, 5), n.Linear(4, 5)
+
+        def forward(self, x):
+            return (self.one(self.body(x)) + self.two(self.body(x))) / 2
+
+    class OneHead(p.Layer):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = p.Linear(3, 4), p.Linear(4, 5)
+
+        def forward(self, x):
+            return self.last(self.first(x))
+
+    found, _ = matched(tmp_path, TwoHeads, OneHead, X[0, 0, :, :3].copy())
+    facts = facts_of(found)
+    assert facts["reason"].startswith("the two models compute different things")
+    assert facts["paddle"] == ["last.weight", "last.bias"]
 
 
 def test_a_trial_that_fails_leaves_names_and_positions(tmp_path):

@@ -42,3 +42,21 @@ def test_a_constant_that_is_really_off_is_caught_by_float64_alone(tmp_path: Path
     options = {"smoothing": 0.15}
     result = twinalign.run(CASE, out=tmp_path, stages=["loss"], precision="float64", locate=False, options=options)
     assert wrong(result) == {"loss"}
+
+
+@pytest.mark.parametrize("options", [{}, {"rate": "0.30000005"}, {"refuses": "yes"}], ids=["right", "wrong", "refuses"])
+def test_a_table_that_a_constructor_rounds_is_judged_where_it_is_built_in_float64(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    case = "tests.cases.float32_constants:TableOfPositions"
+    result = twinalign.run(case, out=tmp_path, locate=False, options=options)
+    found = json.loads((tmp_path / "float64" / "forward_paddle.json").read_text())
+    said = [note for note in result.stages["forward"].notes if "built in float64" in note]
+    if options:
+        assert (result.verdict, found.get("built_in_float64"), said) == ("diverged", None, [])
+    else:
+        assert (result.verdict, found["built_in_float64"], len(said)) == ("aligned", True, 1)
+        # What was recorded so is used again.
+        assert twinalign.run(case, out=tmp_path, locate=False).verdict == "aligned"
+    assert not (tmp_path / "built_in_float64").exists()
+    assert (result.stages["forward"].tensors[0].fp64_rel or 0.0) < 1e-7

@@ -159,3 +159,159 @@ class WrongApart(Apart):
     """What the head returns is doubled as well."""
 
     scale = 2.0
+
+
+class Stages(Case):
+    """The port halves the tokens at the end of the first stage, the reference at the beginning of the second."""
+
+    epsilon = 1e-6
+
+    def reference(self) -> Any:
+        import torch
+        from torch import nn
+
+        class Block(nn.Module):
+            def __init__(self, width: int) -> None:
+                super().__init__()
+                self.norm = nn.LayerNorm(width, eps=1e-6)
+                self.fc = nn.Linear(width, width)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x + self.fc(self.norm(x))
+
+        class Stage(nn.Module):
+            def __init__(self, width: int, halves: bool) -> None:
+                super().__init__()
+                self.reduction = nn.Linear(6, 4) if halves else nn.Identity()
+                self.halves, self.block = halves, Block(width)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.block(self.reduction(x[:, ::2]) if self.halves else x)
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.stages = nn.Sequential(Stage(6, False), Stage(4, True))
+                self.head = nn.Linear(4, 3)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.head(self.stages(x).mean((1, 2)))
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        case = self
+
+        class Block(nn.Layer):
+            def __init__(self, width: int) -> None:
+                super().__init__()
+                self.norm = nn.LayerNorm(width, epsilon=case.epsilon)
+                self.fc = nn.Linear(width, width)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                _batch, _tokens, _width = x.shape
+                return x + self.fc(self.norm(x))
+
+        class Stage(nn.Layer):
+            def __init__(self, width: int, halves: bool) -> None:
+                super().__init__()
+                self.block = Block(width)
+                self.halves, self.reduction = halves, nn.Linear(6, 4) if halves else None
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                x = self.block(x)
+                return self.reduction(x.reshape([-1, 4, 2, 6])[:, ::2].flatten(1, 2)) if self.halves else x
+
+        class Net(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.stages = nn.Sequential(Stage(6, True), Stage(4, False))
+                self.head = nn.Linear(4, 3)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                return self.head(self.stages(x.flatten(1, 2)).mean([1]))
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 4, 2, 6)).astype("float32")}
+
+
+class WrongStages(Stages):
+    """The norms have another epsilon as well."""
+
+    epsilon = 1e-4
+
+
+class Stopped(Case):
+    """The port's first layer is wrong, and its own code does not run on what the reference's returns."""
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        class First(nn.Linear):
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                return super().forward(x) + 100
+
+        class Net(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.add_sublayer("0", First(6, 6))
+                self.add_sublayer("1", nn.Linear(6, 3))
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                first, second = self.children()
+                x = first(x)
+                if float(x.mean()) < 50:
+                    raise ValueError("too small")
+                return second(x)
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 6)).astype("float32")}
+
+
+class OwnWeights(Case):
+    """The port has one head where the reference has two, and nothing tells which of them it is."""
+
+    def reference(self) -> Any:
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body, self.one, self.two = nn.Linear(6, 5), nn.Linear(5, 3), nn.Linear(5, 3)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.body(x).relu()
+                return self.one(x) - 2 * self.two(x)
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        class Net(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body, self.head = nn.Linear(6, 5), nn.Linear(5, 3)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                return self.head(nn.functional.relu(self.body(x)))
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 6)).astype("float32")}

@@ -14,7 +14,7 @@ from rich.console import Console
 from twinalign.processes.side_process import SideProcess
 from twinalign.recorder.recorder import RunSettings
 from twinalign.reports.fault_facts import entries
-from twinalign.search.layers import _where
+from twinalign.search.layers import LayerFaults, _where
 from twinalign.search.locator import LocateResult, locate
 from twinalign.terminal import show
 from twinalign.terminal.faults import fault_text
@@ -164,19 +164,50 @@ def test_a_port_in_another_form_is_judged_in_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("case", "found"), [("Apart", set()), ("WrongApart", {("", "forward")})])
-def test_a_layer_that_cannot_run_on_the_references_values_is_left_out_by_name(
+def test_a_layer_that_takes_another_size_than_its_partner_is_left_out_by_name(
     case: str, found: set[tuple[str, str]], tmp_path: Path
 ) -> None:
     result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:{case}", tmp_path / "out"))
     assert places(result) == found
     (layers,) = result.layers.values()
-    reason = "on the reference's values it raises ValueError: four tokens and one more are expected"
-    assert layers.left_out == {"block": reason}
+    reason = "it takes [2, 4, 6] where its counterpart takes [2, 5, 6]; its own code was judged with the code around it"
+    assert layers.left_out == {"block": reason, "block.fc": reason}
     shown = Console(record=True, width=200)
     show(result, shown)
     lines = shown.export_text().splitlines()
-    assert f"not judged alone: block: {reason}" in lines
+    assert f"not judged alone: block, block.fc: {reason}" in lines
     assert lines[-1].endswith("; 3 layers judged alone")
+
+
+def test_layers_that_hold_other_parts_give_way_to_what_is_inside_them(tmp_path: Path) -> None:
+    def located(case: str) -> tuple[LocateResult, LayerFaults]:
+        result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:{case}", tmp_path / case))
+        return result, *result.layers.values()
+
+    right, layers = located("Stages")
+    assert right.faults == []
+    assert {"stages.0", "stages.1"} <= layers.left_out.keys()
+    assert layers.left_out["stages.0"].startswith("it returns [2, 4, 4] where its counterpart returns [2, 4, 2, 6];")
+    assert {"stages.0.block.norm", "stages.1.block", "stages.1.block.fc"} <= layers.judged
+    wrong, _ = located("WrongStages")
+    assert {(*place, cause(wrong, *place)) for place in places(wrong)} == {
+        (f"stages.{number}.block.norm", "forward", "norm_epsilon") for number in (0, 1)
+    }
+
+
+def test_a_layer_that_has_weights_of_its_own_is_not_blamed_for_them(tmp_path: Path) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:OwnWeights", tmp_path / "out"))
+    (layers,) = result.layers.values()
+    assert ("one", "head") in {(ours.path, port.path) for ours, port in layers.matching.pairs}
+    assert places(result) == {("", "forward")}
+    assert layers.left_out == {"head": "it has weights of its own: none of the reference's were proven to be its"}
+
+
+def test_what_stops_halfway_is_not_judged_by_its_gradients(tmp_path: Path) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:Stopped", tmp_path / "out"))
+    assert places(result) == {("0", "forward")}
+    (layers,) = result.layers.values()
+    assert layers.left_out["(forward)"].endswith("ValueError: too small; what comes after it was not judged")
 
 
 def test_a_layer_that_one_side_lacks_is_called_so() -> None:

@@ -70,6 +70,13 @@ def test_values_of_a_shape_that_the_reference_never_has_are_passed_over():
     assert (found["unknown"]["name"], found["known"]["name"]) == ("c", "a")
 
 
+def test_values_in_the_same_order_are_known_in_any_shape():
+    known, other = np.arange(6.0), np.arange(6.0).reshape(2, 3) + 1
+    found = narrowed_down([step("a", known.reshape(2, 3)), step("b", other)], [print_of(known), print_of(other - 3)])
+    assert found is not None
+    assert (found["unknown"]["name"], found["known"]["name"]) == ("b", "a")
+
+
 @pytest.mark.parametrize(("size", "same"), [(1e-11, True), (1e-7, False)])
 def test_values_are_the_same_up_to_float64_rounding(size, same):
     values = np.random.default_rng(0).standard_normal(50)

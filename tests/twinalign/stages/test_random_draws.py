@@ -224,7 +224,9 @@ def test_layers_that_are_not_judged_are_told(capsys: pytest.CaptureFixture[str])
         return one, other
 
     pairs = [pair(1, "first", True, True), pair(2, "second", True, False), pair(3, "third", False, False)]
-    found = LayerFaults([], Matching(pairs, dict.fromkeys(range(4), "name")), {}, {}, {}, 0, 0)
+    found = LayerFaults(
+        [], Matching(pairs, dict.fromkeys(range(4), "name")), {}, {"first", "second", "third"}, {}, {}, 0, 0
+    )
     assert [layer["draws"] for layer in found.to_json()["layers"]] == [["ref", "paddle"], ["ref"], []]
     show(LocateResult("case", [], {"case": found}))
     assert capsys.readouterr().out.splitlines() == [

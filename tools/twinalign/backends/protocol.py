@@ -175,6 +175,9 @@ class Backend(Protocol):
     def describe_state(self, model: Model) -> list[dict[str, Any]]:
         """Every state-dict key and every buffer outside of it as the JSON form of `state_layout.StateEntry`."""
 
+    def state_versions(self, model: Model) -> dict[str, int]:
+        """Path of a layer → version of its part of the state dict; torch's layers have one, paddle's none."""
+
     def observing(
         self, model: Model, observe: Callable[[str, Layer, list[Tensor], list[Tensor]], None]
     ) -> AbstractContextManager[None]:

@@ -59,6 +59,7 @@ class Examined(abc.ABC):
         sentence: how a cause's text and a variant's detail are joined.
         clearly_less: a later proven cause replaces an earlier one if it leaves less than this share of its remainder.
         within_one_cause: whether only other variants of the same cause are tried once one is proven.
+        has_other_inputs: whether `same` can tell variants apart, so that others that fit are looked for.
         not_tried: what the time did not suffice for, in words.
         applied: the variant that is proven, of both causes if there are two.
     """
@@ -66,6 +67,7 @@ class Examined(abc.ABC):
     sentence: ClassVar[str] = "{text}: {detail}"
     clearly_less: ClassVar[float] = 1.0
     within_one_cause: ClassVar[bool] = False
+    has_other_inputs: ClassVar[bool] = False
     not_tried: str = ""
     applied: Any = None
 
@@ -106,7 +108,8 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
     budget = budget or Budget()
     best: tuple[Candidate, Outcome] | None = None
     close: list[tuple[float, Candidate]] = []
-    for cause, variant in examined.candidates():
+    candidates = iter(examined.candidates())
+    for cause, variant in candidates:
         if cause.alone:
             continue
         if best is not None and examined.within_one_cause and best[0][0] is not cause:
@@ -120,12 +123,33 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
             if outcome.proven and (best is None or outcome.remaining < allowed):
                 best = (cause, variant), outcome
             if outcome.exact:
+                _name_rivals(examined, (cause, variant), outcome, candidates, budget)
                 break
             if outcome.distance is not None:
                 close.append((outcome.distance, (cause, variant)))
     if best is not None:
         return _explanation(examined, [best[0]], best[1], best[0][1])
     return _prove_alone(examined, budget) or _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
+
+
+def _name_rivals(
+    examined: Examined, first: Candidate, outcome: Outcome, others: Iterable[Candidate], budget: Budget
+) -> None:
+    """Put into the evidence of an exact cause what else fits these inputs, and does something else on others."""
+    if not examined.has_other_inputs or not outcome.proven:
+        return
+    rivals: list[Candidate] = []
+    until = time.process_time() + SECONDS_OF_RIVALS
+    for cause, variant in others:
+        if budget.is_spent or time.process_time() > until or len(rivals) == MOST_RIVALS:
+            break
+        tried = None if cause.alone else examined.attempt([cause], variant)
+        if tried is None or not tried.exact or not examined.holds(variant):
+            continue
+        if not any(examined.same(known, variant) for _, known in (first, *rivals)):
+            rivals.append((cause, variant))
+    if rivals:
+        outcome.evidence["rivals"] = [sentence_of(examined, candidate) for candidate in rivals]
 
 
 def _prove_alone(examined: Examined, budget: Budget) -> Explanation | None:

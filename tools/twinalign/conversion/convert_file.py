@@ -78,6 +78,7 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Conversi
             allow_unexpected=options.allow_unexpected,
         )
         layouts[given] = _with_dtypes(layouts[given], checkpoint)
+        versions = models["ref"].versions if "ref" in models else {}
         planning = _Planning(given, layouts, options)
         plan = planning.plan(models)
         _check_answers(plan, options)
@@ -95,7 +96,7 @@ def convert_checkpoint(source: Path, target: Path, options: Options) -> Conversi
     ledger.entries += [
         LedgerEntry((key,), None, ("dropped",), "allowed by name; the model does not have it") for key in extra
     ]
-    output = Output(checkpoint, given, plan, layouts, options, ledger)
+    output = Output(checkpoint, given, plan, layouts, options, ledger, versions)
     return ConversionResult(ledger, output.write(target))
 
 

@@ -14,7 +14,7 @@ from twinalign.conversion import convert_arrays, export, training_state, writers
 from twinalign.conversion.checkpoint import Checkpoint, read_checkpoint
 from twinalign.conversion.ledger import Ledger, LedgerEntry
 from twinalign.conversion.options import Options
-from twinalign.conversion.pickles import Deferred
+from twinalign.conversion.pickles import Deferred, StateDict
 from twinalign.conversion.plan import OTHER, Move, Plan
 from twinalign.conversion.training_state import OptimizerState
 from twinalign.errors import InputError
@@ -52,6 +52,8 @@ class Output:
     layouts: Mapping[str, Sequence[StateEntry]]
     options: Options
     ledger: Ledger
+    versions: Mapping[str, int]
+    """Path of a layer of the reference → version of its part of the state dict."""
 
     def __post_init__(self) -> None:
         self.wanted = OTHER[self.given]
@@ -160,11 +162,13 @@ class Output:
     def _write_torch(
         self, target: Path, arrays: dict[str, Any], optimizer: OptimizerState | None, values: dict[str, Any]
     ) -> list[Path]:
+        versions = {f"{self.options.prefix}{path}".removesuffix("."): known for path, known in self.versions.items()}
+        state = StateDict(arrays, versions)
         if optimizer is None and not values:
-            writers.write_torch(target, arrays)
+            writers.write_torch(target, state)
             return [target]
         values.pop(OPTIMIZER_SETTINGS, None)  # torch keeps them in its groups
-        tree: dict[str, Any] = {**values, "state_dict": arrays}
+        tree: dict[str, Any] = {**values, "state_dict": state}
         if optimizer is not None:
             tree["optimizer"] = training_state.write_torch(optimizer, self.layouts["torch"], str(self.checkpoint.path))
         writers.write_torch(target, tree)

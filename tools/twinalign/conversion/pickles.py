@@ -26,6 +26,15 @@ class Deferred:
         raise NotImplementedError
 
 
+class StateDict(dict[str, Any]):
+    """The state dict of a torch model, with the version of each layer's part beside it, which some layers ask for."""
+
+    def __init__(self, arrays: Mapping[str, Any], versions: Mapping[str, int]) -> None:
+        """`versions`: path of a layer → version, as torch keeps them in `_metadata`."""
+        super().__init__(arrays)
+        self.versions = dict(versions)
+
+
 def raw_bytes(array: np.ndarray) -> memoryview:
     """The array's numbers as bytes in C order and little endian, without a copy if it is stored like this."""
     array = np.ascontiguousarray(array)
@@ -94,7 +103,12 @@ class PickleWriter:
         self.write(b"e" if isinstance(values, list) else b"t")
 
     def _mapping(self, values: Mapping[Any, Any]) -> None:
-        self.write(b"}(")
+        self.write(b"}")
+        self._items(values)
+
+    def _items(self, values: Mapping[Any, Any]) -> None:
+        """Write what goes into the mapping before it."""
+        self.write(b"(")
         for key, value in values.items():
             self.value(key)
             self.value(value)
@@ -176,3 +190,14 @@ class TorchPickleWriter(PickleWriter):
         self.write(b"\x89")
         self.symbol("collections", "OrderedDict")
         self.write(b")RtR")
+
+    def _mapping(self, values: Mapping[Any, Any]) -> None:
+        """Write a `StateDict` as an `OrderedDict` with the attribute `_metadata`."""
+        if not isinstance(values, StateDict) or not values.versions:
+            super()._mapping(values)
+            return
+        self.symbol("collections", "OrderedDict")
+        self.write(b")R")
+        self._items(values)
+        super()._mapping({"_metadata": {path: {"version": version} for path, version in values.versions.items()}})
+        self.write(b"b")

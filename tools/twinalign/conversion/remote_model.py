@@ -27,12 +27,16 @@ class RemoteModel:
         """Arrays are exchanged in `folder`; messages show `name`; `which` is passed to the process's `trial_model`."""
         self._side, self._process, self._folder, self._name, self._which = side, process, folder, name, which
         self._files = 0
+        self.versions: dict[str, int] = {}
+        """Path of a layer → version of its part of the state dict, known once the layout is."""
 
     def ask_layout(self) -> None:
         self._ask(describe_model)
 
     def layout(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._answer()["layout"]
+        answer = self._answer()
+        self.versions = answer["versions"]
+        found: list[dict[str, Any]] = answer["layout"]
         return found
 
     def ask_run(self, inputs: Path, **request: Any) -> None:

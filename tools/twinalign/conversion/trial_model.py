@@ -36,14 +36,16 @@ class TrialModel:
         self._forward = forward
         self._make = build
         self._doubled: Any = None
+        self._initial: dict[str, np.ndarray] = {}
 
     def _build(self, dtype: str) -> Any:
         with self.backend.default_dtype(dtype):
             return self._make()
 
-    def layout(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.backend.describe_state(self._build("float32"))
-        return found
+    def layout(self) -> dict[str, Any]:
+        """`layout`: what `describe_state` says of the model; `versions`: of its layers' parts of the state dict."""
+        model = self._build("float32")
+        return {"layout": self.backend.describe_state(model), "versions": self.backend.state_versions(model)}
 
     def _in_float64(self) -> Any:
         if self._doubled is None:
@@ -56,6 +58,8 @@ class TrialModel:
             state = self.backend.describe_state(self._doubled)
             if self.device != "cpu" or any(entry["dtype"] in ("float32", "float16", "bfloat16") for entry in state):
                 self.backend.prepare_model(self._doubled, "float64", self.device)
+            # A run leaves its weights behind: what the next one gives no weights to must not have them.
+            self._initial = {key: np.array(array) for key, array in self.backend.state_items(self._doubled)}
         return self._doubled
 
     def run(
@@ -70,11 +74,10 @@ class TrialModel:
         backend, model = self.backend, self._in_float64()
         if weights is not None:
             with np.load(weights, allow_pickle=False) as arrays:
-                backend.load_state_arrays(model, arrays)
+                made = {**self._initial, **arrays}
         else:
-            current = dict(backend.state_items(model))
-            made = weights_of_colours(self.framework, backend.describe_state(model), current, colours, rows)
-            backend.load_state_arrays(model, made)
+            made = weights_of_colours(self.framework, backend.describe_state(model), self._initial, colours, rows)
+        backend.load_state_arrays(model, made)
         backend.set_training(model, train)
         calls: list[dict[str, Any]] = []
 
@@ -98,8 +101,9 @@ class TrialModel:
 
 
 def describe_model(service: Any, **which: Any) -> dict[str, Any]:
-    """The layout of the model `service.trial_model(**which)`."""
-    return {"layout": service.trial_model(**which).layout()}
+    """The layout of the model `service.trial_model(**which)`; see `TrialModel.layout`."""
+    found: dict[str, Any] = service.trial_model(**which).layout()
+    return found
 
 
 def run_model(
@@ -133,7 +137,7 @@ def weights_of_colours(
     colours: Mapping[str, str],
     rows: Rows,
 ) -> dict[str, np.ndarray]:
-    """Every array of the state: floating-point ones made from their colours in float64, others unchanged.
+    """Every array of the state: floating-point ones made from their colours in float64, others as in `current`.
 
     Layers of the same colour get the same weights in both frameworks; a layer without one stays as it is.
     """

@@ -103,14 +103,16 @@ class Recorder(RecordingPlan):
                 self._close()
 
     @contextlib.contextmanager
-    def running(self, sides: Sequence[str] = SIDES) -> Iterator[dict[str, dict[str, Any]]]:
-        """Keep the processes alive inside the block, to record the same sides repeatedly.
+    def running(
+        self, sides: Sequence[str] = SIDES, wanted: Sequence[PlannedRecording] | None = None
+    ) -> Iterator[dict[str, dict[str, Any]]]:
+        """Keep the processes alive inside the block, to record the same sides, or what is wanted, repeatedly.
 
         Yields:
             part -> what each side's recorder is given of its weights, for every part of the chosen stages.
         """
         with self.started(sides):
-            yield self._initialise(sides, self._planned(sides))
+            yield self._initialise(sides, self._planned(sides) if wanted is None else wanted)
 
     def make(
         self, one: PlannedRecording, weights: Mapping[str, Any], moved: bool = False, plan: Plan | None = None
@@ -129,6 +131,7 @@ class Recorder(RecordingPlan):
                 rounded_to=self._half,
                 compatible=one.compatible,
                 moved=moved,
+                built_in_float64=one.built_in_float64,
                 plan=dict(self.settings.plan if plan is None else plan),
             )
         self.progress(one.side, f"{one.stage} {one.dtype}: recorded")

@@ -34,6 +34,8 @@ class PlannedRecording:
     path: Path
     compatible: bool = False
     """Whether paddle's accuracy-compatible kernels compute it, where it has them."""
+    built_in_float64: bool = False
+    """Whether the model is built in float64, and not in float32 and then widened."""
 
 
 def recorded_precisions(stage: str, precision: str, float64_train_steps: int) -> list[str]:

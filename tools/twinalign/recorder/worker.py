@@ -82,7 +82,7 @@ class Worker:
         except RuntimeError as error:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
         self.planted: PlantedFault | None = None
-        self._model: tuple[tuple[str, str], Any] | None = None
+        self._model: tuple[tuple[str, str, bool], Any] | None = None
         self._own: dict[str, np.ndarray] = {}
         """Initial values of the last model where the other side has no partner."""
         self._trial: tuple[str, TrialModel] | None = None
@@ -164,6 +164,7 @@ class Worker:
         moved: bool = False,
         rounded_to: str | None = None,
         compatible: bool = False,
+        built_in_float64: bool = False,
         plan: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Record one stage in one precision into `path`.
@@ -173,6 +174,7 @@ class Worker:
             moved: start from weights and inputs moved by one unit in the last place.
             rounded_to: half precision to which the inputs are rounded, as the weights are.
             compatible: use paddle's accuracy-compatible kernels, if it has them.
+            built_in_float64: let constructors make in float64 what they ask for in float32.
             plan: fields of a `TrainingPlan`, for the train stage.
         """
         self.backend.use_accuracy_compatible(compatible)
@@ -183,7 +185,7 @@ class Worker:
         record = STAGE_BY_NAME[stage].record
         started = time.perf_counter()
         self.backend.set_seed(case.seed)
-        context = self._context(case, stage, dtype, weights, moved)
+        context = self._context(case, stage, dtype, weights, moved, built_in_float64)
         context.rounded_to, context.plan = rounded_to or "", TrainingPlan(**(plan or {}))
         checkpoints = CheckpointPlace(
             Path(path).with_suffix(".checkpoint"), lambda: self._made_by(case, stage, dtype, weights, identity)
@@ -200,6 +202,7 @@ class Worker:
             "casts_to_float32": getattr(casts, "count", 0),
             "kernels": {kernel: {n: sorted(values) for n, values in of.items()} for kernel, of in kernels.items()},
             **recording.metadata,
+            **({"built_in_float64": True} if built_in_float64 else {}),
             **{name: weights[name] for name in ("tied_apart",) if name in weights and stage == "forward"},
         }
         recording.save(Path(path))
@@ -207,14 +210,16 @@ class Worker:
         checkpoints.below("repeat").remove()
         return {name: recording.metadata[name] for name in ("seconds", "casts_to_float32")}
 
-    def _context(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], moved: bool) -> StageContext:
+    def _context(
+        self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], moved: bool, built_in_float64: bool
+    ) -> StageContext:
         return StageContext(
             case=case,
             framework=self.framework,
             backend=self.backend,
             dtype=dtype,
             device=self.device,
-            build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved),
+            build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved, built_in_float64),
             construct=functools.partial(self.construct, case),
             canonical=CanonicalNames.of(weights),
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
@@ -294,13 +299,21 @@ class Worker:
             self.planted.spoil_model(case, model)
         return model
 
-    def build_model(self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], moved: bool = False) -> Any:
+    def build_model(
+        self,
+        case: Case,
+        stage: str,
+        dtype: str,
+        weights: Mapping[str, Any],
+        moved: bool = False,
+        built_in_float64: bool = False,
+    ) -> Any:
         """The model with its initial weights; the object is reused between stages, its state is not."""
-        key = (self.part_key(stage), dtype)
+        key = (self.part_key(stage), dtype, built_in_float64)
         if self._model is None or self._model[0] != key:
             self.forget_model()
             # Built in the default dtype, as the user's code is used to, and converted after.
-            with self.backend.default_dtype("float32"):
+            with self.backend.default_dtype("float64" if built_in_float64 else "float32"):
                 built = self.construct(case)
             self._model = key, self.backend.prepare_model(built, dtype, self.device)
             kept = set(weights.get("kept", ()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import linecache
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -128,18 +129,19 @@ def _members(returned: Any) -> list[Any]:
 def narrowed_down(steps: Sequence[Mapping[str, Any]], results: Sequence[Print]) -> dict[str, Any] | None:
     """The first step whose values are not among `results`, and the last step before it whose values are, if any.
 
-    A step counts only if a result has its shape, because another layout is no fault.
+    A step counts only if a result has its shape, because another layout is no fault; nor is the same order of values
+    in another shape.
     """
-    samples: dict[tuple[int, ...], list[np.ndarray]] = {}
+    samples: dict[int, list[np.ndarray]] = {}
     for shape, sample in results:
-        samples.setdefault(tuple(shape), []).append(np.array(sample))
+        samples.setdefault(math.prod(shape), []).append(np.array(sample))
+    shapes = {tuple(shape) for shape, _ in results}
     last = None
     for step in steps:
         shape, sample = step["print"]
-        comparable = samples.get(tuple(shape), [])
-        if any(_is_same(np.array(sample), theirs) for theirs in comparable):
+        if any(_is_same(np.array(sample), theirs) for theirs in samples.get(math.prod(shape), [])):
             last = step
-        elif comparable:
+        elif tuple(shape) in shapes:
             return {"unknown": _shown(step), "known": _shown(last) if last is not None else None}
     return None
 

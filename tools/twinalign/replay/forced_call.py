@@ -68,6 +68,8 @@ class ForcedCall:
     """Of inputs in another form: who gave them, and the difference that this is if nobody meant it."""
     extra: list[int] = dataclasses.field(default_factory=list)
     """For each layer without a partner that its own code called, how many of `children` came before."""
+    ended: bool = False
+    """Whether it ran to its end: of a call that did not, the gradients are of a part alone."""
     returned: Any = None
     """What the enclosing module's code is given, in the port's containers."""
 

@@ -14,7 +14,8 @@ from twinalign.files.recordings import save_npz
 from twinalign.recorder.provenance import full_name
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.code_lines import narrowed_down
-from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, UnitFailedError
+from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
+from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.port_forward import ForcedForward
@@ -33,8 +34,6 @@ WHOLE = "whole.npz"
 
 FLOOR_FACTOR = 16.0
 """A difference counts if it is more than this many times the reference's response to the perturbation."""
-_MOST_LEFT_OUT = 8
-"""The pass begins anew after each layer that does not run in it, this many times."""
 LARGEST_OF_CONSTANTS = 1e-5
 """Constants kept in float32 cannot explain relative differences above this."""
 
@@ -128,32 +127,22 @@ def port_forced_forward(
     values = Path(folder) / "reference"
     store = TensorStore(values / "values")
     by_number = {call["number"]: Call.from_json(call) for call in calls}
-    partners = {(path, ordinal): by_number[number] for path, ordinal, number in pairs}
-    left_out: dict[str, str] = {}
+    states = TensorStore(values / "state")
 
     def bound_of(layer: Any) -> float:
         inside = [] if layer is None else worker.backend.all_layers(layer)
         return bound_of_classes([full_name(base) for inner in inside for base in type(inner).__mro__])
 
-    while True:
-        run = CaseRun.of(worker, stage, weights)
+    def begin(partners: Pairs) -> ForcedForward:
         paired = {call.number for call in partners.values()}
         with_extra_layers = {call.parent for call in by_number.values() if call.parent and call.number not in paired}
-        states = TensorStore(values / "state")
-        forced = ForcedForward(run, store, states, partners, with_extra_layers, frozenset(moved), bound_of)
-        try:
-            forced()
-        except UnitFailedError as failed:  # with its layers it counts as code of the module around it from now on
-            path = failed.unit.path
-            left_out[path] = str(failed)
-            if failed.unit.layer is not None and len(left_out) < _MOST_LEFT_OUT:
-                inside = f"{path}."
-                partners = {key: call for key, call in partners.items() if not f"{key[0]}.".startswith(inside)}
-                continue
-            left_out[path] += "; what comes after it was not judged"
-        break
-    worker.kept[KEPT] = (run, store, forced.units, forced.wrong_in_state_alone)
-    return {"left_out": left_out}
+        run = CaseRun.of(worker, stage, weights)
+        return ForcedForward(run, store, states, partners, with_extra_layers, frozenset(moved), bound_of)
+
+    forced, left_out = passed(begin, {(path, ordinal): by_number[number] for path, ordinal, number in pairs})
+    worker.kept[KEPT] = (forced.run, store, forced.units, forced.wrong_in_state_alone)
+    judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
+    return {"left_out": left_out, "judged": sorted(judged)}
 
 
 def port_forced_backward(

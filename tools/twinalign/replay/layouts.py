@@ -34,6 +34,25 @@ class Layout:
         return np.ascontiguousarray(permuted.transpose(np.argsort(self.axes)).reshape(self.reference))
 
 
+class Layouts:
+    """The forms in which a port holds tensors, as its values show them.
+
+    Where values differ too much to show one, as behind a shift that the reference has not, the form is the one in which
+    another tensor of these shapes was held.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
+
+    def of(self, port: np.ndarray, reference: np.ndarray) -> Layout | None:
+        """The form of one tensor; None where neither its values nor another tensor show it."""
+        found, shapes = layout_of(port, reference), (reference.shape, port.shape)
+        if found is None:
+            return self._seen.get(shapes)
+        self._seen[shapes] = found
+        return found
+
+
 def layout_of(port: np.ndarray, reference: np.ndarray) -> Layout | None:
     """The one form, by a reshape and a permutation, in which the port has the reference's values.
 

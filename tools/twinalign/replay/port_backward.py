@@ -45,26 +45,33 @@ class ForcedBackward:
                 self._own_names.setdefault(part.name, []).append(name)
         self._subtrees: dict[str, dict[str, Any]] = {}
         self._layouts: dict[str, Layout] = {}
+        self._whole = True
         self.left_out: dict[str, str] = {}
         """Path of a unit whose gradients cannot be judged → why."""
 
     def __call__(self, units: Sequence[ForcedCall], state_alone: Sequence[ForcedCall]) -> None:
         """Judge every unit, the last call first, but not those of which the buffers alone are judged.
 
-        Gradients are freed after use.
+        Gradients are freed after use. Where the pass did not run to its end, the gradients of parameters are not
+        judged: what did not run may add to them.
         """
         calls = Counter(unit.path for unit in units)
+        self._whole = all(unit.ended for unit in units)
         self._layouts = {place: layout for unit in (*units, *state_alone) for place, layout in unit.layouts.items()}
         for root in reversed([unit for unit in units if unit.parent is None]):
             self._judge(root, calls)
-        self._judge_sums(units)
+        if self._whole:
+            self._judge_sums(units)
         for unit in state_alone:
             self._write(unit)
 
     def _judge(self, unit: ForcedCall, calls: Mapping[str, int]) -> None:
         before = dict(unit.differences)
         try:
-            self._judge_alone(unit, calls)
+            if unit.ended:
+                self._judge_alone(unit, calls)
+            elif before:
+                self._write(unit)
         except Exception as error:  # the user's code has gradients of its own, which can raise anything
             self.left_out[unit.path] = f"its gradient raises {type(error).__name__}: {error}"[:LONGEST_REASON]
             unit.differences = before
@@ -83,7 +90,7 @@ class ForcedBackward:
             self._judge_start(unit, name, tensor, place, gradient)
         of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))
         # Wrong values have wrong gradients, so those of a unit that differs already tell nothing.
-        if not unit.differences and calls[unit.path] == 1:
+        if self._whole and not unit.differences and calls[unit.path] == 1:
             for theirs in self._own_parameters(unit, of_parameters):
                 if self._judge_parameter(unit, theirs, of_parameters):
                     self._settled.update(self._own_names[theirs])

@@ -23,7 +23,7 @@ from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
 from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
 from twinalign.replay.layer_calls import Call, CallStack, Tensor, wrapped
-from twinalign.replay.layouts import Layout, layout_of
+from twinalign.replay.layouts import Layout, Layouts
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
 from twinalign.replay.tensor_store import TensorStore
@@ -70,6 +70,7 @@ class ForcedForward:
         self._trying = False
         """Whether a unit runs once more, which is not judged."""
         self._ordinals = CallStack()
+        self._layouts = Layouts()
         self._shared: dict[int, tuple[Any, int, Layout | None]] = {}
         """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
         self._changing = {
@@ -229,7 +230,7 @@ class ForcedForward:
             raise UnitFailedError(unit, error) from error
         finally:
             self._running.pop()
-        unit.returned = put_together(skeleton, unit.handed_on)
+        unit.returned, unit.ended = put_together(skeleton, unit.handed_on), True
         return unit
 
     def _again(self, unit: ForcedCall, number: int) -> Any:
@@ -327,7 +328,7 @@ class ForcedForward:
         """The form in which the port has a tensor of the reference, if it is another one, by its values."""
         if list(tensor.shape) == theirs.shape or math.prod(tensor.shape) != math.prod(theirs.shape):
             return None
-        found = layout_of(self.backend.values_of(tensor), self._read(theirs))
+        found = self._layouts.of(self.backend.values_of(tensor), self._read(theirs))
         if found is not None:
             unit.layouts[place] = found
         return found

@@ -13,6 +13,7 @@ from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.recorder.recording_plan import not_checked
 from twinalign.reports import write_report
+from twinalign.runs.built_constants import BUILT_IN_FLOAT64, settled_constants
 from twinalign.runs.experiments import check_experiments, explain_training, record_seeds, record_switched
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
@@ -77,6 +78,8 @@ def _run(recorder: Recorder, kept: KeptProcesses | None = None) -> RunResult:
         explain_training(recorder, result.stages[stage], progress)
     if logs is not None:
         logs.close()
+    for stage in settled_constants(recorder, result):
+        _judge_stage(recorder, stage, result)
     result.case = recorder.description["name"]
     result.not_checked = not_checked(recorder.description, tuple(result.stages))
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
@@ -120,6 +123,8 @@ def _judge_stage(recorder: Recorder, stage: str, result: RunResult) -> None:
     ]
     if failed:
         result.without_float64[stage] = failed
+    if recordings.metadata_of("paddle", "float64").get("built_in_float64"):
+        comparison.notes.append(BUILT_IN_FLOAT64)
     if settings.accuracy_compatible and (note := compatible_kernels_note(recorder, stage, recordings)):
         comparison.notes.append(note)
     note, alone = recorder.unmatched(stage)

@@ -32,6 +32,7 @@ from twinalign.verdict.excuses import accepted_as
 
 _MOST_KNOWN = 6
 _MOST_NAMED = 10
+_OWN_WEIGHTS = "it has weights of its own: none of the reference's were proven to be its"
 _SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
 
 
@@ -42,6 +43,7 @@ class LayerFaults:
     Attributes:
         faults: in the order in which the layers run.
         inherited: path in the port → relative error of the layer's output in the port's own pass.
+        judged: paths in the port of the layers that were judged alone.
         left_out: path in the port → why the layer could not be judged alone.
         accepted: convention that the case accepts → the layers, in the port, in which nothing else differs.
         bytes_on_disk: the most disk space that the reference's values took.
@@ -51,6 +53,7 @@ class LayerFaults:
     faults: list[Fault]
     matching: Matching
     inherited: dict[str, float]
+    judged: set[str]
     left_out: dict[str, str]
     accepted: dict[str, list[str]]
     bytes_on_disk: int
@@ -66,6 +69,7 @@ class LayerFaults:
                 "paddle_layer": port.path,
                 "class": port.layer,
                 "matched_by": self.matching.how[ours.number],
+                "judged": port.path in self.judged - self.left_out.keys(),
                 "inherited_error": _finite(self.inherited.get(port.path)),
                 "wrong": wrong.get(port.path, []),
                 "draws": [side for side, call in zip(SIDES, (ours, port), strict=True) if call.random],
@@ -134,14 +138,14 @@ class _Search:
         moved = list(calls["state"])
         text = "each layer on the reference's input"
         forced = self._call("paddle", port_forced_forward, text, **given, pairs=pairs, moved=moved)
-        self._left_out = dict(forced["left_out"])
+        self._left_out = forced["left_out"] | {port.path: _OWN_WEIGHTS for _, port in self._of_own_weights(matching)}
         on_disk = _bytes_in(self.folder)
         back: dict[str, Any] = {"gradients": {}, "parameters": {}}
         if backward:
             kept = str(self.gradients.resolve()) if self.gradients else None
             back = self._ask("ref", reference_backward, "backward of the reference", gradients=kept)
         on_disk = max(on_disk, _bytes_in(self.folder))
-        judged = self._ask(
+        answer = self._ask(
             "paddle",
             port_forced_backward,
             "each layer on the reference's gradient",
@@ -149,8 +153,8 @@ class _Search:
             gradients=back["gradients"],
             parameters=back["parameters"],
         )
-        self._left_out |= judged["left_out"]
-        faults = self._faults(self._not_accepted(judged["suspects"]), explain)
+        self._left_out |= answer["left_out"]
+        faults = self._faults(self._not_accepted(answer["suspects"]), explain)
         inherited = {
             call.path: max((t.inherited for t in call.outputs if t.inherited is not None), default=0.0)
             for call in port_calls
@@ -158,13 +162,25 @@ class _Search:
         }
         for fault in faults:
             fault.evidence["inherited_error"] = _finite(inherited.get(fault.paddle_layer))
-        return LayerFaults(faults, matching, inherited, self._left_out, self._accepted, on_disk, calls["bytes_written"])
+        judged, written = set(forced["judged"]), calls["bytes_written"]
+        return LayerFaults(faults, matching, inherited, judged, self._left_out, self._accepted, on_disk, written)
+
+    def _of_own_weights(self, matching: Matching) -> list[tuple[Call, Call]]:
+        """Pairs of layers that both have weights, of which the conversion has matched none."""
+        ours, theirs = (
+            {key.rpartition(".")[0] for key in self.weights[side].get(name, ())}
+            for side, name in (("ref", "left_out"), ("paddle", "kept"))
+        )
+        theirs -= {key.rpartition(".")[0] for key in self.weights["paddle"].get("canonical", ())}
+        return [(mine, port) for mine, port in matching.pairs if mine.path in ours and port.path in theirs]
 
     def _not_accepted(self, suspects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Suspects without those in which nothing but what the case accepts differs."""
+        """Suspects without those that cannot be judged, and those in which only what the case accepts differs."""
         self._accepted: dict[str, list[str]] = {}
         left = []
         for suspect in suspects:
+            if self._left_out.get(suspect["path"]) == _OWN_WEIGHTS:
+                continue
             path = self._calls[suspect["call"]].path
             rounding = _rounding_of_momentum(suspect["facts"])
             found = [

@@ -49,7 +49,7 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
         print_text(console, fault_text(f"{number}.", fault))
     for fault in entries(fault for fault in faults if "accepted" in fault["evidence"]):
         print_text(console, fault_text("accepted:", fault))
-    judged = sum(_judged(described) for _, described in parts)
+    judged = sum(layer.get("judged", True) for _, described in parts for layer in described["layers"])
     if wrong:
         explained = sum(fault["explanation"] is not None for fault in wrong)
         text = f"\n{found['case']}: {_count(len(wrong), 'fault')} found, {explained} explained"
@@ -59,11 +59,6 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
         console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style=style))
         if unlocated:
             print_text(console, unlocated, "yellow")
-
-
-def _judged(described: Mapping[str, Any]) -> int:
-    left_out = tuple(f"{path}." for path in described.get("left_out", ()) if path)
-    return sum(not f"{layer['paddle_layer']}.".startswith(left_out) for layer in described["layers"])
 
 
 def _of_draws(layers: Sequence[Mapping[str, Any]]) -> list[str]:

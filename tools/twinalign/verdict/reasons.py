@@ -7,7 +7,7 @@ from twinalign.verdict.excuses import Pending, advice
 from twinalign.verdict.noise import Noise
 from twinalign.verdict.results import TensorVerdict
 
-_CONSTANT = 1e-7
+FLOAT32_CONSTANT = 1e-7
 """A smaller difference may come from a float32 constant, which an allowance can name."""
 _NEAR = 100.0
 """An allowance that is exceeded by more has nothing to do with the difference."""
@@ -20,7 +20,7 @@ def float64_reason(tensor: TensorVerdict) -> str:
         f"the float64 runs differ by {share}, {tensor.fp64_ratio:.2g} times what rounding explains: "
         "the two compute different things"
     )
-    if tensor.fp64_rel is not None and tensor.fp64_rel <= _CONSTANT:
+    if tensor.fp64_rel is not None and tensor.fp64_rel <= FLOAT32_CONSTANT:
         reason += " (as small as the error of a float32 constant; if that is the cause, allow it by name)"
     return reason
 

@@ -96,6 +96,11 @@ class StageRecordings:
         arbiter = self.by_key.get(("ref", "float64"))
         return arbiter.metadata.get("casts_to_float32", 0) if arbiter else 0
 
+    def metadata_of(self, side: str, dtype: str) -> dict[str, Any]:
+        """Metadata of a side in a precision; empty if there is no such recording."""
+        recording = self.by_key.get((side, dtype))
+        return recording.metadata if recording else {}
+
     def environment(self) -> dict[str, Any]:
         return {side: self.metadata(side).get("environment", {}) for side in SIDES}
 

@@ -138,6 +138,10 @@ def describe_state(model: paddle.nn.Layer) -> list[dict[str, Any]]:
     return [entry.to_json() for entry in entries]
 
 
+def state_versions(model: paddle.nn.Layer) -> dict[str, int]:
+    return {}
+
+
 @contextlib.contextmanager
 def observing(model: paddle.nn.Layer, observe: Callable[[str, Any, list[Any], list[Any]], None]) -> Iterator[None]:
     # paddle's hooks are not given keyword arguments.

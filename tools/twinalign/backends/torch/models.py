@@ -95,6 +95,11 @@ def describe_state(model: torch.nn.Module) -> list[dict[str, Any]]:
     return [entry.to_json() for entry in entries]
 
 
+def state_versions(model: torch.nn.Module) -> dict[str, int]:
+    metadata: Any = model.state_dict(keep_vars=True)._metadata
+    return {path: facts["version"] for path, facts in metadata.items() if isinstance(facts.get("version"), int)}
+
+
 @contextlib.contextmanager
 def observing(model: torch.nn.Module, observe: Callable[[str, Any, list[Any], list[Any]], None]) -> Iterator[None]:
     def hook(path: str, layer: Any, given: Any, named: Any, returned: Any) -> None:

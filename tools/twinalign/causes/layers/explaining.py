@@ -62,6 +62,7 @@ def _only(values: Mapping[str, np.ndarray], prefixes: tuple[str, ...]) -> dict[s
 
 class _ExaminedUnit(Examined):
     within_one_cause = True
+    has_other_inputs = True
     """Another value of the same constant may be nearer than one that only float32 excuses."""
 
     def __init__(self, subject: LayerSubject, target: Target, known: Known) -> None:

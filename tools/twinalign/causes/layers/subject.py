@@ -103,7 +103,7 @@ class LayerSubject:
         `moved`: relative size of the noise on inputs and parameters.
         """
         if isinstance(variant, ValueVariant):
-            return variant.adjust(self.traced[0])
+            return variant.adjust(self.unit.run(moved) if moved else self.traced[0])
         with rewriting().unchanged(self.module), variant.apply() if variant else contextlib.nullcontext():
             return self.unit.run(moved) if moved else self.unit.run()
 

@@ -1,0 +1,90 @@
+"""The forced pass begun anew until it runs to its end, without the pairs that keep it from running."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from twinalign.replay.forced_call import ForcedCall, UnitFailedError
+from twinalign.replay.layer_calls import Call
+from twinalign.replay.port_forward import ForcedForward
+
+Pairs = Mapping[tuple[str, int], Call]
+"""(Path in the port, ordinal) → the partner's call."""
+_MOST_ATTEMPTS = 8
+"""The pass begins anew this many times for layers that do not run, and for pairs that hold other parts."""
+
+
+def passed(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> tuple[ForcedForward, dict[str, str]]:
+    """Run the forced pass; returns it, and why some layers, by their paths, were not judged alone.
+
+    Args:
+        begin: makes the pass with these pairs, before it runs.
+    """
+    left_out: dict[str, str] = {}
+    forced, failed = _attempt(begin, pairs)
+    for _ in range(_MOST_ATTEMPTS):
+        if failed is None:
+            break
+        other = _without_other_parts(begin, pairs, forced, failed)
+        if other is not None:
+            pairs, given_up, forced, failed = other
+            left_out |= given_up
+        elif failed.unit.layer is not None:
+            # With its layers it counts as code of the module around it from now on.
+            left_out[failed.unit.path] = str(failed)
+            inside = f"{failed.unit.path}."
+            pairs = {key: call for key, call in pairs.items() if not f"{key[0]}.".startswith(inside)}
+            forced, failed = _attempt(begin, pairs)
+        else:
+            break
+    if failed is not None:
+        left_out[failed.unit.path] = f"{failed}; what comes after it was not judged"
+    return forced, left_out
+
+
+def _attempt(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> tuple[ForcedForward, UnitFailedError | None]:
+    forced = begin(pairs)
+    try:
+        forced()
+    except UnitFailedError as failed:
+        return forced, failed
+    return forced, None
+
+
+def _without_other_parts(
+    begin: Callable[[Pairs], ForcedForward], pairs: Pairs, forced: ForcedForward, failed: UnitFailedError
+) -> tuple[Pairs, dict[str, str], ForcedForward, UnitFailedError | None] | None:
+    """The pairs with which the pass comes further, why others are given up, and the pass; None if nothing helps.
+
+    A layer that takes or returns a tensor of another size than its partner holds another part of the model: one port
+    makes an image smaller at the end of a stage, another at the beginning of the next. What comes after cannot run on
+    what the partner hands on. Without such pairs the layers inside are judged, and the rest is code around them.
+    """
+    given_up: dict[str, str] = {}
+    again: UnitFailedError | None = failed
+    for _ in range(_MOST_ATTEMPTS):
+        found = _other_part(forced.units)
+        if found is None:
+            break
+        given_up[found[0]] = found[1]
+        pairs = {key: call for key, call in pairs.items() if key[0] != found[0]}
+        forced, again = _attempt(begin, pairs)
+    else:
+        return None
+    further = again is None or again.unit.call.number > failed.unit.call.number
+    return (pairs, given_up, forced, again) if further else None
+
+
+def _other_part(units: Iterable[ForcedCall]) -> tuple[str, str] | None:
+    """Path of the first unit, in the order in which they run, that has a tensor of another size, and what that is."""
+    for unit in units:
+        if unit.layer is None or not unit.path:
+            continue
+        ends = (("takes", unit.given, unit.call.inputs), ("returns", unit.outputs, unit.call.outputs))
+        for verb, ours, theirs in ends:
+            for tensor, other in zip(ours, theirs, strict=False):
+                if tensor is not None and math.prod(tensor.shape) != math.prod(other.shape):
+                    text = f"{verb} {list(tensor.shape)} where its counterpart {verb} {other.shape}"
+                    return unit.path, f"it {text}; its own code was judged with the code around it"
+    return None

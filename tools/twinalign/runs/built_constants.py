@@ -1,0 +1,74 @@
+"""Whether nothing but what constructors round to float32 keeps two float64 runs apart.
+
+Models are built in float32 and then widened. A table of positions that one side makes in its constructor, and the other
+in its forward, then differs in float64 by what float32 leaves of it. Models that are built in float64 have it exactly.
+"""
+
+import dataclasses
+import os
+import shutil
+
+from twinalign.errors import SideCrashError
+from twinalign.files.recordings import Recording, metadata_path
+from twinalign.recorder.recorder import Recorder
+from twinalign.recorder.recording_plan import PlannedRecording
+from twinalign.runs.run_result import RunResult
+from twinalign.sides import SIDES
+from twinalign.verdict.compare import compare_stage
+from twinalign.verdict.reasons import FLOAT32_CONSTANT
+from twinalign.verdict.results import ALIGNED, DIVERGED, Comparison
+from twinalign.verdict.stage_recordings import StageRecordings
+
+BUILT_IN_FLOAT64 = (
+    "float64 is that of models built in float64: built in float32 and then widened, the two differ by what float32 "
+    "leaves of constants that their constructors make, such as a table of positions"
+)
+_STAGES = ("forward", "loss", "backward")
+
+
+def settled_constants(recorder: Recorder, result: RunResult) -> list[str]:
+    """Record float64 anew, with models built in it, where constants in float32 may be all that differs.
+
+    Returns the stages that are to be judged again: all that diverged, if all are aligned then, else none, and their
+    recordings stay as they were.
+    """
+    diverged = [stage for stage, comparison in result.stages.items() if comparison.verdict == DIVERGED]
+    if not diverged or not _may_be_constants(result.stages[diverged[0]]) or not set(diverged) <= set(_STAGES):
+        return []
+    if recorder.settings.precision != "both" or recorder.settings.ranks > 1 or recorder.without_float64:
+        return []
+    folder = recorder.out / "built_in_float64"
+    try:
+        wanted = [
+            PlannedRecording(side, stage, "float64", folder / path.name, built_in_float64=True)
+            for stage in diverged
+            for side in SIDES
+            for path in [recorder.recording_path(side, stage, "float64")]
+        ]
+        with recorder.running(SIDES, wanted) as weights:
+            for one in sorted(wanted, key=lambda one: one.side):
+                recorder.make(one, weights)
+        for stage in diverged:
+            recordings = StageRecordings.load(recorder, stage)
+            found = {(one.side, one.dtype): Recording.load(one.path) for one in wanted if one.stage == stage}
+            exact = dataclasses.replace(recordings, by_key={**recordings.by_key, **found})
+            if compare_stage(stage, exact, recorder.description).verdict != ALIGNED:
+                return []
+        for one in wanted:
+            path = recorder.recording_path(one.side, one.stage, one.dtype)
+            metadata_path(path).unlink(missing_ok=True)  # a recording without metadata counts as unfinished
+            os.replace(one.path, path)
+            os.replace(metadata_path(one.path), metadata_path(path))
+        return diverged
+    except SideCrashError:  # a constructor may insist on float32
+        return []
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _may_be_constants(comparison: Comparison) -> bool:
+    wrong = [tensor for tensor in comparison.tensors if tensor.verdict == DIVERGED]
+    return bool(wrong) and all(
+        tensor.basis == "float64" and tensor.fp64_rel is not None and tensor.fp64_rel <= FLOAT32_CONSTANT
+        for tensor in wrong
+    )
