@@ -166,3 +166,11 @@ def test_an_import_of_torch_in_a_branch_is_an_assignment():
     assert code_of(source).endswith(
         "if ready():\n    a = torch.nn.attention.a; c = torch.nn.attention.b\n    from mine import d\n"
     )
+
+
+def test_modules_of_torch_are_written_in_full():
+    """PaConvert drops the import of `nn`, and leaves what it does not know of it."""
+    found = code_of("from torch import nn\nclass A(nn.Module):\n    y = nn.unknown.thing(2)\n")
+    assert found.startswith("import torch\nfrom torch import nn\n")
+    assert "class A(torch.nn.Module)" in found
+    assert "y = torch.nn.unknown.thing(2)" in found

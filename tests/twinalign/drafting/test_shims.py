@@ -44,6 +44,8 @@ LAYERS = [
     ("LayerNorm", ((9, 8),), {"bias": False}, IMAGES),
     ("GroupNorm", (3, 6), {"eps": 1e-2}, IMAGES),
     ("MaxPool2d", (3,), {"stride": 2, "padding": 1, "ceil_mode": True}, IMAGES),
+    ("MaxPool1d", (2,), {}, IMAGES[..., 0]),
+    ("MaxPool3d", ((1, 3, 2),), {"stride": (1, 2, 2)}, IMAGES[:, None]),
     ("AvgPool2d", (3, 2, 1), {}, IMAGES),
     ("AvgPool2d", (3,), {"padding": 1, "count_include_pad": False}, IMAGES),
     *((name, (), {"inplace": True}, IMAGES) for name in ("ReLU", "ReLU6", "SiLU", "Mish", "Hardswish", "Hardsigmoid")),
@@ -56,6 +58,8 @@ LAYERS = [
     ("LSTM", (8, 5), {"bidirectional": True}, IMAGES[:, 0]),
     ("LSTM", (8, 5), {"batch_first": True}, IMAGES[:, 0]),
     ("GRU", (8, 5, 2, True, True), {}, IMAGES[:, 0]),
+    ("LSTMCell", (8, 5), {}, (IMAGES[0, 0], (IMAGES[0, 1, :, :5], IMAGES[0, 2, :, :5]))),
+    ("GRUCell", (8, 5), {}, (IMAGES[0, 0], IMAGES[0, 1, :, :5])),
     ("GroupNorm", (3, 6), {"affine": False}, IMAGES),
     ("RMSNorm", (8,), {}, IMAGES),
     ("RMSNorm", ((9, 8), 1e-3), {"elementwise_affine": False}, IMAGES),
@@ -94,6 +98,10 @@ def test_every_layer_is_compared():
     assert {name for name, *_ in LAYERS} | within | {"CrossEntropyLoss", "KLDivLoss"} == classes - {ABSENT}
 
 
+def _as(make, given):
+    return tuple(_as(make, one) for one in given) if isinstance(given, tuple) else make(given)
+
+
 @pytest.mark.parametrize(("name", "arguments", "keywords", "given"), LAYERS)
 def test_a_layer(shims, name, arguments, keywords, given):
     mine, other = getattr(torch.nn, name)(*arguments, **keywords).double(), shims[name](*arguments, **keywords)
@@ -109,8 +117,7 @@ def test_a_layer(shims, name, arguments, keywords, given):
         mine.train(training)
         (other.train if training else other.eval)()
         inputs = given if isinstance(given, tuple) else (given,)
-        expected = mine(*(torch.from_numpy(array.copy()) for array in inputs))
-        found = other(*map(paddle.to_tensor, inputs))
+        expected, found = mine(*_as(torch.tensor, inputs)), other(*_as(paddle.to_tensor, inputs))
         if isinstance(expected, tuple):
             expected, found = expected[0], found[0]
         expected, found = expected.detach().numpy(), found.numpy()

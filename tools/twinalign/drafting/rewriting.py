@@ -10,6 +10,15 @@ from libcst.metadata import MetadataWrapper, QualifiedNameProvider, QualifiedNam
 from twinalign.drafting import rules
 
 _LOOKS = ("hasattr", "dir", "getattr")
+_IN_FULL = (
+    "torch.nn",
+    "torch.nn.functional",
+    "torch.nn.init",
+    "torch.nn.utils",
+    "torch.optim",
+    "torch.fft",
+    "torch.linalg",
+)
 _MODULES = {"torch": "paddle", "torch.nn": "paddle.nn", "torch.nn.functional": "paddle.nn.functional"}
 
 
@@ -30,6 +39,8 @@ def rewritten(file: str, source: str, above: str) -> tuple[str, list[Change], se
     wrapper = MetadataWrapper(cst.parse_module(source))
     transformer = _Rewriter(file)
     module = wrapper.visit(transformer)
+    if transformer.in_full:
+        module = with_import(module, "import torch")
     if transformer.shims:
         module = with_import(module, f"from {above} import shims")
     return module.code, list(dict.fromkeys(transformer.changes)), transformer.shims
@@ -42,6 +53,8 @@ class _Rewriter(cst.CSTTransformer):
         super().__init__()
         self._file = file
         self.changes: list[Change] = []
+        self.in_full = False
+        """Whether a module of torch was written in full: what PaConvert leaves of it is known by that."""
         self.shims: set[str] = set()
         self._shims = {rule.pattern: rule for rule in rules.SHIMS}
         self._other_names = {rule.pattern: rule for rule in rules.NAMES}
@@ -94,6 +107,10 @@ class _Rewriter(cst.CSTTransformer):
         return self._other_name(original_node) or updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        for name in self._names(original_node):
+            if name in _IN_FULL and name != original_node.value:
+                self.in_full = True
+                return cst.parse_expression(name)
         return self._other_name(original_node) or updated_node
 
     def leave_SimpleString(self, original_node: cst.SimpleString, updated_node: cst.SimpleString) -> cst.BaseExpression:
