@@ -363,6 +363,8 @@ def test_initialisers_give_what_they_filled(shims, name):
     given = FILLS.get(name, {"generator": None})
     getattr(torch.nn.init, name)(tensors[0], **given)
     assert shims[name](tensors[1], **given) is tensors[1]
+    if name in FILLS:
+        assert shims[name](shims["BatchNorm2d"](3).num_batches_tracked, **given) is None
     assert float(tensors[1].std()) == pytest.approx(float(tensors[0].std()), rel=0.05, abs=1e-4)
     assert float(tensors[1].mean()) == pytest.approx(float(tensors[0].mean()), abs=0.05)
 
