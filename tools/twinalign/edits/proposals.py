@@ -103,8 +103,7 @@ class Proposals:
         """Edits of the calls in a layer's or a loss's own code, those of the line that went wrong first."""
         inside = fault["evidence"].get("inside") or {}
         wrong = inside.get("unknown") or {}
-        # What is left out shows in the next line only: the last right line may be the one to edit.
-        near = [at for at in (inside.get("unknown"), inside.get("known")) if at]
+        taker = _taker(fault)
         for file, first, last in place["code"]:
             source = self._source(file)
             calls = list(source.calls(first, last))
@@ -118,14 +117,15 @@ class Proposals:
                     yield source.edit(found, with_arguments(found, values, parameters))
                 elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
                     yield source.edit(found, called_otherwise(found, function))
-            lines = [at["line"] for at in near if Path(file).name == at["file"] and first <= at["line"] <= last]
+            lines = _lines_near(source, inside, taker, first, last)
             yield from reductions_as(source, name, lines)
             if {"sign_wrong", "operation_swapped"} & set(causes):
                 yield from operations_as(source, name, lines)
             if "layer_missing" in causes:
-                yield from with_layer(source, call["arguments"].get("path") or call["path"], lines)
+                yield from with_layer(source, call["arguments"].get("path") or call["path"], lines, taker)
             if "residual_missing" in causes:
-                for line in reversed(lines) if near else [None]:
+                near: Sequence[int | None] = lines[::-1] if inside else lines or [None]
+                for line in near:
                     yield from _added(source, line, first, last)
 
     def _of_optimizer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
@@ -200,6 +200,31 @@ def paddle_values(name: str, call: Mapping[str, Any], causes: Sequence[str], for
     if "axis" in values and isinstance(values["axis"], int) and values["axis"] == rank - 1:
         values["axis"] = -1
     return values
+
+
+def _taker(fault: Mapping[str, Any]) -> str:
+    """Path of the child layer that is called on a wrong value; empty if none is known.
+
+    Such values go by `input.PATH#CALL.ARGUMENT`.
+    """
+    names = fault["evidence"].get("values") or {}
+    return next((name[len("input.") :].partition("#")[0] for name in names if name.startswith("input.")), "")
+
+
+def _lines_near(source: Source, inside: Mapping[str, Any], taker: str, first: int, last: int) -> list[int]:
+    """Lines that may be the wrong one, the likeliest first, out of these; none if nothing is known.
+
+    What is left out shows in the next line only: the last right line may be the one to edit. Where no line is known to
+    be wrong, it is that which calls the layer `taker`, or one ahead of it.
+    """
+    known = [at for at in (inside.get("unknown"), inside.get("known")) if at]
+    if known:
+        found = [at["line"] for at in known if Path(source.file).name == at["file"]]
+        return [line for line in found if first <= line <= last]
+    places = [
+        source.span(call)[0] for call in source.calls(first, last) if source.text_of(call.func) == f"self.{taker}"
+    ]
+    return list(range(min(places), first - 1, -1)) if places else []
 
 
 def _known(values: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, Any]:
