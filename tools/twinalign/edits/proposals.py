@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.expressions import operations_as, reductions_as, with_layer
-from twinalign.edits.from_reference import edits_from_reference
+from twinalign.edits.from_reference import edits_from_reference, similarity
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
     EXCHANGED,
@@ -21,7 +21,9 @@ from twinalign.edits.paddle_calls import (
 )
 from twinalign.edits.source import Edit, Source, called_otherwise, name_of, read_source, with_arguments
 
-_MOST = 8
+_MOST = 12
+_ALIKE = 0.6
+"""Share of equal words from which functions of two names are taken for partners."""
 
 
 class Proposals:
@@ -50,16 +52,36 @@ class Proposals:
         """Edits that make the code of a fault's layer what the reference's has in its place; unproven, all of them."""
         of = "optimizer" if fault["phase"] == "optimizer" else fault["paddle_layer"]
         theirs = "optimizer" if fault["phase"] == "optimizer" else fault["reference_layer"]
-        found: list[Edit] = []
-        for file, first, last in self._places["layers"].get(of, {}).get("code", ()):
-            for other, begin, end in self._reference.get(theirs, ()):
-                if self._function_at(file, first) == self._function_at(other, begin):
-                    edits = edits_from_reference(self._source(file), (first, last), self._source(other), (begin, end))
-                    found += [edit for edit in edits if edit is not None]
-        return list(dict.fromkeys(found))[:_MOST]
+        place = self._places["layers"].get(of, {"code": [], "around": []})
+        inside = fault["evidence"].get("inside") or {}
+        wrong = [(at["file"], at["line"]) for at in (inside.get("unknown"), inside.get("known")) if at]
+        found: list[tuple[bool, Edit]] = []
+        for span in (*place["code"], *place["around"]):
+            partner = self._partner(span, self._reference.get(theirs, ()))
+            if partner is not None:
+                edits = edits_from_reference(
+                    self._source(span[0]), _lines(span), self._source(partner[0]), _lines(partner)
+                )
+                found += [((Path(one.file).name, one.line) not in wrong, one) for one in edits if one is not None]
+        found.sort(key=lambda one: one[0])
+        return list(dict.fromkeys(edit for _, edit in found))[:_MOST]
 
-    def _function_at(self, file: str, line: int) -> str:
-        return self._source(file).function_at(line)
+    def _partner(self, span: Sequence[Any], others: Sequence[Sequence[Any]]) -> Sequence[Any] | None:
+        """Where the reference's function stands that is most like the port's; None if both sides share the function."""
+        shared = [
+            other for other in others if (os.path.realpath(other[0]), other[1]) == (os.path.realpath(span[0]), span[1])
+        ]
+        mine = self._source(span[0])
+        name = mine.function_at(span[1])
+        likeness = []
+        for other in others:
+            theirs = self._source(other[0])
+            alike = similarity(mine, _lines(span), theirs, _lines(other))
+            likeness.append((name == theirs.function_at(other[1]), alike))
+        best = max(range(len(others)), key=lambda at: sum(likeness[at]), default=None)
+        if shared or best is None or not (likeness[best][0] or likeness[best][1] > _ALIKE):
+            return None
+        return others[best]
 
     def _of_layer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
         place = self._places["layers"].get(fault["paddle_layer"])
@@ -152,6 +174,10 @@ class Proposals:
             text = self._texts.get(file)
             self._parsed[file] = Source(file, read_source(file) if text is None else text)
         return self._parsed[file]
+
+
+def _lines(span: Sequence[Any]) -> tuple[int, int]:
+    return span[1], span[2]
 
 
 def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:
