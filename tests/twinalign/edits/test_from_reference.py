@@ -57,3 +57,47 @@ def test_the_right_edit_is_among_the_first(right: str, wrong: str, attempts: int
     wanted = "".join(PORT.split())
     plain = ["".join(text.replace("; ", "\n").replace("pass\n", "").split()) for text in found]
     assert wanted in plain[:attempts]
+
+
+LOSS = """def loss(outputs, labels, margin=0.5):
+    logs = {logs}
+    picked = {picked}
+    for scale in {scales}:
+        logs = logs * scale
+    total = {total}
+    return {returned}
+"""
+THEIRS = {
+    "logs": "torch.log_softmax(outputs / 0.7, -1)",
+    "picked": "logs.gather(1, labels[:, None])[:, 0]",
+    "scales": "(1.0, 2.0)",
+    "total": "-(0.9 * picked + 0.1 * logs.mean(-1))",
+    "returned": "total.clamp(min=margin).mean()",
+}
+OURS = {
+    "logs": "F.log_softmax(outputs / 0.7, -1)",
+    "picked": "paddle.take_along_axis(logs, labels[:, None], 1).squeeze(1)",
+    "scales": "(1.0, 2.0)",
+    "total": "-(0.9 * picked + 0.1 * logs.mean(-1))",
+    "returned": "total.clip(min=margin).mean()",
+}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "most"),
+    [
+        ("(1.0, 2.0)", "(1.0, 3.0)", 8),
+        ("margin=0.5", "margin=1.0", 8),
+        ("0.9 * picked + 0.1 *", "0.1 * picked + 0.9 *", 12),
+        ("outputs / 0.7", "outputs * 0.7", 8),
+    ],
+)
+def test_lines_that_are_spelled_otherwise_keep_their_partners(right: str, wrong: str, most: int) -> None:
+    port = LOSS.format(**OURS).replace(right, wrong)
+    # A statement more, so that what follows is not paired by its number.
+    port = port.replace("    picked =", "    many = labels.shape[0]\n    picked =")
+    sources = Source("port.py", port), Source("source.py", LOSS.format(**THEIRS))
+    (mine, theirs) = ((1, source.text.count("\n")) for source in sources)
+    edits = edits_from_reference(sources[0], mine, sources[1], theirs)
+    found = [applied(port, [edit]) for edit in edits if edit is not None]
+    assert port.replace(wrong, right) in found[:most]

@@ -168,3 +168,28 @@ def test_what_to_write_in_words():
     assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; undo that mask missing"
     assert "no known cause" in suggestion({**fault, "explanation": None})
     assert 'accept = ("name",)' in suggestion({**fault, "evidence": {"convention": "name"}})
+
+
+FORWARD = """def forward(self, x):
+    y = self.rise({taken})
+    weights = F.softmax(y, axis=1)
+    return self.head((weights * y).{reduced}(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("cause", "name", "path", "value", "before", "after"),
+    [
+        ("layer_missing", "layer", "norm", "input.rise#0.0", ("x", "sum"), ("self.norm(x)", "sum")),
+        ("reduction_kind", "sum", "", "input.head#0.0", ("x", "mean"), ("x", "sum")),
+    ],
+)
+def test_the_layer_that_takes_a_wrong_value_says_where_to_look(cause, name, path, value, before, after, tmp_path):
+    fault = fault_of(cause, name, [], {"path": path} if path else {}, "port.Block", values={value: {"relative": 1.0}})
+    text, expected = (FORWARD.format(taken=taken, reduced=reduced) for taken, reduced in (before, after))
+    assert mended(tmp_path, text, "port.Block", fault, built=False) == expected
+
+
+def test_a_value_that_no_call_of_the_code_takes_says_nothing(tmp_path):
+    fault = fault_of("reduction_kind", "sum", [], {}, "port.Block", values={"input.other#0.0": {"relative": 1.0}})
+    assert mended(tmp_path, FORWARD.format(taken="x", reduced="mean"), "port.Block", fault, built=False) is None

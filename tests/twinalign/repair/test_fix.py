@@ -33,7 +33,7 @@ class Played:
         self.reference = lambda text: 0.0
         self.seen: list[str] = []
 
-    def __call__(self, settings, progress):
+    def __call__(self, settings, progress, kept):
         text = settings.sources.get(str(self.port), PORT)
         self.seen.append(text)
         settings.out.mkdir(parents=True, exist_ok=True)

@@ -44,12 +44,17 @@ def reductions_as(source: Source, name: str, lines: Sequence[int]) -> Iterator[E
             yield source.edit(node, called_otherwise(node, name))
 
 
-def with_layer(source: Source, path: str, lines: Sequence[int]) -> Iterator[Edit | None]:
-    """The child layer of this path called on each value of these lines that a call takes, or that is assigned."""
+def with_layer(source: Source, path: str, lines: Sequence[int], taker: str = "") -> Iterator[Edit | None]:
+    """The child layer of this path called on each value of these lines that a call takes, or that is assigned.
+
+    What the child layer `taker` is called on comes first.
+    """
     if not path or not all(part.isidentifier() for part in path.split(".")):
         return
     layer = cst.parse_expression(f"self.{path}")
-    for node in source.within(lines):
+    nodes = list(source.within(lines))
+    nodes.sort(key=lambda node: not (isinstance(node, cst.Call) and source.text_of(node.func) == f"self.{taker}"))
+    for node in nodes:
         taken = node.args[:1] if isinstance(node, cst.Call) else []
         values = [argument.value for argument in taken if not argument.star]
         if isinstance(node, (cst.Assign, cst.Return)) and node.value is not None:

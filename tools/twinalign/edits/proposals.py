@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.expressions import operations_as, reductions_as, with_layer
-from twinalign.edits.from_reference import edits_from_reference
+from twinalign.edits.from_reference import edits_from_reference, similarity
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
     EXCHANGED,
@@ -21,7 +21,9 @@ from twinalign.edits.paddle_calls import (
 )
 from twinalign.edits.source import Edit, Source, called_otherwise, name_of, read_source, with_arguments
 
-_MOST = 8
+_MOST = 12
+_ALIKE = 0.6
+"""Share of equal words from which functions of two names are taken for partners."""
 
 
 class Proposals:
@@ -50,16 +52,36 @@ class Proposals:
         """Edits that make the code of a fault's layer what the reference's has in its place; unproven, all of them."""
         of = "optimizer" if fault["phase"] == "optimizer" else fault["paddle_layer"]
         theirs = "optimizer" if fault["phase"] == "optimizer" else fault["reference_layer"]
-        found: list[Edit] = []
-        for file, first, last in self._places["layers"].get(of, {}).get("code", ()):
-            for other, begin, end in self._reference.get(theirs, ()):
-                if self._function_at(file, first) == self._function_at(other, begin):
-                    edits = edits_from_reference(self._source(file), (first, last), self._source(other), (begin, end))
-                    found += [edit for edit in edits if edit is not None]
-        return list(dict.fromkeys(found))[:_MOST]
+        place = self._places["layers"].get(of, {"code": [], "around": []})
+        inside = fault["evidence"].get("inside") or {}
+        wrong = [(at["file"], at["line"]) for at in (inside.get("unknown"), inside.get("known")) if at]
+        found: list[tuple[bool, Edit]] = []
+        for span in (*place["code"], *place["around"]):
+            partner = self._partner(span, self._reference.get(theirs, ()))
+            if partner is not None:
+                edits = edits_from_reference(
+                    self._source(span[0]), _lines(span), self._source(partner[0]), _lines(partner)
+                )
+                found += [((Path(one.file).name, one.line) not in wrong, one) for one in edits if one is not None]
+        found.sort(key=lambda one: one[0])
+        return list(dict.fromkeys(edit for _, edit in found))[:_MOST]
 
-    def _function_at(self, file: str, line: int) -> str:
-        return self._source(file).function_at(line)
+    def _partner(self, span: Sequence[Any], others: Sequence[Sequence[Any]]) -> Sequence[Any] | None:
+        """Where the reference's function stands that is most like the port's; None if both sides share the function."""
+        shared = [
+            other for other in others if (os.path.realpath(other[0]), other[1]) == (os.path.realpath(span[0]), span[1])
+        ]
+        mine = self._source(span[0])
+        name = mine.function_at(span[1])
+        likeness = []
+        for other in others:
+            theirs = self._source(other[0])
+            alike = similarity(mine, _lines(span), theirs, _lines(other))
+            likeness.append((name == theirs.function_at(other[1]), alike))
+        best = max(range(len(others)), key=lambda at: sum(likeness[at]), default=None)
+        if shared or best is None or not (likeness[best][0] or likeness[best][1] > _ALIKE):
+            return None
+        return others[best]
 
     def _of_layer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
         place = self._places["layers"].get(fault["paddle_layer"])
@@ -103,8 +125,7 @@ class Proposals:
         """Edits of the calls in a layer's or a loss's own code, those of the line that went wrong first."""
         inside = fault["evidence"].get("inside") or {}
         wrong = inside.get("unknown") or {}
-        # What is left out shows in the next line only: the last right line may be the one to edit.
-        near = [at for at in (inside.get("unknown"), inside.get("known")) if at]
+        taker = _taker(fault)
         for file, first, last in place["code"]:
             source = self._source(file)
             calls = list(source.calls(first, last))
@@ -118,14 +139,15 @@ class Proposals:
                     yield source.edit(found, with_arguments(found, values, parameters))
                 elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
                     yield source.edit(found, called_otherwise(found, function))
-            lines = [at["line"] for at in near if Path(file).name == at["file"] and first <= at["line"] <= last]
+            lines = _lines_near(source, inside, taker, first, last)
             yield from reductions_as(source, name, lines)
             if {"sign_wrong", "operation_swapped"} & set(causes):
                 yield from operations_as(source, name, lines)
             if "layer_missing" in causes:
-                yield from with_layer(source, call["arguments"].get("path") or call["path"], lines)
+                yield from with_layer(source, call["arguments"].get("path") or call["path"], lines, taker)
             if "residual_missing" in causes:
-                for line in reversed(lines) if near else [None]:
+                near: Sequence[int | None] = lines[::-1] if inside else lines or [None]
+                for line in near:
                     yield from _added(source, line, first, last)
 
     def _of_optimizer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
@@ -152,6 +174,10 @@ class Proposals:
             text = self._texts.get(file)
             self._parsed[file] = Source(file, read_source(file) if text is None else text)
         return self._parsed[file]
+
+
+def _lines(span: Sequence[Any]) -> tuple[int, int]:
+    return span[1], span[2]
 
 
 def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,6 +226,31 @@ def paddle_values(name: str, call: Mapping[str, Any], causes: Sequence[str], for
     if "axis" in values and isinstance(values["axis"], int) and values["axis"] == rank - 1:
         values["axis"] = -1
     return values
+
+
+def _taker(fault: Mapping[str, Any]) -> str:
+    """Path of the child layer that is called on a wrong value; empty if none is known.
+
+    Such values go by `input.PATH#CALL.ARGUMENT`.
+    """
+    names = fault["evidence"].get("values") or {}
+    return next((name[len("input.") :].partition("#")[0] for name in names if name.startswith("input.")), "")
+
+
+def _lines_near(source: Source, inside: Mapping[str, Any], taker: str, first: int, last: int) -> list[int]:
+    """Lines that may be the wrong one, the likeliest first, out of these; none if nothing is known.
+
+    What is left out shows in the next line only: the last right line may be the one to edit. Where no line is known to
+    be wrong, it is that which calls the layer `taker`, or one ahead of it.
+    """
+    known = [at for at in (inside.get("unknown"), inside.get("known")) if at]
+    if known:
+        found = [at["line"] for at in known if Path(source.file).name == at["file"]]
+        return [line for line in found if first <= line <= last]
+    places = [
+        source.span(call)[0] for call in source.calls(first, last) if source.text_of(call.func) == f"self.{taker}"
+    ]
+    return list(range(min(places), first - 1, -1)) if places else []
 
 
 def _known(values: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, Any]:

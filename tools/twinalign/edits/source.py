@@ -159,12 +159,20 @@ def with_arguments(call: cst.Call, values: Mapping[str, Any], parameters: Sequen
         if at is not None:
             arguments[at] = arguments[at].with_changes(value=written)
             continue
-        if arguments and not isinstance(arguments[-1].comma, cst.Comma):
-            space = cst.SimpleWhitespace(" ")
-            arguments[-1] = arguments[-1].with_changes(comma=cst.Comma(whitespace_after=space))
         equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-        arguments.append(cst.Arg(keyword=cst.Name(name), value=written, equal=equal))
+        arguments = _appended(arguments, cst.Arg(keyword=cst.Name(name), value=written, equal=equal))
     return call.with_changes(args=arguments)
+
+
+def _appended(arguments: Sequence[cst.Arg], added: cst.Arg) -> list[cst.Arg]:
+    """The arguments and one more, which takes over what stands between the last one and the bracket."""
+    if not arguments:
+        return [added]
+    *others, last = arguments
+    added = added.with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
+    between = others[-1].comma if others else cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    last = last.with_changes(comma=between, whitespace_after_arg=cst.SimpleWhitespace(""))
+    return [*others, last, added]
 
 
 def called_otherwise(call: cst.Call, name: str) -> cst.Call:

@@ -17,6 +17,7 @@ from twinalign.edits.source import Edit, applied, overlap, read_source
 from twinalign.errors import ExitCode, InputError, SideCrashError
 from twinalign.files.recordings import Recording, write_text
 from twinalign.notebook import Shown
+from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.patch import patch_of
 from twinalign.runs.run_result import RunResult
@@ -87,6 +88,7 @@ class _Repair:
     def __init__(self, settings: RunSettings, progress: Progress) -> None:
         self._settings, self._progress = settings, progress
         self._folder = settings.out / "fix"
+        self._kept = KeptProcesses()
         self._disk: dict[str, str] = {}
         self._sources: dict[str, str] = {}
         self._accepted: list[_Proposal] = []
@@ -99,6 +101,7 @@ class _Repair:
         try:
             return self._fix(write)
         finally:
+            self._kept.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _fix(self, write: bool) -> FixResult:
@@ -196,7 +199,7 @@ class _Repair:
         settings = dataclasses.replace(
             self._settings, out=self._folder, options=told, sources=sources, locate=True, fresh=True
         )
-        return run(settings, self._progress)
+        return run(settings, self._progress, kept=self._kept)
 
     def _reference(self) -> dict[str, dict[str, np.ndarray]]:
         files = sorted(self._folder.glob("*_ref.npy"))

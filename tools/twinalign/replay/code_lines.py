@@ -22,7 +22,7 @@ import numpy as np
 from twinalign.backends.protocol import Backend
 from twinalign.verdict.array_difference import sample_of
 
-_FRAMEWORKS = frozenset({"torch", "paddle", "numpy", "twinalign"})
+FRAMEWORKS = frozenset({"torch", "paddle", "numpy", "twinalign"})
 _OWN_THOUGH = "paddle.vision.models"
 _STANDARD_LIBRARY = str(Path(linecache.__file__).parent)
 _SAMPLES = 1024
@@ -115,7 +115,7 @@ class _Frame:
 def is_own_code(frame: FrameType) -> bool:
     """Whether a frame runs neither a framework nor the standard library."""
     module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
-    if module.partition(".")[0] in _FRAMEWORKS:
+    if module.partition(".")[0] in FRAMEWORKS:
         return module.startswith(_OWN_THOUGH)
     return "site-packages" in file or not file.startswith(("<", _STANDARD_LIBRARY))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from twinalign.case.definition import Case
 from twinalign.processes.tracebacks import is_users_file
-from twinalign.replay.code_lines import is_own_code
+from twinalign.replay.code_lines import FRAMEWORKS, is_own_code
 from twinalign.stages.context import step_inputs
 
 _MOST_FRAMES = 4
@@ -30,9 +30,10 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
 
     Returns:
         `layers`: path -> `class` (its path in paddle or elsewhere), `calls` (each `[file, line, column, end line, end
-        column]`, lines from 1, columns in bytes from 0, the innermost first) and `code` (`[file, first line, last
-        line]` of its own methods); `parameters`: function -> the names of its parameters in order,
-        keyword-only ones last.
+        column]`, lines from 1, columns in bytes from 0, the innermost first), `code` (`[file, first line, last
+        line]` of its own methods and the functions that they call) and `around` (the same of the constructors that
+        build it, its own first); `parameters`: function -> the names of its parameters in order, keyword-only ones
+        last.
     """
     from twinalign.backends.paddle.port_only.construction import function_named, layers_built
 
@@ -53,6 +54,7 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
                 "class": f"{kind.__module__}.{kind.__qualname__}" if path in named else "",
                 "calls": calls.get(id(named[path]), []) if path in named else [],
                 "code": _spans(_code_of(worker, case, model, named, path), _is_editable),
+                "around": _spans(_code_around(named, path), _is_editable),
             }
     return {"layers": layers, "parameters": {name: _parameters(function_named(name)) for name in functions}}
 
@@ -61,23 +63,51 @@ def reference_code(worker: Any, stage: str, paths: Sequence[str]) -> dict[str, A
     """Where the reference's code stands; runs in its process.
 
     Returns:
-        `code`: path of a layer, `loss` or `optimizer` -> `[file, first line, last line]` of its methods, as
-        `port_places` has them, those of installed packages too.
+        path of a layer, `loss` or `optimizer` -> `[file, first line, last line]` of what `port_places` has as `code`
+        and `around`, those of installed packages too.
     """
     case = worker.fresh_case(stage)
     model = worker.construct(case)
     named = dict(worker.backend.named_layers(model))
     known = [path for path in paths if path in named or path in _METHODS]
-    of_source = {path: _code_of(worker, case, model, named, path) for path in known}
-    return {"code": {path: _spans(codes, os.path.isfile) for path, codes in of_source.items()}}
+    of_source = {path: [*_code_of(worker, case, model, named, path), *_code_around(named, path)] for path in known}
+    return {path: _spans(codes, os.path.isfile) for path, codes in of_source.items()}
 
 
 def _code_of(worker: Any, case: Case, model: Any, named: Mapping[str, Any], path: str) -> list[Any]:
     """The functions that a layer computes with, or a method of the case and what it calls."""
     if path in _METHODS and path not in named:
         return [getattr(type(case), path), *_called(worker, case, model, path)]
-    methods = [value for value in vars(type(named[path])).values() if inspect.isfunction(value)]
-    return [value for value in methods if value.__name__ != "__init__"]
+    methods = _methods(type(named[path]))
+    return _with_helpers([value for value in methods if value.__name__ != "__init__"])
+
+
+def _code_around(named: Mapping[str, Any], path: str) -> list[Any]:
+    """The constructors of a layer and of those around it, with the functions that they call."""
+    around = [path.rsplit(".", up)[0] for up in range(path.count(".") + 1)] + [""]
+    kinds = dict.fromkeys(type(named[outer]) for outer in around if outer in named)
+    return _with_helpers([value for kind in kinds for value in _methods(kind) if value.__name__ == "__init__"])
+
+
+def _methods(kind: type) -> list[Any]:
+    """A class's functions and those that it inherits, without what frameworks and Python bring."""
+    own = [one for one in kind.__mro__ if one.__module__.partition(".")[0] not in (*FRAMEWORKS, "builtins")]
+    return [value for one in own for value in vars(one).values() if inspect.isfunction(value)]
+
+
+def _with_helpers(functions: Sequence[Any]) -> list[Any]:
+    """Functions and those that they name, of the same module or imported into it, without what frameworks bring."""
+    found = dict.fromkeys(map(inspect.unwrap, functions))
+    waiting = list(found)
+    while waiting:
+        function = waiting.pop(0)
+        known = getattr(function, "__globals__", {})
+        for name in function.__code__.co_names:
+            helper = inspect.unwrap(known[name]) if inspect.isfunction(known.get(name)) else None
+            if helper is not None and helper not in found and helper.__module__.partition(".")[0] not in FRAMEWORKS:
+                found[helper] = None
+                waiting.append(helper)
+    return list(found)
 
 
 def _called(worker: Any, case: Case, model: Any, method: str) -> list[CodeType]:

@@ -177,7 +177,7 @@ class Locator:
                 given = {"stage": stage, "paths": port, "functions": functions_of(asked)}
                 places = self._recorder.processes["paddle"].call(port_places, **given)
                 theirs = list(dict.fromkeys([*optimizer, *(fault.reference_layer for fault in wrong)]))
-                code = self._recorder.processes["ref"].call(reference_code, stage=stage, paths=theirs)["code"]
+                code = self._recorder.processes["ref"].call(reference_code, stage=stage, paths=theirs)
                 proposals = Proposals(places, code, self._recorder.settings.sources)
                 found = [
                     [
