@@ -133,6 +133,7 @@ def test_synchronised_statistics_of_unequal_batches(twin: Any) -> None:
         np.testing.assert_allclose(variance, 0.9 + 0.1 * x.var(0, ddof=1), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [16, 1024])
 def test_contrastive_loss_of_many_ranks(twin: Any, ranks: int) -> None:
     """Keys of all ranks are candidates, labels are offset by rank: against numpy on the joined batch."""

@@ -47,6 +47,7 @@ def paths(twin, model: Any) -> list[Any]:
     return [layer for layer in layers if type(layer).__name__ == "DropPath"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["vit", "resnet18", "resnet50"])
 def test_outputs_and_gradients_are_timms_for_the_same_draws(twin, arch: str) -> None:
     reference = timms(arch).double().train()

@@ -93,6 +93,7 @@ def test_either_twin_reads_what_either_exports(twins, arch: str, tmp_path: Path)
                 reader.module("files.weights").load_encoder(model, exported, True)
 
 
+@pytest.mark.slow
 def test_only_linear_weights_are_matrices(twins) -> None:
     """What the paddle twin turns by its number of axes."""
     paddle = twins[1]

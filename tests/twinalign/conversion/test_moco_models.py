@@ -52,6 +52,7 @@ def test_round_trips_are_bit_identical(arch):
     assert all(np.array_equal(back[key], state[key]) for key in state)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("arch", ["resnet18", "vit_digits"])
 def test_official_checkpoints_load_in_both_twins(tmp_path, arch):

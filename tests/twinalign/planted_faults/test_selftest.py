@@ -31,6 +31,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> SelftestResult:
     return Selftest(settings(case, tmp_path_factory.mktemp("three")), locate=False).run()
 
 
+@pytest.mark.slow
 def test_a_case_of_three_methods_gets_faults_in_its_layers(three: SelftestResult) -> None:
     assert {trial.kind for trial in three.trials} == {"weights", "forward", "initial"}
     assert len(three.trials) > 25

@@ -44,6 +44,7 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
+@pytest.mark.slow
 def test_a_port_in_bfloat16_is_judged_by_the_references_error(tmp_path: Path) -> None:
     case, asked = "tests.cases.variety:HalfPrecision", {"precision": "bfloat16", "locate": False}
     result = twinalign.run(case, out=tmp_path, **asked)  # type: ignore[arg-type]

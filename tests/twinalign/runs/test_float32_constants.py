@@ -44,6 +44,7 @@ def test_a_constant_that_is_really_off_is_caught_by_float64_alone(tmp_path: Path
     assert wrong(result) == {"loss"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"rate": "0.30000005"}, {"refuses": "yes"}], ids=["right", "wrong", "refuses"])
 def test_a_table_that_a_constructor_rounds_is_judged_where_it_is_built_in_float64(
     options: dict[str, str], tmp_path: Path

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CASE = """
 from twinalign import Case
 
@@ -36,6 +38,7 @@ class Own(Case):
 """
 
 
+@pytest.mark.slow
 def test_layers_are_counted_side_by_side(twinalign: Any, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(CASE)
     finished = twinalign("info", tmp_path / "own.py", "--out", tmp_path / "out", "--json", tmp_path / "info.json")

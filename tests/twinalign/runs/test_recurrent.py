@@ -76,6 +76,7 @@ def test_a_packed_sequence_is_not_handed_to_a_recurrent_layer_of_the_port() -> N
     assert not is_packed(paddle.nn.Linear(4, 3), padded, call([10, 4]))
 
 
+@pytest.mark.slow
 def test_swapped_gates_are_located_and_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     (fault,) = api.locate("tests.cases.recurrent:SwappedGates", out=tmp_path).faults

@@ -57,6 +57,7 @@ def test_values_on_disk_are_the_activations_once_and_are_removed(
     assert not list((tmp_path / "out" / "locate").rglob("*.np[yz]"))
 
 
+@pytest.mark.slow
 def test_four_faults_at_once_are_all_found_though_one_hides_another(located: Callable[[str], LocateResult]) -> None:
     result = located("Several")
     assert places(result) == {("part1", "forward"), ("", "forward"), ("norm", "forward"), *BATCH_NORM}

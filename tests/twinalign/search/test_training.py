@@ -26,6 +26,7 @@ def faults(fault: str, tmp_path: Path) -> list[Any]:
     return locate(settings).faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "cause", "words"),
     [
