@@ -155,5 +155,5 @@ def test_drafts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     first = draft(files)
     assert "paddle.add" in first["m.py"]
     (kept,) = (tmp_path / "twinalign" / "drafts").iterdir()
-    kept.write_text(json.dumps({"m.py": "kept"}))
-    assert draft(files) == {"m.py": "kept"}
+    kept.write_text(json.dumps({"m.py": "kept\n"}))
+    assert draft(files) == {"m.py": "kept\n"}
