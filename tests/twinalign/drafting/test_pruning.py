@@ -8,6 +8,7 @@ import pytest
 
 from twinalign.drafting import pruning
 from twinalign.drafting.observed_model import observe_model
+from twinalign.drafting.one_pass import behaviour_of
 from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Selection
 
@@ -114,9 +115,9 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> tuple[Selection, Sel
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(folder))
         observed = observe_model("pruned_package.model:Model", inputs)
-        small = pruning.pruned(f"{build}:build", observed, inputs, None)
+        small = pruning.pruned(f"{build}:build", observed, inputs, {}, None)
         patched.setattr(pruning, "WORTH_LINES", 0)
-        return small, pruning.pruned(f"{build}:build", observed, inputs, None)
+        return small, pruning.pruned(f"{build}:build", observed, inputs, {}, None)
 
 
 def test_a_small_selection_is_left_as_it_is(selections: tuple[Selection, Selection]) -> None:
@@ -160,5 +161,5 @@ def test_a_trial_sees_first_weights_outputs_and_gradients(tmp_path: Path) -> Non
         (folder / "candidate" / "build.py").write_text(source.format(line))
         with pruning.SideProcess("ref") as process:
             inputs = [["x", (2, 4), "float32", None]]
-            found.add(process.call(pruning.behaviour_of, folder=str(folder), inputs=inputs)["digest"])
+            found.add(process.call(behaviour_of, folder=str(folder), inputs=inputs)["digest"])
     assert len(found) == 3

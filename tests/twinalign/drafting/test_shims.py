@@ -92,10 +92,22 @@ def test_every_rule_has_its_shim():
     assert named | beside | {ABSENT} == set(NAMES)
 
 
+TENSOR_TYPES = [f"{kind}Tensor" for kind in ("Bool", "Byte", "Double", "Float", "Half", "Int", "Long")]
+
+
 def test_every_layer_is_compared():
     classes = {node.name for node in ast.parse(TEXT).body if isinstance(node, ast.ClassDef)} & set(NAMES)
     within = {"TransformerEncoder", "TransformerDecoder"}  # a Transformer has both
-    assert {name for name, *_ in LAYERS} | within | {"CrossEntropyLoss", "KLDivLoss"} == classes - {ABSENT}
+    beside = {*within, "CrossEntropyLoss", "KLDivLoss", *TENSOR_TYPES}
+    assert {name for name, *_ in LAYERS} | beside == classes - {ABSENT}
+
+
+@pytest.mark.parametrize("name", TENSOR_TYPES)
+def test_the_type_of_a_tensor(shims, name):
+    for dtype in ("bool", "uint8", "float64", "float32", "float16", "int32", "int64"):
+        mine, other = torch.zeros(2, dtype=getattr(torch, dtype)), paddle.zeros([2], dtype)
+        assert isinstance(other, shims[name]) == isinstance(mine, getattr(torch, name)), dtype
+    assert not isinstance(2, shims[name])
 
 
 def _as(make, given):

@@ -14,6 +14,11 @@ import click
     metavar="NAME:SHAPE:DTYPE",
     help="An input of the model: x:2,3,224,224:float32, tokens:2,16:int64:32000 (below 32000); may be repeated.",
 )
+@click.option("--loss", default="", metavar="M:F", help="Loss to draft too: loss(outputs, the inputs left for it).")
+@click.option(
+    "--optimizer", default="", metavar="M:F", help="Optimizer, and schedule, to draft too: made of parameters."
+)
+@click.option("--transform", default="", metavar="M:F", help="Transform of PIL images to draft too.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the port; its name is the port's package.")
 @click.option("--check", type=click.Path(path_type=Path), help="Prove a port that was made before once more.")
 @click.option(
@@ -31,6 +36,9 @@ import click
 def command(
     ref: str | None,
     inputs: tuple[str, ...],
+    loss: str,
+    optimizer: str,
+    transform: str,
     out: Path | None,
     check: Path | None,
     style: str,
@@ -70,6 +78,9 @@ def command(
             result = port(
                 ref,
                 inputs,
+                loss=loss,
+                optimizer=optimizer,
+                transform=transform,
                 out=out,
                 ref_python=ref_python,
                 paddle_python=paddle_python,

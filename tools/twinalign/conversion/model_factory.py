@@ -54,6 +54,9 @@ def _module(name: str) -> Any:
     specification = importlib.util.spec_from_file_location(path.stem, path)
     if specification is None or specification.loader is None or not path.is_file():
         raise FileNotFoundError(f"there is no {path}")
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == specification.origin:
+        return loaded
     sys.path.insert(0, str(path.resolve().parent))
     module = importlib.util.module_from_spec(specification)
     sys.modules[path.stem] = module

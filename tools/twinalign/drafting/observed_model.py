@@ -1,15 +1,13 @@
 """What a torch model needs of its sources, seen while it is built and run; called in the reference's process."""
 
 import contextlib
-import dataclasses
-import functools
 import importlib.metadata
 import inspect
 import re
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +15,22 @@ import numpy as np
 
 from twinalign.backends import load_backend
 from twinalign.conversion.model_factory import load_factory
-from twinalign.drafting.chance import without_chance
+from twinalign.drafting.construction_text import FRAMEWORKS, root_of_model, root_of_part
+from twinalign.drafting.one_pass import Inputs, draws, is_scheduled, run_once, shares
+from twinalign.drafting.parts import load_part
 from twinalign.errors import InputError
 
-_FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
 _IMPORTS_TORCH = re.compile(r"^\s*(?:import|from)\b[^\n#]*\btorch\b", re.MULTILINE)
 _TORCH = str(Path(np.__file__).parent.parent / "torch")
-_LITERALS = (bool, int, float, complex, str, bytes, type(None))
 
 
-def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Build the model that `module:factory(…)` names, run it in eval and training mode, backward included, and say
 
-    - `root`: the class that was built (module and name), the source of its arguments, and what these import, or, where
-      the arguments have no source, the factory itself;
+    - `roots`: of the model, and of each of the `parts` (`parts.KINDS`): the class that was built (module and name), the
+      source of its arguments, and what these import, or, where the arguments have no source, the factory itself;
+    - `shares`: names of the inputs of the model and of the loss, and whether the loss takes them by name;
+    - `scheduled`: whether the optimizer comes with a schedule;
     - `modules`: name → file of every module with code of the model's own packages, those that the run never entered
       included;
     - `imported`: module → first lines of the functions that ran while the model's sources were imported;
@@ -53,6 +53,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     imported: set[types.CodeType] = set()
     with _profiled(lambda frame, event, value: imported.add(frame.f_code)):
         factory, arguments = load_factory(reference)
+        builders = {kind: load_part(kind, text) for kind, text in (parts or {}).items()}
     entered: set[types.CodeType] = set()
     handled: set[types.CodeType] = set()
     built: dict[int, tuple[Any, dict[str, Any]]] = {}
@@ -91,11 +92,14 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     with Promotions() as promotions, _profiled(note):
         model = factory(**arguments)
         factory(**arguments)  # a class may keep what its first object found out
-        for _ in run_once(backend, model, inputs):
+        for _ in run_once(backend, model, inputs, builders):
             pass
     if not backend.is_model(model):
         raise InputError(f"--ref {reference}: it made a {type(model).__name__}, which is not a torch.nn.Module")
-    packages = _own_packages(entered)
+    roots = {"model": root_of_model(model, built[id(model)][1] if id(model) in built else None, returned)}
+    roots |= {kind: root_of_part(kind, text) for kind, text in (parts or {}).items()}
+    named = {module.partition(".")[0] for root in roots.values() for module, _ in root["imports"]}
+    packages = _own_packages(entered) | {name for name in named if name not in (*FRAMEWORKS, *sys.stdlib_module_names)}
     names = packages | _needing_torch()
     modules = {
         name: str(module.__file__)
@@ -104,7 +108,9 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
     }
     of_file = {file: name for name, file in modules.items() if name.partition(".")[0] in packages}
     return {
-        "root": _root(model, built[id(model)][1] if id(model) in built else None, returned),
+        "roots": roots,
+        "shares": shares(model, builders, inputs),
+        "scheduled": "optimizer" in builders and is_scheduled(model, builders["optimizer"]),
         "modules": modules,
         "imported": _first_lines(imported, of_file),
         "entered": _first_lines(entered, of_file),
@@ -118,7 +124,7 @@ def observe_model(reference: str, inputs: Sequence[Sequence[Any]]) -> dict[str, 
             for file, found in promotions.found.items()
             if file in of_file
         },
-        "draws": _draws(backend, model, inputs),
+        "draws": draws(backend, model, inputs, builders),
     }
 
 
@@ -131,17 +137,6 @@ def _profiled(note: Callable[[types.FrameType, str, Any], Any]) -> Iterator[None
         sys.setprofile(None)
 
 
-def _draws(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> bool:
-    without_chance(model.modules(), model)
-    found = []
-    for seed in (0, 1):
-        backend.set_seed(seed)
-        backend.set_training(model, True)
-        with backend.no_grad():
-            found.append([backend.to_array(t) for t in backend.tensors_in(model(*_tensors_of(backend, inputs)))])
-    return not all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
-
-
 def _holds_tensor(backend: Any, value: Any) -> bool:
     """Whether it is a tensor or Python's own containers have one; the methods of other objects are not called."""
     if type(value) is dict:
@@ -149,28 +144,6 @@ def _holds_tensor(backend: Any, value: Any) -> bool:
     if type(value) in (list, tuple):
         return any(_holds_tensor(backend, item) for item in value)
     return bool(backend.is_tensor(value))
-
-
-def run_once(backend: Any, model: Any, inputs: Sequence[Sequence[Any]]) -> Iterator[np.ndarray]:
-    """Outputs in eval and in training mode; the backward pass of the latter's sum follows."""
-    tensors = _tensors_of(backend, inputs)
-    for training in (False, True):
-        backend.set_training(model, training)
-        outputs = backend.tensors_in(model(*tensors))
-        yield from map(backend.to_array, outputs)
-        found = [tensor for tensor in outputs if tensor.requires_grad]
-        if training and found:
-            sum(tensor.float().sum() for tensor in found).backward()
-
-
-def _tensors_of(backend: Any, inputs: Sequence[Sequence[Any]]) -> list[Any]:
-    rng = np.random.default_rng(0)
-    tensors = []
-    for _, shape, dtype, bound in inputs:
-        floating = np.dtype(dtype).kind == "f"
-        array = rng.standard_normal(shape) if floating else rng.integers(0, bound, shape)
-        tensors.append(backend.to_tensor(array.astype(dtype), "float32", "cpu"))
-    return tensors
 
 
 def _kept(value: Any) -> Any:
@@ -201,7 +174,7 @@ def _own_packages(entered: set[types.CodeType]) -> set[str]:
     for file in {code.co_filename for code in entered} & set(files):
         package = files[file].partition(".")[0]
         outside = not file.startswith(library) or "site-packages" in file
-        if outside and package not in _FRAMEWORKS and _IMPORTS_TORCH.search(Path(file).read_text("utf-8", "replace")):
+        if outside and package not in FRAMEWORKS and _IMPORTS_TORCH.search(Path(file).read_text("utf-8", "replace")):
             packages.add(package)
     return packages
 
@@ -216,7 +189,7 @@ def _first_lines(codes: set[types.CodeType], of_file: dict[str, str]) -> dict[st
 
 def _needing_torch() -> set[str]:
     """Packages that are imported and whose distributions require torch: their names may be named by the model's."""
-    loaded = {name.partition(".")[0] for name in sys.modules} - set(_FRAMEWORKS)
+    loaded = {name.partition(".")[0] for name in sys.modules} - set(FRAMEWORKS)
     return {
         name
         for name, distributions in importlib.metadata.packages_distributions().items()
@@ -277,82 +250,3 @@ def _homes(module: types.ModuleType, modules: Mapping[str, str]) -> dict[str, st
         if named and home != module.__name__ and home in modules:
             found[name] = str(home)
     return found
-
-
-class _NoSourceError(Exception):
-    """A value that no short text makes again."""
-
-
-def _root(
-    model: Any, given: dict[str, Any] | None, returned: Sequence[tuple[Any, Any, dict[str, Any]]]
-) -> dict[str, Any]:
-    """The class with what it was given; where that has no source, the innermost function that returned the model and
-    whose arguments have one.
-    """
-    kind = type(model)
-    makers = [(maker, arguments) for value, maker, arguments in returned if value is model]
-    if (
-        given is not None
-        and kind.__module__.partition(".")[0] not in _FRAMEWORKS
-        and "<locals>" not in kind.__qualname__
-    ):
-        makers.insert(0, (kind, given))
-    for maker, arguments in makers:
-        imports: set[tuple[str, str]] = {(maker.__module__, maker.__qualname__)}
-        values = dict(arguments)
-        try:
-            texts = [_source(value, imports) for value in values.pop("*", ())]
-            texts += [f"{name}={_source(value, imports)}" for name, value in values.items()]
-        except _NoSourceError:
-            continue
-        return {"calls": maker.__qualname__, "arguments": texts, "imports": sorted(imports)}
-    raise InputError(f"--ref: nothing that returned the {kind.__name__} can be called again with arguments in text")
-
-
-def _source(value: Any, imports: set[tuple[str, str]]) -> str:
-    """Text that makes a value again; `imports` gets what it names."""
-    if type(value) in _LITERALS:
-        return repr(value)
-    if type(value) in (list, tuple, set):
-        parts = [_source(item, imports) for item in value]
-        comma = "," if isinstance(value, tuple) and len(parts) == 1 else ""
-        brackets = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
-        return f"{brackets[0]}{', '.join(parts)}{comma}{brackets[1]}" if parts or brackets != "{}" else "set()"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_source(k, imports)}: {_source(v, imports)}" for k, v in value.items()) + "}"
-    if isinstance(value, functools.partial):
-        parts = [_source(value.func, imports), *(_source(item, imports) for item in value.args)]
-        parts += [f"{name}={_source(item, imports)}" for name, item in value.keywords.items()]
-        imports.add(("functools", "partial"))
-        return f"partial({', '.join(parts)})"
-    if isinstance(value, (type, types.FunctionType)) and "<" not in value.__qualname__:
-        if value.__module__.partition(".")[0] == "torch":
-            return _public_name(value)
-        imports.add((value.__module__, value.__qualname__))
-        return value.__qualname__
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _source_of_dataclass(value, imports)
-    raise _NoSourceError
-
-
-def _source_of_dataclass(value: Any, imports: set[tuple[str, str]]) -> str:
-    """The call that makes an equal one: what `__post_init__` makes of the fields is made of them once more."""
-    kind = type(value)
-    given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-    try:
-        equal = "<" not in kind.__qualname__ and kind(**given) == value
-    except Exception:  # whatever its own code raises
-        equal = False
-    if not equal:
-        raise _NoSourceError
-    imports.add((kind.__module__, kind.__qualname__))
-    return f"{kind.__qualname__}({', '.join(f'{name}={_source(item, imports)}' for name, item in given.items())})"
-
-
-def _public_name(value: Any) -> str:
-    """`torch.nn.GELU` for `torch.nn.modules.activation.GELU`."""
-    name = str(value.__name__)
-    for place in ("torch.nn", "torch.nn.functional", "torch"):
-        if vars(sys.modules[place]).get(name) is value:
-            return f"{place}.{name}"
-    raise _NoSourceError

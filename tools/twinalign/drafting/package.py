@@ -9,9 +9,11 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from twinalign.drafting.chance import without_chance
 from twinalign.drafting.module_source import names_in
+from twinalign.drafting.parts import BUILD, sample_image
 from twinalign.drafting.rewriting import Change, rewritten
 from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Selection
@@ -20,7 +22,9 @@ from twinalign.processes.guardian import temporary_folder
 from twinalign.runs.scaffold import InputArray
 
 SHIMS = "shims"
-BUILD = "build"
+STEPS = 2
+SCHEDULED_STEPS = 4
+"""Optimizer steps of the proof; more where a schedule changes the rate."""
 _SHIMS_DOCSTRING = '"""What this port needs of torch and paddle 3.3 has not, or has otherwise; each with its reason."""'
 
 
@@ -48,11 +52,11 @@ def above(path: str) -> str:
 
 
 def build_source(selection: Selection) -> str:
-    """A module, still in torch, whose `build_model()` makes the model with the arguments that the reference had."""
-    root = selection.root
-    lines = ['"""Builds the model with the arguments that the reference was built with."""', ""]
+    """A module, still in torch: `build_model()` makes the model with the arguments that the reference had,
+    `build_loss()` and the like make its parts.
+    """
     imported = []
-    for module, name in root["imports"]:
+    for module, name in selection.named:
         top = name.partition(".")[0]
         home = selection.resolve(module, top)
         if home is None:
@@ -62,12 +66,21 @@ def build_source(selection: Selection) -> str:
     for module in selection.registering:
         folder, _, last = selection.home_of(module).rpartition(".")
         imported.append(f"from .{folder} import {last}")
-    arguments = "".join(f"\n        {argument}," for argument in root["arguments"])
-    call = f"{root['calls']}({arguments}\n    )" if arguments else f"{root['calls']}()"
-    if "torch." in arguments:
+    functions = "".join(_builder(kind, root) for kind, root in selection.roots.items())
+    if "torch." in functions:
         imported.insert(0, "import torch")
-    lines += [*sorted(set(imported)), "", "", "def build_model():", f"    return {call}", ""]
-    return "\n".join(lines)
+    parts = " and its parts" if len(selection.roots) > 1 else ""
+    head = f'"""Builds the model{parts} with the arguments that the reference was built with."""'
+    return "\n".join([head, "", *sorted(set(imported)), functions])
+
+
+def _builder(kind: str, root: Mapping[str, Any]) -> str:
+    """The function of `build.py` that makes the model or a part."""
+    given = ["parameters"] if kind == "optimizer" else []
+    arguments = "".join(f"\n        {argument}," for argument in [*given, *root["arguments"]])
+    call = f"{root['calls']}({arguments}\n    )" if arguments else f"{root['calls']}()"
+    made = call if root.get("called", True) else root["calls"]
+    return f"\n\ndef build_{kind}({', '.join(given)}):\n    return {made}\n"
 
 
 def shims_source(names: Iterable[str]) -> str:
@@ -106,20 +119,34 @@ def leftovers(files: Mapping[str, str], packages: Iterable[str]) -> list[str]:
     return sorted(set(found))
 
 
-def case_source(name: str, reference: str, inputs: Sequence[InputArray], draws: bool) -> str:
-    """A case that builds both models and trains them for two steps; in eval mode if training `draws` numbers."""
-    text = importlib.resources.files("twinalign.drafting").joinpath("case.txt").read_text(encoding="utf-8")
-    given = "".join(f'            "{array.name}": {array.expression},\n' for array in inputs)
+def case_source(
+    name: str,
+    reference: str,
+    inputs: Sequence[InputArray],
+    parts: Mapping[str, str],
+    observed: Mapping[str, Any],
+) -> str:
+    """A case that builds both models and trains them for some steps; in eval mode if training draws numbers."""
+    import jinja2
+
+    taken, for_loss, by_name = observed["shares"]
+    given = [f'{one}=inputs["{one}"]' if by_name else f'inputs["{one}"]' for one in for_loss]
     chance = inspect.getsource(without_chance).replace("layers: Iterable[Any], model: Any) -> Any", "layers, model)")
-    for place, replacement in {
-        "TRAINS": str(not draws),
-        "NAME": name,
-        "REFERENCE": reference,
-        "            INPUTS,\n": given,
-        "WITHOUT_CHANCE\n": chance,
-    }.items():
-        text = text.replace(place, replacement)
-    return text
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    template = importlib.resources.files("twinalign.drafting").joinpath("case.txt").read_text(encoding="utf-8")
+    return environment.from_string(template).render(
+        name=name,
+        reference=repr(reference),
+        inputs=inputs,
+        parts=dict(parts),
+        trains=not observed["draws"],
+        steps=SCHEDULED_STEPS if observed["scheduled"] else STEPS,
+        scheduled=observed["scheduled"],
+        taken=tuple(taken) if len(taken) < len(inputs) else (),
+        for_loss="".join(f", {one}" for one in given),
+        without_chance=chance.strip(),
+        sample_image=inspect.getsource(sample_image).replace("index: int) -> Any", "index)").strip(),
+    )
 
 
 def write(out: Path, files: Mapping[str, str]) -> None:

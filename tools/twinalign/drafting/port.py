@@ -2,10 +2,12 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from twinalign.case.definition import stages_of
+from twinalign.case.loading import load_case
 from twinalign.drafting import package
 from twinalign.drafting.absent_names import ABSENT, without_torch
 from twinalign.drafting.draft import draft
@@ -23,7 +25,8 @@ from twinalign.runs.run_stages import run
 from twinalign.runs.scaffold import InputArray
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
-STAGES = ("forward", "loss", "backward")
+STAGES = ("forward", "data", "loss", "backward")
+"""Those that the port's case defines are proven."""
 STYLES = ("compat", "native")
 _CHANGES = "changes.txt"
 SMALLEST_BATCH = 4
@@ -69,6 +72,7 @@ def port(
     inputs: Sequence[InputArray],
     settings: RunSettings,
     *,
+    parts: Mapping[str, str] | None = None,
     drafting_python: str | None = None,
     style: str = "compat",
     progress: Progress = lambda side, text: None,
@@ -79,6 +83,7 @@ def port(
         reference: what builds the torch model.
         inputs: what the model takes; smaller batches become `SMALLEST_BATCH`.
         settings: of the run that proves the port; its case is the port's own.
+        parts: of `parts.KINDS` those that are to be drafted and proven too, as text.
         drafting_python: an interpreter that has PaConvert; this one by default.
         style: one of `STYLES`; the native one is made of a port that is proven.
 
@@ -87,7 +92,7 @@ def port(
     """
     out = settings.out
     batches = [_for_training(array) for array in inputs]
-    changes, left = _write(reference, batches, out, settings.pythons.get("ref"), drafting_python, progress)
+    changes, left = _write(reference, batches, parts or {}, out, settings.pythons.get("ref"), drafting_python, progress)
     result = proven(out, settings, progress)
     if style == "native" and result.verdict == ALIGNED:
         styled = _restyled(out, settings, progress)
@@ -135,7 +140,9 @@ def proven(out: Path, settings: RunSettings, progress: Progress) -> PortResult:
 
 
 def _proof(out: Path, settings: RunSettings) -> RunSettings:
-    return dataclasses.replace(settings, case=str(out / "case.py"), out=out / "result", stages=STAGES)
+    case = str(out / "case.py")
+    stages = tuple(stage for stage in STAGES if stage in stages_of(load_case(case)))
+    return dataclasses.replace(settings, case=case, out=out / "result", stages=stages)
 
 
 def _list(path: Path, styled: Restyled) -> None:
@@ -158,6 +165,7 @@ def _for_training(array: InputArray) -> InputArray:
 def _write(
     reference: str,
     inputs: Sequence[InputArray],
+    parts: Mapping[str, str],
     out: Path,
     ref_python: str | None,
     drafting_python: str | None,
@@ -171,10 +179,11 @@ def _write(
     with SideProcess("ref", python=ref_python) as process:
         given = [(array.name, array.shape, array.dtype, array.bound) for array in inputs]
         try:
-            observed = process.call(observe_model, reference=reference, inputs=given)
+            observed = process.call(observe_model, reference=reference, inputs=given, parts=dict(parts))
         except ChildError as error:
-            raise (SideCrashError if error.died else InputError)(f"--ref {reference}: {error.reason}") from None
-    selection = pruned(reference, observed, given, ref_python, progress)
+            why = error.reason if error.reason.startswith("--") else f"--ref {reference}: {error.reason}"
+            raise (SideCrashError if error.died else InputError)(why) from None
+    selection = pruned(reference, observed, given, parts, ref_python, progress)
     files, changes, shims = package.in_torch(selection)
     progress("paddle", f"drafting {len(files)} files with PaConvert")
     drafts = draft(files, drafting_python)
@@ -186,7 +195,7 @@ def _write(
         drafts[f"{package.SHIMS}.py"] = package.shims_source(shims)
     lines = [f"{change.file}: {change.text}: {change.why}" for change in changes]
     whole = {f"{name}/{path}": text for path, text in drafts.items()}
-    whole["case.py"] = package.case_source(name, reference, inputs, observed["draws"])
+    whole["case.py"] = package.case_source(name, reference, inputs, parts, observed)
     whole[_CHANGES] = "\n".join(["Changed beside PaConvert's draft:", *lines, "", "Left of torch:", *left, ""])
     for number, licence in enumerate(selection.licences()):
         whole["LICENSE" + (f".{number}" if number else "")] = licence.read_text(encoding="utf-8", errors="replace")

@@ -8,8 +8,6 @@ model's own module, are not tried: what they do may depend on the inputs.
 
 import ast
 import contextlib
-import hashlib
-import importlib
 import itertools
 import sys
 import time
@@ -17,10 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twinalign.backends import load_backend
-from twinalign.conversion.model_factory import load_factory
 from twinalign.drafting.module_source import first_line
-from twinalign.drafting.observed_model import run_once
+from twinalign.drafting.one_pass import CANDIDATE, Inputs, behaviour_of, behaviour_of_reference, prepare
 from twinalign.drafting.package import BUILD, build_source
 from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Cuts, Selection, qualified_name
@@ -32,32 +28,32 @@ WORTH_LINES = 4000
 """Fewer lines are drafted in less time than the trials take."""
 _SECONDS = 60.0
 _MOST_NEEDED = 2
-_PACKAGE = "candidate"
-
-Inputs = Sequence[Sequence[Any]]
-"""Names, shapes, dtypes and, for integers, bounds."""
 
 
 def pruned(
     reference: str,
     observed: Mapping[str, Any],
     inputs: Inputs,
+    parts: Mapping[str, str],
     python: str | None,
     progress: Callable[[str, str], None] = lambda side, text: None,
     seconds: float = _SECONDS,
 ) -> Selection:
     """The selection of what a model needs without what makes no difference to it; functions are tried for `seconds`.
 
-    `observed` is what `observe_model` says of the `reference`, and `python` the interpreter that has torch. A
-    selection of fewer than `WORTH_LINES` lines is left as it is.
+    `observed` is what `observe_model` says of the `reference` and its `parts`, and `python` the interpreter that has
+    torch. A selection of fewer than `WORTH_LINES` lines is left as it is.
     """
     whole = Selection(observed)
     files, _ = files_of(whole)
     if sum(text.count("\n") for text in files.values()) < WORTH_LINES:
         return whole
     progress("ref", "leaving out what makes no difference to the model, by running it without")
-    ran = _lines_that_ran(reference, whole, inputs, python)
-    with temporary_folder("twinalign-trials-") as folder, contextlib.closing(_Trials(folder, inputs, python)) as trials:
+    ran = _lines_that_ran(reference, whole, inputs, parts, python)
+    with (
+        temporary_folder("twinalign-trials-") as folder,
+        contextlib.closing(_Trials(folder, inputs, parts, python)) as trials,
+    ):
         expected = trials.expected(reference)
 
         def same(cuts: Cuts) -> bool:
@@ -76,12 +72,14 @@ def pruned(
         return Selection(observed, Cuts(decorators, emptied, ran))
 
 
-def _lines_that_ran(reference: str, whole: Selection, inputs: Inputs, python: str | None) -> dict[str, list[int]]:
+def _lines_that_ran(
+    reference: str, whole: Selection, inputs: Inputs, parts: Mapping[str, str], python: str | None
+) -> dict[str, list[int]]:
     """Of the modules that are needed beside the model's own, which stays as it was written."""
-    own = {module for module, _ in whole.root["imports"]}
+    own = {module for module, _ in whole.named}
     names = {whole.modules[name]: name for name in whole.needed if name not in own}
     with SideProcess("ref", python=python) as process:
-        ran = process.call(observe_lines, reference=reference, inputs=inputs, files=sorted(names))
+        ran = process.call(observe_lines, reference=reference, inputs=inputs, parts=parts, files=sorted(names))
     return {names[file]: lines for file, lines in ran.items()}
 
 
@@ -141,7 +139,7 @@ def _decorators(selection: Selection, made: Mapping[str, Sequence[str]]) -> list
 
 def _functions(selection: Selection, handled: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
     """Functions that ran, outside of the model's own module, and were never handed a tensor."""
-    own = {module for module, _ in selection.root["imports"]}
+    own = {module for module, _ in selection.named}
     found = []
     for module, needed in selection.needed.items():
         if module in own:
@@ -160,25 +158,27 @@ def _functions(selection: Selection, handled: Mapping[str, Sequence[int]]) -> li
 class _Trials:
     """Runs packages in forks of a process that has imported torch."""
 
-    def __init__(self, folder: Path, inputs: Inputs, python: str | None) -> None:
-        self._folder, self._inputs, self._python = folder, inputs, python
+    def __init__(self, folder: Path, inputs: Inputs, parts: Mapping[str, str], python: str | None) -> None:
+        self._folder, self._inputs, self._parts, self._python = folder, inputs, parts, python
         self._count = 0
         self._process: SideProcess | None = None
 
     def expected(self, reference: str) -> str:
         """What the reference does."""
-        return str(self._forked().call(behaviour_of_reference, reference=reference, inputs=self._inputs)["digest"])
+        given = {"reference": reference, "inputs": self._inputs, "parts": self._parts}
+        return str(self._forked().call(behaviour_of_reference, **given)["digest"])
 
     def behaviour(self, selection: Selection) -> str:
         """What the package's model does, as a digest, or why it does not run."""
         self._count += 1
         place = self._folder / str(self._count)
         for path, text in {**files_of(selection)[0], f"{BUILD}.py": build_source(selection)}.items():
-            file = place / _PACKAGE / path
+            file = place / CANDIDATE / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         try:
-            return str(self._forked().call(behaviour_of, folder=str(place), inputs=self._inputs)["digest"])
+            given = {"folder": str(place), "inputs": self._inputs, "kinds": list(self._parts)}
+            return str(self._forked().call(behaviour_of, **given)["digest"])
         except ChildError as error:
             if error.died:
                 self.close()
@@ -197,36 +197,3 @@ class _Trials:
         if self._process is not None:
             self._process.close()
         self._process = None
-
-
-def prepare() -> dict[str, Any]:
-    """Import torch; called in the process that forks."""
-    load_backend("torch")
-    return {}
-
-
-def behaviour_of(folder: str, inputs: Inputs) -> dict[str, Any]:
-    """First weights, outputs and gradients of the package in `folder`, as a digest; for the reference's process."""
-    sys.path.insert(0, folder)
-    return _behaviour(importlib.import_module(f"{_PACKAGE}.{BUILD}").build_model, inputs)
-
-
-def behaviour_of_reference(reference: str, inputs: Inputs) -> dict[str, Any]:
-    """The same of the model that `module:factory(…)` builds."""
-    factory, arguments = load_factory(reference)
-    return _behaviour(lambda: factory(**arguments), inputs)
-
-
-def _behaviour(build: Callable[[], Any], inputs: Inputs) -> dict[str, Any]:
-    backend = load_backend("torch")
-    build()  # a class may keep what its first object found out
-    backend.set_seed(0)
-    model = build()
-    digest = hashlib.sha256()
-    for name, array in backend.state_items(model):
-        digest.update(name.encode() + array.tobytes())
-    for array in run_once(backend, model, inputs):
-        digest.update(str(array.shape).encode() + array.tobytes())
-    for name, array in backend.gradient_items(model):
-        digest.update(name.encode() + array.tobytes())
-    return {"digest": digest.hexdigest()}

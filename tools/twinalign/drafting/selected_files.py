@@ -42,6 +42,7 @@ class _Module:
     def text(self) -> str:
         source, kept = self._source, self._kept
         used, annotated, unions = self._names_read()
+        used |= kept.attributes
         imports = []
         for statement in source.tree.body:
             if isinstance(statement, IMPORTS):

@@ -46,6 +46,8 @@ class Needed:
     stubs: set[ast.stmt] = dataclasses.field(default_factory=set)
     modules: set[str] = dataclasses.field(default_factory=set)
     """Names of modules of the package that are used as modules."""
+    attributes: set[str] = dataclasses.field(default_factory=set)
+    """Names that other modules read as attributes of this one; it may import them itself."""
 
 
 _NOTHING = Cuts()
@@ -69,11 +71,16 @@ class Selection:
         self._sources: dict[str, ModuleSource] = {}
         self.needed: dict[str, Needed] = {}
         self._done: set[tuple[str, str, _Read]] = set()
-        self.root = observed["root"]
-        for module, name in self.root["imports"]:
+        self.roots: Mapping[str, Any] = observed["roots"]
+        for module, name in self.named:
             if module in self.modules:
                 self._need(module, name.partition(".")[0], _Read.IMPORT)
         self.registering = [module for module in sorted(self._entered) if self._keep_registrations(module)]
+
+    @property
+    def named(self) -> list[tuple[str, str]]:
+        """Modules and names that building the model and its parts names."""
+        return [(module, name) for root in self.roots.values() for module, name in root["imports"]]
 
     def _keep_registrations(self, module: str) -> bool:
         """Keep the calls of a module's top level that hand a class or function that ran to one of the packages'."""
@@ -162,9 +169,10 @@ class Selection:
             self._need(home, attribute, read)
             return
         kept.modules.add(home)
-        self.needed.setdefault(home, Needed())
+        attributes = self.needed.setdefault(home, Needed()).attributes
         for statement in list(self.source(module).tree.body):
             for used in attributes_of(statement, name):
+                attributes.add(used)
                 self._need(home, used, read)
 
     def resolve(self, module: str, attribute: str | None) -> tuple[str, str | None] | None:
@@ -177,14 +185,17 @@ class Selection:
         home = self._homes.get(module, {}).get(attribute)
         if home is not None and not any(isinstance(s, IMPORTS) for s in source.binds.get(attribute, ())):
             return home, attribute
+        submodule = f"{module}.{attribute}"
         for statement in source.binds.get(attribute, ()):
             imported = source.imports_in(statement).get(attribute)
             if isinstance(statement, IMPORTS) and imported is not None:
+                if (imported.module, imported.attribute) == (module, attribute):  # from package import submodule
+                    return (submodule, None) if submodule in self.modules else None
                 return self.resolve(imported.module, imported.attribute)
         if attribute in source.binds:
             return module, attribute
-        if f"{module}.{attribute}" in self.modules:
-            return f"{module}.{attribute}", None
+        if submodule in self.modules:
+            return submodule, None
         homes = (self.resolve(target, attribute) for target in self.starred(source))
         return next((home for home in homes if home is not None), None)
 

@@ -4,20 +4,23 @@ import ast
 import re
 import sys
 import types
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from twinalign.backends import load_backend
 from twinalign.conversion.model_factory import load_factory
-from twinalign.drafting.observed_model import run_once
+from twinalign.drafting.one_pass import Inputs, run_once
+from twinalign.drafting.parts import load_part
 
 _SAID = re.compile(r"the model never came to line (\d+) of ([\w.]+)")
 
 
-def observe_lines(reference: str, inputs: Sequence[Sequence[Any]], files: Sequence[str]) -> dict[str, list[int]]:
-    """File → lines that ran while the model was imported, built and run; called in a process that has not imported it.
+def observe_lines(
+    reference: str, inputs: Inputs, parts: Mapping[str, str], files: Sequence[str]
+) -> dict[str, list[int]]:
+    """File → lines that ran while the model was imported, built and run with its parts.
 
-    `inputs` are names, shapes, dtypes and, for integers, bounds.
+    To be called in a process that has not imported it.
     """
     backend = load_backend("torch")
     ran: dict[str, set[int]] = {file: set() for file in files}
@@ -36,9 +39,10 @@ def observe_lines(reference: str, inputs: Sequence[Sequence[Any]], files: Sequen
     sys.settrace(trace)
     try:
         factory, arguments = load_factory(reference)
+        builders = {kind: load_part(kind, text) for kind, text in parts.items()}
         backend.set_seed(0)
         models = [factory(**arguments) for _ in range(2)]  # a class may keep what its first object found out
-        for _ in run_once(backend, models[0], inputs):
+        for _ in run_once(backend, models[0], inputs, builders):
             pass
     finally:
         sys.settrace(None)
