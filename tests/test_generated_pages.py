@@ -25,7 +25,7 @@ def pages() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["messages.md", "calls.md"])
+@pytest.mark.parametrize("name", ["messages.md", "calls.md", "repair-rules.md"])
 def test_a_generated_page_is_not_stale(name: str, pages: ModuleType) -> None:
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == pages.PAGES[name](), "run docs/regenerate_messages.py"
 

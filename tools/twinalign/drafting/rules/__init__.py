@@ -17,6 +17,11 @@ class Rule:
     """Versions of paddle in which it was seen to be needed."""
     when: str = ""
     """A regular expression that a call's arguments, as they are written, must have a match of."""
+    upstream: str = ""
+    """Where it belongs: `paddle`, if paddle's value or gradient is wrong, or `paconvert`, if a draft could have it."""
+
+
+_DEFAULTS = {"paddle": "3.3", "when": "", "upstream": ""}
 
 
 def _loaded(kind: str) -> Iterator[Rule]:
@@ -25,7 +30,8 @@ def _loaded(kind: str) -> Iterator[Rule]:
         for entry in tomllib.loads(file.read_text(encoding="utf-8")).get(kind, ()):
             for name in entry["names"]:
                 replacement = entry.get("replacement", name.rpartition(".")[2])
-                yield Rule(name, replacement, entry["why"], entry.get("paddle", "3.3"), entry.get("when", ""))
+                keys = ("paddle", "when", "upstream")
+                yield Rule(name, replacement, entry["why"], *(entry.get(key, _DEFAULTS[key]) for key in keys))
 
 
 SHIMS = tuple(_loaded("shim"))
@@ -60,3 +66,17 @@ STRINGS = tuple(_loaded("string"))
 
 STATEMENTS = tuple(_loaded("statement"))
 """Calls that stand as a statement and are taken away."""
+
+ALL = (
+    *SHIMS,
+    *METHODS,
+    *ATTRIBUTES,
+    *LISTS,
+    *NAMES,
+    *VALUES,
+    *KEYWORDS,
+    *DECORATORS,
+    *ANNOTATIONS,
+    *STRINGS,
+    *STATEMENTS,
+)
