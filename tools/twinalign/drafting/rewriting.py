@@ -203,6 +203,7 @@ class _Rewriter(cst.CSTTransformer):
         if isinstance(first, cst.Expr) and isinstance(first.value, cst.Call):
             assigned = _assigned_part(updated_node.body[0])
             if assigned is not None:
+                self.shims |= _shims_in(assigned.value)
                 self._note("x[…].method_() → x[…] = …", "paddle's index gives a copy where torch's gives a view")
                 return updated_node.with_changes(body=[assigned])
             for name in self._names(first.value.func):
@@ -272,10 +273,17 @@ def _arguments(call: cst.Call) -> str:
 
 
 def _assigned_part(statement: cst.BaseSmallStatement) -> cst.Assign | None:
-    """`x[…] = value` for a method that changes `x[…]` in place."""
+    """`x[…] = value` for a method, or the shim of a method, that changes `x[…]` in place."""
+    shim = False
     match statement:
         case cst.Expr(cst.Call(cst.Attribute(cst.Subscript() as part, cst.Name(method)), arguments)):
             pass
+        case cst.Expr(
+            cst.Call(
+                cst.Attribute(cst.Name("shims"), cst.Name(method)), [cst.Arg(cst.Subscript() as part), *arguments]
+            )
+        ):
+            shim = True
         case _:
             return None
     if not method.endswith("_") or method.endswith("__"):
@@ -285,9 +293,18 @@ def _assigned_part(statement: cst.BaseSmallStatement) -> cst.Assign | None:
         value = cst.Integer("0")
     elif method in ("fill_", "copy_") and arguments:
         value = arguments[0].value
+    elif shim:
+        value = cst.Call(_shim(method.removesuffix("_")), [cst.Arg(part), *arguments])
     else:
         value = cst.Call(cst.Attribute(part, cst.Name(method.removesuffix("_"))), arguments)
     return cst.Assign([cst.AssignTarget(part)], value)
+
+
+def _shims_in(value: cst.BaseExpression) -> set[str]:
+    match value:
+        case cst.Call(cst.Attribute(cst.Name("shims"), cst.Name(name))):
+            return {name}
+    return set()
 
 
 def _assigned_imports(statement: cst.BaseStatement | cst.BaseSmallStatement) -> Any:
