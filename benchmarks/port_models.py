@@ -1,12 +1,12 @@
 """Ports that `twinalign port` makes with nobody's hand in it: how many are proven, and whether the proof is right.
 
-    python benchmarks/port_models.py [NAME …] [--python PYTHON] [--work DIR] [--lot N] [--limit SECONDS] [--table]
+    python benchmarks/port_models.py [NAME …] [--native] [--python PYTHON] [--work DIR] [--lot N] [--limit SECONDS] [--table]
 
 Architectures of torchvision, timm, transformers and diffusers, at small sizes. Each port that is called proven is
 checked by a plain script in float64 that knows nothing of twinalign's verdict: both models on the same weights and a
 fresh draw of inputs. `--lot N` draws N further ones from timm's families by lot (seed 0). WORK/results.json keeps
 what was found; a model in it is not run again. `--again` runs the models that are named once more, after a mend, and
-keeps both results. `--table` writes docs/port-zoo.md. PYTHON has torch, torchvision, timm, transformers, diffusers,
+keeps both results. `--table` writes docs/port-zoo.md, `--native --table` docs/port-native.md. PYTHON has torch, torchvision, timm, transformers, diffusers,
 paddle and PaConvert.
 """
 
@@ -209,7 +209,7 @@ def inputs_of(name: str) -> list[str]:
     return [f"x:2,3,{size},{size}:float32"]
 
 
-def measure(name: str, reference: str, python: str, work: Path, limit: float) -> dict[str, Any]:
+def measure(name: str, reference: str, python: str, work: Path, limit: float, style: str = "compat") -> dict[str, Any]:
     """One row: what `port` says and what float64 says."""
     package = "".join(character if character.isalnum() else "_" for character in name)
     out = work / package
@@ -217,7 +217,7 @@ def measure(name: str, reference: str, python: str, work: Path, limit: float) ->
     started = time.perf_counter()
     result = work / f"{package}.json"
     result.unlink(missing_ok=True)
-    command = [python, "-m", "twinalign", "port", "--ref", reference]
+    command = [python, "-m", "twinalign", "port", "--style", style, "--ref", reference]
     given = [word for one in inputs_of(name) for word in ("--input", one)]
     code, printed = called([*command, *given, "--out", str(out), "--json", str(result)], limit)
     (work / f"{package}.txt").write_text(printed, encoding="utf-8")
@@ -225,7 +225,7 @@ def measure(name: str, reference: str, python: str, work: Path, limit: float) ->
     if result.exists():
         said = json.loads(result.read_text(encoding="utf-8"))
         found |= {key: said[key] for key in ("verdict", "stages", "left")}
-        found |= {"changes": len(said["changes"]), "edits": len(said["edits"])}
+        found |= {key: len(said[key]) for key in ("changes", "edits", "native", "kept")}
     else:
         lines = [line for line in printed.splitlines() if line.startswith("twinalign:")]
         found["left"] = [(lines or printed.splitlines() or ["stopped"])[-1]]
@@ -314,6 +314,32 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join([*lines, ""])
 
 
+def native_table(results: dict[str, dict[str, Any]]) -> str:
+    """The page of ports in paddle's own style."""
+    proven = [row for row in results.values() if row.get("verdict") == "aligned" and row["native"]]
+    wrong = sum((row.get("float64") or 0) > 1e-6 for row in proven)
+    checked = sum(row.get("float64") is not None for row in proven)
+    lines = [
+        "# Ports in paddle's own style",
+        "",
+        "Written by `python benchmarks/port_models.py --native --table`, on a CPU: `twinalign port --style native`, with",
+        "nobody's hand in it. *Rewritten* and *stays*: places that were rewritten and proven again, and places that stay",
+        "in torch's style because they could not be. *float64* is the independent check of",
+        "[the other page](port-zoo.md).",
+        "",
+        f"**{len(proven)} of {len(results)} proven in paddle's own style, {checked} of them checked, {wrong} wrong.**",
+        "",
+        "| model | verdict | float64 | rewritten | stays | seconds |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for name, row in results.items():
+        size = row.get("float64")
+        shown = "–" if size is None else f"{size:.0e}"
+        counts = f"{row.get('native', '–')} | {row.get('kept', '–')}"
+        lines.append(f"| {name} | {shown_verdict(row)} | {shown} | {counts} | {row['seconds']} |")
+    return "\n".join([*lines, ""])
+
+
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -324,19 +350,21 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=400.0)
     parser.add_argument("--alone", action="store_true", help="also try PaConvert's draft of each model without rules")
     parser.add_argument("--again", action="store_true", help="run the models that are named once more")
+    parser.add_argument("--native", action="store_true", help="ports in paddle's own style, which have their own page")
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     asked.work.mkdir(parents=True, exist_ok=True)
-    store = asked.work / "results.json"
+    store = asked.work / ("native.json" if asked.native else "results.json")
+    style = "native" if asked.native else "compat"
     known = models() | (by_lot(asked.python, asked.lot) if asked.lot else {})
     results = json.loads(store.read_text(encoding="utf-8")) if store.exists() else {}
     for name, reference in [] if asked.table else known.items():
         if asked.names and name not in asked.names:
             continue
         if asked.again:
-            results[name]["again"] = measure(name, reference, asked.python, asked.work, asked.limit)
+            results[name]["again"] = measure(name, reference, asked.python, asked.work, asked.limit, style)
         elif name not in results:
-            results[name] = measure(name, reference, asked.python, asked.work, asked.limit)
+            results[name] = measure(name, reference, asked.python, asked.work, asked.limit, style)
         elif not asked.alone or "alone" in results[name]:
             continue
         if asked.alone:
@@ -344,7 +372,8 @@ def main() -> None:
         store.write_text(json.dumps(results, indent=1), encoding="utf-8")
         print(name, json.dumps(results[name])[:300], flush=True)
     if asked.table:
-        (ROOT / "docs" / "port-zoo.md").write_text(table(results), encoding="utf-8")
+        page, text = ("port-native.md", native_table(results)) if asked.native else ("port-zoo.md", table(results))
+        (ROOT / "docs" / page).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
