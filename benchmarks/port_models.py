@@ -1,13 +1,14 @@
 """Ports that `twinalign port` makes with nobody's hand in it: how many are proven, and whether the proof is right.
 
-    python benchmarks/port_models.py [NAME …] [--native] [--python PYTHON] [--work DIR] [--lot N] [--limit SECONDS] [--table]
+    python benchmarks/port_models.py [NAME …] [--native] [--python PYTHON] [--work DIR] [--lot N] [--limit SECONDS]
+    python benchmarks/port_models.py [--native] --table
 
 Architectures of torchvision, timm, transformers and diffusers, at small sizes. Each port that is called proven is
 checked by a plain script in float64 that knows nothing of twinalign's verdict: both models on the same weights and a
 fresh draw of inputs. `--lot N` draws N further ones from timm's families by lot (seed 0). WORK/results.json keeps
 what was found; a model in it is not run again. `--again` runs the models that are named once more, after a mend, and
-keeps both results. `--table` writes docs/port-zoo.md, `--native --table` docs/port-native.md. PYTHON has torch, torchvision, timm, transformers, diffusers,
-paddle and PaConvert.
+keeps both results. `--table` writes docs/port-zoo.md, `--native --table` docs/port-native.md. PYTHON has torch,
+torchvision, timm, transformers, diffusers, paddle and PaConvert.
 """
 
 from __future__ import annotations
@@ -322,9 +323,9 @@ def native_table(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Ports in paddle's own style",
         "",
-        "Written by `python benchmarks/port_models.py --native --table`, on a CPU: `twinalign port --style native`, with",
-        "nobody's hand in it. *Rewritten* and *stays*: places that were rewritten and proven again, and places that stay",
-        "in torch's style because they could not be. *float64* is the independent check of",
+        "Written by `python benchmarks/port_models.py --native --table`, on a CPU: `twinalign port --style native`,",
+        "with nobody's hand in it. *Rewritten* and *stays*: places that were rewritten and proven again, and places that",
+        "stay in torch's style because they could not be. *float64* is the independent check of",
         "[the other page](port-zoo.md).",
         "",
         f"**{len(proven)} of {len(results)} proven in paddle's own style, {checked} of them checked, {wrong} wrong.**",
