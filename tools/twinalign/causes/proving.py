@@ -21,7 +21,8 @@ REDUCTION = 0.02
 """If rounding excuses the rest, the difference must have shrunk at least to this share."""
 REDUCTION_WITH_CONSTANTS = 1e-3
 """If constants kept in float32 excuse the rest, the difference must have shrunk at least to this share."""
-_AND = "; and "
+AND = "; and "
+"""Between the sentences of two causes that hold together."""
 FIRST_CAUSES = 3
 """Number of the closest causes that are tried together with each other cause."""
 
@@ -207,7 +208,7 @@ def _explanation(examined: Examined, found: Sequence[Candidate], outcome: Outcom
     examined.applied = applied
     found = sorted(found, key=lambda candidate: candidate[0].id)
     texts = [sentence_of(examined, candidate) for candidate in found]
-    return Explanation("+".join(cause.id for cause, _ in found), _AND.join(texts), evidence=outcome.evidence)
+    return Explanation("+".join(cause.id for cause, _ in found), AND.join(texts), evidence=outcome.evidence)
 
 
 def sentence_of(examined: Examined, candidate: Candidate) -> str:
@@ -220,7 +221,7 @@ def again(
     examined: Examined, explanation: Mapping[str, Any], candidates: Callable[[Collection[str]], Iterable[Candidate]]
 ) -> list[Candidate] | None:
     """The causes of an explanation of something else, with the same details, among the candidates of these ids."""
-    ids, texts = explanation["id"].split("+"), explanation["text"].split(_AND)
+    ids, texts = explanation["id"].split("+"), explanation["text"].split(AND)
     found: dict[tuple[str, str], Candidate] = {}
     for candidate in candidates(ids):
         found.setdefault((candidate[0].id, sentence_of(examined, candidate)), candidate)

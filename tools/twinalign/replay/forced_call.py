@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ class ForcedCall:
     parent: ForcedCall | None
     bound: float
     """Greatest relative difference that constants kept in float32 explain for layers of this class."""
+    wanted: Collection[str] = ()
+    """Values that are kept though they do not differ."""
     children: list[ForcedCall] = dataclasses.field(default_factory=list)
     given: list[Any] = dataclasses.field(default_factory=list)
     """Inputs as the enclosing module's code computed them; None for one without a partner."""
@@ -83,7 +85,8 @@ class ForcedCall:
 
     def anew(self) -> ForcedCall:
         """The same call before it runs; its inputs are to be set."""
-        unit = ForcedCall(self.call, self.path, self.layer, self.parent, self.bound, given=self.given, forms=self.forms)
+        unit = ForcedCall(self.call, self.path, self.layer, self.parent, self.bound, self.wanted)
+        unit.given, unit.forms = self.given, self.forms
         unit.layouts = {place: layout for place, layout in self.layouts.items() if place.startswith("input.")}
         return unit
 
@@ -103,6 +106,8 @@ class ForcedCall:
         found = difference(port, reference, scale, self.bound)
         if found.relative > self.bound:
             self.keep(name, found, np.array(port), np.array(reference))
+        elif name in self.wanted:
+            self.port[name], self.reference[name] = np.array(port), np.array(reference)
         return found
 
     def keep(self, name: str, found: Difference, port: np.ndarray, reference: np.ndarray) -> None:
@@ -125,6 +130,7 @@ class ForcedCall:
             found = Difference(relative, rms, reference_rms=reference.scale)
         if found.relative > self.bound:
             self.differences[name] = found
+        if name in self.differences or name in self.wanted:
             self.port[name] = np.array(port)
         return found
 

@@ -97,7 +97,7 @@ class ForcedBackward:
         self._gather(unit, of_parameters, last=not unit.children and calls[unit.path] == 1)
         # The sum over several calls may be wrong where no single call is; frozen parameters count too.
         repeated = calls[unit.path] > 1 and unit.layer is not None
-        if unit.differences or (repeated and self.backend.own_state(unit.layer)):
+        if unit.differences or unit.wanted or (repeated and self.backend.own_state(unit.layer)):
             self._write(unit)
 
     def _judge_start(self, unit: ForcedCall, name: str, tensor: Any, place: str, gradient: Any) -> None:

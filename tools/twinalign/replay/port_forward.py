@@ -41,6 +41,7 @@ class ForcedForward:
         pairs: (path in the port, ordinal) → the partner's call.
         with_extra_layers: numbers of the reference's calls that call layers without partners.
         moved: the reference's names of parameters and buffers that its pass changes.
+        wanted: number of a call of the reference → values that are kept though they do not differ.
         bound_of: layer → greatest relative difference that constants kept in float32 explain.
 
     Attributes:
@@ -56,10 +57,11 @@ class ForcedForward:
         with_extra_layers: set[int],
         moved: Collection[str],
         bound_of: Callable[[Any], float],
+        wanted: Mapping[int, Collection[str]],
     ) -> None:
         self.run, self.backend = run, run.backend
         self.store, self.state_store = store, state_store
-        self.pairs, self.bound_of = pairs, bound_of
+        self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted
         self.units: list[ForcedCall] = []
         self._state_alone: dict[int, ForcedCall] = {}
         self._with_extra_layers = with_extra_layers
@@ -107,7 +109,8 @@ class ForcedForward:
                 if parent is not None:
                     parent.extra.append(len(parent.children))
                 return forward(*arguments, **keywords)
-            unit = ForcedCall(partner, path, layer, parent, self.bound_of(layer))
+            wanted = self._wanted.get(partner.number, ())
+            unit = ForcedCall(partner, path, layer, parent, self.bound_of(layer), wanted)
             if partner.number in self._given_up:
                 return self._without_pair(unit, forward, arguments, keywords)
             self._force_inputs(unit, tensors)
