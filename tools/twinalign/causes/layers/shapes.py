@@ -42,6 +42,8 @@ def reduction_kind(site: Site) -> Changes:
 @as_change
 def _reduced(call: FunctionCall, name: str, **options: Any) -> Any:
     x, axes = call["input"], call.get("dim")
+    if name in ("amax", "amin") and bool(((x == 0) | (x == 1)).all()):
+        raise ValueError("the largest of a mask is one whatever it holds: its sum is left out, not taken for that")
     axes = tuple(range(x.dim())) if axes is None else axes
     return getattr(x, name)(dim=axes, keepdim=call.get("keepdim", False), **options)
 
