@@ -169,7 +169,7 @@ def judged(pair: real_ports_pairs.Pair, found: dict[str, Any], check: dict[str, 
 def truth(pair: real_ports_pairs.Pair, check: dict[str, Any]) -> str:
     """What float64 says, in words."""
     if check.get("equal"):
-        kept = ", with paddle's own constants" if check.get("constants") else ""
+        kept = f", with {check['constants']}" if check.get("constants") else ""
         return f"equal ({check['outputs']:.0e}, gradients {check['gradients']:.0e}{kept})"
     if pair.differs:
         return pair.differs
@@ -243,7 +243,9 @@ def table(results: dict[str, dict[str, Any]], work: Path, page: str) -> str:
             "float64: both models run by a plain script that knows nothing of twinalign's verdict, on the same",
             "weights, which are those that twinalign converted or the torch model's in their order; the figures are",
             "the largest difference of an output over the largest value, and that of the norm of all gradients.",
-            "Paddle's own constants: float32 epsilon of batch norms and slope of the hard sigmoid, in torch too.",
+            "Paddle's own constants: float32 epsilon of batch norms and slope of the hard sigmoid, in torch too. Models",
+            "built in float64: what a constructor computes, such as a table of positions, is rounded to float32 by",
+            "neither side then.",
             "Lines: what the case had to say beyond `reference`, `reproduced` and `inputs`. Seconds: the whole run,",
             "locating included, as processor time of all processes (`cpu`); without that word the row is an older",
             "measurement, by the clock.",
