@@ -11,7 +11,7 @@ import numpy as np
 from twinalign.files.recordings import random_projections
 from twinalign.replay.code_lines import Step
 from twinalign.replay.layer_calls import Call
-from twinalign.replay.layouts import Layout
+from twinalign.replay.layouts import Form
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.verdict.array_difference import Difference, difference, quick_root_mean_square
 
@@ -64,7 +64,7 @@ class ForcedCall:
     notes: list[str] = dataclasses.field(default_factory=list)
     steps: list[Step] = dataclasses.field(default_factory=list)
     """Tensors that the lines of its own code computed."""
-    layouts: dict[str, Layout] = dataclasses.field(default_factory=dict)
+    layouts: dict[str, Form] = dataclasses.field(default_factory=dict)
     """`input.CALL.I`, `output.CALL.I` → the form in which the port has this tensor, if it is another."""
     forms: list[tuple[ForcedCall, str, Difference, np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     """Of inputs in another form: who gave them, and the difference that this is if nobody meant it."""

@@ -11,7 +11,7 @@ from twinalign.conversion.canonical_names import CanonicalName
 from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, Projected
-from twinalign.replay.layouts import Layout
+from twinalign.replay.layouts import Form
 from twinalign.replay.tensor_store import TensorStore
 
 
@@ -44,7 +44,7 @@ class ForcedBackward:
             for part in self._parts(name):
                 self._own_names.setdefault(part.name, []).append(name)
         self._subtrees: dict[str, dict[str, Any]] = {}
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, Form] = {}
         self._whole = True
         self.left_out: dict[str, str] = {}
         """Path of a unit whose gradients cannot be judged → why."""
@@ -109,8 +109,9 @@ class ForcedBackward:
             unit.judge(name, port, np.zeros_like(port))
         else:
             layout = self._layouts.get(place)
-            ours = port if layout is None else layout.to_reference(port)
-            unit.judge(name, ours, theirs if layout is None else layout.to_reference(theirs), self.seeds[place][1])
+            ours = port if layout is None else layout.gradient_to_reference(port)
+            theirs = theirs if layout is None else layout.gradient_to_reference(theirs)
+            unit.judge(name, ours, theirs, self.seeds[place][1])
 
     def _own_parameters(self, unit: ForcedCall, found: Mapping[str, Any]) -> list[str]:
         """Parameters, by the reference's names, that this unit has used or that nothing else could use."""
@@ -247,7 +248,7 @@ class ForcedBackward:
         found, layout = self.seeds.get(place), self._layouts.get(place)
         if found is None:
             return None
-        return self.store.read(found[0]) if layout is None else layout.to_port(self.store.read(found[0]))
+        return self.store.read(found[0]) if layout is None else layout.gradient_to_port(self.store.read(found[0]))
 
     def _write(self, unit: ForcedCall) -> None:
         """Write what the reference needs to run the unit again: inputs, its layers' outputs, gradients."""

@@ -11,7 +11,6 @@ reference's values. A layer that cannot run on them is left out by name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
 from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
 from twinalign.replay.layer_calls import Call, CallStack, Tensor, wrapped
-from twinalign.replay.layouts import Layout, Layouts
+from twinalign.replay.layouts import Form, Layouts
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
 from twinalign.replay.tensor_store import TensorStore
@@ -73,7 +72,7 @@ class ForcedForward:
         """Whether a unit runs once more, which is not judged."""
         self._ordinals = CallStack()
         self._layouts = Layouts()
-        self._shared: dict[int, tuple[Any, int, Layout | None]] = {}
+        self._shared: dict[int, tuple[Any, int, Form | None]] = {}
         """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
         self._changing = {
             f"{path}.{name}".lstrip("."): tensor
@@ -327,9 +326,9 @@ class ForcedForward:
         finally:
             self._trying = False
 
-    def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Layout | None:
+    def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
         """The form in which the port has a tensor of the reference, if it is another one, by its values."""
-        if list(tensor.shape) == theirs.shape or math.prod(tensor.shape) != math.prod(theirs.shape):
+        if list(tensor.shape) == theirs.shape:
             return None
         found = self._layouts.of(self.backend.values_of(tensor), self._read(theirs))
         if found is not None:
@@ -337,7 +336,7 @@ class ForcedForward:
         return found
 
     def _forced(
-        self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Layout | None
+        self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Form | None
     ) -> Any:
         """The reference's values in place of a tensor, after judging it; the tensor itself if both are equal."""
         reference = self._read(theirs)
@@ -354,7 +353,7 @@ class ForcedForward:
             forced = self.backend.detached(made, theirs.differentiable)
         return self._known_as(forced, theirs, layout)
 
-    def _known_as(self, forced: Any, theirs: Tensor, layout: Layout | None) -> Any:
+    def _known_as(self, forced: Any, theirs: Tensor, layout: Form | None) -> Any:
         assert theirs.number is not None
         self._shared[id(forced)] = (forced, theirs.number, layout)
         return forced
