@@ -359,3 +359,55 @@ class WrongPositions(Positions):
     """The reference looks them up for each sample, and the port's norm has another epsilon."""
 
     epsilon, each = 1e-3, ("torch",)
+
+
+class More(Case):
+    """The port returns, and hands on inside, what it pools as well; the loss takes whatever it is given."""
+
+    both = ("paddle",)
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, both = root.nn, framework in self.both
+        base = kind.Module if framework == "torch" else kind.Layer
+
+        class Encoder(base):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc, self.pool = kind.Linear(6, 8), kind.Linear(8, 8)
+
+            def forward(self, x: Any) -> Any:
+                x = self.fc(x)
+                return (x, root.tanh(self.pool(x))) if both else x
+
+        class Net(base):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.encoder, self.head = Encoder(), kind.Linear(8, 3)
+
+            def forward(self, x: Any) -> Any:
+                found = self.encoder(x)
+                return (self.head(found[0]), found[1]) if both else self.head(found)
+
+        return Net()
+
+    def reference(self) -> Any:
+        import torch
+
+        return self.net(torch, "torch")
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        return self.net(paddle, "paddle")
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 6), dtype="float32")}
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return sum((output**2).mean() for output in (outputs if isinstance(outputs, (tuple, list)) else [outputs]))
+
+
+class Fewer(More):
+    """The reference does."""
+
+    both = ("torch",)

@@ -63,6 +63,8 @@ class Examined(abc.ABC):
         has_other_inputs: whether `same` can tell variants apart, so that others that fit are looked for.
         not_tried: what the time did not suffice for, in words.
         applied: the variant that is proven, of both causes if there are two.
+        doubted: what gives the port's values, though the port is seen to do something else there; taken for want of
+            others.
     """
 
     sentence: ClassVar[str] = "{text}: {detail}"
@@ -71,6 +73,7 @@ class Examined(abc.ABC):
     has_other_inputs: ClassVar[bool] = False
     not_tried: str = ""
     applied: Any = None
+    doubted: Sequence[tuple[Sequence[Candidate], Outcome]] = ()
 
     def known(self) -> Iterable[tuple[Sequence[Candidate], Any]]:
         """What is proven of something like it, which is tried first: causes, and the variant that applies them all."""
@@ -109,8 +112,8 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
     budget = budget or Budget()
     best: tuple[Candidate, Outcome] | None = None
     close: list[tuple[float, Candidate]] = []
-    candidates = iter(examined.candidates())
-    for cause, variant in candidates:
+    untried = iter(examined.candidates())
+    for cause, variant in untried:
         if cause.alone:
             continue
         if best is not None and examined.within_one_cause and best[0][0] is not cause:
@@ -124,13 +127,17 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
             if outcome.proven and (best is None or outcome.remaining < allowed):
                 best = (cause, variant), outcome
             if outcome.exact:
-                _name_rivals(examined, (cause, variant), outcome, candidates, budget)
+                _name_rivals(examined, (cause, variant), outcome, untried, budget)
                 break
             if outcome.distance is not None:
                 close.append((outcome.distance, (cause, variant)))
     if best is not None:
         return _explanation(examined, [best[0]], best[1], best[0][1])
-    return _prove_alone(examined, budget) or _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
+    searched = _prove_alone(examined, budget)
+    if searched is None and examined.doubted:
+        doubted, outcome = examined.doubted[0]
+        return _explanation(examined, doubted, outcome, doubted[0][1])
+    return searched or _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
 
 
 def _name_rivals(

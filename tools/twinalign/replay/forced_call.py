@@ -62,6 +62,8 @@ class ForcedCall:
     port: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     reference: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    lacking: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """`input.I`, `output.I` → the reference's values of what the port's call is not given, or does not return."""
     steps: list[Step] = dataclasses.field(default_factory=list)
     """Tensors that the lines of its own code computed."""
     layouts: dict[str, Form] = dataclasses.field(default_factory=dict)

@@ -182,6 +182,7 @@ def port_forced_forward(
         return ForcedForward(run, store, states, partners, with_extra_layers, frozenset(moved), bound_of, dict(wanted))
 
     forced, left_out = passed(begin, {(path, ordinal): by_number[number] for path, ordinal, number in pairs})
+    left_out |= forced.left_out
     worker.kept[KEPT] = (forced.run, store, forced.units, forced.wrong_in_state_alone)
     judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
     return {"left_out": left_out, "judged": sorted(judged)}

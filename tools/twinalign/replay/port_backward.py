@@ -254,10 +254,13 @@ class ForcedBackward:
         """Write what the reference needs to run the unit again: inputs, its layers' outputs, gradients."""
         number = unit.call.number
         arrays = {f"input.{i}": self._in_reference_form(t, f"input.{number}.{i}") for i, t in enumerate(unit.inputs)}
+        arrays |= {name: array for name, array in unit.lacking.items() if name.startswith("input.")}
         for child in unit.children:
             number = child.call.number
             for i, tensor in enumerate(child.handed_on):
                 arrays[f"child.{number}.{i}"] = self._in_reference_form(tensor, f"output.{number}.{i}")
+            lacking = ((name.split("."), array) for name, array in child.lacking.items())
+            arrays |= {f"child.{number}.{i}": array for (end, i), array in lacking if end == "output"}
         # All of the reference's gradients, including those of tensors that are not differentiable in the port.
         ends = [f"output.{unit.call.number}.{i}" for i in range(len(unit.call.outputs))]
         ends += [f"input.{child.call.number}.{i}" for child in unit.children for i in range(len(child.call.inputs))]

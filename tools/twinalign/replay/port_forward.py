@@ -21,7 +21,7 @@ from twinalign.patching import replaced
 from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
 from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
-from twinalign.replay.layer_calls import Call, CallStack, Tensor, wrapped
+from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
 from twinalign.replay.layouts import Form, Layouts
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
@@ -70,6 +70,8 @@ class ForcedForward:
         self._running: list[ForcedCall] = []
         self._trying = False
         """Whether a unit runs once more, which is not judged."""
+        self.left_out: dict[str, str] = {}
+        """Path of a pseudo-call → why it is not judged."""
         self._ordinals = CallStack()
         self._layouts = Layouts()
         self._shared: dict[int, tuple[Any, int, Form | None]] = {}
@@ -112,6 +114,11 @@ class ForcedForward:
             unit = ForcedCall(partner, path, layer, parent, self.bound_of(layer), wanted)
             if partner.number in self._given_up:
                 return self._without_pair(unit, forward, arguments, keywords)
+            if path == LOSS and len(tensors) != len(partner.inputs):
+                # The model is at fault that returns another number: on other outputs the same loss is another.
+                text = f"it is given {_tensors(tensors)}, in the reference {len(partner.inputs)}"
+                self.left_out[path] = f"{text}, because the model returns another number of them"
+                return forward(*arguments, **keywords)
             self._force_inputs(unit, tensors)
             unit = self._judged(unit, forward, signature)
         finally:
@@ -257,7 +264,9 @@ class ForcedForward:
     def _force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
         """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
         if len(tensors) != len(unit.call.inputs):
-            unit.notes.append(f"takes {len(tensors)} tensors, the reference's takes {len(unit.call.inputs)}")
+            unit.notes.append(f"takes {_tensors(tensors)}, the reference's takes {len(unit.call.inputs)}")
+        for number, theirs in enumerate(unit.call.inputs[len(tensors) :], start=len(tensors)):
+            unit.lacking[f"input.{number}"] = np.array(self._read(theirs))
         owner = unit.parent or unit
         for number, tensor in enumerate(tensors):
             if number >= len(unit.call.inputs):
@@ -283,11 +292,13 @@ class ForcedForward:
 
     def _force_outputs(self, unit: ForcedCall, returned: Sequence[Any]) -> None:
         if len(returned) != len(unit.call.outputs):
-            unit.notes.append(f"returns {len(returned)} tensors, the reference's returns {len(unit.call.outputs)}")
+            unit.notes.append(f"returns {_tensors(returned)}, the reference's returns {len(unit.call.outputs)}")
             # An extra output may be unused, as the weights of torch's attention often are. If a needed one is missing,
             # the outputs of the enclosing code differ.
             if unit.parent is None or unit.parent.layer is None:
                 unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
+        for number, theirs in enumerate(unit.call.outputs[len(returned) :], start=len(returned)):
+            unit.lacking[f"output.{number}"] = np.array(self._read(theirs))
         for number, tensor in enumerate(returned):
             unit.outputs.append(tensor)
             if number >= len(unit.call.outputs):
@@ -397,3 +408,7 @@ class ForcedForward:
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
             port, reference = self.backend.values_of(tensor), self._read(theirs)
             unit.judge(f"eval.output.{number}", port, reference, theirs.scale)
+
+
+def _tensors(given: Sequence[Any]) -> str:
+    return "1 tensor" if len(given) == 1 else f"{len(given)} tensors"

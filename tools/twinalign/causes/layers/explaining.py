@@ -1,5 +1,6 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
+import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.backends.torch.reference_only.operations import Change, FunctionCall
 from twinalign.causes.budget import BUDGET, Budget
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
+from twinalign.causes.layers.program import is_known
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, again, prove
@@ -75,6 +78,7 @@ class _ExaminedUnit(Examined):
         self._subject, self._target, self._known = subject, target, known
         self._start = target.prove(subject.traced[0]).distance
         self._second = second if second and second[1].reproduces_reference(second[0].run()) else None
+        self.doubted: list[tuple[list[Candidate], Outcome]] = []
         self.refuted: list[str] = []
         """Causes that give the port on the first draw of inputs, but not on the second."""
 
@@ -116,7 +120,27 @@ class _ExaminedUnit(Examined):
         # A search over many edits needs more: what is left must be rounding, whatever the difference was.
         exact = proof.exact and (proof.after <= TO_ROUNDING or not any(cause.alone for cause in causes))
         remaining = 0.0 if exact else proof.after
-        return Outcome(proof.confirmed, exact, remaining, evidence, proof.distance if close else None)
+        outcome = Outcome(proof.confirmed, exact, remaining, evidence, proof.distance if close else None)
+        if proof.confirmed and len(causes) == 1 and not causes[0].alone and self._is_contradicted(variant):
+            self.doubted.append(([(causes[0], variant)], outcome))
+            return None
+        return outcome
+
+    def _is_contradicted(self, variant: Variant) -> bool:
+        """Whether the port's own code has the values of the calls that are changed, and none of those put in place."""
+        steps = [step["print"] for step in getattr(self._subject.unit, "steps", ())]
+        if not steps or not isinstance(variant, CallVariant) or self._subject.unit.phase != "forward":
+            return False
+        pairs: list[tuple[bool, bool]] = []
+
+        def noting(change: Change, call: FunctionCall) -> Any:
+            before, after = call.result, change(call)
+            pairs.append((is_known(steps, before), is_known(steps, after)))
+            return after
+
+        changes = {key: functools.partial(noting, change) for key, change in variant.changes.items()}
+        self._subject.run(dataclasses.replace(variant, changes=changes))
+        return bool(pairs) and all(before and not after for before, after in pairs)
 
     def _fits_second_draw(self, variant: Variant, excuse: float) -> bool:
         if self._second is None:
