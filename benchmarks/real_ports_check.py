@@ -4,14 +4,18 @@
 
 The port gets the weights that twinalign converted, and if it then differs those of the torch model taken in their
 order. What asks for float32 gets float64. Where the two differ, the torch model with the constants that paddle's own
-kernels keep in float32, also in float64, is compared: epsilon of batch norms, and the slope of the hard sigmoid.
+kernels keep in float32, also in float64, is compared: epsilon of batch norms, and the slope of the hard sigmoid. Where
+they differ still, both are built in float64: constants that constructors make, such as a table of positions, differ
+otherwise by what float32 leaves of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ def main(framework: str, work: str, *names: str) -> None:
                 weights = dict(np.load(folder / "weights" / "RealPort_ref.npz"))
                 np.savez(folder / "check_torch.npz", **_torch(pair, weights, _inputs(folder)))
                 np.savez(folder / "check_constants.npz", **_torch(pair, weights, _inputs(folder), constants=True))
+                np.savez(folder / "check_built.npz", **_torch(pair, weights, _inputs(folder), built="float64"))
             else:
                 (folder / "check.json").write_text(json.dumps(_compared(pair, folder)))
         except Exception as error:
@@ -41,20 +46,24 @@ def _inputs(folder: Path) -> dict[str, np.ndarray]:
 
 def _compared(pair: real_ports_pairs.Pair, folder: Path) -> dict[str, Any]:
     """The nearest that the port comes to the torch model."""
-    torch, constants = (dict(np.load(folder / f"check_{kind}.npz")) for kind in ("torch", "constants"))
+    torch, constants, built = (dict(np.load(folder / f"check_{kind}.npz")) for kind in ("torch", "constants", "built"))
     inputs, weights = _inputs(folder), folder / "weights"
     found: dict[str, Any] = {"equal": False, "outputs": None}
     for kind, file in (("twinalign", "RealPort_paddle.npz"), ("order", "RealPort_ref.npz")):
         if not (weights / file).exists():
             continue
         try:
-            paddle = _paddle(pair, dict(np.load(weights / file)), inputs, kind == "order")
+            arrays = dict(np.load(weights / file))
+            paddle = _paddle(pair, arrays, inputs, kind == "order")
         except Exception as error:
             found[kind] = f"{type(error).__name__}: {str(error)[:300]}"
             continue
         result = {"weights": kind, **difference(torch, paddle)}
         if not result["equal"] and (near := difference(constants, paddle))["equal"]:
-            result = {"weights": kind, **near, "constants": True}
+            result = {"weights": kind, **near, "constants": "paddle's own constants"}
+        if not result["equal"]:
+            near = difference(built, _paddle(pair, arrays, inputs, kind == "order", "float64"))
+            result = {"weights": kind, **near, "constants": "models built in float64"} if near["equal"] else result
         if found["outputs"] is None or result["outputs"] < found["outputs"]:
             found.update(result)
         if found["equal"]:
@@ -81,13 +90,17 @@ def difference(torch: dict[str, np.ndarray], paddle: dict[str, np.ndarray]) -> d
 
 
 def _torch(
-    pair: real_ports_pairs.Pair, weights: dict[str, np.ndarray], arrays: dict[str, np.ndarray], constants: bool = False
+    pair: real_ports_pairs.Pair,
+    weights: dict[str, np.ndarray],
+    arrays: dict[str, np.ndarray],
+    constants: bool = False,
+    built: str = "",
 ) -> dict[str, Any]:
     import torch
 
     single = getattr(torch, "single_precision", torch.float32)
     torch.single_precision = single  # what `torch.float32` was before this script changed it
-    torch.set_default_dtype(single)
+    torch.set_default_dtype(torch.float64 if built else single)
     torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
     model = real_ports_pairs.build(pair.reference).eval()
     missing = model.load_state_dict({key: torch.from_numpy(array) for key, array in weights.items()}, strict=False)
@@ -110,17 +123,22 @@ def _torch(
 
 
 def _paddle(
-    pair: real_ports_pairs.Pair, weights: dict[str, np.ndarray], arrays: dict[str, np.ndarray], by_order: bool
+    pair: real_ports_pairs.Pair,
+    weights: dict[str, np.ndarray],
+    arrays: dict[str, np.ndarray],
+    by_order: bool,
+    built: str = "float32",
 ) -> dict[str, Any]:
     import paddle
 
-    paddle.set_default_dtype("float32")
+    paddle.set_default_dtype(built)
     with paddle.utils.unique_name.guard():
         model = real_ports_pairs.build(pair.port)
     model.eval()
     if by_order:
         weights = _in_order(model, weights)
-    model.set_state_dict({key: paddle.to_tensor(array) for key, array in weights.items()})
+    own = model.state_dict()
+    model.set_state_dict({k: paddle.to_tensor(a).astype(own[k].dtype) for k, a in weights.items() if k in own})
     # `Layer.to` casts integers too, such as the indices of relative positions.
     whole = [
         (layer, key, buffer.clone())
@@ -132,14 +150,15 @@ def _paddle(
     for layer, key, buffer in whole:
         layer._buffers[key] = buffer
     paddle.set_default_dtype("float64")
-    _no_float32(paddle)
     tensors = {key: paddle.to_tensor(array) for key, array in arrays.items()}
     tensors = {key: value.astype("float64") if value.is_floating_point() else value for key, value in tensors.items()}
-    return _measured(pair, model, tensors, "paddle")
+    with _no_float32(paddle):
+        return _measured(pair, model, tensors, "paddle")
 
 
-def _no_float32(paddle: Any) -> None:
-    """Let casts to float32, and ranges and constants in it, be float64."""
+@contextlib.contextmanager
+def _no_float32(paddle: Any) -> Iterator[None]:
+    """Inside the block casts to float32, and ranges and constants in it, are float64."""
     single = paddle.float32
 
     def wide(function: Any) -> Any:
@@ -147,12 +166,16 @@ def _no_float32(paddle: Any) -> None:
             given = [paddle.float64 if isinstance(value, type(single)) and value == single else value for value in args]
             return function(*given, **kwargs)
 
-        called.kernel = function  # type: ignore[attr-defined]
         return called
 
-    for name in ("cast", "arange", "full"):
-        kernel = getattr(paddle._C_ops, name)
-        setattr(paddle._C_ops, name, wide(getattr(kernel, "kernel", kernel)))
+    kernels = {name: getattr(paddle._C_ops, name) for name in ("cast", "arange", "full")}
+    try:
+        for name, kernel in kernels.items():
+            setattr(paddle._C_ops, name, wide(kernel))
+        yield
+    finally:
+        for name, kernel in kernels.items():
+            setattr(paddle._C_ops, name, kernel)
 
 
 def _in_order(model: Any, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

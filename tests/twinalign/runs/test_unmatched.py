@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,42 @@ class Apart(Renamed):
         model.offset = model.create_parameter([1], default_initializer=constant(0.0))
         model.register_forward_post_hook(lambda layer, given, returned: returned * layer.factor + layer.offset)
         return model
+
+
+class Shortcut(Renamed):
+    """The port has a layer of its own beside the first, whose outputs it adds."""
+
+    eps, kept = 1e-5, 1.0
+
+    def reproduced(self):
+        import paddle
+
+        model = super().reproduced()
+        model.wide = paddle.nn.Sequential(paddle.nn.Linear(8, 24), paddle.nn.ReLU(), paddle.nn.Linear(24, 8))
+        kept = self.kept
+        model.first.register_forward_post_hook(lambda layer, given, returned: returned + kept * model.wide(given[0]))
+        return model
+
+
+class Auxiliary(Shortcut):
+    """What that layer gives is multiplied by zero."""
+
+    kept = 0.0
+
+
+class Untied(Renamed):
+    """The port has an own tensor where the reference uses one a second time, and another epsilon."""
+
+    def reference(self):
+        model = super().reference()
+        model.fc2.register_forward_hook(lambda layer, given, returned: returned @ model.fc1.weight.T)
+        return model
+
+    def reproduced(self):
+        model = super().reproduced()
+        model.again = model.create_parameter([8, 8])
+        model.last.register_forward_post_hook(lambda layer, given, returned: returned @ model.again)
+        return model
 '''
 
 
@@ -118,3 +155,25 @@ def test_a_port_whose_weights_could_not_be_given_is_neither_right_nor_wrong(tmp_
         "the reference has tensors that the port lacks: scale; the port has tensors that the reference lacks: "
         "factor, offset; the port keeps its own initial values there" in result.stages["forward"].notes[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("case", "verdict", "text"),
+    [
+        (
+            "Shortcut",
+            "diverged",
+            "the port is another network: the reference has no counterpart of wide.0, wide.2, and what the port "
+            "returns depends on them. ",
+        ),
+        ("Auxiliary", "aligned", "agree up to 1e-6"),
+        ("Untied", "inconclusive", "the port keeps its own initial values there"),
+    ],
+)
+@pytest.mark.slow
+def test_a_port_with_layers_of_its_own_is_another_network_if_they_matter(
+    tmp_path: Path, case: str, verdict: str, text: str
+) -> None:
+    result = run(dataclasses.replace(settings(tmp_path, case), stages=("forward",), locate=False))
+    assert result.stages["forward"].verdict == verdict
+    assert text in result.stages["forward"].notes[0]

@@ -315,3 +315,99 @@ class OwnWeights(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((2, 6)).astype("float32")}
+
+
+class Positions(Case):
+    """Positions are looked up once for all samples by one side, and for each by the other."""
+
+    epsilon, each = 1e-5, ("paddle",)
+
+    def net(self, root: Any, framework: str, **named: float) -> Any:
+        kind, each = root.nn, framework in self.each
+
+        class Net(kind.Module if framework == "torch" else kind.Layer):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.words, self.places = kind.Embedding(20, 8), kind.Embedding(6, 8)
+                self.norm, self.head = kind.LayerNorm(8, **named), kind.Linear(8, 3)
+
+            def forward(self, ids: Any) -> Any:
+                places = root.arange(6).unsqueeze(0)
+                found = self.places(places.expand([2, 6]) if each else places)
+                return self.head(self.norm(self.words(ids) + found))
+
+        return Net()
+
+    def reference(self) -> Any:
+        import torch
+
+        return self.net(torch, "torch")
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        return self.net(paddle, "paddle", epsilon=self.epsilon)
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"ids": rng.integers(0, 20, (2, 6))}
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return (outputs**2).mean()
+
+
+class WrongPositions(Positions):
+    """The reference looks them up for each sample, and the port's norm has another epsilon."""
+
+    epsilon, each = 1e-3, ("torch",)
+
+
+class More(Case):
+    """The port returns, and hands on inside, what it pools as well; the loss takes whatever it is given."""
+
+    both = ("paddle",)
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, both = root.nn, framework in self.both
+        base = kind.Module if framework == "torch" else kind.Layer
+
+        class Encoder(base):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.fc, self.pool = kind.Linear(6, 8), kind.Linear(8, 8)
+
+            def forward(self, x: Any) -> Any:
+                x = self.fc(x)
+                return (x, root.tanh(self.pool(x))) if both else x
+
+        class Net(base):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.encoder, self.head = Encoder(), kind.Linear(8, 3)
+
+            def forward(self, x: Any) -> Any:
+                found = self.encoder(x)
+                return (self.head(found[0]), found[1]) if both else self.head(found)
+
+        return Net()
+
+    def reference(self) -> Any:
+        import torch
+
+        return self.net(torch, "torch")
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        return self.net(paddle, "paddle")
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 6), dtype="float32")}
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return sum((output**2).mean() for output in (outputs if isinstance(outputs, (tuple, list)) else [outputs]))
+
+
+class Fewer(More):
+    """The reference does."""
+
+    both = ("torch",)

@@ -164,6 +164,30 @@ def test_a_port_in_another_form_is_judged_in_its_own(tmp_path: Path) -> None:
     assert len(wrong.faults) == 2
 
 
+@pytest.mark.parametrize(("case", "found"), [("Positions", set()), ("WrongPositions", {("norm", "forward")})])
+def test_what_one_side_has_once_and_the_other_for_each_sample_is_the_same(
+    case: str, found: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:{case}", tmp_path / "out"))
+    assert places(result) == found
+    (layers,) = result.layers.values()
+    assert {"words", "places", "norm", "head"} <= layers.judged - layers.left_out.keys()
+
+
+@pytest.mark.parametrize(
+    ("case", "given"), [("More", "2 tensors, in the reference 1"), ("Fewer", "1 tensor, in the reference 2")]
+)
+def test_a_model_that_returns_another_number_of_tensors_is_at_fault_and_not_the_loss_that_gets_them(
+    case: str, given: str, tmp_path: Path
+) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:{case}", tmp_path / "out"))
+    assert places(result) == {("", "forward")}
+    assert result.faults[0].suggestion.startswith("return as many tensors as the reference does")
+    (layers,) = result.layers.values()
+    reason = f"it is given {given}, because the model returns another number of them"
+    assert layers.left_out == {"(loss)": reason}
+
+
 @pytest.mark.parametrize(("case", "found"), [("Apart", set()), ("WrongApart", {("", "forward")})])
 def test_a_layer_that_takes_another_size_than_its_partner_is_left_out_by_name(
     case: str, found: set[tuple[str, str]], tmp_path: Path

@@ -21,7 +21,8 @@ REDUCTION = 0.02
 """If rounding excuses the rest, the difference must have shrunk at least to this share."""
 REDUCTION_WITH_CONSTANTS = 1e-3
 """If constants kept in float32 excuse the rest, the difference must have shrunk at least to this share."""
-_AND = "; and "
+AND = "; and "
+"""Between the sentences of two causes that hold together."""
 FIRST_CAUSES = 3
 """Number of the closest causes that are tried together with each other cause."""
 
@@ -62,6 +63,8 @@ class Examined(abc.ABC):
         has_other_inputs: whether `same` can tell variants apart, so that others that fit are looked for.
         not_tried: what the time did not suffice for, in words.
         applied: the variant that is proven, of both causes if there are two.
+        doubted: what gives the port's values, though the port is seen to do something else there; taken for want of
+            others.
     """
 
     sentence: ClassVar[str] = "{text}: {detail}"
@@ -70,6 +73,7 @@ class Examined(abc.ABC):
     has_other_inputs: ClassVar[bool] = False
     not_tried: str = ""
     applied: Any = None
+    doubted: Sequence[tuple[Sequence[Candidate], Outcome]] = ()
 
     def known(self) -> Iterable[tuple[Sequence[Candidate], Any]]:
         """What is proven of something like it, which is tried first: causes, and the variant that applies them all."""
@@ -108,8 +112,8 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
     budget = budget or Budget()
     best: tuple[Candidate, Outcome] | None = None
     close: list[tuple[float, Candidate]] = []
-    candidates = iter(examined.candidates())
-    for cause, variant in candidates:
+    untried = iter(examined.candidates())
+    for cause, variant in untried:
         if cause.alone:
             continue
         if best is not None and examined.within_one_cause and best[0][0] is not cause:
@@ -123,13 +127,17 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
             if outcome.proven and (best is None or outcome.remaining < allowed):
                 best = (cause, variant), outcome
             if outcome.exact:
-                _name_rivals(examined, (cause, variant), outcome, candidates, budget)
+                _name_rivals(examined, (cause, variant), outcome, untried, budget)
                 break
             if outcome.distance is not None:
                 close.append((outcome.distance, (cause, variant)))
     if best is not None:
         return _explanation(examined, [best[0]], best[1], best[0][1])
-    return _prove_alone(examined, budget) or _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
+    searched = _prove_alone(examined, budget)
+    if searched is None and examined.doubted:
+        doubted, outcome = examined.doubted[0]
+        return _explanation(examined, doubted, outcome, doubted[0][1])
+    return searched or _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
 
 
 def _name_rivals(
@@ -207,7 +215,7 @@ def _explanation(examined: Examined, found: Sequence[Candidate], outcome: Outcom
     examined.applied = applied
     found = sorted(found, key=lambda candidate: candidate[0].id)
     texts = [sentence_of(examined, candidate) for candidate in found]
-    return Explanation("+".join(cause.id for cause, _ in found), _AND.join(texts), evidence=outcome.evidence)
+    return Explanation("+".join(cause.id for cause, _ in found), AND.join(texts), evidence=outcome.evidence)
 
 
 def sentence_of(examined: Examined, candidate: Candidate) -> str:
@@ -220,7 +228,7 @@ def again(
     examined: Examined, explanation: Mapping[str, Any], candidates: Callable[[Collection[str]], Iterable[Candidate]]
 ) -> list[Candidate] | None:
     """The causes of an explanation of something else, with the same details, among the candidates of these ids."""
-    ids, texts = explanation["id"].split("+"), explanation["text"].split(_AND)
+    ids, texts = explanation["id"].split("+"), explanation["text"].split(AND)
     found: dict[tuple[str, str], Candidate] = {}
     for candidate in candidates(ids):
         found.setdefault((candidate[0].id, sentence_of(examined, candidate)), candidate)

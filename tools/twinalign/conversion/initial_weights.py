@@ -105,15 +105,28 @@ def _names_file(ledger: Path) -> Path:
     return ledger.with_name(ledger.name.replace("_ledger.json", "_rename.txt"))
 
 
-def unmatched_of(ledger: Path) -> tuple[str, list[str]]:
-    """From a ledger that `convert_weights` wrote: what has no proven partner, in words, and the port's keys whose
-    values may therefore be wrong; empty if all have one.
-    """
+@dataclasses.dataclass(frozen=True)
+class Unmatched:
+    """What has no proven partner; all empty if everything has one."""
+
+    note: str = ""
+    """The whole in words."""
+    keys: Sequence[str] = ()
+    """The port's keys whose values may therefore be wrong."""
+    extra: Sequence[str] = ()
+    """The port's layers that make it another network."""
+
+
+def unmatched_of(ledger: Path) -> Unmatched:
+    """From a ledger that `convert_weights` wrote."""
     try:
         facts = json.loads(ledger.read_text(encoding="utf-8"))["unmatched"]
     except (OSError, ValueError, KeyError):
-        return "", []
-    return (note_of(facts, str(_names_file(ledger))), facts["paddle"] if facts["reason"] else []) if facts else ("", [])
+        return Unmatched()
+    if not facts:
+        return Unmatched()
+    keys = facts["paddle"] if facts["reason"] else []
+    return Unmatched(note_of(facts, str(_names_file(ledger))), keys, facts.get("extra", ()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -111,13 +111,14 @@ def differences(reference: Sequence[Matchable], paddle: Sequence[Matchable]) -> 
     Layers with equal names but different shapes come first, then those whose signature occurs less often on the other
     side.
     """
-    surplus = _surplus(reference, paddle), _surplus(paddle, reference)
+    of_sides = surplus(reference, paddle), surplus(paddle, reference)
     mine, other = (
-        {matchable.name: matchable for matchables, _ in found.values() for matchable in matchables} for found in surplus
+        {matchable.name: matchable for matchables, _ in found.values() for matchable in matchables}
+        for found in of_sides
     )
     shared = [name for name in mine if name in other and mine[name].signature[0] == other[name].signature[0]]
     lines = [_other_shapes(mine[name], other[name]) for name in shared]
-    for side, found in zip(("reference", "paddle"), surplus, strict=True):
+    for side, found in zip(("reference", "paddle"), of_sides, strict=True):
         for matchables, count in found.values():
             left = [matchable for matchable in matchables if matchable.name not in shared]
             more = count - (len(matchables) - len(left))
@@ -129,7 +130,7 @@ def differences(reference: Sequence[Matchable], paddle: Sequence[Matchable]) -> 
     return lines
 
 
-def _surplus(mine: Sequence[Matchable], other: Sequence[Matchable]) -> dict[Signature, tuple[list[Matchable], int]]:
+def surplus(mine: Sequence[Matchable], other: Sequence[Matchable]) -> dict[Signature, tuple[list[Matchable], int]]:
     """The matchables of each signature that occurs less often on the other side, and how many more there are."""
     there = Counter(matchable.signature for matchable in other)
     here: dict[Signature, list[Matchable]] = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twinalign.conversion import storage
+from twinalign.conversion.extra_layers import extra_layers
 from twinalign.conversion.layers_to_match import Matchable, differences, is_constant, matchables_of
 from twinalign.conversion.linear_parts import Rows, rows_to_fit, split
 from twinalign.conversion.match_by_running import (
@@ -47,6 +48,8 @@ class Matching:
     """Layer and slot of the reference → the slot's common name, where a layer stands for several of the other side."""
     rows: tuple[Rows, Rows] = ({}, {})
     """Layers of either side that were split for that."""
+    extra: Sequence[str] = ()
+    """Of the port's layers without a partner, those that make it another network; see `extra_layers`."""
 
 
 def match_layers(
@@ -89,16 +92,18 @@ def match_layers(
         models = trial()
         models.rows = rows
         found = match_by_running(models, mine, other, anchors)
+        extra = extra_layers(models, mine, other) if found.doubt is not None and partial else []
     except SideCrashError as error:
         if not partial:
             raise InputError(f"{_unproven(mine, other)}. Running them was tried: {error}") from None
         doubt = InputError(f"running the models to find which layer is which failed: {error}")
-        found = Found(pair_by_position(mine, other, first_colours(mine, other, anchors)), doubt=doubt)
+        found, extra = Found(pair_by_position(mine, other, first_colours(mine, other, anchors)), doubt=doubt), []
     if found.doubt is not None and not partial:
         raise InputError(str(found.doubt)) if isinstance(found.doubt, AmbiguousError) else found.doubt
     if not found.pairs:
         raise InputError(_different(missing, remedy))
-    return _matching(found, mine, other, "trial", anchors, rows)
+    matching = _matching(found, mine, other, "trial", anchors, rows)
+    return dataclasses.replace(matching, extra=[matchable.name for matchable in extra])
 
 
 def _different(missing: Sequence[str], remedy: str) -> str:
@@ -236,5 +241,6 @@ def unmatched_facts(alone: tuple[Sequence[str], Sequence[str]], matching: Matchi
         "reference": list(alone[0]),
         "paddle": list(alone[1]),
         "guessed": guessed,
+        "extra": list(matching.extra) if matching else [],
         "rename": rename_rules({mine: other for mine, other in pairs.items() if mine not in guessed}),
     }

@@ -159,6 +159,11 @@ class BothModels:
         reference, paddle = (Run(*model.run()) for model in self.models)
         return reference, paddle
 
+    def run_paddle(self, request: Mapping[str, Any]) -> Run:
+        """Run the paddle model alone."""
+        self.models[1].ask_run(self._inputs, rows=self.rows[1], **request)
+        return Run(*self.models[1].run())
+
 
 def outputs_agree(runs: tuple[Run, Run]) -> bool:
     """Whether the outputs of both models agree; one side may return more (auxiliary heads)."""

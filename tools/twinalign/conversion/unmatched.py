@@ -65,6 +65,13 @@ def rename_rules(pairs: Mapping[str, str]) -> dict[str, str]:
 
 def note_of(facts: Mapping[str, Any], file: str) -> str:
     """One line for the reader of a verdict; `file` holds `text_of` the same facts."""
+    more = f"All of them, and a rename to complete, are in {file}"
+    if extra := facts.get("extra"):  # a ledger of an earlier version has none
+        layers, them = listed(extra), "it" if len(extra) == 1 else "them"
+        return (
+            f"the port is another network: the reference has no counterpart of {layers}, and what the port returns "
+            f"depends on {them}. {more}"
+        )
     parts = [facts["reason"]] if facts["reason"] else []
     if facts["guessed"]:
         pairs = listed(f"{mine} with {other}" for mine, other in facts["guessed"].items())
@@ -77,7 +84,7 @@ def note_of(facts: Mapping[str, Any], file: str) -> str:
         kept = "; both models were run with what each keeps there itself, and agree up to 1e-6"
     else:
         kept = "; the port keeps its own initial values there, so its outputs decide nothing" if facts["paddle"] else ""
-    return f"{'; '.join(parts)}{kept}. All of them, and a rename to complete, are in {file}"
+    return f"{'; '.join(parts)}{kept}. {more}"
 
 
 def text_of(facts: Mapping[str, Any]) -> str:

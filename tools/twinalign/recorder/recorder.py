@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from twinalign.conversion.initial_weights import Unmatched, convert_weights, unmatched_of
 from twinalign.conversion.initial_weights import WeightFiles as WeightFiles
-from twinalign.conversion.initial_weights import convert_weights, unmatched_of
 from twinalign.conversion.options import Options
 from twinalign.conversion.remote_model import RememberedModel, RememberedRuns, RemoteModel
 from twinalign.errors import InputError, SideCrashError
@@ -157,10 +157,10 @@ class Recorder(RecordingPlan):
             self.groups[side].start(RankWorker, **self._worker_settings())
         return self.groups[side]
 
-    def unmatched(self, stage: str) -> tuple[str, list[str]]:
-        """What has no proven partner in the stage's model, in words, and the port's keys that have none."""
+    def unmatched(self, stage: str) -> Unmatched:
+        """What has no proven partner in the stage's model."""
         if not STAGE_BY_NAME[stage].needs_model:
-            return "", []
+            return Unmatched()
         return unmatched_of(self._ledger(self.description["parts"][stage]))
 
     def _ledger(self, part: str) -> Path:

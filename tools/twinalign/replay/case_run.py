@@ -12,6 +12,7 @@ import numpy as np
 from twinalign.backends.protocol import Backend
 from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.files.recordings import hash_arrays
 from twinalign.replay.layer_calls import FORWARD, LOSS, Around
 from twinalign.replay.nested_tensors import take_apart
 from twinalign.stages.context import scalar_loss, step_inputs
@@ -35,9 +36,11 @@ class CaseRun:
     """The reference's names of this side's tensors."""
     weights: Mapping[str, Any]
     """This side's weights, as the recorder takes them."""
+    draw: int = 0
+    """Which draw of the case's inputs it gets: 0 is the one that is recorded."""
 
     @classmethod
-    def of(cls, worker: Any, stage: str, weights: Mapping[str, Any]) -> CaseRun:
+    def of(cls, worker: Any, stage: str, weights: Mapping[str, Any], draw: int = 0) -> CaseRun:
         """A fresh case and its model in float64 with the initial weights, in the mode in which the case records."""
         case, dtype = worker.fresh_case(stage), "float64"
         worker.backend.set_seed(case.seed)
@@ -45,13 +48,13 @@ class CaseRun:
             model = worker.build_model(case, stage, dtype, weights)
         worker.backend.set_training(model, case.train_mode)
         names = CanonicalNames.of(weights)
-        return cls(case, stage, worker.backend, worker.framework, worker.device, dtype, model, names, weights)
+        return cls(case, stage, worker.backend, worker.framework, worker.device, dtype, model, names, weights, draw)
 
     def inputs(self) -> dict[str, Any]:
-        """The case's inputs of the first step, as tensors."""
+        """The case's inputs of this draw, as tensors."""
         return {
             name: self.backend.to_tensor(array, self.dtype, self.device)
-            for name, array in step_inputs(self.case).items()
+            for name, array in _drawn_inputs(self.case, self.draw).items()
         }
 
     @property
@@ -79,6 +82,14 @@ class CaseRun:
                 ).sum()
                 total = term if total is None else total + term
         return total
+
+
+def _drawn_inputs(case: Case, draw: int) -> dict[str, np.ndarray]:
+    """A draw of the case's inputs; what the case gives each time is turned around along its last axis for a second."""
+    arrays = step_inputs(case, draw)
+    if draw and hash_arrays(arrays) == hash_arrays(step_inputs(case)):
+        return {name: np.flip(array, -1).copy() if array.ndim else array for name, array in arrays.items()}
+    return arrays
 
 
 def checksum(tensor: Any) -> float:

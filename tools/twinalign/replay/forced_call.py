@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from twinalign.files.recordings import random_projections
 from twinalign.replay.code_lines import Step
 from twinalign.replay.layer_calls import Call
-from twinalign.replay.layouts import Layout
+from twinalign.replay.layouts import Form
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.verdict.array_difference import Difference, difference, quick_root_mean_square
 
@@ -47,6 +47,8 @@ class ForcedCall:
     parent: ForcedCall | None
     bound: float
     """Greatest relative difference that constants kept in float32 explain for layers of this class."""
+    wanted: Collection[str] = ()
+    """Values that are kept though they do not differ."""
     children: list[ForcedCall] = dataclasses.field(default_factory=list)
     given: list[Any] = dataclasses.field(default_factory=list)
     """Inputs as the enclosing module's code computed them; None for one without a partner."""
@@ -60,9 +62,11 @@ class ForcedCall:
     port: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     reference: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    lacking: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """`input.I`, `output.I` → the reference's values of what the port's call is not given, or does not return."""
     steps: list[Step] = dataclasses.field(default_factory=list)
     """Tensors that the lines of its own code computed."""
-    layouts: dict[str, Layout] = dataclasses.field(default_factory=dict)
+    layouts: dict[str, Form] = dataclasses.field(default_factory=dict)
     """`input.CALL.I`, `output.CALL.I` → the form in which the port has this tensor, if it is another."""
     forms: list[tuple[ForcedCall, str, Difference, np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     """Of inputs in another form: who gave them, and the difference that this is if nobody meant it."""
@@ -83,7 +87,8 @@ class ForcedCall:
 
     def anew(self) -> ForcedCall:
         """The same call before it runs; its inputs are to be set."""
-        unit = ForcedCall(self.call, self.path, self.layer, self.parent, self.bound, given=self.given, forms=self.forms)
+        unit = ForcedCall(self.call, self.path, self.layer, self.parent, self.bound, self.wanted)
+        unit.given, unit.forms = self.given, self.forms
         unit.layouts = {place: layout for place, layout in self.layouts.items() if place.startswith("input.")}
         return unit
 
@@ -103,6 +108,8 @@ class ForcedCall:
         found = difference(port, reference, scale, self.bound)
         if found.relative > self.bound:
             self.keep(name, found, np.array(port), np.array(reference))
+        elif name in self.wanted:
+            self.port[name], self.reference[name] = np.array(port), np.array(reference)
         return found
 
     def keep(self, name: str, found: Difference, port: np.ndarray, reference: np.ndarray) -> None:
@@ -125,6 +132,7 @@ class ForcedCall:
             found = Difference(relative, rms, reference_rms=reference.scale)
         if found.relative > self.bound:
             self.differences[name] = found
+        if name in self.differences or name in self.wanted:
             self.port[name] = np.array(port)
         return found
 

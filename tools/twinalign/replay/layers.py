@@ -1,5 +1,6 @@
 """Functions that run in a side's process while wrong layers are located, through `SideProcess.call`."""
 
+import contextlib
 import dataclasses
 import shutil
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import difference
 from twinalign.verdict.case_allowances import bound_of_classes
 
-KEPT = "locate"
+KEPT, SECOND = "locate", "locate on a second draw"
 WHOLE = "whole.npz"
 """File with what the port's whole pass gives, for the reference to reproduce."""
 
@@ -89,6 +90,45 @@ def reference_backward(worker: Any, gradients: str | None) -> dict[str, Any]:
     return found
 
 
+def reference_second_forward(worker: Any, folder: str, gradients: bool) -> dict[str, Any]:
+    """Run the reference forward on a second draw of inputs; returns what `reference_forward` does.
+
+    `unlike` is there alone, in words, if that pass cannot stand beside the first. With `gradients`, what comes next is
+    `reference_second_backward`.
+    """
+    first: ReferencePass = worker.kept[KEPT]
+    second = worker.kept[SECOND] = ReferencePass(dataclasses.replace(first.run, draw=1), Path(folder) / "reference")
+    first.store.discard()
+    _restore(worker, first)
+    try:
+        with contextlib.nullcontext() if gradients else first.backend.no_grad():
+            found = second.forward()
+    except Exception as error:  # the user's code may not take these inputs
+        _restore(worker, first)
+        return {"unlike": f"the reference raises {type(error).__name__}: {error}"[:LONGEST_REASON]}
+    if not gradients:
+        _restore(worker, first)
+    forms = [[(call.path, _shapes(call)) for call in found.stack.calls] for found in (first, second)]
+    return found if forms[0] == forms[1] else {"unlike": "the reference calls other layers, or has other shapes"}
+
+
+def reference_second_backward(worker: Any) -> dict[str, Any]:
+    """Run the reference backward on the second draw; returns what `reference_backward` does."""
+    found: dict[str, Any] = worker.kept[SECOND].backward(None)
+    _restore(worker, worker.kept[SECOND])
+    return found
+
+
+def _restore(worker: Any, reference: ReferencePass) -> None:
+    """Give the model its initial weights again if a pass has changed them."""
+    if reference.moved:
+        worker.restore_weights(reference.run.model, reference.run.weights)
+
+
+def _shapes(call: Call) -> list[list[int]]:
+    return [tensor.shape for tensor in (*call.inputs, *call.outputs)]
+
+
 def port_own(
     worker: Any, stage: str, weights: Mapping[str, Any], folder: str, calls: Sequence[dict], rename: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -117,12 +157,14 @@ def port_forced_forward(
     calls: Sequence[dict],
     pairs: Sequence[Sequence[Any]],
     moved: Sequence[str],
+    wanted: Sequence[tuple[int, Sequence[str]]] = (),
 ) -> dict[str, Any]:
     """Run the port with the reference's inputs in every layer.
 
     Args:
         pairs: path in the port, ordinal, partner's number.
         moved: the reference's names of parameters and buffers that its pass has changed.
+        wanted: on the second draw of inputs, numbers of calls with the values that are to be kept of each.
     """
     values = Path(folder) / "reference"
     store = TensorStore(values / "values")
@@ -136,10 +178,11 @@ def port_forced_forward(
     def begin(partners: Pairs) -> ForcedForward:
         paired = {call.number for call in partners.values()}
         with_extra_layers = {call.parent for call in by_number.values() if call.parent and call.number not in paired}
-        run = CaseRun.of(worker, stage, weights)
-        return ForcedForward(run, store, states, partners, with_extra_layers, frozenset(moved), bound_of)
+        run = CaseRun.of(worker, stage, weights, draw=1 if wanted else 0)
+        return ForcedForward(run, store, states, partners, with_extra_layers, frozenset(moved), bound_of, dict(wanted))
 
     forced, left_out = passed(begin, {(path, ordinal): by_number[number] for path, ordinal, number in pairs})
+    left_out |= forced.left_out
     worker.kept[KEPT] = (forced.run, store, forced.units, forced.wrong_in_state_alone)
     judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
     return {"left_out": left_out, "judged": sorted(judged)}
@@ -158,7 +201,8 @@ def port_forced_backward(
     run, store, units, state_alone = worker.kept.pop(KEPT)
     judged = ForcedBackward(run, store, gradients, parameters, Path(folder))
     judged(units, state_alone)
-    wrong = sorted((unit for unit in (*units, *state_alone) if unit.differences), key=lambda unit: unit.call.number)
+    told = [unit for unit in (*units, *state_alone) if unit.differences or unit.wanted]
+    wrong = sorted(told, key=lambda unit: unit.call.number)
     suspects = [_reported(worker, unit, Path(folder)) for unit in wrong]
     return {"suspects": suspects, "left_out": judged.left_out}
 
@@ -205,8 +249,7 @@ def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, 
     counterpart does not run again has `left_out`, the reason, in their place.
     """
     reference: ReferencePass = worker.kept[KEPT]
-    if reference.moved:  # its model gets the initial weights again
-        worker.restore_weights(reference.run.model, reference.run.weights)
+    _restore(worker, reference)
     answers = []
     for report in suspects:
         try:

@@ -33,6 +33,68 @@ class Layout:
         permuted = array.reshape([self.refined[axis] for axis in self.axes])
         return np.ascontiguousarray(permuted.transpose(np.argsort(self.axes)).reshape(self.reference))
 
+    gradient_to_port, gradient_to_reference = to_port, to_reference
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeated:
+    """One side repeats, along some axes, what the other has once: positions of each sample, or of all.
+
+    Values of the repeated axes are the same. Which part of a gradient reaches which of them does not matter, so each
+    gets an equal one; their sum is what the other side has.
+    """
+
+    reference: tuple[int, ...]
+    port: tuple[int, ...]
+
+    def to_port(self, array: np.ndarray) -> np.ndarray:
+        """The values of an array of the reference's shape in the port's form."""
+        return _in_shape(array, self.port)
+
+    def to_reference(self, array: np.ndarray) -> np.ndarray:
+        """The values of an array of the port's shape in the reference's form."""
+        return _in_shape(array, self.reference)
+
+    def gradient_to_port(self, array: np.ndarray) -> np.ndarray:
+        """A gradient of the reference's shape in the port's form."""
+        return _shared_out(array, self.port)
+
+    def gradient_to_reference(self, array: np.ndarray) -> np.ndarray:
+        """A gradient of the port's shape in the reference's form."""
+        return _shared_out(array, self.reference)
+
+
+Form = Layout | Repeated
+
+
+def repeated(port: np.ndarray, reference: np.ndarray) -> Repeated | None:
+    """The form of a tensor that one side has once and the other several times, all of them the same; else None."""
+    small, large = sorted((port, reference), key=lambda array: array.size)
+    axes = (1,) * (large.ndim - small.ndim) + small.shape
+    if small.size == large.size or len(axes) != large.ndim or not small.size:
+        return None
+    if any(one not in (1, many) for one, many in zip(axes, large.shape, strict=True)):
+        return None
+    same = np.array_equal(large, np.broadcast_to(_in_shape(large, axes), large.shape))
+    return Repeated(reference.shape, port.shape) if same else None
+
+
+def _in_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array repeated to a larger shape, or its first values in a smaller one."""
+    if array.size < np.prod(shape):
+        return np.ascontiguousarray(np.broadcast_to(array, shape))
+    axes = (1,) * (array.ndim - len(shape)) + shape
+    return np.ascontiguousarray(array[tuple(slice(0, length) for length in axes)].reshape(shape))
+
+
+def _shared_out(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array in equal parts in a larger shape, or summed to a smaller one."""
+    if array.size < np.prod(shape):
+        return _in_shape(array, shape) * (array.size / np.prod(shape))
+    axes = (1,) * (array.ndim - len(shape)) + shape
+    summed = tuple(at for at, (many, one) in enumerate(zip(array.shape, axes, strict=True)) if many != one)
+    return np.ascontiguousarray(array.sum(axis=summed, keepdims=True).reshape(shape))
+
 
 class Layouts:
     """The forms in which a port holds tensors, as its values show them.
@@ -44,8 +106,10 @@ class Layouts:
     def __init__(self) -> None:
         self._seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Layout] = {}
 
-    def of(self, port: np.ndarray, reference: np.ndarray) -> Layout | None:
+    def of(self, port: np.ndarray, reference: np.ndarray) -> Form | None:
         """The form of one tensor; None where neither its values nor another tensor show it."""
+        if port.size != reference.size:
+            return repeated(port, reference)
         found, shapes = layout_of(port, reference), (reference.shape, port.shape)
         if found is None:
             return self._seen.get(shapes)

@@ -11,7 +11,7 @@ from twinalign.conversion.canonical_names import CanonicalName
 from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, Projected
-from twinalign.replay.layouts import Layout
+from twinalign.replay.layouts import Form
 from twinalign.replay.tensor_store import TensorStore
 
 
@@ -44,7 +44,7 @@ class ForcedBackward:
             for part in self._parts(name):
                 self._own_names.setdefault(part.name, []).append(name)
         self._subtrees: dict[str, dict[str, Any]] = {}
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, Form] = {}
         self._whole = True
         self.left_out: dict[str, str] = {}
         """Path of a unit whose gradients cannot be judged → why."""
@@ -97,7 +97,7 @@ class ForcedBackward:
         self._gather(unit, of_parameters, last=not unit.children and calls[unit.path] == 1)
         # The sum over several calls may be wrong where no single call is; frozen parameters count too.
         repeated = calls[unit.path] > 1 and unit.layer is not None
-        if unit.differences or (repeated and self.backend.own_state(unit.layer)):
+        if unit.differences or unit.wanted or (repeated and self.backend.own_state(unit.layer)):
             self._write(unit)
 
     def _judge_start(self, unit: ForcedCall, name: str, tensor: Any, place: str, gradient: Any) -> None:
@@ -109,8 +109,9 @@ class ForcedBackward:
             unit.judge(name, port, np.zeros_like(port))
         else:
             layout = self._layouts.get(place)
-            ours = port if layout is None else layout.to_reference(port)
-            unit.judge(name, ours, theirs if layout is None else layout.to_reference(theirs), self.seeds[place][1])
+            ours = port if layout is None else layout.gradient_to_reference(port)
+            theirs = theirs if layout is None else layout.gradient_to_reference(theirs)
+            unit.judge(name, ours, theirs, self.seeds[place][1])
 
     def _own_parameters(self, unit: ForcedCall, found: Mapping[str, Any]) -> list[str]:
         """Parameters, by the reference's names, that this unit has used or that nothing else could use."""
@@ -247,16 +248,19 @@ class ForcedBackward:
         found, layout = self.seeds.get(place), self._layouts.get(place)
         if found is None:
             return None
-        return self.store.read(found[0]) if layout is None else layout.to_port(self.store.read(found[0]))
+        return self.store.read(found[0]) if layout is None else layout.gradient_to_port(self.store.read(found[0]))
 
     def _write(self, unit: ForcedCall) -> None:
         """Write what the reference needs to run the unit again: inputs, its layers' outputs, gradients."""
         number = unit.call.number
         arrays = {f"input.{i}": self._in_reference_form(t, f"input.{number}.{i}") for i, t in enumerate(unit.inputs)}
+        arrays |= {name: array for name, array in unit.lacking.items() if name.startswith("input.")}
         for child in unit.children:
             number = child.call.number
             for i, tensor in enumerate(child.handed_on):
                 arrays[f"child.{number}.{i}"] = self._in_reference_form(tensor, f"output.{number}.{i}")
+            lacking = ((name.split("."), array) for name, array in child.lacking.items())
+            arrays |= {f"child.{number}.{i}": array for (end, i), array in lacking if end == "output"}
         # All of the reference's gradients, including those of tensors that are not differentiable in the port.
         ends = [f"output.{unit.call.number}.{i}" for i in range(len(unit.call.outputs))]
         ends += [f"input.{child.call.number}.{i}" for child in unit.children for i in range(len(child.call.inputs))]

@@ -11,7 +11,6 @@ reference's values. A layer that cannot run on them is left out by name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +21,8 @@ from twinalign.patching import replaced
 from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
 from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
-from twinalign.replay.layer_calls import Call, CallStack, Tensor, wrapped
-from twinalign.replay.layouts import Layout, Layouts
+from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
+from twinalign.replay.layouts import Form, Layouts
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
 from twinalign.replay.tensor_store import TensorStore
@@ -41,6 +40,7 @@ class ForcedForward:
         pairs: (path in the port, ordinal) → the partner's call.
         with_extra_layers: numbers of the reference's calls that call layers without partners.
         moved: the reference's names of parameters and buffers that its pass changes.
+        wanted: number of a call of the reference → values that are kept though they do not differ.
         bound_of: layer → greatest relative difference that constants kept in float32 explain.
 
     Attributes:
@@ -56,10 +56,11 @@ class ForcedForward:
         with_extra_layers: set[int],
         moved: Collection[str],
         bound_of: Callable[[Any], float],
+        wanted: Mapping[int, Collection[str]],
     ) -> None:
         self.run, self.backend = run, run.backend
         self.store, self.state_store = store, state_store
-        self.pairs, self.bound_of = pairs, bound_of
+        self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted
         self.units: list[ForcedCall] = []
         self._state_alone: dict[int, ForcedCall] = {}
         self._with_extra_layers = with_extra_layers
@@ -69,9 +70,11 @@ class ForcedForward:
         self._running: list[ForcedCall] = []
         self._trying = False
         """Whether a unit runs once more, which is not judged."""
+        self.left_out: dict[str, str] = {}
+        """Path of a pseudo-call → why it is not judged."""
         self._ordinals = CallStack()
         self._layouts = Layouts()
-        self._shared: dict[int, tuple[Any, int, Layout | None]] = {}
+        self._shared: dict[int, tuple[Any, int, Form | None]] = {}
         """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
         self._changing = {
             f"{path}.{name}".lstrip("."): tensor
@@ -107,9 +110,15 @@ class ForcedForward:
                 if parent is not None:
                     parent.extra.append(len(parent.children))
                 return forward(*arguments, **keywords)
-            unit = ForcedCall(partner, path, layer, parent, self.bound_of(layer))
+            wanted = self._wanted.get(partner.number, ())
+            unit = ForcedCall(partner, path, layer, parent, self.bound_of(layer), wanted)
             if partner.number in self._given_up:
                 return self._without_pair(unit, forward, arguments, keywords)
+            if path == LOSS and len(tensors) != len(partner.inputs):
+                # The model is at fault that returns another number: on other outputs the same loss is another.
+                text = f"it is given {_tensors(tensors)}, in the reference {len(partner.inputs)}"
+                self.left_out[path] = f"{text}, because the model returns another number of them"
+                return forward(*arguments, **keywords)
             self._force_inputs(unit, tensors)
             unit = self._judged(unit, forward, signature)
         finally:
@@ -255,7 +264,9 @@ class ForcedForward:
     def _force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
         """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
         if len(tensors) != len(unit.call.inputs):
-            unit.notes.append(f"takes {len(tensors)} tensors, the reference's takes {len(unit.call.inputs)}")
+            unit.notes.append(f"takes {_tensors(tensors)}, the reference's takes {len(unit.call.inputs)}")
+        for number, theirs in enumerate(unit.call.inputs[len(tensors) :], start=len(tensors)):
+            unit.lacking[f"input.{number}"] = np.array(self._read(theirs))
         owner = unit.parent or unit
         for number, tensor in enumerate(tensors):
             if number >= len(unit.call.inputs):
@@ -281,11 +292,13 @@ class ForcedForward:
 
     def _force_outputs(self, unit: ForcedCall, returned: Sequence[Any]) -> None:
         if len(returned) != len(unit.call.outputs):
-            unit.notes.append(f"returns {len(returned)} tensors, the reference's returns {len(unit.call.outputs)}")
+            unit.notes.append(f"returns {_tensors(returned)}, the reference's returns {len(unit.call.outputs)}")
             # An extra output may be unused, as the weights of torch's attention often are. If a needed one is missing,
             # the outputs of the enclosing code differ.
             if unit.parent is None or unit.parent.layer is None:
                 unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
+        for number, theirs in enumerate(unit.call.outputs[len(returned) :], start=len(returned)):
+            unit.lacking[f"output.{number}"] = np.array(self._read(theirs))
         for number, tensor in enumerate(returned):
             unit.outputs.append(tensor)
             if number >= len(unit.call.outputs):
@@ -324,9 +337,9 @@ class ForcedForward:
         finally:
             self._trying = False
 
-    def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Layout | None:
+    def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
         """The form in which the port has a tensor of the reference, if it is another one, by its values."""
-        if list(tensor.shape) == theirs.shape or math.prod(tensor.shape) != math.prod(theirs.shape):
+        if list(tensor.shape) == theirs.shape:
             return None
         found = self._layouts.of(self.backend.values_of(tensor), self._read(theirs))
         if found is not None:
@@ -334,7 +347,7 @@ class ForcedForward:
         return found
 
     def _forced(
-        self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Layout | None
+        self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Form | None
     ) -> Any:
         """The reference's values in place of a tensor, after judging it; the tensor itself if both are equal."""
         reference = self._read(theirs)
@@ -351,7 +364,7 @@ class ForcedForward:
             forced = self.backend.detached(made, theirs.differentiable)
         return self._known_as(forced, theirs, layout)
 
-    def _known_as(self, forced: Any, theirs: Tensor, layout: Layout | None) -> Any:
+    def _known_as(self, forced: Any, theirs: Tensor, layout: Form | None) -> Any:
         assert theirs.number is not None
         self._shared[id(forced)] = (forced, theirs.number, layout)
         return forced
@@ -395,3 +408,7 @@ class ForcedForward:
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
             port, reference = self.backend.values_of(tensor), self._read(theirs)
             unit.judge(f"eval.output.{number}", port, reference, theirs.scale)
+
+
+def _tensors(given: Sequence[Any]) -> str:
+    return "1 tensor" if len(given) == 1 else f"{len(given)} tensors"

@@ -92,6 +92,10 @@ class RerunUnit:
             return dict(stored)
 
     def _run_call(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
+        with rewriting().function_runs(False):
+            return self._values_of(call, perturbation)
+
+    def _values_of(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
         run, backend = self._pass.run, self._backend
         noise = functools.partial(_moved, size=perturbation, generator=np.random.default_rng(call.number))
         arrays = self._arrays[call.number]
@@ -117,11 +121,13 @@ class RerunUnit:
     def _invoke(self, call: Call, inputs: list[Any]) -> Any:
         run = self._pass.run
         arguments, keywords = put_together(self._pass.signatures[call.number], inputs)
-        if call.path == FORWARD:
-            return run.case.forward(run.model, arguments[0], run.framework)
-        if call.path == LOSS:
-            return run.case.loss(arguments[0], run.inputs(), run.framework)
-        return self.module(*arguments, **keywords)
+        if call.path not in (FORWARD, LOSS):
+            return self.module(*arguments, **keywords)
+        given = run.inputs()
+        with rewriting().function_runs(True):
+            if call.path == FORWARD:
+                return run.case.forward(run.model, arguments[0], run.framework)
+            return run.case.loss(arguments[0], given, run.framework)
 
     def _tensor(self, array: np.ndarray, differentiable: bool) -> Any:
         run = self._pass.run

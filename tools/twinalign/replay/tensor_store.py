@@ -46,6 +46,11 @@ class TensorStore:
         """Overwrite from now on what was added before."""
         self._end = 0
 
+    def discard(self) -> None:
+        """Free the disk space: nothing is read any more."""
+        self._writer.close()
+        self.path.unlink()
+
     def read(self, number: int) -> np.ndarray:
         """The array of a number, in the memory of the mapped file: copy it to keep it beyond a `restart`."""
         with self.path.open("rb") as file:

@@ -127,14 +127,16 @@ def _judge_stage(recorder: Recorder, stage: str, result: RunResult) -> None:
         comparison.notes.append(BUILT_IN_FLOAT64)
     if settings.accuracy_compatible and (note := compatible_kernels_note(recorder, stage, recordings)):
         comparison.notes.append(note)
-    note, alone = recorder.unmatched(stage)
-    if note and not any(note in before.notes for before in result.stages.values()):
-        comparison.notes.insert(0, note)
+    unmatched = recorder.unmatched(stage)
+    if unmatched.note and not any(unmatched.note in before.notes for before in result.stages.values()):
+        comparison.notes.insert(0, unmatched.note)
     structural = any(t.basis == "structure" and t.verdict == DIVERGED for t in comparison.tensors)
     # Values say nothing then, unless a layer is found that has its weights and differs.
-    if alone and comparison.verdict == DIVERGED and not structural:
+    if unmatched.extra:
+        comparison.verdict = DIVERGED
+    elif unmatched.keys and comparison.verdict == DIVERGED and not structural:
         comparison.verdict = INCONCLUSIVE
-        result.unmatched[stage] = alone
+        result.unmatched[stage] = list(unmatched.keys)
     result.stages[stage] = comparison
     write_text(settings.out / "log" / f"{stage}_diff.log", "\n".join(log_lines(comparison.classic)) + "\n")
     result.environment.update(recordings.environment())

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.explanation import Explanation
-from twinalign.causes.layers.explaining import reference_explain
+from twinalign.causes.layers.explaining import SECOND_DRAW, reference_explain
 from twinalign.causes.layers.mended import reference_whole
-from twinalign.processes.side_process import SideProcess
+from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
 from twinalign.replay.layers import (
     port_forced_backward,
@@ -23,6 +23,8 @@ from twinalign.replay.layers import (
     reference_backward,
     reference_confirm,
     reference_forward,
+    reference_second_backward,
+    reference_second_forward,
 )
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.faults import Fault
@@ -134,10 +136,8 @@ class _Search:
         own = self._call("paddle", port_own, "forward of the port", **given, rename=dict(self.rename))
         port_calls = [Call.from_json(call) for call in own["calls"]]
         matching = match_calls(self._calls, port_calls, own["names"])
-        self._pairs = pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
-        moved = list(calls["state"])
-        text = "each layer on the reference's input"
-        forced = self._call("paddle", port_forced_forward, text, **given, pairs=pairs, moved=moved)
+        self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
+        forced = self._forced_forward(calls, self.folder)
         self._left_out = forced["left_out"] | {port.path: _OWN_WEIGHTS for _, port in self._of_own_weights(matching)}
         on_disk = _bytes_in(self.folder)
         back: dict[str, Any] = {"gradients": {}, "parameters": {}}
@@ -145,14 +145,7 @@ class _Search:
             kept = str(self.gradients.resolve()) if self.gradients else None
             back = self._ask("ref", reference_backward, "backward of the reference", gradients=kept)
         on_disk = max(on_disk, _bytes_in(self.folder))
-        answer = self._ask(
-            "paddle",
-            port_forced_backward,
-            "each layer on the reference's gradient",
-            folder=str(self.folder),
-            gradients=back["gradients"],
-            parameters=back["parameters"],
-        )
+        answer = self._forced_backward(back, self.folder)
         self._left_out |= answer["left_out"]
         faults = self._faults(self._not_accepted(answer["suspects"]), explain)
         inherited = {
@@ -164,6 +157,56 @@ class _Search:
             fault.evidence["inherited_error"] = _finite(inherited.get(fault.paddle_layer))
         judged, written = set(forced["judged"]), calls["bytes_written"]
         return LayerFaults(faults, matching, inherited, judged, self._left_out, self._accepted, on_disk, written)
+
+    def _forced_forward(self, calls: Mapping[str, Any], folder: Path, **more: Any) -> dict[str, Any]:
+        """The port on the values of a pass of the reference, which are in this folder."""
+        return self._ask(
+            "paddle",
+            port_forced_forward,
+            "each layer on the reference's input",
+            stage=self.stage,
+            weights=self.weights["paddle"],
+            folder=str(folder),
+            calls=calls["calls"],
+            pairs=self._pairs,
+            moved=list(calls["state"]),
+            **more,
+        )
+
+    def _forced_backward(self, back: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        text = "each layer on the reference's gradient"
+        return self._ask("paddle", port_forced_backward, text, folder=str(folder), **back)
+
+    def _second_draw(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> dict[int, Mapping[str, Any]]:
+        """What the port's units compute on a second draw of inputs, which a cause must give as well, by their calls.
+
+        Faults whose causes stand on one draw alone, since the two passes are unlike, get a note.
+        """
+        folder = self.folder / SECOND_DRAW
+        gradients = any(fault.phase == "backward" for fault, _ in asked)
+        given = {"folder": str(folder), "gradients": gradients}
+        calls = self._ask("ref", reference_second_forward, "forward on other inputs", **given)
+        if "unlike" in calls:
+            for fault, _ in asked:
+                fault.note(f"tried on one draw of inputs alone: on a second one {calls['unlike']}")
+            return {}
+        wanted = [(suspect["call"], list(suspect["differences"])) for _, suspect in asked]
+        try:
+            self._forced_forward(calls, folder, wanted=wanted)
+            back: dict[str, Any] = {"gradients": {}, "parameters": {}}
+            if gradients:
+                back = self._ask("ref", reference_second_backward, "backward on other inputs")
+            found = self._forced_backward(back, folder)["suspects"]
+        except ChildError as error:
+            if error.died:
+                raise
+            return {}
+        first = {suspect["call"]: suspect for _, suspect in asked}
+        return {
+            (number := other["call"]): {**first[number], "facts": other["facts"]}
+            for other in found
+            if other["call"] in first and other["children"] == first[other["call"]]["children"]
+        }
 
     def _of_own_weights(self, matching: Matching) -> list[tuple[Call, Call]]:
         """Pairs of layers that both have weights, of which the conversion has matched none."""
@@ -231,7 +274,7 @@ class _Search:
     def _explain(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> None:
         """Look for the cause of each fault; with each comes what was reported of its unit."""
         proven: list[tuple[str, dict[str, Any]]] = []
-        left = ""
+        left, second = "", self._second_draw(asked)
         for number, (fault, suspect) in enumerate(asked, start=1):
             answer = self._ask(
                 "ref",
@@ -241,13 +284,15 @@ class _Search:
                 suspect=suspect,
                 phase=fault.phase,
                 known=_likeliest(proven, suspect["layer"]),
+                second=second.get(suspect["call"]),
             )
             left = f"; {answer['left']:.0f} s left for causes"
             if answer["explanation"]:
                 proven.append((suspect["layer"], answer["explanation"]))
                 fault.explanation = Explanation(**answer["explanation"])
-            elif answer["stopped"]:
-                fault.note(answer["stopped"])
+            else:
+                texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
+                fault.note(*texts, *filter(None, [answer["stopped"]]))
 
     def _decided(
         self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]

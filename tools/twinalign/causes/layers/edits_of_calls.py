@@ -11,6 +11,7 @@ from twinalign.causes.layers.edit import (
     Edits,
     argument_name,
     name_of,
+    on_operand,
     on_result,
     one_edit,
     through_type,
@@ -87,6 +88,9 @@ def _values(program: Program, operation: Operation, path: Path, value: Any) -> I
         found += [-number for number in program.literals]
     elif value is None and path[-1] in ("start", "stop", "step"):
         found = {"start": [1, 2], "stop": [-1, -2], "step": [2]}[path[-1]]
+    if operation.name in ("div", "mul") and type(value) in (int, float) and value:
+        # `x / 2 * n` for `x / (2 * n)`: divided by 2 / n, and not by their product
+        found += [ratio for number in program.literals if number for ratio in (number**2 / value, value / number**2)]
     if path[-1] in ("start", "stop"):
         found = [None, *found, -1]
     return [
@@ -231,6 +235,15 @@ def _divided(call: FunctionCall, shape: tuple[int, ...], one: int, two: int) -> 
 def _interleaved(call: FunctionCall, axis: int, parts: int) -> Any:
     parted = call.result.unflatten(axis, (parts, call.result.shape[axis] // parts))
     return parted.transpose(axis, axis + 1).flatten(axis, axis + 1)
+
+
+def turned(program: Program, operation: Operation) -> Edits:
+    """A tensor that no call has made, such as a parameter, is transposed."""
+    for path, operand in operation.operands():
+        shape = operand.shape
+        if operand.value is None and operand.kind == "f" and len(shape) > 1 and shape[-1] == shape[-2] > 1:
+            text = f"`{operand.name or argument_name(path)}` is transposed"
+            yield one_edit(operation, text, on_operand(path, lambda tensor: tensor.transpose(-1, -2)))
 
 
 def cast(program: Program, operation: Operation) -> Edits:

@@ -1,5 +1,6 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
+import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.backends.torch.reference_only.operations import Change, FunctionCall
 from twinalign.causes.budget import BUDGET, Budget
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
+from twinalign.causes.layers.program import is_known
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
-from twinalign.causes.proving import Candidate, Examined, Outcome, again, prove
+from twinalign.causes.proving import AND, Candidate, Examined, Outcome, again, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
-from twinalign.replay.layers import KEPT
+from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.rerun_unit import RerunUnit
 from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32
 from twinalign.verdict.case_allowances import bound_of_classes
@@ -27,7 +30,10 @@ NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradi
 PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state",)}
 """A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
 DRAW = 0.3
-"""Relative size of what a second draw of inputs is moved by."""
+"""Relative size of the noise on inputs by which two causes are told apart."""
+SECOND_DRAW = "second_draw"
+"""Folder of what the port computes on a second draw of the case's inputs, in that of the search."""
+MOST_REFUTED = 3
 TO_ROUNDING = 1e-10
 """Relative to the values: at most this is left by an edit of the program that is accepted."""
 ALMOST = 0.1
@@ -45,15 +51,16 @@ def explain(unit: WrongUnit, known: Known = (), budget: Budget | None = None) ->
     return prove(examined, budget) if examined is not None else None
 
 
-def _examined(unit: WrongUnit, known: Known) -> Examined | None:
+def _examined(unit: WrongUnit, known: Known, second: WrongUnit | None = None) -> "_ExaminedUnit | None":
+    subject, target = _of(unit)
+    if not target.wrong() or not target.reproduces_reference(subject.traced[0]):
+        return None
+    return _ExaminedUnit(subject, target, known, _of(second) if second is not None else None)
+
+
+def _of(unit: WrongUnit) -> tuple[LayerSubject, Target]:
     prefixes = NAMES_OF_PHASE[unit.phase]
-    target = Target(_only(unit.port, prefixes), _only(unit.reference, prefixes))
-    if not target.wrong():
-        return None
-    subject = LayerSubject(unit)
-    if not target.reproduces_reference(subject.traced[0]):
-        return None
-    return _ExaminedUnit(subject, target, known)
+    return LayerSubject(unit), Target(_only(unit.port, prefixes), _only(unit.reference, prefixes))
 
 
 def _only(values: Mapping[str, np.ndarray], prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -65,9 +72,15 @@ class _ExaminedUnit(Examined):
     has_other_inputs = True
     """Another value of the same constant may be nearer than one that only float32 excuses."""
 
-    def __init__(self, subject: LayerSubject, target: Target, known: Known) -> None:
+    def __init__(
+        self, subject: LayerSubject, target: Target, known: Known, second: tuple[LayerSubject, Target] | None
+    ) -> None:
         self._subject, self._target, self._known = subject, target, known
         self._start = target.prove(subject.traced[0]).distance
+        self._second = second if second and second[1].reproduces_reference(second[0].run()) else None
+        self.doubted: list[tuple[list[Candidate], Outcome]] = []
+        self.refuted: list[str] = []
+        """Causes that give the port on the first draw of inputs, but not on the second."""
 
     def candidates(self, only: Collection[str] | None = None) -> Iterator[Candidate]:
         # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
@@ -86,10 +99,16 @@ class _ExaminedUnit(Examined):
                 yield found, both
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
+        excuse = self._excuse(causes)
         try:
-            proof = self._proof(variant, self._excuse(causes))
+            proof = _proof(self._subject, self._target, variant, excuse)
         except Exception:
             # A changed call may not run at all (a shape that does not fit): then it is not what the port does.
+            return None
+        if proof.confirmed and not self._fits_second_draw(variant, excuse):
+            if len(self.refuted) < MOST_REFUTED:
+                texts = AND.join(cause.text for cause in causes)
+                self.refuted.append(f"{texts}: {variant.detail}" if variant.detail else texts)
             return None
         evidence: dict[str, Any] = {"unexplained_error": proof.before, "remaining_error": proof.after}
         differences = [cause.difference for cause in sorted(causes, key=lambda cause: cause.id) if cause.difference]
@@ -101,7 +120,38 @@ class _ExaminedUnit(Examined):
         # A search over many edits needs more: what is left must be rounding, whatever the difference was.
         exact = proof.exact and (proof.after <= TO_ROUNDING or not any(cause.alone for cause in causes))
         remaining = 0.0 if exact else proof.after
-        return Outcome(proof.confirmed, exact, remaining, evidence, proof.distance if close else None)
+        outcome = Outcome(proof.confirmed, exact, remaining, evidence, proof.distance if close else None)
+        if proof.confirmed and len(causes) == 1 and not causes[0].alone and self._is_contradicted(variant):
+            self.doubted.append(([(causes[0], variant)], outcome))
+            return None
+        return outcome
+
+    def _is_contradicted(self, variant: Variant) -> bool:
+        """Whether the port's own code has the values of the calls that are changed, and none of those put in place."""
+        steps = [step["print"] for step in getattr(self._subject.unit, "steps", ())]
+        if not steps or not isinstance(variant, CallVariant) or self._subject.unit.phase != "forward":
+            return False
+        pairs: list[tuple[bool, bool]] = []
+
+        def noting(change: Change, call: FunctionCall) -> Any:
+            before, after = call.result, change(call)
+            pairs.append((is_known(steps, before), is_known(steps, after)))
+            return after
+
+        changes = {key: functools.partial(noting, change) for key, change in variant.changes.items()}
+        self._subject.run(dataclasses.replace(variant, changes=changes))
+        return bool(pairs) and all(before and not after for before, after in pairs)
+
+    def _fits_second_draw(self, variant: Variant, excuse: float) -> bool:
+        if self._second is None:
+            return True
+        subject, target = self._second
+        try:
+            if not target.wrong():  # there the port is right
+                return target.reproduces_reference(subject.run(variant))
+            return _proof(subject, target, variant, excuse).confirmed
+        except Exception:  # what runs in the port on both draws runs here on both, if the cause is right
+            return False
 
     def same(self, one: Variant, other: Variant) -> bool:
         try:
@@ -132,8 +182,7 @@ class _ExaminedUnit(Examined):
         unit = find("backward") if find and self._subject.unit.phase == "forward" else None
         if unit is None:
             return None
-        subject = LayerSubject(unit)
-        target = Target(_only(unit.port, NAMES_OF_PHASE["backward"]), _only(unit.reference, NAMES_OF_PHASE["backward"]))
+        subject, target = _of(unit)
         # Where the pass with gradients does not repeat what was recorded, it decides nothing.
         return (subject, target) if target.wrong() and target.reproduces_reference(subject.run()) else None
 
@@ -150,30 +199,41 @@ class _ExaminedUnit(Examined):
         own = bound_of_classes([kind]) if kind else 0.0
         return CONSTANTS if all(cause.float32_constants for cause in causes) else min(own, CONSTANTS)
 
-    def _proof(self, variant: Variant, constants: float) -> Proof:
-        proof = self._target.prove(self._subject.run(variant), constants)
-        if not proof.confirmed and proof.after < ALMOST * proof.before:
-            # What is left may be what the port's framework makes of its constants by keeping them in float32.
-            with constants_in_float32():
-                again = self._target.prove(self._subject.run(variant), constants)
-            return again if again.confirmed else proof
-        return proof
+
+def _proof(subject: LayerSubject, target: Target, variant: Variant, constants: float) -> Proof:
+    proof = target.prove(subject.run(variant), constants)
+    if not proof.confirmed and proof.after < ALMOST * proof.before:
+        # What is left may be what the port's framework makes of its constants by keeping them in float32.
+        with constants_in_float32():
+            again = target.prove(subject.run(variant), constants)
+        return again if again.confirmed else proof
+    return proof
 
 
-def reference_explain(worker: Any, folder: str, suspect: Mapping[str, Any], phase: str, known: Known) -> dict[str, Any]:
+def reference_explain(
+    worker: Any,
+    folder: str,
+    suspect: Mapping[str, Any],
+    phase: str,
+    known: Known,
+    second: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Look for the cause of one suspect in one phase by trying every cause on the reference.
 
     Args:
         known: explanations of other units, which are tried first.
+        second: the same suspect on the second draw of inputs, which a cause must fit, too.
 
     Returns:
         `explanation`; `left`, the seconds that are left for others; `stopped`, what was not tried and why, None if
-        everything was.
+        everything was; `refuted`, causes that fit the first draw alone, in words.
     """
-    found, stopped = None, None
+    found, stopped, examined = None, None, None
     try:
         with BUDGET.of_one():
-            examined = _examined(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase), known)
+            unit = RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)
+            other = RerunUnit(worker.kept[SECOND], second, Path(folder) / SECOND_DRAW, phase) if second else None
+            examined = _examined(unit, known, other)
             found = prove(examined, BUDGET) if examined is not None else None
             stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None
         if found is not None and examined is not None:
@@ -184,4 +244,5 @@ def reference_explain(worker: Any, folder: str, suspect: Mapping[str, Any], phas
         "explanation": found.to_json() if found is not None else None,
         "left": BUDGET.left,
         "stopped": stopped,
+        "refuted": examined.refuted if examined is not None else [],
     }

@@ -51,7 +51,12 @@ def step_missing(site: Site) -> Changes:
 
 
 def _keeps_shape(site: Site, side: str = "input") -> bool:
-    return site.name not in (LAYER, UNIT, ENTRY) and site.shape(side) == site.output.shape != ()
+    # A single number is seldom what another function of it is, except that of arithmetic.
+    return (
+        site.name not in (LAYER, UNIT, ENTRY)
+        and site.shape(side) == site.output.shape
+        and (site.output.shape != () or site.name in OPERATORS)
+    )
 
 
 def _keeping_the_shape(subject: LayerSubject) -> list[Site]:
@@ -191,7 +196,17 @@ def operation_swapped(site: Site) -> Changes:
     current = OPERATORS.get(site.name, site.name)
     for name, change in _OPERATIONS.items():
         if name != current:
-            yield f"`{name}` in place of `{current}`", change
+            yield f"`{name}` in place of `{current}`", _doing_something(change)
+
+
+@as_change
+def _doing_something(call: FunctionCall, change: Change) -> Any:
+    returned = change(call)
+    for side in ("input", "other"):
+        operand = call[side]
+        if call.torch.is_tensor(operand) and operand.shape == returned.shape and bool((operand == returned).all()):
+            raise ValueError("one operand is what is left: then a step is left out, and no other is taken")
+    return returned
 
 
 _OPERATIONS: dict[str, Change] = {

@@ -13,7 +13,7 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import ENTRY, HANDED, LAYER, UNIT, FunctionCall, Key
 from twinalign.causes.layers.subject import LayerSubject, line_within
-from twinalign.replay.code_lines import print_of, same_as_one_of
+from twinalign.replay.code_lines import Print, print_of, same_as_one_of
 from twinalign.replay.wrong_unit import rewriting
 
 Path = tuple[Any, ...]
@@ -145,7 +145,8 @@ def program_of(subject: LayerSubject) -> Program:
             for at, tensor in enumerate(tensors):
                 values[id(tensor)] = tensor, Value(call.key, at)
                 results.append(operand(tensor, call.name_of))
-        known = bool(steps) and bool(results) and all(_is_known(steps, tensor) for tensor in tensors)
+        prints = [step["print"] for step in steps]
+        known = bool(prints) and bool(results) and all(is_known(prints, tensor) for tensor in tensors)
         operations.append(
             Operation(call.key, given, results, line_within(outside), len(operations), call.in_place, known)
         )
@@ -165,9 +166,12 @@ def program_of(subject: LayerSubject) -> Program:
     return Program(operations, sorted(literals), own)
 
 
-def _is_known(steps: Sequence[Mapping[str, Any]], tensor: Any) -> bool:
-    array = np.asarray(tensor.detach().cpu().numpy())
-    return array.dtype.kind == "f" and array.size > 1 and same_as_one_of(print_of(array), [s["print"] for s in steps])
+def is_known(prints: Sequence[Print], value: Any) -> bool:
+    """Whether a value is a floating-point tensor of more than one element that is among these."""
+    if not rewriting().is_tensor(value):
+        return False
+    array = np.asarray(value.detach().cpu().numpy())
+    return array.dtype.kind == "f" and array.size > 1 and same_as_one_of(print_of(array), prints)
 
 
 def _group(operations: Sequence[Operation]) -> None:

@@ -23,7 +23,7 @@ from twinalign.causes.layers.edit import (
     place,
     with_argument,
 )
-from twinalign.causes.layers.edits_of_calls import arranged, called, cast, kin, other_values, slices
+from twinalign.causes.layers.edits_of_calls import arranged, called, cast, kin, other_values, slices, turned
 from twinalign.causes.layers.program import Operand, Operation, Path, Program, Value, put, taken
 
 _MOST_VALUES = 12
@@ -250,6 +250,6 @@ def in_place(program: Program, operation: Operation) -> Edits:
 
 
 VOCABULARY: tuple[Callable[[Program, Operation], Edits], ...] = (
-    exchanged, kin, left_out, slices, other_values, moved, before_layer, arranged, elsewhere,
+    exchanged, kin, left_out, slices, other_values, moved, before_layer, turned, arranged, elsewhere,
     readers_exchanged, in_place, cast,
 )  # fmt: skip

@@ -42,6 +42,8 @@ def reduction_kind(site: Site) -> Changes:
 @as_change
 def _reduced(call: FunctionCall, name: str, **options: Any) -> Any:
     x, axes = call["input"], call.get("dim")
+    if name in ("amax", "amin") and bool(((x == 0) | (x == 1)).all()):
+        raise ValueError("the largest of a mask is one whatever it holds: its sum is left out, not taken for that")
     axes = tuple(range(x.dim())) if axes is None else axes
     return getattr(x, name)(dim=axes, keepdim=call.get("keepdim", False), **options)
 
@@ -99,11 +101,9 @@ def axes_order(site: Site) -> Changes:
 def class_token_position(site: Site) -> Changes:
     """The class token is at the other end of the sequence."""
     given = site.get("tensors", ())
-    if len(given) == 2 and all(isinstance(item, TensorFacts) for item in given):
-        dim = site.get("dim", 0)
-        learned = any(item.name is not None for item in given)
-        if learned or sorted(item.shape[dim] == 1 for item in given) == [False, True]:
-            yield "", lambda call: call.run(tensors=list(reversed(call["tensors"])))
+    facts = [item for item in given if isinstance(item, TensorFacts)]
+    if len(given) == len(facts) == 2 and any(item.name is not None for item in facts):
+        yield "", lambda call: call.run(tensors=list(reversed(call["tensors"])))
 
 
 @forward("cat", "stack", "hstack", "vstack", rank=1)

@@ -29,6 +29,7 @@ from twinalign.backends.torch.reference_only.signatures import (
     SPREAD,
 )
 from twinalign.backends.torch.tensors import tensors_in
+from twinalign.patching import replaced
 
 
 def first_tensor(value: Any) -> torch.Tensor | None:
@@ -90,7 +91,31 @@ def intercepting(
         stack.callback(torch_module.register_module_forward_pre_hook(mode.before_layer).remove)
         stack.callback(_register_after_layers(mode.after_layer).remove)
         stack.enter_context(mode)
+        if module is None:
+            stack.enter_context(_among(_OF_FUNCTIONS, mode))
         yield mode
+
+
+_OF_FUNCTIONS: list["Interception"] = []
+"""Interceptions of units that are functions; those of a module know from its hooks when it runs."""
+
+
+@contextlib.contextmanager
+def _among(active: list["Interception"], mode: "Interception") -> Iterator[None]:
+    active.append(mode)
+    try:
+        yield
+    finally:
+        active.remove(mode)
+
+
+@contextlib.contextmanager
+def function_runs(running: bool) -> Iterator[None]:
+    """Whether what runs inside the block is the code of a unit that is a function, or only prepares and follows it."""
+    with contextlib.ExitStack() as stack:
+        for mode in _OF_FUNCTIONS:
+            stack.enter_context(replaced(mode, "paused", not running))
+        yield
 
 
 def _register_after_layers(hook: Callable[..., Any]) -> torch.utils.hooks.RemovableHandle:
