@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -30,6 +31,9 @@ _TURNS = 5
 """One look in so many is for signs of life, which matter after many seconds only."""
 _IS_OVER = 1 << 40
 """Added to the number of its looks by a rank that watches no longer, because its work is done."""
+
+_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of Linux's prctl."""
 
 _OF_EXCHANGES = re.compile(
     r"gloo|nccl|process ?group|tcp_?store|connection (closed|reset|refused)|broken pipe|timed out", re.IGNORECASE
@@ -199,7 +203,7 @@ def ended_with_launcher() -> Iterator[None]:
     launcher, over = os.getppid(), threading.Event()
 
     def look() -> None:
-        while os.getppid() == launcher and not _adopts(launcher):
+        while not _is_lost(launcher):
             if over.wait(1.0):
                 return
         _end_this_rank("the launcher is gone")
@@ -209,6 +213,31 @@ def ended_with_launcher() -> Iterator[None]:
         yield
     finally:
         over.set()
+
+
+@contextlib.contextmanager
+def killed_with_launcher() -> Iterator[None]:
+    """Let the kernel kill this rank, inside the block, when the launcher that started it ends.
+
+    For calls during which no thread of Python can run, that of `ended_with_launcher` neither. Linux alone can do it.
+    """
+    launcher = os.getppid()
+    _signal_at_end_of_parent(signal.SIGKILL)
+    try:
+        if _is_lost(launcher):
+            _end_this_rank("the launcher is gone")
+        yield
+    finally:
+        _signal_at_end_of_parent(0)
+
+
+def _signal_at_end_of_parent(number: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, number)
+
+
+def _is_lost(launcher: int) -> bool:
+    return os.getppid() != launcher or _adopts(launcher)
 
 
 def _adopts(process: int) -> bool:

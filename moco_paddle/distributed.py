@@ -17,7 +17,7 @@ from paddle import distributed as dist
 from paddle.autograd import PyLayer
 from paddle.base.core import TCPStore
 
-from moco_common.distributed import Place, Watch, ended_with_launcher, this_process
+from moco_common.distributed import Place, Watch, ended_with_launcher, killed_with_launcher, this_process
 from moco_paddle.devices import require_gpu
 
 Result = TypeVar("Result")
@@ -85,8 +85,11 @@ def process_group(device: str) -> Iterator[str]:
         return
     # diff: the launcher chooses the backend by the devices that it finds.
     os.environ["PADDLE_DISTRI_BACKEND"] = "nccl" if device == "gpu" else "gloo"
-    with ended_with_launcher() if "PADDLE_LOCAL_SIZE" in os.environ else nullcontext():
-        dist.init_parallel_env()
+    has_launcher = "PADDLE_LOCAL_SIZE" in os.environ
+    with ended_with_launcher() if has_launcher else nullcontext():
+        # diff: paddle's ranks wait for rank 0 in C++ and keep Python's lock, so that no thread can end them.
+        with killed_with_launcher() if has_launcher else nullcontext():
+            dist.init_parallel_env()
         yield place
         dist.destroy_process_group()  # not after an error: the other ranks may be gone
 

@@ -35,6 +35,7 @@ from tests.attacks.forged import (
     tell,
     without_float64,
 )
+from tests.attacks.forged_numbers import FORGED_NUMBERS, everywhere
 from tests.twinalign.bundle.forging import Forgery
 from twinalign.bundle.verifying import verify_bundle
 from twinalign.errors import InputError
@@ -372,6 +373,7 @@ FORGERIES: dict[str, Forge] = {
     "casts counted in a float32 run": cast_count_in_float32,
     "a stage of empty tensors": emptied,
     "sides swapped": swapped_sides,
+    **FORGED_NUMBERS,
 }
 
 
@@ -397,12 +399,17 @@ def _without_weight_anywhere(forgery: Forgery) -> None:
     forgery.edit(LEDGER, forget)
 
 
+def _mostly_nan(array: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(array.size).reshape(array.shape) < array.size - 9, np.nan, array)
+
+
 # What no single bundle can show, and `--replay` does; listed in docs/how-to/submit-for-review.md.
 UNSEEN: dict[str, Forge] = {
     "outputs of no model, with noise of the right size": _drawn_outputs,
     "a tensor left out of everything": _without_weight_anywhere,
     "an output left out of every recording": lambda forgery: drop(forgery, "mean", "loss"),
     "one quantity of the optimizer left out of every step": lambda forgery: drop(forgery, r"\.moment2\."),
+    "an output of which every recording says that it is not a number": everywhere("forward", "^output", _mostly_nan),
     "other weights": lambda forgery: tell(forgery, lambda m: m.update(weights_sha256="5" * 64)),
 }
 

@@ -30,6 +30,7 @@ from tests.attacks.forged import (
     without_float64,
 )
 from tests.attacks.forgeries import casts, record, verdict_on
+from tests.attacks.honest_steps import HONEST_STEPS
 from tests.twinalign.bundle.forging import Forgery
 
 RNG = np.random.default_rng(3)
@@ -267,6 +268,7 @@ HONEST: dict[str, Forge] = {
     "a source of a newer Python": unread_source(b"type A[T = int] = list[T]\nlambda: (yield) = 3\n"),
     "a source that is not UTF-8": unread_source(b"accept = '\xff\xfe'\n"),
     "a source of one long expression": unread_source(b"accept = " + b"(" * 5000 + b")" * 5000 + b"\n"),
+    **HONEST_STEPS,
 }
 INCONCLUSIVE: dict[str, Forge] = {
     "numbers drawn at random": drawing_at_random,

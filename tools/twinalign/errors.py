@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from twinalign import interruption
+
 
 class ExitCode(enum.IntEnum):
     """Exit codes of commands; fixed, because scripts rely on them."""
@@ -16,11 +18,8 @@ class ExitCode(enum.IntEnum):
     BAD_INPUT = 2
     INCONCLUSIVE = 3
     SIDE_CRASHED = 4
-    INTERRUPTED = 130
-    """By Ctrl-C or SIGTERM; 128 + SIGINT, as shells have it."""
-
-
-INTERRUPTED = "interrupted; no file is half-written, and the next run reuses finished recordings"
+    INTERRUPTED = interruption.EXIT_CODE
+    """By Ctrl-C or SIGTERM."""
 
 
 class TwinalignError(Exception):

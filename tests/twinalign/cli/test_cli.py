@@ -333,21 +333,6 @@ def test_interrupted_run_leaves_nothing_half_written(tmp_path: Path) -> None:
     assert not list((tmp_path / "result").rglob(".*"))
 
 
-@pytest.mark.parametrize("where", ["os.kill(os.getpid(), {})", "eval('os.kill(os.getpid(), {})')"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_in_the_first_moment_is_one_line_too(tmp_path: Path, where: str, number: int) -> None:
-    # In place of click, the first import of the command line: within `eval` Python would end with the signal.
-    (tmp_path / "click.py").write_text(f"import os, time\n{where.format(int(number))}\ntime.sleep(60)\n")
-    finished = subprocess.run(
-        [sys.executable, "-m", "twinalign", "run"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert (finished.returncode, finished.stderr) == (130, f"{INTERRUPTED}\n")
-
-
 def test_a_file_that_cannot_be_written_in_a_side_is_named(tmp_path: Path) -> None:
     case = write_case(tmp_path)
     finished = subprocess.run(

@@ -1,7 +1,6 @@
 """What the packed source of a case assigns, read as a syntax tree: comments and texts elsewhere do not count."""
 
 import ast
-import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -15,13 +14,20 @@ class CaseSource:
 
     def __init__(self, sources: Iterable[bytes | memoryview], words: Collection[str]) -> None:
         self._trees: list[ast.AST] = []
+        self.unread = False
+        """Whether one that mentions them is too long, or cannot be parsed by this Python."""
         left = _SOURCE_LIMIT
         for source in sources:
             text = bytes(source[: left + 1])
-            if len(text) <= left and any(word.encode() in text for word in words):
+            if not any(word.encode() in text for word in words):
+                continue
+            try:
+                if len(text) > left:
+                    raise ValueError("too long")
                 left -= len(text)
-                with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
-                    self._trees.append(ast.parse(text))
+                self._trees.append(ast.parse(text))
+            except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
+                self.unread = True
 
     def assigned(self, name: str) -> list[ast.expr]:
         """Every expression that is assigned to this name, passed under it, or returned by a function of it."""
@@ -42,6 +48,12 @@ class CaseSource:
                     known.add(other)
                     waiting += self.assigned(other)
         return False
+
+    def defines(self, name: str) -> bool:
+        """Whether a function has this name, or something is assigned to it."""
+        nodes = (node for tree in self._trees for node in ast.walk(tree))
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return bool(self.assigned(name)) or any(isinstance(n, functions) and n.name == name for n in nodes)
 
     def uses(self, name: str) -> bool:
         """Whether the name stands anywhere in the code: as a variable, an attribute or an argument's name."""

@@ -39,6 +39,13 @@ def signs_between_texts(contents: Contents) -> Iterator[Sign]:
     wanted = not_checked(contents.description, contents.stages)
     if summary.get("not_checked", wanted) != wanted:
         yield Sign(CONTRADICTION, SUMMARY, f"it says that all but {summary['not_checked']} was checked, not {wanted}")
+    for field, told, member in (
+        ("not_checked", summary, SUMMARY),
+        ("precision", summary, SUMMARY),
+        ("train_mode", contents.description, layout.CASE),
+    ):
+        if field not in told:
+            yield Sign(CONTRADICTION, member, f"it does not say {field}, as every run does")
     first: dict[tuple[str, str], tuple[str, Any]] = {}
     for (side, stage, dtype), metadata in contents.metadata.items():
         if STAGE_BY_NAME[stage].judged_in_any_precision:
@@ -81,7 +88,7 @@ def signs_in_names(stage: str, recordings: StageRecordings, contents: Contents) 
             shapes |= {name: tuple(entry["shape"]) for name, entry in sampled.items() if name in shapes}
             texts = [*_input_faults(stage, steps), *_mode_faults(stage, recording.arrays, contents)]
             if stage == "backward":
-                texts += [*_step_faults(shapes, steps), *_state_faults(shapes)]
+                texts += [*_step_faults(shapes, steps), *_state_faults(shapes), *_shape_faults(shapes)]
                 texts += _faults_against_ledger(shapes, entries) if side == "ref" else ()
             else:
                 texts += _pair_faults(shapes, "buffer.")
@@ -197,6 +204,18 @@ def _state_faults(shapes: Shapes) -> Iterator[str]:
                 yield f"the optimizer has {quantity} of {name} in step {step}, but no gradient of it is there"
         before = named
         yield from _pair_faults(shapes, f"step{step}.buffer.")
+
+
+def _shape_faults(shapes: Shapes) -> Iterator[str]:
+    """What belongs to a parameter has its shape; an optimizer may also keep one number of it."""
+    for name, shape in shapes.items():
+        match = _STEP.fullmatch(name)
+        if match is None or match[2] in (*_STATE, "loss"):
+            continue
+        own = shapes.get(f"step{match[1]}.parameter.{match[3]}", shape)
+        if shape != own and (match[2] == "gradient" or math.prod(shape) != 1):
+            yield f"{name} has the shape {list(shape)}, its parameter {list(own)}"
+            return
 
 
 def _pair_faults(shapes: Shapes, prefix: str) -> Iterator[str]:

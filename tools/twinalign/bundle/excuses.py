@@ -33,6 +33,12 @@ _ALIKE = 0.99
 """Correlation of two tensors between which there is a convention and not another computation."""
 _FEW = 8
 """So few numbers correlate by chance."""
+_WHOLE = 8
+"""A tensor as a whole, and not in a few elements, is at most so many times further off than rounding carries."""
+_OTHERS = 64
+"""And at most so many times further off than the other tensors of its stage."""
+_HEAD = 256
+"""Elements that stand for the whole."""
 
 
 def carried(array: np.ndarray, judged: str) -> float:
@@ -175,18 +181,38 @@ def _far_run_signs(stage: str, recordings: StageRecordings) -> Iterator[Sign]:
         low = recordings.by_key.get((side, judged))
         if judged == "float64" or low is None or other is None:
             continue
-        shares = []
+        shares, typical = [], {}
+        scales = _scales(low.arrays)
         for name, array in low.arrays.items():
             if name not in other.arrays or other.arrays[name].shape != array.shape or name.endswith(PROJECTIONS_SUFFIX):
                 continue
             if array.dtype.kind not in "fc" or other.arrays[name].dtype.kind != array.dtype.kind:
                 continue
-            if stage == "backward" and ".step0." not in f".{name}":  # rounding grows from step to step
+            later = stage == "backward" and ".step0." not in f".{name}"  # rounding grows from step to step
+            if later and ".gradient." not in name:  # whatever else a later step has comes from its gradients
                 continue
-            shares.append(_apart(array, other.arrays[name]) / carried(array, judged))
+            typical[name] = _typical_distance(array, other.arrays[name]) / (scales.get(name) or np.inf)
+            if not later:
+                shares.append(_apart(array, other.arrays[name]) / carried(array, judged))
+        place = recording_member(side, stage, judged)
         if shares and np.median(shares) > 1:
             text = f"{what} is further from it than rounding can carry it, and would excuse any error of the port"
-            yield Sign(EXCUSE, recording_member(side, stage, judged), text)
+            yield Sign(EXCUSE, place, text)
+            continue
+        usual = float(np.median([*typical.values()])) if typical else 0.0
+        for name, distance in typical.items():
+            if distance > max(_WHOLE * carried(low.arrays[name], judged), _OTHERS * usual) or distance > _MOST:
+                text = f"{name} as a whole is further from {what} than rounding can carry it, unlike the others"
+                yield Sign(EXCUSE, place, text)
+                break
+
+
+def _typical_distance(array: np.ndarray, other: np.ndarray) -> float:
+    """Median of the distances of the first elements: what rounding flips are a few, and the rest stay near."""
+    with np.errstate(all="ignore"):
+        apart = np.abs(array.reshape(-1)[:_HEAD] - other.reshape(-1)[:_HEAD])
+        finite = apart[np.isfinite(apart)]
+    return float(np.median(finite)) if finite.size else 0.0
 
 
 def _apart(array: np.ndarray, other: np.ndarray) -> float:

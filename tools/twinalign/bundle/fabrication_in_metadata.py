@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from twinalign.bundle.case_source import CaseSource
 from twinalign.bundle.claims import stamps_of
 from twinalign.bundle.contents import Contents, Key
 from twinalign.bundle.layout import MANIFEST, REPEAT, SUMMARY, ledger_member, log_member, recording_member
@@ -35,6 +36,8 @@ _CLOCK_IN_A_ZONE = _ZONES[1] + _CLOCKS_DIFFER
 """How far ahead a clock can be that was set to local time and is read as UTC."""
 _NORMALISATIONS_A_WEIGHT = 8
 """More than models have: some normalisations have no weights, and some models have no other layers."""
+_CASES_OF_OUR_OWN = "twinalign.model_zoo."
+"""Whose source is not packed."""
 _OVERLAP = datetime.timedelta(seconds=5)
 
 
@@ -165,6 +168,13 @@ def _source_signs(contents: Contents) -> Iterator[Sign]:
             if digest != "missing" and path not in packed and not own:
                 yield Sign(CONTRADICTION, _place(key), f"recorded with code that is not in the bundle ({path})")
                 return
+    if any(contents.case["identity"][side]["case"].startswith(_CASES_OF_OUR_OWN) for side in SIDES):
+        return
+    models = ("reference", "reproduced") if any(STAGE_BY_NAME[stage].needs_model for stage in contents.stages) else ()
+    source = CaseSource(map(contents.archive.read, contents.manifest["source"]), models)
+    for name in models if packed and not source.unread else ():
+        if not source.defines(name):
+            yield Sign(CONTRADICTION, MANIFEST, f"no source in it defines the case's {name}()")
 
 
 def _precision_signs(contents: Contents) -> Iterator[Sign]:

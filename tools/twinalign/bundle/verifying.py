@@ -19,6 +19,7 @@ from twinalign.bundle.contents import Contents, check_digests
 from twinalign.bundle.excuses import excuse_signs, missing_float64_signs, unread_signs
 from twinalign.bundle.fabrication_in_arrays import fault_of_sample, signs_in_arrays
 from twinalign.bundle.fabrication_in_metadata import Sign, is_of_another_version, notes_in_metadata, signs_in_metadata
+from twinalign.bundle.fabrication_in_steps import Kept, signs_between_stages, signs_in_steps
 from twinalign.bundle.layout import MANIFEST, log_member
 from twinalign.errors import ExitCode, InputError
 from twinalign.files.recordings import Recording
@@ -176,6 +177,7 @@ def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str
     result.signs += signs_in_metadata(contents, now)
     result.signs += [*signs_between_texts(contents), *unread_signs(contents), *missing_float64_signs(contents)]
     result.notes += notes_in_metadata(contents, now)
+    kept: Kept = {}
     for stage in contents.stages:
         progress(f"comparing {stage}")
         recordings, claim = contents.recordings(stage), summary["stages"][stage]
@@ -185,6 +187,8 @@ def _checked(contents: Contents, now: datetime.datetime, progress: Callable[[str
         result.mismatches += check_log(stage, contents.text(log_member(stage)), comparison)
         result.signs += signs
         result.signs += signs_in_names(stage, recordings, contents)
+        result.signs += signs_between_stages(stage, recordings, contents, kept)
+        result.signs += signs_in_steps(recordings) if stage == "backward" else ()
         judge = functools.partial(_judged, stage, contents=contents)
         result.signs += excuse_signs(stage, recordings, comparison, judge)
         result.notes += notes

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from twinalign.errors import INTERRUPTED, ExitCode, TwinalignError, has_no_room, unwritten
+from twinalign import interruption
+from twinalign.errors import ExitCode, TwinalignError, has_no_room, unwritten
 from twinalign.files.text import printable
 
 _COMMANDS = {
@@ -37,6 +38,14 @@ _ASKED_NOTHING: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 class _LazyGroup(click.Group):
     """Imports a command's module only when that command is used."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                raise  # click goes to a new line, behind the terminal's ^C
+            raise click.Abort from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -89,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         _end(_in_one_line(error), ExitCode.BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
-        _end(INTERRUPTED, ExitCode.INTERRUPTED)
+        _end(interruption.MESSAGE, ExitCode.INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.BAD_INPUT)

@@ -1,0 +1,166 @@
+"""Signs of fabrication between the arrays of one side: its steps, gradients, optimizer's state and stages disagree.
+
+What is made up beside honest arrays has to fit them: a step moves the parameters, an optimizer's state comes from the
+gradients of the step, and two stages that compute the same from the same inputs give the same.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from twinalign.bundle.case_source import CaseSource
+from twinalign.bundle.contents import Contents
+from twinalign.bundle.fabrication_in_metadata import CONTRADICTION, Sign
+from twinalign.bundle.layout import recording_member
+from twinalign.files.recordings import PROJECTIONS_SUFFIX, Recording
+from twinalign.verdict.stage_recordings import StageRecordings
+from twinalign.verdict.tensor_judge import EPSILONS
+
+_OF_STEP = re.compile(r"step(\d{1,6})\.(gradient|parameter|loss|learning_rate|[^.]+)(?:\.(.+))?")
+_SQUARES = re.compile(r"\.moment2\.(?!.*\(projections\)$)|running_var$")
+_FEW = 8
+"""So few numbers correlate by chance."""
+_ALIKE, _UNLIKE = 0.999, 0.5
+"""Correlations of an optimizer's first state with what it is made of, and with what it is not."""
+_SAME = 5e-4
+"""Relative distance that rounding leaves between two calls of one model; as far as it carries in float32."""
+_MOVED = 64
+"""Units in the last place by which a step must move a parameter before one that moves none is odd."""
+
+Arrays = Mapping[str, np.ndarray]
+Kept = dict[tuple[str, str, str, str], dict[str, np.ndarray]]
+"""Part of the case, side, precision and hash of the inputs -> name in the backward stage -> value in another stage."""
+
+
+def signs_in_steps(recordings: StageRecordings) -> Iterator[Sign]:
+    """Contradictions within the recordings of the backward stage."""
+    for one in recordings.of_ranks() if recordings.ranks > 1 else [recordings]:
+        for (side, dtype), recording in one.by_key.items():
+            steps = _by_step(recording.arrays)
+            texts = [*_unmoved(steps, dtype), *_states_of_other_gradients(steps), *_negative(recording.arrays)]
+            yield from (Sign(CONTRADICTION, recording_member(side, "backward", dtype), text) for text in texts)
+
+
+def signs_between_stages(stage: str, recordings: StageRecordings, contents: Contents, kept: Kept) -> Iterator[Sign]:
+    """What the backward stage gives otherwise than forward or loss did; `kept` is filled by their turns."""
+    if stage not in ("forward", "loss", "backward") or recordings.ranks > 1:
+        return
+    for (side, dtype), recording in recordings.by_key.items():
+        inputs = recording.metadata.get("inputs_sha256", {}).get("0")
+        if recording.metadata.get("draws") or inputs is None:
+            continue
+        values = kept.setdefault((contents.part_of(stage), side, dtype, inputs), {})
+        if stage == "forward" and any(name.startswith("buffer.") for name in recording.arrays):
+            values |= {} if _observes(contents) else _renamed(recording.arrays, "buffer.", "step0.buffer.")
+        elif stage == "loss":
+            values |= _renamed(recording.arrays, "", "step0.loss.")
+        elif stage == "backward":
+            for name in _differing(values, recording, "float32" if dtype == "float64" else dtype):
+                text = f"{name} is not what an earlier stage computed from the same inputs"
+                yield Sign(CONTRADICTION, recording_member(side, stage, dtype), text)
+                break
+
+
+def _renamed(arrays: Arrays, prefix: str, other: str) -> dict[str, np.ndarray]:
+    found = {name: array for name, array in arrays.items() if name.startswith(prefix) and array.dtype.kind == "f"}
+    return {other + name.removeprefix(prefix): array.copy() for name, array in found.items()}
+
+
+def _observes(contents: Contents) -> bool:
+    """Whether the case's forward stage calls the model otherwise than its steps do."""
+    source = CaseSource(map(contents.archive.read, contents.manifest["source"]), ("observe",))
+    return source.unread or bool(source.assigned("observe"))
+
+
+def _differing(values: Arrays, recording: Recording, carried_in: str) -> Iterator[str]:
+    arrays = recording.arrays
+    # A schedule that sets more than the rate, a temperature say, may do so before the first step.
+    scheduled = any(
+        match[3] is None and match[2] not in ("loss", "learning_rate")
+        for match in map(_OF_STEP.fullmatch, arrays)
+        if match
+    )
+    for name, value in values.items():
+        name = "step0.loss" if name == "step0.loss.loss" and name not in arrays else name
+        other = arrays.get(name)
+        if other is None or other.shape != value.shape or (scheduled and name.startswith("step0.loss")):
+            continue
+        with np.errstate(all="ignore"):
+            apart, size = (np.linalg.norm(part.ravel().astype(np.float64)) for part in (other - value, value))
+        if np.isfinite(apart) and apart > max(_SAME, 4096 * EPSILONS[carried_in]) * size:
+            yield name
+
+
+def _by_step(arrays: Arrays) -> dict[int, dict[str, dict[str, np.ndarray]]]:
+    """Step -> quantity -> name of the tensor, empty for a quantity that is one, -> array; without projections."""
+    found: dict[int, dict[str, dict[str, np.ndarray]]] = {}
+    for name, array in arrays.items():
+        match = _OF_STEP.fullmatch(name)
+        if match and array.dtype.kind == "f" and not name.endswith(PROJECTIONS_SUFFIX):
+            found.setdefault(int(match[1]), {}).setdefault(match[2], {})[match[3] or ""] = array
+    return dict(sorted(found.items()))
+
+
+def _unmoved(steps: Mapping[int, Mapping[str, Arrays]], dtype: str) -> Iterator[str]:
+    """A step with gradients and a rate, after which every parameter is what it was before."""
+    before: Arrays = {}
+    for step, named in steps.items():
+        parameters = named.get("parameter", {})
+        rate = float(np.max(np.abs(named.get("learning_rate", {}).get("", np.zeros(1))), initial=0.0))
+        expected = False
+        for name, gradient in named.get("gradient", {}).items():
+            own, old = parameters.get(name), before.get(name)
+            if own is None or old is None or own.shape != old.shape or not own.size:
+                continue
+            if not np.array_equal(own, old, equal_nan=True):
+                break
+            size = float(np.abs(own).max())
+            expected |= rate * min(1.0, float(np.abs(gradient).max(initial=0.0))) > _MOVED * EPSILONS[dtype] * size
+        else:
+            if expected:
+                yield f"step {step} has gradients and the learning rate {rate:g}, and moves no parameter"
+                return
+        before = parameters
+
+
+def _states_of_other_gradients(steps: Mapping[int, Mapping[str, Arrays]]) -> Iterator[str]:
+    """State that an optimizer has after its first step, which most tensors have from their gradient and some not."""
+    first = steps.get(0, {})
+    gradients, parameters = first.get("gradient", {}), first.get("parameter", {})
+    pairs = {name: gradient for name, gradient in gradients.items() if gradient.size >= _FEW}
+    for quantity, states in first.items():
+        if quantity in ("gradient", "parameter", "buffer", "loss"):
+            continue
+        alike, odd = 0, ""
+        for name, gradient in pairs.items():
+            state = states.get(name)
+            if state is None or state.shape != gradient.shape or not state.any():
+                continue
+            found = max(_correlation(state, gradient), _correlation(state, np.square(gradient)))
+            alike += found > _ALIKE
+            # Coupled decay adds a multiple of the parameter, which is all where the gradient vanishes.
+            if found < _UNLIKE and _correlation(state, parameters.get(name, gradient)) < _ALIKE:
+                odd = odd or name
+        if odd and (2 * alike > len(pairs) or not any(gradient.any() for gradient in gradients.values())):
+            yield f"the optimizer's {quantity} of {odd} after step 0 does not come from the gradient of that step"
+            return
+
+
+def _negative(arrays: Arrays) -> Iterator[str]:
+    for name, array in arrays.items():
+        if _SQUARES.search(name) and array.dtype.kind == "f" and array.min(initial=0.0) < 0:
+            yield f"{name} is an average of squares, and below zero"
+            return
+
+
+def _correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Cosine of two arrays of one shape, without its sign; 1 where it is not defined."""
+    if one.shape != other.shape:
+        return 1.0
+    with np.errstate(all="ignore"):
+        first, second = (part.ravel().astype(np.float64) for part in (one, other))
+        first, second = (part / np.abs(part).max(initial=1e-300) for part in (first, second))
+        size = float(np.linalg.norm(first) * np.linalg.norm(second))
+        found = abs(float(first @ second)) / size if size else 0.0
+    return found if np.isfinite(found) else 1.0
