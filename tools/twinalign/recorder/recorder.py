@@ -210,7 +210,8 @@ class Recorder(RecordingPlan):
             raise
 
     def _close(self) -> None:
-        for processes in (*self.groups.values(), *self.processes.values()):
+        running: list[RankGroup | SideProcess] = [*self.groups.values(), *self.processes.values()]
+        for processes in running:
             processes.close()
 
     def _initialise(self, sides: Sequence[str], stale: Sequence[PlannedRecording]) -> dict[str, dict[str, Any]]:
