@@ -324,7 +324,7 @@ def native_table(results: dict[str, dict[str, Any]]) -> str:
         "# Ports in paddle's own style",
         "",
         "Written by `python benchmarks/port_models.py --native --table`, on a CPU: `twinalign port --style native`,",
-        "with nobody's hand in it. *Rewritten* and *stays*: places that were rewritten and proven again, and places that",
+        "with nobody's hand in it. *Rewritten* and *stays*: places that were rewritten and proven again, and those that",
         "stay in torch's style because they could not be. *float64* is the independent check of",
         "[the other page](port-zoo.md).",
         "",

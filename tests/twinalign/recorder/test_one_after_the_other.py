@@ -31,9 +31,15 @@ class Process:
         Process.running -= 1
         return {}
 
+    def close(self) -> None:
+        self.asked.append((self.side, "close"))
 
+
+@pytest.mark.parametrize(("last", "gives_way"), [(False, "release"), (True, "close")])
 @pytest.mark.parametrize("sequential", [True, False])
-def test_a_side_releases_its_model_once_it_has_recorded(sequential: bool, tmp_path: Path) -> None:
+def test_a_side_releases_its_model_once_it_has_recorded(
+    sequential: bool, last: bool, gives_way: str, tmp_path: Path
+) -> None:
     asked: list[tuple[str, str]] = []
     recorder = Recorder(RunSettings("tests.cases.variety:Everything", out=tmp_path, sequential=sequential))
     recorder.processes = {side: Process(side, asked) for side in ("ref", "paddle")}  # type: ignore[misc]
@@ -46,7 +52,7 @@ def test_a_side_releases_its_model_once_it_has_recorded(sequential: bool, tmp_pa
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     del asked[:]
     for part in recorder._queues(jobs, ("ref", "paddle")):
-        recorder._record_all(part, {}, done)
-    last = [] if sequential else [("paddle", "release")]  # its process ends
-    assert asked == [("ref", "record"), ("ref", "release"), ("paddle", "record"), *last]
+        recorder._record_all(part, {}, done, last)
+    other = [] if sequential else [("paddle", gives_way)]  # its process ends with the run
+    assert asked == [("ref", "record"), ("ref", gives_way), ("paddle", "record"), *other]
     assert [done.get(), done.get()] == [(one, None) for one in jobs]

@@ -116,7 +116,7 @@ def test_a_search_that_crashes_leaves_the_verdict_standing(tmp_path: Path, monke
         raise SideCrashError("the paddle side crashed while searching forward: out of memory")
 
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("twinalign.runs.run_stages.locate", crash)
+    monkeypatch.setattr("twinalign.search.locator.locate", crash)
     result = api.run("tests.cases.variety:Float32Inside", out=tmp_path, options={"factor": 1.0001})
     assert result.verdict == "diverged"  # also by float32 alone
     assert result.stages["forward"].notes[-1] == (

@@ -45,7 +45,7 @@ class StateEntry:
         return cls(**{**entry, "shape": tuple(entry["shape"]), "bases": tuple(entry["bases"])})
 
     def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "shape": list(self.shape), "bases": list(self.bases)}
+        return {**vars(self), "shape": list(self.shape), "bases": list(self.bases)}  # asdict copies, and takes long
 
 
 @dataclasses.dataclass

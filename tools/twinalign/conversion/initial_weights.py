@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from twinalign.conversion.canonical_names import names_of_moves
 from twinalign.conversion.convert_file import convert_between
 from twinalign.conversion.model_factory import load_rules
@@ -18,6 +16,7 @@ from twinalign.conversion.options import Options
 from twinalign.conversion.remote_model import RemoteModel
 from twinalign.conversion.unmatched import note_of, text_of
 from twinalign.errors import InputError
+from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import hash_arrays, save_npz, write_json, write_text
 from twinalign.sides import SIDES
 
@@ -38,14 +37,12 @@ def convert_weights(
         InputError: the reference has not been recorded, or its weights do not fit the port.
     """
     reference = files["ref"]
-    try:
-        with np.load(reference.arrays, allow_pickle=False) as stored:
-            arrays = dict(stored)
-        layout = json.loads(reference.layout.read_text(encoding="utf-8"))
-    except OSError:
+    if not reference.arrays.exists() or not reference.layout.exists():
         raise InputError(
             f"{reference.arrays}: no reference weights; record the reference side first and copy its weights folder"
-        ) from None
+        )
+    arrays = read_arrays(reference.arrays)
+    layout = json.loads(reference.layout.read_text(encoding="utf-8"))
     sha256 = hash_arrays(arrays)
     given: dict[str, Any] = {"sha256": sha256, "ref": {"path": str(reference.arrays), "sha256": sha256}}
     if for_paddle:

@@ -279,9 +279,7 @@ def _assigned_part(statement: cst.BaseSmallStatement) -> cst.Assign | None:
         case cst.Expr(cst.Call(cst.Attribute(cst.Subscript() as part, cst.Name(method)), arguments)):
             pass
         case cst.Expr(
-            cst.Call(
-                cst.Attribute(cst.Name("shims"), cst.Name(method)), [cst.Arg(cst.Subscript() as part), *arguments]
-            )
+            cst.Call(cst.Attribute(cst.Name("shims"), cst.Name(method)), [cst.Arg(cst.Subscript() as part), *arguments])
         ):
             shim = True
         case _:

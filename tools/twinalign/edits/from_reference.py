@@ -5,11 +5,11 @@ exchanged, in paddle's spelling of the commonest names. Nothing here tells which
 """
 
 import difflib
+import functools
 import re
 from collections.abc import Container, Iterator, Sequence
 
 import libcst as cst
-from libcst import matchers
 
 from twinalign.edits.source import Edit, Source
 
@@ -51,6 +51,11 @@ def _statements(source: Source, span: tuple[int, int]) -> list[_Statement]:
 
     Simple statements, the expressions of `for`, `if` and `while`, and parameters that have a default.
     """
+    return [node for node in _statements_of_file(source) if span[0] <= source.span(node)[0] <= span[1]]
+
+
+@functools.lru_cache(maxsize=16)  # a function is compared with many others, and telling kinds of nodes takes long
+def _statements_of_file(source: Source) -> list[_Statement]:
     nodes: list[cst.CSTNode | None] = []
     for node in source.positions:
         if isinstance(node, cst.BaseSmallStatement):
@@ -62,8 +67,7 @@ def _statements(source: Source, span: tuple[int, int]) -> list[_Statement]:
             nodes.append(node.iter)
         elif isinstance(node, cst.Param):
             nodes.append(node if node.default is not None else None)
-    found = [node for node in nodes if isinstance(node, _Statement) and span[0] <= source.span(node)[0] <= span[1]]
-    return sorted(found, key=source.span)
+    return sorted((node for node in nodes if isinstance(node, _Statement)), key=source.span)
 
 
 def _words(source: Source, node: cst.CSTNode) -> list[str]:
@@ -174,9 +178,10 @@ def _size(source: Source, node: cst.CSTNode) -> int:
 
 def _in_paddle(node: cst.CSTNode) -> cst.CSTNode:
     """With the commonest names as paddle spells them."""
-    spelled = matchers.replace(
-        node,
-        matchers.Name(value=matchers.MatchIfTrue(_SPELLED.__contains__)),
-        lambda name, _: name.with_changes(value=_SPELLED[cst.ensure_type(name, cst.Name).value]),
-    )
+    spelled = node.visit(_PaddleNames())
     return spelled if isinstance(spelled, cst.CSTNode) else node
+
+
+class _PaddleNames(cst.CSTTransformer):
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:  # noqa: N802 - LibCST's name
+        return updated_node.with_changes(value=_SPELLED.get(original_node.value, original_node.value))

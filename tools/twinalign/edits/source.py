@@ -1,6 +1,7 @@
 """Edits of source text by LibCST, which keeps formatting and comments."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -109,14 +110,15 @@ class Source:
     def _indentation(self, node: cst.CSTNode) -> str:
         """White space before the statement that a node belongs to."""
         line = self.span(node)[0]
-        starts = [
-            self.span(one)[0]
-            for one in self.positions
-            if isinstance(one, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-            and self.span(one)[0] <= line <= self.span(one)[2]
-        ]
+        starts = [first for first, last in self._statement_lines if first <= line <= last]
         first = self.text.split("\n")[max(starts, default=line) - 1]
         return first[: len(first) - len(first.lstrip())]
+
+    @functools.cached_property
+    def _statement_lines(self) -> list[tuple[int, int]]:
+        """First and last line of every statement."""
+        kinds = cst.SimpleStatementLine | cst.BaseCompoundStatement
+        return [self.span(node)[::2] for node in self.positions if isinstance(node, kinds)]
 
     def statements(self, line: int) -> Iterator[cst.Assign | cst.Return]:
         """The assignments and returns of this line."""

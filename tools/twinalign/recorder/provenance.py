@@ -1,5 +1,6 @@
 """What a recording was made by: framework, machine, layer classes, and hashes of all loaded code."""
 
+import functools
 import os
 import platform
 import sys
@@ -43,10 +44,17 @@ def code_hashes(case: Case) -> dict[str, str]:
         path = getattr(module, "__file__", None)
         if not path or not path.endswith(".py"):
             continue
-        path = os.path.realpath(path)
+        # Of thousands of files most are no links, in few folders.
+        folder, name_in_folder = os.path.split(path)
+        path = os.path.realpath(path) if os.path.islink(path) else os.path.join(_real_folder(folder), name_in_folder)
         if name.partition(".")[0] in own_packages or not path.startswith(tracebacks.LIBRARIES):
             files.add(Path(path))
     return hash_paths(files)
+
+
+@functools.cache
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 def full_name(kind: type) -> str:

@@ -11,17 +11,16 @@ import functools
 import queue
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from twinalign.conversion.initial_weights import Unmatched, convert_weights, unmatched_of
 from twinalign.conversion.initial_weights import WeightFiles as WeightFiles
+from twinalign.conversion.initial_weights import convert_weights
 from twinalign.conversion.options import Options
 from twinalign.conversion.remote_model import RememberedModel, RememberedRuns, RemoteModel
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.half_precision import no_kernels
 from twinalign.files.rank_recordings import is_ranked, join_ranks
-from twinalign.files.recordings import metadata_path, write_json
+from twinalign.files.recordings import metadata_path
 from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.machine import available_memory, processors
 from twinalign.processes.rank_group import RankGroup
@@ -32,7 +31,6 @@ from twinalign.recorder.recording_plan import PlannedRecording as PlannedRecordi
 from twinalign.recorder.recording_plan import RecordingPlan
 from twinalign.recorder.refused_inputs import is_of_call, refused_inputs
 from twinalign.recorder.run_settings import RunSettings as RunSettings
-from twinalign.recorder.run_settings import require_file_names
 from twinalign.recorder.worker import RankWorker, Worker
 from twinalign.sides import HALVES, INITIAL
 from twinalign.sides import SIDES as SIDES
@@ -90,7 +88,7 @@ class Recorder(RecordingPlan):
             yield from self._work_off(without, [one for one in stale if one.stage in without], {}, sides)
             weights = self._initialise(sides, stale)
             stale = [one for one in self._stale(sides, weights) if one.stage in with_model]
-            yield from self._work_off(with_model, stale, weights, sides)
+            yield from self._work_off(with_model, stale, weights, sides, last=True)
 
     @contextlib.contextmanager
     def started(self, sides: Sequence[str] = SIDES) -> Iterator[Mapping[str, SideProcess]]:
@@ -157,15 +155,6 @@ class Recorder(RecordingPlan):
             self.groups[side].start(RankWorker, **self._worker_settings())
         return self.groups[side]
 
-    def unmatched(self, stage: str) -> Unmatched:
-        """What has no proven partner in the stage's model."""
-        if not STAGE_BY_NAME[stage].needs_model:
-            return Unmatched()
-        return unmatched_of(self._ledger(self.description["parts"][stage]))
-
-    def _ledger(self, part: str) -> Path:
-        return self.out / "weights" / f"{part}_ledger.json"
-
     def _worker_settings(self) -> dict[str, Any]:
         return {
             "device": self.settings.device,
@@ -188,9 +177,7 @@ class Recorder(RecordingPlan):
                 points=self.points,
             )
         described = self._on_each(sides, self._start_worker, together=True)
-        self.description = described[sides[0]]
-        require_file_names(self.resolved, self.description["parts"].values())
-        write_json(self.out / "case.json", {"identity": self.identity, "description": self.description})
+        self._keep_description(described[sides[0]])
         self.progress("both", "preparing")
         self.processes[sides[0]].call(Worker.prepare)
 
@@ -223,10 +210,9 @@ class Recorder(RecordingPlan):
             raise
 
     def _close(self) -> None:
-        for group in self.groups.values():
-            group.close()
-        for process in self.processes.values():
-            process.close()
+        running: list[RankGroup | SideProcess] = [*self.groups.values(), *self.processes.values()]
+        for processes in running:
+            processes.close()
 
     def _initialise(self, sides: Sequence[str], stale: Sequence[PlannedRecording]) -> dict[str, dict[str, Any]]:
         """Make the weights of every part that a stale recording needs: the reference's own, converted for the port.
@@ -248,7 +234,8 @@ class Recorder(RecordingPlan):
                     return {}
                 if process.side == "ref":
                     self._trials.pop((self.resolved, part), None)  # noqa: B023
-                return process.call(Worker.initialise, **asked, **files[process.side].request())  # noqa: B023
+                answer = process.call(Worker.initialise, **asked, **files[process.side].request())  # noqa: B023
+                return answer if self._concurrent else process.call(Worker.release)  # the other side needs the memory
 
             self._on_each(sides, build, together=self._concurrent)
             made[part] = convert_weights(
@@ -285,12 +272,20 @@ class Recorder(RecordingPlan):
                 process.call(Worker.release)
 
     def _work_off(
-        self, stages: Sequence[str], stale: Sequence[PlannedRecording], weights: Mapping[str, Any], sides: Sequence[str]
+        self,
+        stages: Sequence[str],
+        stale: Sequence[PlannedRecording],
+        weights: Mapping[str, Any],
+        sides: Sequence[str],
+        last: bool = False,
     ) -> Iterator[str]:
-        """Let the sides record what is stale of these stages, and yield each stage once it is complete."""
+        """Let the sides record what is stale of these stages, and yield each stage once it is complete.
+
+        `last`: nothing is recorded after them, so that a side which is done ends before the other one is.
+        """
         done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         threads = [
-            threading.Thread(target=self._record_all, args=(wanted, weights, done), daemon=True)
+            threading.Thread(target=self._record_all, args=(wanted, weights, done, last), daemon=True)
             for wanted in self._queues(stale, sides)
         ]
         with self._closing_on_error():
@@ -341,26 +336,20 @@ class Recorder(RecordingPlan):
 
     def _queues(self, stale: Sequence[PlannedRecording], sides: Sequence[str]) -> list[list[PlannedRecording]]:
         """The recordings of each thread: one thread per side, or a single one if memory does not allow both."""
-        # The recordings of one model in one precision follow each other, so that it is built once. The sides take the
-        # models in opposite order: a large one then fills the memory of one process at a time.
-        parts = list(dict.fromkeys(self.description["parts"].values()))
-
-        def order(one: PlannedRecording) -> tuple[int, str]:
-            place = parts.index(self.description["parts"][one.stage])
-            return (place if one.side == sides[0] else -place, one.dtype)
-
-        by_side = [sorted((one for one in stale if one.side == side), key=order) for side in sides]
+        by_side = self._in_turn(stale, sides)
         return by_side if self._concurrent else [[one for wanted in by_side for one in wanted]]
 
     def _record_all(
-        self, wanted: Sequence[PlannedRecording], weights: Mapping[str, Any], done: queue.SimpleQueue[Outcome]
+        self,
+        wanted: Sequence[PlannedRecording],
+        weights: Mapping[str, Any],
+        done: queue.SimpleQueue[Outcome],
+        last: bool = False,
     ) -> None:
         for before, one in zip([None, *wanted], wanted, strict=False):
             # One side after the other, for models that fill memory.
             if before is not None and before.side != one.side:
-                self.processes[before.side].call(Worker.release)
-                if before.side in self.groups:
-                    self.groups[before.side].close()
+                self._give_way(before.side, last)
             # Gradients and optimizer state in float64 are what takes the most: never on both sides at once.
             heavy = one.stage == "backward" and one.dtype == "float64"
             try:
@@ -373,12 +362,21 @@ class Recorder(RecordingPlan):
                         if not self._can_do_without(one):
                             raise
                         self._do_without(one, weights, error)
-                if one is wanted[-1] and self._concurrent:  # the other side may need the memory
-                    self.processes[one.side].call(Worker.release)
+                if one is wanted[-1] and self._concurrent:
+                    self._give_way(one.side, last)
             except BaseException as error:
                 done.put((one, error))
                 return
             done.put((one, None))
+
+    def _give_way(self, side: str, for_good: bool) -> None:
+        """Leave the memory to the other side: the model's, and where nothing follows that of the framework as well."""
+        if side in self.groups:
+            self.groups[side].close()
+        if for_good:
+            self.processes[side].close()
+        else:
+            self.processes[side].call(Worker.release)
 
     def _can_do_without(self, one: PlannedRecording) -> bool:
         """Whether the user's code raised in float64 after float32 succeeded: then the model has no float64."""

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from twinalign.case.loading import resolve_case
-from twinalign.conversion.initial_weights import WeightFiles
+from twinalign.conversion.initial_weights import Unmatched, WeightFiles, unmatched_of
 from twinalign.errors import InputError
 from twinalign.files.freshness import interpreter_versions, is_fresh
 from twinalign.files.rank_recordings import is_ranked
-from twinalign.files.recordings import Recording, hash_arrays, read_metadata
+from twinalign.files.reader import read_arrays
+from twinalign.files.recordings import Recording, hash_arrays, read_metadata, write_json
 from twinalign.processes.machine import require_writable
-from twinalign.recorder.run_settings import RunSettings, chosen_stages
+from twinalign.recorder.run_settings import RunSettings, chosen_stages, require_file_names
 from twinalign.sides import HALVES, INITIAL, SIDES, STAGES
 from twinalign.stages import STAGE_BY_NAME
 
@@ -100,15 +101,19 @@ class RecordingPlan:
             raise InputError(f"--ranks {settings.ranks}: give the number of processes a side, 1 or more")
         self.out = settings.out
         require_writable(self.out)
-        versions = versions or interpreter_versions
+        interpreters = {side: settings.pythons.get(side) or sys.executable for side in SIDES}
+        asked: dict[str, dict[str, str]] = {}
+        for side, python in interpreters.items():  # both sides usually have the same one
+            if python not in asked:
+                asked[python] = (versions or interpreter_versions)(python, side)
         self.identity = {
             side: {
                 "case": self.resolved,
                 "options": dict(settings.options),
                 "device": settings.device,
-                "interpreter": versions(settings.pythons.get(side) or sys.executable, side),
+                "interpreter": asked[python],
             }
-            for side in SIDES
+            for side, python in interpreters.items()
         }
         self.description: dict[str, Any] = {}
 
@@ -124,6 +129,15 @@ class RecordingPlan:
     def repeat_path(self, stage: str) -> Path:
         """Path of the reference's repeat, from values moved by one unit in the last place, made if float64 failed."""
         return self.out / "repeat" / f"{STAGE_BY_NAME[stage].file_stem}_ref.npy"
+
+    def unmatched(self, stage: str) -> Unmatched:
+        """What has no proven partner in the stage's model."""
+        if not STAGE_BY_NAME[stage].needs_model:
+            return Unmatched()
+        return unmatched_of(self._ledger(self.description["parts"][stage]))
+
+    def _ledger(self, part: str) -> Path:
+        return self.out / "weights" / f"{part}_ledger.json"
 
     def _stages(self) -> list[str]:
         return chosen_stages(self.settings, self.description)
@@ -148,6 +162,19 @@ class RecordingPlan:
             for stage in self._stages()
             if "paddle" in sides and self._compatible("paddle", stage)
         ]
+
+    def _in_turn(self, wanted: Sequence[PlannedRecording], sides: Sequence[str]) -> list[list[PlannedRecording]]:
+        """What each of the sides is to record, in its order."""
+        # The recordings of one model in one precision follow each other, so that it is built once. The sides take the
+        # models in opposite order: a large one then fills the memory of one process at a time.
+        parts = list(dict.fromkeys(self.description["parts"].values()))
+
+        def order(one: PlannedRecording) -> tuple[int, str, bool]:
+            place = parts.index(self.description["parts"][one.stage])
+            # Initial values come first: they are still in the model that the weights were taken from.
+            return (place if one.side == sides[0] else -place, one.dtype, one.stage != INITIAL)
+
+        return [sorted((one for one in wanted if one.side == side), key=order) for side in sides]
 
     def _compatible(self, side: str, stage: str) -> bool:
         return self.settings.accuracy_compatible and side == "paddle" and STAGE_BY_NAME[stage].judged_in_any_precision
@@ -181,8 +208,7 @@ class RecordingPlan:
         ]
         if not of_part or any(one in stale for one in of_part) or not files.all_exist():
             return False
-        with np.load(files.arrays, allow_pickle=False) as stored:
-            sha256 = hash_arrays(dict(stored))
+        sha256 = hash_arrays(read_arrays(files.arrays))
         return all(read_metadata(one.path).get("weights_sha256") == sha256 for one in of_part)
 
     def is_repeated(self, one: PlannedRecording) -> bool:
@@ -193,6 +219,11 @@ class RecordingPlan:
     def _known_description(self) -> dict[str, Any]:
         known = read_metadata(self.out / "case")
         return known.get("description", {}) if known.get("identity") == self.identity else {"stages": []}
+
+    def _keep_description(self, description: dict[str, Any]) -> None:
+        require_file_names(self.resolved, description["parts"].values())
+        self.description = description
+        write_json(self.out / "case.json", {"identity": self.identity, "description": description})
 
     def fresh_arrays(self, side: str, stage: str) -> dict[str, np.ndarray]:
         """Arrays of a recording that is still up to date; empty if there is none."""

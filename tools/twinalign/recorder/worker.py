@@ -23,6 +23,7 @@ from twinalign.errors import InputError
 from twinalign.files.freshness import hash_paths
 from twinalign.files.half_precision import rounded
 from twinalign.files.rank_recordings import rank_path
+from twinalign.files.reader import read_arrays
 from twinalign.files.recordings import save_npz, write_json
 from twinalign.processes import tracebacks
 from twinalign.processes.machine import give_back_memory
@@ -83,6 +84,8 @@ class Worker:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
         self.planted: PlantedFault | None = None
         self._model: tuple[tuple[str, str, bool], Any] | None = None
+        self._untouched: tuple[str, Any] | None = None
+        """A part and its model as `initialise` built it, in float32: the first recordings need not build it again."""
         self._own: dict[str, np.ndarray] = {}
         """Initial values of the last model where the other side has no partner."""
         self._trial: tuple[str, TrialModel] | None = None
@@ -151,6 +154,7 @@ class Worker:
             save_npz(Path(arrays), rounded(dict(self.backend.state_items(model)), rounded_to or ""))
             if type(case).inputs is not Case.inputs:
                 save_npz(Path(inputs), step_inputs(case))
+        self._untouched = self.part_key(stage), model
         return {}
 
     @doing("recording")
@@ -220,7 +224,7 @@ class Worker:
             dtype=dtype,
             device=self.device,
             build_model=functools.partial(self.build_model, case, stage, dtype, weights, moved, built_in_float64),
-            construct=functools.partial(self.construct, case),
+            construct=functools.partial(self._freshly_built, case, stage),
             canonical=CanonicalNames.of(weights),
             progress=lambda text: self.emit("progress", text=f"{stage} {dtype}: {text}"),
             moved=moved,
@@ -299,6 +303,15 @@ class Worker:
             self.planted.spoil_model(case, model)
         return model
 
+    def _untouched_model(self, stage: str) -> Any:
+        part, model = self._untouched or ("", None)
+        return model if part == self.part_key(stage) else None
+
+    def _freshly_built(self, case: Case, stage: str, further_seeds: int = 0) -> Any:
+        """What `construct` returns, to be looked at only: with the case's own seed it may have been built before."""
+        known = None if further_seeds else self._untouched_model(stage)
+        return self.construct(case, further_seeds) if known is None else known
+
     def build_model(
         self,
         case: Case,
@@ -311,10 +324,14 @@ class Worker:
         """The model with its initial weights; the object is reused between stages, its state is not."""
         key = (self.part_key(stage), dtype, built_in_float64)
         if self._model is None or self._model[0] != key:
+            # In the other stages a generator's state may tell that nothing was built: they do not set it afterwards.
+            reusable = STAGE_BY_NAME[stage].judged_in_any_precision and key[1:] == ("float32", False)
+            built = self._untouched_model(stage) if reusable else None
             self.forget_model()
-            # Built in the default dtype, as the user's code is used to, and converted after.
-            with self.backend.default_dtype("float64" if built_in_float64 else "float32"):
-                built = self.construct(case)
+            if built is None:
+                # Built in the default dtype, as the user's code is used to, and converted after.
+                with self.backend.default_dtype("float64" if built_in_float64 else "float32"):
+                    built = self.construct(case)
             self._model = key, self.backend.prepare_model(built, dtype, self.device)
             kept = set(weights.get("kept", ()))
             self._own = {name: array for name, array in self.backend.state_items(built) if name in kept} if kept else {}
@@ -328,8 +345,7 @@ class Worker:
         return model
 
     def restore_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
-        with np.load(weights["path"], allow_pickle=False) as stored:
-            self.backend.load_state_arrays(model, {**self._own, **stored})
+        self.backend.load_state_arrays(model, {**self._own, **read_arrays(weights["path"])})
 
     def layer_classes(self) -> dict[str, dict[str, Any]]:
         return layer_classes(self.backend, self._model[1]) if self._model else {}
@@ -351,8 +367,8 @@ class Worker:
         return self._trial[1]
 
     def forget_model(self) -> None:
-        if self._model is not None or self._trial is not None:
-            self._model = self._trial = None
+        if self._model is not None or self._trial is not None or self._untouched is not None:
+            self._model = self._trial = self._untouched = None
             give_back_memory()
 
 

@@ -103,6 +103,8 @@ def _environment(code: str) -> Any:
     import jinja2
     import markupsafe
 
+    from twinalign.reports.compiled_templates import CompiledTemplates
+
     say = language(code)
 
     def finalize(value: Any) -> Any:
@@ -115,6 +117,7 @@ def _environment(code: str) -> Any:
         finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=CompiledTemplates(),
     )
 
     def breakable(text: str) -> Any:

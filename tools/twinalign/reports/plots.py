@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from twinalign.reports.language import Language
@@ -66,19 +66,35 @@ _GRADIENTS = ("step0.gradient.", "rank0.step0.gradient.")
 """The first of several ranks stands for all."""
 
 
+_style_of_page: list[ExitStack] = []
+"""Holds the style of the page that is being drawn; empty until its first plot needs matplotlib."""
+
+
 @contextmanager
 def plotting() -> Iterator[None]:
     """Draw in the report's style inside the block, whatever matplotlib settings the user has."""
+    try:
+        yield
+    finally:
+        while _style_of_page:
+            _style_of_page.pop().close()
+
+
+def _empty_figure(height: float) -> Figure:
     import logging
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no warnings about fonts or a read-only home
 
     import matplotlib
+    from matplotlib.figure import Figure
 
-    with matplotlib.rc_context():
+    if not _style_of_page:
+        style = ExitStack()
+        style.enter_context(matplotlib.rc_context())
+        _style_of_page.append(style)
         matplotlib.rcdefaults()
         cast(Any, matplotlib.rcParams).update(_STYLE)
-        yield
+    return Figure(figsize=(_WIDTH, height))
 
 
 def stage_plots(stage: str, tensors: Sequence[Mapping[str, Any]], say: Language) -> list[Plot]:
@@ -257,9 +273,7 @@ def _curve_axes(same: bool) -> tuple[Figure, Axes, Axes | None]:
     if same:
         drawn, axes = _figure(2.3)
         return drawn, axes, None
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(_WIDTH, 3.4))
+    drawn = _empty_figure(3.4)
     # Fixed margins: computing a layout takes as long as drawing.
     drawn.subplots_adjust(left=0.16, right=0.97, bottom=0.14, top=0.92, hspace=0.15)
     upper, lower = drawn.subplots(2, 1, sharex=True)
@@ -294,9 +308,7 @@ def _thinned(values: Sequence[float]) -> tuple[list[int], list[float]]:
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(_WIDTH, height))
+    drawn = _empty_figure(height)
     drawn.subplots_adjust(left=0.16, right=0.95, bottom=0.2, top=0.89)
     return drawn, drawn.subplots()
 

@@ -16,7 +16,6 @@ from twinalign.recorder.recorder import Recorder
 from twinalign.recorder.recording_plan import PlannedRecording
 from twinalign.recorder.run_settings import RunSettings, experiments
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
-from twinalign.search.training_swaps import swap_parts
 from twinalign.sides import SIDES
 from twinalign.verdict.results import Comparison
 from twinalign.verdict.training_comparison import MARGIN, SEEDS_PREFIX, SWITCHED_PREFIX, SWITCHED_STEP
@@ -51,6 +50,8 @@ def explain_training(recorder: Recorder, comparison: Comparison, progress: Progr
     assert comparison.training is not None
     comparison.training["throughput"] = {side: _throughput(recorder, side) for side in SIDES}
     if recorder.settings.swaps:
+        from twinalign.search.training_swaps import swap_parts  # here: few runs swap parts
+
         with recorder.running() as weights:
             found = swap_parts(
                 recorder.processes,

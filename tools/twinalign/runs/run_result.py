@@ -1,13 +1,17 @@
 """What a run found, as data."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twinalign.errors import ExitCode
 from twinalign.notebook import Shown
-from twinalign.search.locator import LocateResult
 from twinalign.verdict.initial_weights import InitialWeights
 from twinalign.verdict.results import ALIGNED, DIVERGED, EXIT_CODES, INCONCLUSIVE, Comparison
+
+if TYPE_CHECKING:
+    from twinalign.search.locator import LocateResult
 
 
 @dataclasses.dataclass(repr=False)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from twinalign.runs.built_constants import BUILT_IN_FLOAT64, settled_constants
 from twinalign.runs.experiments import check_experiments, explain_training, record_seeds, record_switched
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
-from twinalign.search.locator import SEARCHED_STAGES, locate
 from twinalign.sides import FOUND, INITIAL, stage_number
 from twinalign.verdict.classic import log_lines
 from twinalign.verdict.compare import compare_stage
@@ -88,18 +87,27 @@ def _run(recorder: Recorder, kept: KeptProcesses | None = None) -> RunResult:
         for stage, comparison in result.stages.items()
         if comparison.verdict == DIVERGED or stage in result.unmatched
     )
-    if settings.locate and recorder.without_float64 and diverged:
-        result.stages[diverged[0]].notes.append("no search for faults: layers are compared in float64")
-    elif settings.locate and set(diverged) & set(SEARCHED_STAGES):
-        try:
-            result.located = locate(dataclasses.replace(settings, stages=diverged), progress, kept=kept)
-        except SideCrashError as error:  # the verdict stands without it
-            result.stages[diverged[0]].notes.append(f"the search for faults failed: {error}")
+    if settings.locate and diverged:
+        _search(recorder, diverged, result, kept)
     _decide_unmatched(result)
     result.seconds = time.perf_counter() - started
     write_json(settings.out / "summary.json", result.to_json())
     write_report(settings.out, settings.language)
     return result
+
+
+def _search(recorder: Recorder, diverged: Sequence[str], result: RunResult, kept: KeptProcesses | None) -> None:
+    """Locate what is wrong in stages that diverged, or note why that was not possible."""
+    from twinalign.search.locator import SEARCHED_STAGES, locate  # here: most runs find nothing wrong
+
+    if recorder.without_float64:
+        result.stages[diverged[0]].notes.append("no search for faults: layers are compared in float64")
+    elif set(diverged) & set(SEARCHED_STAGES):
+        settings = dataclasses.replace(recorder.settings, stages=tuple(diverged))
+        try:
+            result.located = locate(settings, recorder.progress, kept=kept)
+        except SideCrashError as error:  # the verdict stands without it
+            result.stages[diverged[0]].notes.append(f"the search for faults failed: {error}")
 
 
 def _decide_unmatched(result: RunResult) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from twinalign.backends.state_layout import tied_keys
 from twinalign.errors import InputError
+from twinalign.processes.machine import give_back_memory
 from twinalign.stages.context import StageContext
 from twinalign.stages.random_draws import initial_model
 
@@ -45,6 +46,8 @@ def record_backward(context: StageContext) -> None:
         backend.clear_gradients(model)
         _record_state(context, model, parameters, optimizer, prefix)
         context.progress(f"step {step + 1} of {case.steps}")
+        if context.dtype == "float64":  # what activations took; in the next step the optimizer's state comes on top
+            give_back_memory()
 
 
 def _record_state(context: StageContext, model: object, parameters: Mapping, optimizer: object, prefix: str) -> None:

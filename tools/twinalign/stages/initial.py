@@ -37,7 +37,8 @@ def record_initial(context: StageContext) -> None:
             extremes.setdefault(name, []).append([values.min(), values.max()])
             if number == 0 and (cosine := _largest_cosine(values)) is not None:
                 context.recording.add(f"gram/{name}", np.array([cosine]))
-        layout = [StateEntry.of(entry) for entry in context.backend.describe_state(model)]
+        if number == 0:
+            layout = [StateEntry.of(entry) for entry in context.backend.describe_state(model)]
         del model
     for name, found in draws.items():
         context.recording.add(f"draws/{name}", np.stack(found))
@@ -71,6 +72,7 @@ def _largest_cosine(values: np.ndarray) -> float | None:
     norms = np.linalg.norm(matrix, axis=1)
     if not norms.all():
         return None
-    cosines = np.abs((matrix / norms[:, None]) @ (matrix / norms[:, None]).T)
+    matrix /= norms[:, None]
+    cosines = np.abs(matrix @ matrix.T)  # one array, whose product takes half the time
     np.fill_diagonal(cosines, 0.0)
     return float(cosines.max())

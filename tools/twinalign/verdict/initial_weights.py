@@ -221,7 +221,7 @@ def _normal_tail(deviations: float) -> float:
 
 def _two_samples(first: np.ndarray, second: np.ndarray) -> float:
     """Kolmogorov-Smirnov's test of two samples: the chance of a distance as large."""
-    both = np.concatenate([first, second])
+    both = np.sort(np.concatenate([first, second]))  # in order, each is found beside the one before it
     steps = [np.searchsorted(np.sort(one), both, side="right") / one.size for one in (first, second)]
     harmonic = first.size * second.size / (first.size + second.size)
     return kolmogorov(float(np.abs(steps[0] - steps[1]).max()) * math.sqrt(harmonic))

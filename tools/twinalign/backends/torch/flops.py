@@ -5,25 +5,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils import flop_counter
 
 __all__ = ["counting_flops"]
-
-
-def _attention(query: Any, key: Any, value: Any, *others: Any, **more: Any) -> int:
-    return int(flop_counter.sdpa_flop_count(query, key, value))
-
-
-# Attention on a CPU has a kernel of its own, which the counter does not know.
-_MORE = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention}
 
 
 @contextlib.contextmanager
 def counting_flops(model: torch.nn.Module) -> Iterator[dict[str, int]]:
     """See `protocol.Backend.counting_flops`."""
+    from torch.utils import flop_counter  # here: it imports triton, a tenth of what torch itself takes
+
+    def attention(query: Any, key: Any, value: Any, *others: Any, **more: Any) -> int:
+        return int(flop_counter.sdpa_flop_count(query, key, value))
+
+    # Attention on a CPU has a kernel of its own, which the counter does not know.
+    further = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention}
     counts: dict[str, int] = {}
     entered: list[int] = []
-    counter = flop_counter.FlopCounterMode(display=False, custom_mapping=_MORE)
+    counter = flop_counter.FlopCounterMode(display=False, custom_mapping=further)
 
     def leave(path: str) -> None:
         counts[path] = counts.get(path, 0) + counter.get_total_flops() - entered.pop()

@@ -1,0 +1,65 @@
+"""A run builds no model twice that it can look at, and records what it would have recorded with a model of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from twinalign.files.recordings import Recording
+from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.stages.initial import SEEDS
+
+CASE = """
+from pathlib import Path
+
+from twinalign import Case
+
+
+def noted(side, model):
+    with (Path(__file__).parent / f"built_{side}").open("a") as stream:
+        stream.write("x")
+    return model
+
+
+class Net(Case):
+    def reference(self):
+        from torch import nn
+
+        return noted("ref", nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
+
+    def reproduced(self):
+        from paddle import nn
+
+        return noted("paddle", nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
+
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((3, 4), dtype="float32")}
+"""
+
+
+def test_the_model_that_gave_the_weights_is_recorded_as_well(tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text(CASE)
+
+    def built(sequential: bool) -> tuple[list[int], Recorder]:
+        recorder = Recorder(
+            RunSettings(str(tmp_path / "case.py"), tmp_path / f"result{sequential}", sequential=sequential)
+        )
+        assert list(recorder.record()) == ["initial", "forward"]
+        files = [tmp_path / f"built_{side}" for side in ("ref", "paddle")]
+        counts = [len(file.read_text()) for file in files]
+        for file in files:
+            file.unlink()
+        return counts, recorder
+
+    counts, recorder = built(sequential=False)
+    # Once for each seed, of which the first gives the weights and is recorded in float32, and once for float64.
+    assert counts == [SEEDS + 1] * 2
+    # One side after the other gives its memory back before, and so builds for each of the four anew.
+    counts, other = built(sequential=True)
+    assert counts == [SEEDS + 3] * 2
+    for side in ("ref", "paddle"):
+        for stage in ("initial", "forward"):
+            arrays = [Recording.load(one.recording_path(side, stage, "float32")).arrays for one in (recorder, other)]
+            assert arrays[0].keys() == arrays[1].keys()
+            assert all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())
