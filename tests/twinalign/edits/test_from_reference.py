@@ -29,7 +29,7 @@ def made(port: str) -> list[str]:
     sources = Source("port.py", port), Source("source.py", REFERENCE)
     (mine, theirs) = ((1, source.text.count("\n")) for source in sources)
     edits = edits_from_reference(sources[0], mine, sources[1], theirs)
-    return [applied(port, [edit]) for edit in edits if edit is not None]
+    return [applied(port, [edit]) for _, edit in edits]
 
 
 def test_equal_functions_have_no_edits() -> None:
@@ -99,5 +99,5 @@ def test_lines_that_are_spelled_otherwise_keep_their_partners(right: str, wrong:
     sources = Source("port.py", port), Source("source.py", LOSS.format(**THEIRS))
     (mine, theirs) = ((1, source.text.count("\n")) for source in sources)
     edits = edits_from_reference(sources[0], mine, sources[1], theirs)
-    found = [applied(port, [edit]) for edit in edits if edit is not None]
+    found = [applied(port, [edit]) for _, edit in edits]
     assert port.replace(wrong, right) in found[:most]
