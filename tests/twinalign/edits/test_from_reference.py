@@ -29,7 +29,7 @@ def made(port: str) -> list[str]:
     sources = Source("port.py", port), Source("source.py", REFERENCE)
     (mine, theirs) = ((1, source.text.count("\n")) for source in sources)
     edits = edits_from_reference(sources[0], mine, sources[1], theirs)
-    return [applied(port, [edit]) for edit in edits if edit is not None]
+    return [applied(port, [edit]) for _, edit in edits]
 
 
 def test_equal_functions_have_no_edits() -> None:
@@ -99,5 +99,38 @@ def test_lines_that_are_spelled_otherwise_keep_their_partners(right: str, wrong:
     sources = Source("port.py", port), Source("source.py", LOSS.format(**THEIRS))
     (mine, theirs) = ((1, source.text.count("\n")) for source in sources)
     edits = edits_from_reference(sources[0], mine, sources[1], theirs)
-    found = [applied(port, [edit]) for edit in edits if edit is not None]
+    found = [applied(port, [edit]) for _, edit in edits]
     assert port.replace(wrong, right) in found[:most]
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "right"),
+    [
+        ("y = conv(a, stride=2, eps=1e-3)", "y = conv(a, stride=2)", "y = conv(a, stride=2, epsilon=1e-3)"),
+        ("y = conv(a, stride=2)", "y = conv(a, groups=2, stride=2)", "y = conv(a, stride=2)"),
+        ("y = conv(a, b)", "y = conv(b, a)", "y = conv(a, b)"),
+        ("y = [crop(1), flip(), scale(2)]", "y = [crop(1), scale(2)]", "y = [crop(1), flip(), scale(2)]"),
+        ("y = [crop(1), scale(2)]", "y = [scale(2), crop(1)]", "y = [crop(1), scale(2)]"),
+        ("y = crop(a)\ny = scale(y)", "y = scale(y)\ny = crop(a)", "y = crop(a)\ny = scale(y)"),
+        ("with torch.no_grad():\n    y = a.mean()", "y = a.mean()", "y = a.mean().detach()"),
+        ("y = a\na.requires_grad = False", "y = a", "y = a; a.stop_gradient = True"),
+        ("RATE = 0.1", "RATE = 0.01", "RATE = 0.1"),
+    ],
+)
+def test_what_is_left_out_put_in_or_in_another_order_becomes_the_references(reference, port, right):
+    sources = Source("port.py", port), Source("source.py", reference)
+    edits = edits_from_reference(sources[0], (0, 0), sources[1], (0, 0))
+    assert applied(port, [edits[0][1]]) == right
+
+
+def test_a_function_of_both_frameworks_is_compared_branch_by_branch():
+    text = """def loss(outputs, framework):
+    if framework == "torch":
+        return outputs.mean(0).sum()
+    return outputs.sum(0).sum()
+"""
+    source = Source("case.py", text)
+    edits = edits_from_reference(source, (1, 4), source, (1, 4))
+    assert [(edit.line, edit.before, edit.after) for _, edit in edits[:1]] == [(4, "sum", "mean")]
+    same = Source("case.py", text.replace("sum(0)", "mean(0)"))
+    assert edits_from_reference(same, (1, 4), same, (1, 4)) == []

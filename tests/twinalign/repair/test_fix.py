@@ -51,7 +51,10 @@ class Played:
             for layer in wrong
         ]
         verdict = "diverged" if wrong else "aligned"
-        return SimpleNamespace(case="Played", verdict=verdict, located=SimpleNamespace(faults=faults))
+        tensors = [SimpleNamespace(name=layer, verdict="diverged", fp64_rel=1.0) for layer in wrong]
+        stages = {"forward": SimpleNamespace(verdict=verdict, tensors=tensors)}
+        located = SimpleNamespace(faults=faults if settings.locate else [])
+        return SimpleNamespace(case="Played", verdict=verdict, stages=stages, located=located, initial=None)
 
     def _fault(self, layer, cause=None):
         line = list(BAD).index(layer) + 1 if layer in BAD else 0

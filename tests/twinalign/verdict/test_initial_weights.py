@@ -199,5 +199,5 @@ def test_they_count_where_they_are_asked_for(twinalign: Any, tmp_path: Path) -> 
     path.write_text(CASE.format(initial=True))
     finished = twinalign("run", path, "--stages", "initial", "--out", tmp_path / "out")
     assert finished.returncode == 1, finished.stderr
-    remedy = "write paddle.nn.initializer.KaimingUniform(negative_slope=math.sqrt(5), nonlinearity='leaky_relu')"
+    remedy = "write paddle.nn.initializer.KaimingUniform(negative_slope=5**0.5, nonlinearity='leaky_relu')"
     assert remedy in finished.stdout

@@ -44,6 +44,9 @@ class Backend(Protocol):
             RuntimeError: the framework sees no GPU, and `device` is `"gpu"`.
         """
 
+    def import_for_optimizers(self) -> None:
+        """Import now what the framework else imports at the first step of an optimizer."""
+
     def use_accuracy_compatible(self, on: bool) -> None:
         """Switch paddle to kernels that compute as torch's do, or back; nothing where there are none."""
 

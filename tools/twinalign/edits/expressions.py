@@ -61,3 +61,23 @@ def with_layer(source: Source, path: str, lines: Sequence[int], taker: str = "")
             values = [node.value]
         for value in values:
             yield source.edit(value, cst.Call(layer, [cst.Arg(value)]))
+
+
+def with_item(source: Source, line: int, name: str, item: str) -> Edit | None:
+    """A text put into the tuple or list `name` of the class that this line stands in; made where there is none."""
+    for node in source.of_type(cst.ClassDef):
+        first, last = source.lines(node)
+        if not first <= line <= last:
+            continue
+        simple = [part for one in node.body.body if isinstance(one, cst.SimpleStatementLine) for part in one.body]
+        for given in simple:
+            named = isinstance(given, cst.Assign) and source.text_of(given.targets[0].target) == name
+            if named and isinstance(given, cst.Assign) and isinstance(given.value, cst.Tuple | cst.List):
+                element = cst.Element(cst.SimpleString(f'"{item}"'))
+                return source.edit(given.value, given.value.with_changes(elements=[*given.value.elements, element]))
+        for below in node.body.body:
+            if isinstance(below, cst.FunctionDef):
+                row, column = source.lines(below)[0], source.span(below)[1]
+                row = min([row, *(source.lines(one)[0] for one in below.decorators)])
+                return Edit(source.file, (row, column, row, column), "", f'{name} = ("{item}",)\n\n{" " * column}')
+    return None

@@ -1,34 +1,36 @@
 """Edits that make a line of the port's code what the reference's source has in its place.
 
 The two functions are aligned statement by statement. Where two partners differ, the smallest parts that differ are
-exchanged, in paddle's spelling of the commonest names. Nothing here tells which edit is right: a re-run does.
+exchanged, put in or taken out, in paddle's spelling of the commonest names. Nothing here tells which edit is right: a
+re-run does.
 """
 
 import difflib
-import functools
+import itertools
 import re
 from collections.abc import Container, Iterator, Sequence
+from typing import Any
 
 import libcst as cst
 
 from twinalign.edits.source import Edit, Source
+from twinalign.edits.statements import Exchanged, Lines, Statement, code_of, in_paddle, statements, words
 
-_SPELLED = {"torch": "paddle", "dim": "axis", "eps": "epsilon"}
-_Exchanged = cst.BaseExpression | cst.BaseSmallStatement
-_Statement = _Exchanged | cst.Param
 _LATER = 10_000
 _SAME_NAME, _OTHER_NAME = 0.3, 0.5
 """Share of equal words above which two statements are partners, where both begin alike and where they do not."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
+_Found = tuple[int, Edit | None]
+"""Size of an edit, by which the likelier comes first, and the edit."""
 
 
-def edits_from_reference(
-    port: Source, span: tuple[int, int], reference: Source, other: tuple[int, int]
-) -> Iterator[Edit | None]:
-    """Edits of the function in these lines of the port, the smallest first, from the reference's function in others."""
-    mine, theirs = _statements(port, span), _statements(reference, other)
-    found: list[tuple[int, Edit | None]] = []
+def edits_from_reference(port: Source, span: Lines, reference: Source, other: Lines) -> list[tuple[int, Edit]]:
+    """Edits of the function in these lines of the port, the likeliest first, from the reference's function in others.
+
+    Before each stands its size, by which edits of several functions are to be ordered.
+    """
+    mine, theirs = statements(port, span, "paddle"), statements(reference, other, "torch")
+    found: list[_Found] = [*_reordered(port, mine, reference, theirs), *_cut_off(port, mine, reference, theirs)]
     for ours, partners in _differing(port, mine, reference, theirs):
         if ours and partners:
             found += _exchanged(port, ours[0], reference, partners[0])
@@ -37,63 +39,37 @@ def edits_from_reference(
         elif ours and isinstance(ours[0], cst.BaseSmallStatement):
             found.append((_size(port, ours[0]), port.edit(ours[0], cst.Pass())))
     known = set(_NAME.findall(port.text))
-    found = [(size + _LATER * _is_spelling(edit, known), edit) for size, edit in found]
-    yield from (edit for _, edit in sorted(found, key=lambda one: one[0]))
+    ranked = [(size + _LATER * _is_spelling(edit, known), edit) for size, edit in found if edit is not None]
+    return sorted(ranked, key=lambda one: one[0])
 
 
-def _is_spelling(edit: Edit | None, known: Container[str]) -> bool:
-    """Whether an edit rather writes torch's name of something: the port's file has not all of its names."""
-    return edit is not None and (edit.before == "F" or not all(name in known for name in _NAME.findall(edit.after)))
+def _is_spelling(edit: Edit, known: Container[str]) -> bool:
+    """Whether an edit rather writes torch's name of something: the port's file has not all of its names.
 
-
-def _statements(source: Source, span: tuple[int, int]) -> list[_Statement]:
-    """What is exchanged as a whole in these lines, in the order of the text, without texts in quotes.
-
-    Simple statements, the expressions of `for`, `if` and `while`, and parameters that have a default.
+    The keyword of an argument is no such name.
     """
-    return [node for node in _statements_of_file(source) if span[0] <= source.span(node)[0] <= span[1]]
+    names = _NAME.findall(re.sub(r"\w+\s*=(?!=)|[\"'][^\"']*[\"']", "", edit.after))
+    return edit.before == "F" or not all(name in known or name in ("True", "False", "None") for name in names)
 
 
-@functools.lru_cache(maxsize=16)  # a function is compared with many others, and telling kinds of nodes takes long
-def _statements_of_file(source: Source) -> list[_Statement]:
-    nodes: list[cst.CSTNode | None] = []
-    for node in source.positions:
-        if isinstance(node, cst.BaseSmallStatement):
-            quoted = isinstance(node, cst.Expr) and isinstance(node.value, cst.SimpleString | cst.ConcatenatedString)
-            nodes.append(None if quoted else node)
-        elif isinstance(node, cst.If | cst.While):
-            nodes.append(node.test)
-        elif isinstance(node, cst.For):
-            nodes.append(node.iter)
-        elif isinstance(node, cst.Param):
-            nodes.append(node if node.default is not None else None)
-    return sorted((node for node in nodes if isinstance(node, _Statement)), key=source.span)
-
-
-def _words(source: Source, node: cst.CSTNode) -> list[str]:
-    parts = [node.name, node.default] if isinstance(node, cst.Param) else [node]  # a parameter's span is its name alone
-    text = " ".join(source.text_of(part) for part in parts if part is not None)
-    return [_SPELLED.get(word, word) for word in _WORD.findall(text)]
-
-
-def similarity(port: Source, span: tuple[int, int], reference: Source, other: tuple[int, int]) -> float:
+def similarity(port: Source, span: Lines, reference: Source, other: Lines) -> float:
     """Share of equal words of two functions that stand in these lines, 0 to 1."""
     ours, theirs = (
-        [word for node in _statements(source, lines) for word in _words(source, node)]
-        for source, lines in ((port, span), (reference, other))
+        [word for node in statements(source, lines, framework) for word in words(source, node)]
+        for source, lines, framework in ((port, span, "paddle"), (reference, other, "torch"))
     )
     return difflib.SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
 
 
 def _differing(
     port: Source,
-    mine: Sequence[_Statement],
+    mine: Sequence[Statement],
     reference: Source,
-    theirs: Sequence[_Statement],
-) -> Iterator[tuple[Sequence[_Statement], Sequence[_Statement]]]:
+    theirs: Sequence[Statement],
+) -> Iterator[tuple[Sequence[Statement], Sequence[Statement]]]:
     """Runs of the port's statements and of the reference's that stand in their place; one or none of each."""
-    ours = [" ".join(_words(port, node)) for node in mine]
-    others = [" ".join(_words(reference, node)) for node in theirs]
+    ours = [" ".join(words(port, node)) for node in mine]
+    others = [" ".join(words(reference, node)) for node in theirs]
     for kind, first, last, begin, end in difflib.SequenceMatcher(None, ours, others, autojunk=False).get_opcodes():
         if kind == "equal":
             continue
@@ -132,38 +108,148 @@ def _alike(ours: str, other: str) -> float:
 
 def _exchanged(
     port: Source, old: cst.CSTNode, reference: Source, new: cst.CSTNode, whole: bool = True
-) -> Iterator[tuple[int, Edit | None]]:
+) -> Iterator[_Found]:
     """Of two partners the smallest parts that differ, and what holds them.
 
     An edit that leaves another difference beside it (not `whole`) comes after those that leave none.
     """
     ours, theirs = ([child for child in node.children if _is_code(child)] for node in (old, new))
-    if type(old) is type(new) and len(ours) == len(theirs):
-        pairs = zip(ours, theirs, strict=True)
-        different = [pair for pair in pairs if _words(port, pair[0]) != _words(reference, pair[1])]
+    if type(old) is type(new):
+        pairs = list(zip(ours, theirs, strict=True)) if len(ours) == len(theirs) else []
+        if isinstance(old, cst.Call | cst.List | cst.Tuple):
+            found, pairs = _sequences(port, old, reference, new, whole)
+            yield from found
+        different = [pair for pair in pairs if words(port, pair[0]) != words(reference, pair[1])]
+        alone = whole and len(different) == 1 and len(ours) == len(theirs)
         for mine, other in different:
-            yield from _exchanged(port, mine, reference, other, whole and len(different) == 1)
-    if isinstance(old, _Exchanged) and isinstance(new, _Exchanged):
+            yield from _exchanged(port, mine, reference, other, alone)
+    if isinstance(old, Exchanged) and isinstance(new, Exchanged):
         size = _size(port, old) + _size(reference, new)
-        yield size + (0 if whole else _LATER), port.edit(old, _in_paddle(new))
+        yield size + (0 if whole else _LATER), port.edit(old, in_paddle(new))
+
+
+def _sequences(
+    port: Source, old: Any, reference: Source, new: Any, whole: bool
+) -> tuple[list[_Found], list[tuple[cst.CSTNode, cst.CSTNode]]]:
+    """Arguments or items put in, taken out or brought into the reference's order, and the pairs of others."""
+    ours, theirs = (list(node.args if isinstance(node, cst.Call) else node.elements) for node in (old, new))
+    said = [[" ".join(words(source, one)) for one in ones] for source, ones in ((port, ours), (reference, theirs))]
+    heads: list[tuple[cst.CSTNode, cst.CSTNode]] = [(old.func, new.func)] if isinstance(old, cst.Call) else []
+    if sorted(said[0]) == sorted(said[1]):
+        if said[0] == said[1] or len(set(said[0])) < len(said[0]):
+            return [], heads
+        texts = [port.text_of(ours[said[0].index(one)]) for one in said[1]]
+        first, last = port.span(ours[0]), port.span(ours[-1])
+        span = (*first[:2], *last[2:])
+        return [(1 + _LATER * (not whole), Edit(port.file, span, port.text_at(span), ", ".join(texts)))], heads
+    if len(ours) == len(theirs):
+        return [], [*heads, *zip(ours, theirs, strict=True)]
+    matched = _matched(*said)
+    pairs = [(ours[one], theirs[two]) for one, two in matched]
+    surplus = [at for at in range(len(ours)) if at not in {one for one, _ in matched}]
+    found: list[_Found] = [(_size(port, ours[at]), _without(port, ours, at)) for at in surplus]
+    for at in [at for at in range(len(theirs)) if at not in {two for _, two in matched}]:
+        before = max((one for one, two in matched if two < at), default=-1)
+        found.append((_size(reference, theirs[at]), _with(port, old, ours, before, theirs[at])))
+    alone = whole and len(found) == 1 and all(words(port, a) == words(reference, b) for a, b in [*heads, *pairs])
+    return [(size + (0 if alone else _LATER), edit) for size, edit in found], [*heads, *pairs]
+
+
+def _matched(ours: Sequence[str], others: Sequence[str]) -> list[tuple[int, int]]:
+    """Places of equal, and between them of alike, items of two sequences."""
+    found: list[tuple[int, int]] = []
+    for kind, first, last, begin, end in difflib.SequenceMatcher(None, ours, others, autojunk=False).get_opcodes():
+        if kind == "equal":
+            found += zip(range(first, last), range(begin, end), strict=True)
+        elif kind == "replace":
+            found += [(first + one, begin + two) for one, two in _pairs(ours[first:last], others[begin:end])]
+    return found
+
+
+def _without(port: Source, items: Sequence[cst.CSTNode], at: int) -> Edit:
+    """The edit that takes out an item with its comma."""
+    span = port.span(items[at])
+    if at + 1 < len(items):
+        span = (*span[:2], *port.span(items[at + 1])[:2])
+    elif at:
+        span = (*port.span(items[at - 1])[2:], *span[2:])
+    return Edit(port.file, span, port.text_at(span), "")
+
+
+def _with(port: Source, old: Any, items: Sequence[cst.CSTNode], before: int, item: Any) -> Edit | None:
+    """The edit that puts in an item of the reference's behind that of number `before`; -1: ahead of the first."""
+    bare = item.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    if not items:
+        of = "args" if isinstance(old, cst.Call) else "elements"
+        return port.edit(old, old.with_changes(**{of: [in_paddle(bare)]}))
+    written = code_of([bare], "")
+    if isinstance(item, cst.Arg) and item.keyword is not None:
+        before = len(items) - 1  # a keyword may stand behind all others
+    text = port.text_of(items[max(before, 0)])
+    after = f"{written}, {text}" if before < 0 else f"{text}, {written}"
+    return Edit(port.file, port.span(items[max(before, 0)]), text, after)
+
+
+def _reordered(
+    port: Source, mine: Sequence[Statement], reference: Source, theirs: Sequence[Statement]
+) -> Iterator[_Found]:
+    """Two neighbouring statements that the reference has the other way round, exchanged."""
+    others = [words(reference, node) for node in theirs]
+    followed = list(itertools.pairwise(others))
+    for one, two in itertools.pairwise(mine):
+        ours = words(port, one), words(port, two)
+        if ours[0] != ours[1] and ours[::-1] in followed and ours not in followed:
+            span = (*port.span(one)[:2], *port.span(two)[2:])
+            texts = port.text_of(one), port.text_of(two)
+            between = port.text_at((*port.span(one)[2:], *port.span(two)[:2]))
+            yield 1, Edit(port.file, span, port.text_at(span), texts[1] + between + texts[0])
+
+
+def _cut_off(
+    port: Source, mine: Sequence[Statement], reference: Source, theirs: Sequence[Statement]
+) -> Iterator[_Found]:
+    """What the reference assigns under `no_grad`, and the port does not, cut off from the gradient's way."""
+    hidden = [" ".join(words(reference, node)) for node in theirs if _is_without_gradient(reference, node)]
+    for node in mine:
+        alike = " ".join(words(port, node)) in hidden
+        if alike and isinstance(node, cst.Assign) and not _is_without_gradient(port, node):
+            value = node.value
+            simple = isinstance(value, cst.Call | cst.Name | cst.Attribute | cst.Subscript)
+            text = port.text_of(value)
+            after = f"{text}.detach()" if simple else f"({text}).detach()"
+            yield 1, Edit(port.file, port.span(value), text, after)
+
+
+def _is_without_gradient(source: Source, node: cst.CSTNode) -> bool:
+    line = source.span(node)[0]
+    return any(
+        source.lines(block)[0] <= line <= source.lines(block)[1]
+        for block in source.of_type(cst.With)
+        if any("no_grad" in source.text_of(item) for item in block.items)
+    )
 
 
 def _inserted(
     port: Source,
-    mine: Sequence[_Statement],
+    mine: Sequence[Statement],
     reference: Source,
-    theirs: Sequence[_Statement],
-    missing: Sequence[_Statement],
-) -> Iterator[tuple[int, Edit | None]]:
-    """The reference's statement behind the partner of the one before it, in the same line."""
+    theirs: Sequence[Statement],
+    missing: Sequence[Statement],
+) -> Iterator[_Found]:
+    """The reference's statement behind the partner of the one before it, or ahead of that of the next, in one line."""
+    small = [node for node in missing if isinstance(node, cst.BaseSmallStatement)]
+    if len(small) < len(missing):
+        return
+    added = code_of(small, "; ")
+    texts = {tuple(words(port, node)): node for node in mine if isinstance(node, cst.BaseSmallStatement)}
     before = [node for node in theirs if reference.span(node) < reference.span(missing[0])]
-    texts = {tuple(_words(port, node)): node for node in mine if isinstance(node, cst.BaseSmallStatement)}
-    partner = next((texts[key] for node in before[::-1] if (key := tuple(_words(reference, node))) in texts), None)
-    small = all(isinstance(node, cst.BaseSmallStatement) for node in missing)
-    if partner is not None and small and not isinstance(partner, cst.Return):
-        added = "; ".join(cst.Module([]).code_for_node(_in_paddle(node)) for node in missing)
-        text = port.text_of(partner)
-        yield len(added), Edit(port.file, port.span(partner), text, f"{text}; {added}")
+    behind = [node for node in theirs if reference.span(node) > reference.span(missing[-1])]
+    for nodes, is_before in ((before[::-1], True), (behind, False)):
+        partner = next((texts[key] for node in nodes if (key := tuple(words(reference, node))) in texts), None)
+        if partner is not None and not (is_before and isinstance(partner, cst.Return)):
+            text = port.text_of(partner)
+            after = f"{text}; {added}" if is_before else f"{added}; {text}"
+            yield len(added), Edit(port.file, port.span(partner), text, after)
 
 
 def _is_code(node: cst.CSTNode) -> bool:
@@ -174,14 +260,3 @@ def _is_code(node: cst.CSTNode) -> bool:
 
 def _size(source: Source, node: cst.CSTNode) -> int:
     return len(source.text_of(node))
-
-
-def _in_paddle(node: cst.CSTNode) -> cst.CSTNode:
-    """With the commonest names as paddle spells them."""
-    spelled = node.visit(_PaddleNames())
-    return spelled if isinstance(spelled, cst.CSTNode) else node
-
-
-class _PaddleNames(cst.CSTTransformer):
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:  # noqa: N802 - LibCST's name
-        return updated_node.with_changes(value=_SPELLED.get(original_node.value, original_node.value))

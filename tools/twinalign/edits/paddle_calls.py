@@ -138,14 +138,25 @@ GIVEN_BY_CAUSE = {
 }
 """Cause that changes a call as a whole -> the reference's arguments that remedy it."""
 
-_ADAM = {"beta1": "beta1", "beta2": "beta2", "epsilon": "eps", "weight_decay": "weight_decay"}
+_ADAM = {"learning_rate": "lr", "beta1": "beta1", "beta2": "beta2", "epsilon": "eps", "weight_decay": "weight_decay"}
 OPTIMIZER_SETTINGS: dict[str, Mapping[str, str]] = {
-    "SGD": {"weight_decay": "weight_decay"},
+    "SGD": {"learning_rate": "lr", "weight_decay": "weight_decay"},
     "Adam": _ADAM,
     "AdamW": _ADAM,
-    "Momentum": {"momentum": "momentum", "use_nesterov": "nesterov", "weight_decay": "weight_decay"},
-    "RMSProp": {"rho": "alpha", "momentum": "momentum", "epsilon": "eps", "weight_decay": "weight_decay"},
-    "Adagrad": {"epsilon": "eps", "weight_decay": "weight_decay"},
+    "Momentum": {
+        "learning_rate": "lr",
+        "momentum": "momentum",
+        "use_nesterov": "nesterov",
+        "weight_decay": "weight_decay",
+    },
+    "RMSProp": {
+        "learning_rate": "lr",
+        "rho": "alpha",
+        "momentum": "momentum",
+        "epsilon": "eps",
+        "weight_decay": "weight_decay",
+    },
+    "Adagrad": {"learning_rate": "lr", "epsilon": "eps", "weight_decay": "weight_decay"},
 }
 """paddle's optimizer -> its keyword -> the setting of torch's."""
 
@@ -157,6 +168,8 @@ OPTIMIZER_CLASSES = {
 """Cause of wrong steps -> paddle's optimizer -> the one that takes such steps as the reference's."""
 
 OPTIMIZER_CAUSES: dict[str, tuple[str, ...]] = {
+    "learning_rate_factor": ("learning_rate",),
+    "schedule_factor": ("learning_rate",),
     "momentum_value": ("momentum",),
     "adam_beta1": ("beta1",),
     "adam_beta2": ("beta2",),

@@ -1,13 +1,15 @@
 """From a located fault to edits of the port's source: argument and value in paddle's spelling, at their place."""
 
+import ast
+import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
 
-from twinalign.edits.expressions import operations_as, reductions_as, with_layer
+from twinalign.edits.expressions import operations_as, reductions_as, with_item, with_layer
 from twinalign.edits.from_reference import edits_from_reference, similarity
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
@@ -19,7 +21,16 @@ from twinalign.edits.paddle_calls import (
     OPTIMIZER_CLASSES,
     OPTIMIZER_SETTINGS,
 )
-from twinalign.edits.source import Edit, Source, called_otherwise, name_of, read_source, with_arguments
+from twinalign.edits.source import (
+    Edit,
+    Source,
+    applied,
+    called_otherwise,
+    name_of,
+    read_source,
+    source_of,
+    with_arguments,
+)
 
 _MOST = 12
 _ALIKE = 0.6
@@ -39,49 +50,66 @@ class Proposals:
         self, places: Mapping[str, Any], reference: Mapping[str, Sequence[Sequence[Any]]], sources: Mapping[str, str]
     ) -> None:
         self._places, self._reference, self._texts = places, reference, sources
-        self._parsed: dict[str, Source] = {}
 
     def for_fault(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits that may mend a fault, given as JSON; the likeliest first, none where none is known."""
         if fault["explanation"] is None:
             return []
+        found: Iterable[Edit | None]
         found = self._of_optimizer(fault) if fault["phase"] == "optimizer" else self._of_layer(fault)
-        return list(dict.fromkeys(edit for edit in found if edit is not None))[:_MOST]
+        return self.readable([*found, *self._accepted(fault)])
 
     def from_reference(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits that make the code of a fault's layer what the reference's has in its place; unproven, all of them."""
-        of = "optimizer" if fault["phase"] == "optimizer" else fault["paddle_layer"]
-        theirs = "optimizer" if fault["phase"] == "optimizer" else fault["reference_layer"]
-        place = self._places["layers"].get(of, {"code": [], "around": []})
+        place = self._places["layers"].get(fault["paddle_layer"], {"code": [], "around": []})
         inside = fault["evidence"].get("inside") or {}
         wrong = [(at["file"], at["line"]) for at in (inside.get("unknown"), inside.get("known")) if at]
-        found: list[tuple[bool, Edit]] = []
+        found: list[tuple[bool, int, Edit]] = []
         for span in (*place["code"], *place["around"]):
-            partner = self._partner(span, self._reference.get(theirs, ()))
+            partner = self._partner(span, self._reference.get(fault["reference_layer"], ()))
             if partner is not None:
                 edits = edits_from_reference(
                     self._source(span[0]), _lines(span), self._source(partner[0]), _lines(partner)
                 )
-                found += [((Path(one.file).name, one.line) not in wrong, one) for one in edits if one is not None]
-        found.sort(key=lambda one: one[0])
-        return list(dict.fromkeys(edit for _, edit in found))[:_MOST]
+                found += [((Path(one.file).name, one.line) not in wrong, size, one) for size, one in edits]
+        found.sort(key=lambda one: one[:2])
+        return self.readable(edit for *_, edit in found)
+
+    def source_of(self, fault: Mapping[str, Any]) -> list[list[Any]]:
+        """`[file, first line, last line]` of the port's lines that build a fault's layer, or are a component's code."""
+        place = self._places["layers"].get(fault["paddle_layer"])
+        if place is None:
+            return []
+        calls = [[file, line, end_line] for file, line, _, end_line, _ in place["calls"]]
+        return [*calls, *map(list, place["code"]), *map(list, place["constructor"])]
+
+    def sources_of(self, place: Mapping[str, Any]) -> dict[str, Source]:
+        """The files of a layer's place, by the names that it has for them."""
+        files = [one[0] for key in ("calls", "code", "constructor", "around") for one in place[key]]
+        return {file: self._source(file) for file in dict.fromkeys(files)}
+
+    def readable(self, edits: Iterable[Edit | None]) -> list[Edit]:
+        """The first edits, each once, of those with which the file is Python still."""
+        found: dict[Edit, None] = {}
+        for edit in edits:
+            if edit is not None and edit not in found and len(found) < _MOST:
+                with contextlib.suppress(SyntaxError):
+                    ast.parse(applied(self._source(edit.file).text, [edit]))
+                    found[edit] = None
+        return list(found)
 
     def _partner(self, span: Sequence[Any], others: Sequence[Sequence[Any]]) -> Sequence[Any] | None:
-        """Where the reference's function stands that is most like the port's; None if both sides share the function."""
-        shared = [
-            other for other in others if (os.path.realpath(other[0]), other[1]) == (os.path.realpath(span[0]), span[1])
-        ]
+        """Where the reference's function stands that is most like the port's, itself if both sides share it."""
+        here = os.path.realpath(span[0]), span[1]
+        for other in others:
+            if (os.path.realpath(other[0]), other[1]) == here:
+                return other
         mine = self._source(span[0])
         name = mine.function_at(span[1])
-        likeness = []
-        for other in others:
-            theirs = self._source(other[0])
-            alike = similarity(mine, _lines(span), theirs, _lines(other))
-            likeness.append((name == theirs.function_at(other[1]), alike))
-        best = max(range(len(others)), key=lambda at: sum(likeness[at]), default=None)
-        if shared or best is None or not (likeness[best][0] or likeness[best][1] > _ALIKE):
-            return None
-        return others[best]
+        named = [other for other in others if self._source(other[0]).function_at(other[1]) == name]
+        alike = [similarity(mine, _lines(span), self._source(one[0]), _lines(one)) for one in named or others]
+        best = max(range(len(alike)), key=alike.__getitem__, default=None)
+        return (named or others)[best] if best is not None and (named or alike[best] > _ALIKE) else None
 
     def _of_layer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
         place = self._places["layers"].get(fault["paddle_layer"])
@@ -150,8 +178,17 @@ class Proposals:
                 for line in near:
                     yield from _added(source, line, first, last)
 
+    def _accepted(self, fault: Mapping[str, Any]) -> Iterator[Edit]:
+        """For a convention of paddle's, the case's class with its id in `accept`."""
+        convention = fault["evidence"].get("convention")
+        for file, line, _ in self._places["case"] if convention else ():
+            source = self._source(file)
+            edit = with_item(source, line, "accept", convention)
+            if edit is not None:
+                yield edit
+
     def _of_optimizer(self, fault: Mapping[str, Any]) -> Iterator[Edit | None]:
-        place = self._places["layers"].get("optimizer")
+        place = self._places["layers"].get(fault["paddle_layer"])
         causes = fault["explanation"]["id"].split("+")
         wanted = optimizer_values(fault)
         for file, first, last in place["code"] if place else ():
@@ -170,10 +207,8 @@ class Proposals:
 
     def _source(self, file: str) -> Source:
         file = os.path.realpath(file)
-        if file not in self._parsed:
-            text = self._texts.get(file)
-            self._parsed[file] = Source(file, read_source(file) if text is None else text)
-        return self._parsed[file]
+        text = self._texts.get(file)
+        return source_of(file, read_source(file) if text is None else text)
 
 
 def _lines(span: Sequence[Any]) -> tuple[int, int]:

@@ -48,6 +48,12 @@ def read_source(path: str) -> str:
         return file.read()
 
 
+@functools.lru_cache(maxsize=32)
+def source_of(file: str, text: str) -> "Source":
+    """The parsed file; the same one for the same text, because parsing takes long."""
+    return Source(file, text)
+
+
 class Source:
     """A parsed file whose calls can be looked up by their position; raises ValueError where it cannot be parsed."""
 
@@ -59,6 +65,16 @@ class Source:
             raise ValueError(f"{file}: {error}") from error
         self._module = wrapper.module
         self.positions = wrapper.resolve(PositionProvider)
+        self._lines = text.split("\n")
+        self._by_type: dict[type, list[Any]] = {}
+        self._by_line: dict[int, list[cst.CSTNode]] = {}
+        for node, place in self.positions.items():
+            self._by_type.setdefault(type(node), []).append(node)
+            self._by_line.setdefault(place.start.line, []).append(node)
+
+    def of_type(self, *kinds: type) -> list[Any]:
+        """The nodes of these classes."""
+        return [node for kind, nodes in self._by_type.items() if issubclass(kind, kinds) for node in nodes]
 
     def span(self, node: cst.CSTNode) -> Span:
         where = self.positions[node]
@@ -66,35 +82,41 @@ class Source:
 
     def calls(self, first: int, last: int) -> Iterator[cst.Call]:
         """The calls that begin within these lines, in the order of the text."""
-        found = [node for node in self.positions if isinstance(node, cst.Call) and first <= self.span(node)[0] <= last]
-        return iter(sorted(found, key=self.span))
+        return iter(sorted((c for c in self.of_type(cst.Call) if first <= self.span(c)[0] <= last), key=self.span))
 
     def within(self, lines: Sequence[int]) -> Iterator[cst.CSTNode]:
         """What begins in these lines, line by line in the order given, the innermost last."""
         for line in dict.fromkeys(lines):
-            found = [node for node in self.positions if self.span(node)[0] == line]
-            yield from sorted(found, key=lambda node: self.span(node)[:2])
+            yield from sorted(self._by_line.get(line, ()), key=lambda node: self.span(node)[:2])
 
     def call_at(self, place: Sequence[int]) -> cst.Call | None:
         """The call at `[line, column, end line, end column]`, columns in bytes as Python counts them."""
         line, column, end_line, end_column = place
-        lines = self.text.split("\n")
+        lines = self._lines
         wanted = (line, _characters(lines[line - 1], column), end_line, _characters(lines[end_line - 1], end_column))
         return next((call for call in self.calls(line, line) if self.span(call) == wanted), None)
 
     def function_at(self, line: int) -> str:
         """Name of the function whose `def`, or first decorator, stands in this line; empty without one."""
-        for node in self.positions:
-            if isinstance(node, cst.FunctionDef):
-                first = min(self.span(part)[0] for part in (node, *node.decorators))
-                if first == line or self.span(node)[0] == line:
-                    return node.name.value
+        for node in self.of_type(cst.FunctionDef):
+            first = min(self.span(part)[0] for part in (node, *node.decorators))
+            if line in (first, self.span(node)[0]):
+                return str(node.name.value)
         return ""
+
+    def lines(self, node: cst.CSTNode) -> tuple[int, int]:
+        """First and last line of a node."""
+        first, _, last, _ = self.span(node)
+        return first, last
 
     def text_of(self, node: cst.CSTNode) -> str:
         """What stands at the node's place, without the brackets around it."""
-        first, column, last, end = self.span(node)
-        lines = self.text.split("\n")[first - 1 : last]
+        return self.text_at(self.span(node))
+
+    def text_at(self, span: Span) -> str:
+        """What stands in a piece of the file."""
+        first, column, last, end = span
+        lines = self._lines[first - 1 : last]
         lines[-1] = lines[-1][:end]
         lines[0] = lines[0][column:]
         return "\n".join(lines)
@@ -110,26 +132,24 @@ class Source:
     def _indentation(self, node: cst.CSTNode) -> str:
         """White space before the statement that a node belongs to."""
         line = self.span(node)[0]
-        starts = [first for first, last in self._statement_lines if first <= line <= last]
-        first = self.text.split("\n")[max(starts, default=line) - 1]
+        starts = [
+            self.span(one)[0]
+            for one in self.of_type(cst.SimpleStatementLine, cst.BaseCompoundStatement)
+            if self.span(one)[0] <= line <= self.span(one)[2]
+        ]
+        first = self._lines[max(starts, default=line) - 1]
         return first[: len(first) - len(first.lstrip())]
-
-    @functools.cached_property
-    def _statement_lines(self) -> list[tuple[int, int]]:
-        """First and last line of every statement."""
-        kinds = cst.SimpleStatementLine | cst.BaseCompoundStatement
-        return [self.span(node)[::2] for node in self.positions if isinstance(node, kinds)]
 
     def statements(self, line: int) -> Iterator[cst.Assign | cst.Return]:
         """The assignments and returns of this line."""
-        for node in self.positions:
-            if isinstance(node, (cst.Assign, cst.Return)) and self.span(node)[0] <= line <= self.span(node)[2]:
+        for node in self.of_type(cst.Assign, cst.Return):
+            if self.span(node)[0] <= line <= self.span(node)[2]:
                 yield node
 
     def returns(self, first: int, last: int) -> Iterator[cst.Return]:
         """The returns that begin within these lines."""
-        for node in self.positions:
-            if isinstance(node, cst.Return) and first <= self.span(node)[0] <= last:
+        for node in self.of_type(cst.Return):
+            if first <= self.span(node)[0] <= last:
                 yield node
 
 
@@ -148,11 +168,14 @@ def name_of(call: cst.Call) -> str:
 def with_arguments(call: cst.Call, values: Mapping[str, Any], parameters: Sequence[str]) -> cst.Call:
     """The call with other values of some arguments, each where it is given already, else as a keyword at the end.
 
-    `parameters` are the names of the function's parameters in order, for what is given by position.
+    Values are numbers, texts or lists, or expressions. `parameters` are the names of the function's parameters in
+    order, for what is given by position.
     """
     arguments = list(call.args)
     for name, value in values.items():
-        written = cst.parse_expression(re.sub(r"e-0(?=\d\b)", "e-", repr(value)))
+        written = value
+        if not isinstance(value, cst.BaseExpression):
+            written = cst.parse_expression(re.sub(r"e-0(?=\d\b)", "e-", repr(value)))
         at = next((i for i, a in enumerate(arguments) if a.keyword is not None and a.keyword.value == name), None)
         if at is None and name in parameters:
             place = parameters.index(name)

@@ -27,13 +27,15 @@ _Slot = tuple[str, int | None]
 
 
 @doing("importing its framework")
-def import_framework(side: str) -> dict[str, Any]:
-    """Import what a recorder of this side needs; what is missing is told by the recorder itself."""
+def import_framework(side: str, optimizers: bool) -> dict[str, Any]:
+    """Import what a recorder of this side needs, for `optimizers` too; what is missing the recorder itself tells."""
     with contextlib.suppress(ImportError), imported_for_good():
         from twinalign.backends import backend_of_side
         from twinalign.recorder import worker  # noqa: F401
 
-        backend_of_side(side)
+        backend = backend_of_side(side)
+        if optimizers:
+            backend.import_for_optimizers()
     return {"framework": FRAMEWORK_OF_SIDE[side]}
 
 
@@ -55,7 +57,9 @@ class KeptProcess(SideProcess):
 class KeptProcesses:
     """Lends processes to recorders; one that is asked for in the same surroundings again is still there."""
 
-    def __init__(self) -> None:
+    def __init__(self, optimizers: bool = False) -> None:
+        """`optimizers`: whether the processes import what optimizers need, which every fork else does for itself."""
+        self._optimizers = optimizers
         self._lock = threading.Lock()
         self._idle: dict[_Slot, tuple[Any, KeptProcess]] = {}
         self._lent: dict[KeptProcess, tuple[_Slot, Any]] = {}
@@ -85,7 +89,7 @@ class KeptProcesses:
         if process is None:
             process = KeptProcess(side, self._take_back, python=python, threads=threads)
             try:
-                process.call(import_framework, side=side)
+                process.call(import_framework, side=side, optimizers=self._optimizers)
             except BaseException:
                 process.end()
                 raise

@@ -4,6 +4,7 @@ Nothing on disk changes while edits are tried: the processes of both sides impor
 (`recorder.served_sources`).
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -19,15 +20,19 @@ from twinalign.files.recordings import Recording, write_text
 from twinalign.notebook import Shown
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
+from twinalign.repair.initial_faults import initial_faults
 from twinalign.repair.patch import patch_of
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
+from twinalign.sides import INITIAL
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
 Progress = Callable[[str, str], None]
 FURTHER_SEED = 7919
 """What is added to the seed for the second draw of inputs; large, so that no case has that seed of its own."""
-_MOST_ROUNDS = 12
+_MOST_ROUNDS = 24
+_EXPLAINED_IN_TRIALS = 15.0
+"""Seconds: what is wrong with an edit that is not taken need not be known."""
 
 
 @dataclasses.dataclass(repr=False)
@@ -37,7 +42,8 @@ class FixResult(Shown):
     Attributes:
         verdict: of the port with the patch.
         edits: those that are proven, as `Edit.to_json` with `cause` and `layer`.
-        left: faults that are left, as JSON.
+        found: the faults of the port as it is, as JSON.
+        left: those that are left.
         patch: the unified diff, empty if there is nothing to change.
         written: the files that were changed.
         notes: what the reader should know of the proof.
@@ -48,31 +54,73 @@ class FixResult(Shown):
     case: str
     verdict: str
     edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    found: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     left: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     patch: str = ""
     written: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     patch_file: str | None = None
+    texts: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Real path -> text with the edits; not in the JSON."""
 
     @property
     def exit_code(self) -> ExitCode:
         return EXIT_CODES[self.verdict]
 
     def to_json(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "texts"}
 
 
-def fix(settings: RunSettings, progress: Progress = lambda side, text: None, write: bool = False) -> FixResult:
+def fix(
+    settings: RunSettings,
+    progress: Progress = lambda side, text: None,
+    write: bool = False,
+    kept: KeptProcesses | None = None,
+) -> FixResult:
     """Find the faults of a port, and the edits of its source that a re-run proves; write them as `OUT/fix.patch`.
 
     Args:
+        settings: their `sources` stand for the files on disk from the start.
         write: whether the files are changed as well.
+        kept: lends the processes.
 
     Raises:
         InputError: a mistake in the settings or the case, or a file that changed meanwhile.
         SideCrashError: a side dies without any edit.
     """
-    return _Repair(settings, progress).fix(write)
+    with contextlib.nullcontext(kept) if kept is not None else contextlib.closing(KeptProcesses(True)) as processes:
+        return _Repair(settings, progress, processes).fix(write)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attempt:
+    """A run of the port with some edits, and the faults that are left, as JSON."""
+
+    result: RunResult
+    faults: list[dict[str, Any]]
+
+    @property
+    def verdict(self) -> str:
+        return self.result.verdict
+
+    @property
+    def layers(self) -> set[str]:
+        return {fault["paddle_layer"] for fault in self.faults}
+
+    def concerned(self) -> tuple[str, ...]:
+        """The stages that are not aligned."""
+        stages = [stage for stage, comparison in self.result.stages.items() if comparison.verdict != ALIGNED]
+        initial = self.result.initial
+        return (*stages, INITIAL) if initial is not None and initial.counts and initial.differences else tuple(stages)
+
+    def wrong_tensors(self) -> dict[tuple[str, str], float]:
+        """(stage, name) -> how far a tensor that diverged is off in float64."""
+        return {
+            (stage, tensor.name): np.inf if tensor.fp64_rel is None else tensor.fp64_rel
+            for stage, comparison in self.result.stages.items()
+            for tensor in comparison.tensors
+            if tensor.verdict != ALIGNED
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,15 +133,16 @@ class _Proposal:
 
 
 class _Repair:
-    def __init__(self, settings: RunSettings, progress: Progress) -> None:
-        self._settings, self._progress = settings, progress
+    def __init__(self, settings: RunSettings, progress: Progress, kept: KeptProcesses) -> None:
+        self._settings, self._progress, self._kept = settings, progress, kept
         self._folder = settings.out / "fix"
-        self._kept = KeptProcesses()
-        self._disk: dict[str, str] = {}
+        self._disk: dict[str, str] = dict(settings.sources)
         self._sources: dict[str, str] = {}
         self._accepted: list[_Proposal] = []
         self._tried: set[tuple[tuple[str, str, str], Edit]] = set()
-        self._failed: RunResult | None = None
+        self._concerned: tuple[str, ...] = ()
+        """The stages that trials run."""
+        self._failed: _Attempt | None = None
         """What the last trial gave if it ran and its edits were not taken."""
 
     def fix(self, write: bool) -> FixResult:
@@ -101,21 +150,22 @@ class _Repair:
         try:
             return self._fix(write)
         finally:
-            self._kept.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _fix(self, write: bool) -> FixResult:
         first = present = self._run({})
         reference = self._reference()
+        self._concerned = first.concerned()
         for _ in range(_MOST_ROUNDS):
             chosen = self._chosen(present)
             if present.verdict == ALIGNED or not chosen:
                 break
             present = self._tried_together(present, chosen, reference)
-        result = FixResult(first.case, present.verdict, left=_faults(present))
+        result = FixResult(first.result.case, present.verdict, found=first.faults, left=present.faults)
         if self._accepted and not self._holds_on_second_draw(present, result, reference):
-            result.verdict, result.left, self._accepted, self._sources = first.verdict, _faults(first), [], {}
+            result.verdict, result.left, self._accepted, self._sources = first.verdict, first.faults, [], {}
         result.edits = [{**one.edit.to_json(), "layer": one.key[0], "cause": one.cause} for one in self._accepted]
+        result.texts = dict(self._sources)
         result.patch = patch_of(self._disk, self._sources, result.edits)
         if result.patch:
             path = self._settings.out / "fix.patch"
@@ -125,20 +175,20 @@ class _Repair:
             result.written = self._write()
         return result
 
-    def _chosen(self, present: RunResult) -> list[_Proposal]:
+    def _chosen(self, present: _Attempt) -> list[_Proposal]:
         """The likeliest edit of each fault that was not tried, without those that touch the same text."""
         chosen: list[_Proposal] = []
-        for fault in _faults(present):
+        for fault in present.faults:
             edits = [one for one in _proposals(fault) if (one.key, one.edit) not in self._tried]
             if edits and not any(overlap(edits[0].edit, other.edit) for other in chosen):
                 chosen.append(edits[0])
         return chosen
 
-    def _tried_together(self, present: RunResult, chosen: Sequence[_Proposal], reference: Any) -> RunResult:
+    def _tried_together(self, present: _Attempt, chosen: Sequence[_Proposal], reference: Any) -> _Attempt:
         """The run with those edits that mend their faults: all at once, else those that helped, else one by one."""
         after = self._trial(present, chosen, reference)
         if after is None and self._failed is not None:
-            helped = [one for one in chosen if _is_gone(one.key, _faults(present), _faults(self._failed))]
+            helped = [one for one in chosen if _is_gone(one.key, present.faults, self._failed.faults)]
             after = self._trial(present, helped, reference) if 0 < len(helped) < len(chosen) else None
         if after is not None:
             return after
@@ -149,13 +199,14 @@ class _Repair:
             present = present if found is None else found
         return present
 
-    def _trial(self, present: RunResult, chosen: Sequence[_Proposal], reference: Any) -> RunResult | None:
+    def _trial(self, present: _Attempt, chosen: Sequence[_Proposal], reference: Any) -> _Attempt | None:
         """The run with these edits if they mend their faults, bring no other and leave the reference as it is."""
         edits = [one.edit for one in chosen]
         if len({one.edit for one in chosen}) == 1:
             self._tried |= {(one.key, one.edit) for one in chosen}
         for edit in edits:
-            self._disk.setdefault(edit.file, read_source(edit.file))
+            if edit.file not in self._disk:
+                self._disk[edit.file] = read_source(edit.file)
         self._failed = None
         before = dict(self._sources)
         texts = {**self._disk, **before}
@@ -166,18 +217,29 @@ class _Repair:
                 for file in {edit.file for edit in edits}
             }
             self._sources = {**before, **changed}
-            after = self._run(self._sources)
+            after = self._tested(present, chosen)
         except (InputError, SideCrashError, ValueError):
             self._sources = before
             return None
-        gone = all(_is_gone(one.key, _faults(present), _faults(after)) for one in chosen)
-        if gone and not _layers(after) - _layers(present) and self._same_reference(reference):
+        gone = after is not None and all(_is_gone(one.key, present.faults, after.faults) for one in chosen)
+        if after is not None and gone and not after.layers - present.layers and self._same_reference(reference):
             self._accepted += chosen
             return after
         self._sources, self._failed = before, after
         return None
 
-    def _holds_on_second_draw(self, present: RunResult, result: FixResult, reference: Any) -> bool:
+    def _tested(self, present: _Attempt, chosen: Sequence[_Proposal]) -> _Attempt | None:
+        """The stages concerned with the edits; None where the one fault is seen to be there still, without a search."""
+        if len(present.faults) > 1 or any("+" in one.key[2] for one in chosen):
+            return self._run(self._sources, stages=self._concerned)
+        after = self._run(self._sources, stages=self._concerned, locate=False)
+        if after.verdict == ALIGNED:
+            return after
+        before, now = present.wrong_tensors(), after.wrong_tensors()
+        nearer = now.keys() < before.keys() or all(now[name] < before.get(name, 0.0) / 2 for name in now)
+        return self._run(self._sources, stages=self._concerned, fresh=False) if nearer else None
+
+    def _holds_on_second_draw(self, present: _Attempt, result: FixResult, reference: Any) -> bool:
         """Whether the patched port is as right on other inputs; notes what the second draw proves."""
         seed = str(int(self._settings.options.get("seed", 0)) + FURTHER_SEED)
         self._progress("both", "the patched port on a second draw of inputs")
@@ -188,18 +250,42 @@ class _Repair:
             return False
         if self._same_reference(reference):
             result.notes.append("the case's inputs and weights do not depend on its seed: proven on one draw of inputs")
-        if other.verdict == present.verdict and not _layers(other) - _layers(present):
+        if other.verdict == present.verdict and not other.layers - present.layers:
             return True
         result.notes.append("the edits do not hold on a second draw of inputs, so none is taken")
         return False
 
-    def _run(self, sources: Mapping[str, str], options: Mapping[str, str] | None = None) -> RunResult:
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def _run(
+        self,
+        sources: Mapping[str, str],
+        options: Mapping[str, str] | None = None,
+        stages: tuple[str, ...] = (),
+        locate: bool = True,
+        fresh: bool = True,
+    ) -> _Attempt:
+        if fresh:
+            shutil.rmtree(self._folder, ignore_errors=True)
         told = {**self._settings.options, **(options or {})}
         settings = dataclasses.replace(
-            self._settings, out=self._folder, options=told, sources=sources, locate=True, fresh=True
+            self._settings,
+            out=self._folder,
+            options=told,
+            sources={**self._settings.sources, **sources},
+            stages=stages or self._settings.stages,
+            explain_seconds=min(self._settings.explain_seconds, _EXPLAINED_IN_TRIALS)
+            if stages
+            else self._settings.explain_seconds,
+            locate=locate,
+            fresh=fresh,
+            sequential=True,  # as the search has it: then the same processes serve both
         )
-        return run(settings, self._progress, kept=self._kept)
+        result = run(settings, self._progress, kept=self._kept)
+        located = result.located.faults if result.located is not None else []
+        faults = [fault.to_json() for fault in located if "accepted" not in fault.evidence]
+        if locate and result.initial is not None and result.initial.counts and result.initial.differences:
+            settings = dataclasses.replace(settings, out=self._folder / "places")
+            faults += initial_faults(result.initial, settings, self._progress, self._kept)
+        return _Attempt(result, faults)
 
     def _reference(self) -> dict[str, dict[str, np.ndarray]]:
         files = sorted(self._folder.glob("*_ref.npy"))
@@ -208,7 +294,7 @@ class _Repair:
     def _same_reference(self, before: Mapping[str, Mapping[str, np.ndarray]]) -> bool:
         """Whether the reference still gives what it gave: an edit of what both sides share may not change it."""
         now = self._reference()
-        return now.keys() == before.keys() and all(
+        return now.keys() <= before.keys() and all(
             now[file].keys() == before[file].keys()
             and all(np.array_equal(a, before[file][name], equal_nan=a.dtype.kind in "fc") for name, a in of.items())
             for file, of in now.items()
@@ -234,11 +320,6 @@ class _Repair:
         return list(parts)
 
 
-def _faults(result: RunResult) -> list[dict[str, Any]]:
-    located = result.located.faults if result.located is not None else []
-    return [fault.to_json() for fault in located if "accepted" not in fault.evidence]
-
-
 def _key(fault: Mapping[str, Any]) -> tuple[str, str, str]:
     return fault["paddle_layer"], fault["phase"], (fault["explanation"] or {"id": ""})["id"]
 
@@ -250,10 +331,6 @@ def _is_gone(
     others = {_key(fault) for fault in before} - {key}
     left = [_key(fault) for fault in after if _key(fault)[:2] == key[:2] and _key(fault) not in others]
     return all(one[2] and set(one[2].split("+")) < set(key[2].split("+")) for one in left)
-
-
-def _layers(result: RunResult) -> set[str]:
-    return {fault["paddle_layer"] for fault in _faults(result)}
 
 
 def _proposals(fault: Mapping[str, Any]) -> Iterator[_Proposal]:

@@ -1,23 +1,39 @@
-"""Where the port's source makes its layers, loss and optimizer; runs in the port's process."""
+"""Where the source makes layers, loss, optimizer, schedule, data, metric and training; runs in a side's process."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
 from twinalign.case.definition import Case
+from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.processes.tracebacks import is_users_file
+from twinalign.replay import metric
 from twinalign.replay.code_lines import FRAMEWORKS, is_own_code
 from twinalign.stages.context import step_inputs
+from twinalign.stages.watching import run_training
 
 _MOST_FRAMES = 4
-_METHODS = ("loss", "optimizer")
-"""Of the case; their code is looked for as that of layers is."""
+_FEW = 2
+"""Samples, and steps of a schedule or training, that are taken to see whose code runs."""
+OUTSIDE_FUNCTIONS = 0
+"""In place of a line: what stands in no function of a file."""
+_COMPONENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "loss": ("loss", ("loss",)),
+    "optimizer": ("backward", ("optimizer",)),
+    "schedule": ("backward", ("schedule", "optimizer")),
+    "dataset": ("data", ("dataset", "preprocessing")),
+    "metric": ("metric", ("metric", "evaluate")),
+    "train": ("train", ("train",)),
+}
+"""Component -> its stage, and the methods of the case that are its code; what they call is looked for as well."""
 
 
 def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequence[str]) -> dict[str, Any]:
@@ -25,15 +41,17 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
 
     Args:
         stage: whose model is built once more, with an eye on who builds its layers.
-        paths: of the port's layers; `loss` and `optimizer` are methods of the case.
+        paths: of the port's layers, and components: `loss`, `optimizer`, `schedule`, `dataset.SPLIT`, `metric` and
+            `train`.
         functions: paths in paddle of functions and classes whose parameters are wanted.
 
     Returns:
         `layers`: path -> `class` (its path in paddle or elsewhere), `calls` (each `[file, line, column, end line, end
         column]`, lines from 1, columns in bytes from 0, the innermost first), `code` (`[file, first line, last
-        line]` of its own methods and the functions that they call) and `around` (the same of the constructors that
-        build it, its own first); `parameters`: function -> the names of its parameters in order, keyword-only ones
-        last.
+        line]` of its own methods and the functions that they call), `constructor` (the same of its own) and `around`
+        (of the constructors that build it, its own first, and of what stands outside functions, in line
+        `OUTSIDE_FUNCTIONS`); `parameters`: function -> the names of its parameters in order, keyword-only ones last;
+        `case`: where the case's method `reproduced` stands, in that form.
     """
     from twinalign.backends.paddle.port_only.construction import function_named, layers_built
 
@@ -43,50 +61,99 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
     def note(layer: Any, frame: FrameType) -> None:
         calls.setdefault(id(layer), _calls(frame))
 
-    with layers_built(note):
-        model = worker.construct(case)
-    named = dict(worker.backend.named_layers(model))
+    named: dict[str, Any] = {}
+    if not all(is_component(path) for path in paths):
+        with layers_built(note):
+            model = worker.construct(case)
+        named = dict(worker.backend.named_layers(model))
     layers: dict[str, Any] = {}
     for path in paths:
-        kind = type(named.get(path))
-        if path in named or path in _METHODS:
-            layers[path] = {
-                "class": f"{kind.__module__}.{kind.__qualname__}" if path in named else "",
-                "calls": calls.get(id(named[path]), []) if path in named else [],
-                "code": _spans(_code_of(worker, case, model, named, path), _is_editable),
-                "around": _spans(_code_around(named, path), _is_editable),
-            }
-    return {"layers": layers, "parameters": {name: _parameters(function_named(name)) for name in functions}}
+        if path in named:
+            kind = type(named[path])
+            of_kind = {"class": f"{kind.__module__}.{kind.__qualname__}", "calls": calls.get(id(named[path]), [])}
+        elif is_component(path):
+            of_kind = {"class": "", "calls": []}
+        else:
+            continue
+        code = _spans(_code_of(worker, named, path), _is_editable)
+        around = _spans(_code_around(named, path) if path in named else [], _is_editable)
+        own = _spans(_constructors([type(named[path])]) if path in named else [], _is_editable)
+        layers[path] = {
+            **of_kind,
+            "code": code,
+            "constructor": own,
+            "around": [*around, *_outside(code + around)],
+        }
+    return {
+        "layers": layers,
+        "parameters": {name: _parameters(function_named(name)) for name in functions},
+        "case": _spans([type(case).reproduced], _is_editable),
+    }
 
 
 def reference_code(worker: Any, stage: str, paths: Sequence[str]) -> dict[str, Any]:
     """Where the reference's code stands; runs in its process.
 
     Returns:
-        path of a layer, `loss` or `optimizer` -> `[file, first line, last line]` of what `port_places` has as `code`
-        and `around`, those of installed packages too.
+        path of a layer or component -> `[file, first line, last line]` of what `port_places` has as `code` and
+        `around`, those of installed packages too.
     """
-    case = worker.fresh_case(stage)
-    model = worker.construct(case)
-    named = dict(worker.backend.named_layers(model))
-    known = [path for path in paths if path in named or path in _METHODS]
-    of_source = {path: [*_code_of(worker, case, model, named, path), *_code_around(named, path)] for path in known}
-    return {path: _spans(codes, os.path.isfile) for path, codes in of_source.items()}
+    named: dict[str, Any] = {}
+    if not all(is_component(path) for path in paths):
+        named = dict(worker.backend.named_layers(worker.construct(worker.fresh_case(stage))))
+    found = {}
+    for path in paths:
+        if path in named or is_component(path):
+            around = _code_around(named, path) if path in named else []
+            spans = _spans([*_code_of(worker, named, path), *around], os.path.isfile)
+            found[path] = [*spans, *_outside(spans)]
+    return found
 
 
-def _code_of(worker: Any, case: Case, model: Any, named: Mapping[str, Any], path: str) -> list[Any]:
-    """The functions that a layer computes with, or a method of the case and what it calls."""
-    if path in _METHODS and path not in named:
-        return [getattr(type(case), path), *_called(worker, case, model, path)]
-    methods = _methods(type(named[path]))
-    return _with_helpers([value for value in methods if value.__name__ != "__init__"])
+def own_files(worker: Any) -> dict[str, Any]:
+    """`files`: real paths of the user's own source files that this side has imported, once all of the case has run."""
+    for component in _COMPONENTS:
+        case = worker.fresh_case("forward")
+        stage, methods = _COMPONENTS[component]
+        if any(getattr(type(case.part(stage)), name) is not getattr(Case, name) for name in methods):
+            splits = [f"dataset.{split}" for split in case.splits] if component == "dataset" else [component]
+            for one in splits:
+                _called(worker, worker.fresh_case(stage), one)
+    worker.construct(worker.fresh_case("forward"))
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return {"files": sorted({os.path.realpath(file) for file in files if file and _is_editable(file)})}
+
+
+def is_component(path: str) -> bool:
+    """Whether a fault's place is a component of the case and no layer."""
+    return path in _COMPONENTS or path.startswith("dataset.")
+
+
+def _outside(spans: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    return [[file, OUTSIDE_FUNCTIONS, OUTSIDE_FUNCTIONS] for file in dict.fromkeys(span[0] for span in spans)]
+
+
+def _code_of(worker: Any, named: Mapping[str, Any], path: str) -> list[Any]:
+    """The functions that a layer computes with, or the case's methods of a component and what they call."""
+    if path not in named:
+        stage, methods = _COMPONENTS[path.partition(".")[0]]
+        case = worker.fresh_case(stage)
+        own = [getattr(type(case), name) for name in methods if getattr(type(case), name) is not getattr(Case, name)]
+        return [*own, *_called(worker, case, path)]
+    methods_of_layer = _methods(type(named[path]))
+    return _with_helpers([value for value in methods_of_layer if value.__name__ != "__init__"])
 
 
 def _code_around(named: Mapping[str, Any], path: str) -> list[Any]:
     """The constructors of a layer and of those around it, with the functions that they call."""
     around = [path.rsplit(".", up)[0] for up in range(path.count(".") + 1)] + [""]
-    kinds = dict.fromkeys(type(named[outer]) for outer in around if outer in named)
-    return _with_helpers([value for kind in kinds for value in _methods(kind) if value.__name__ == "__init__"])
+    return _constructors([type(named[outer]) for outer in around if outer in named])
+
+
+def _constructors(kinds: Iterable[type]) -> list[Any]:
+    """The constructors of classes, with the functions that they call."""
+    of_kinds = [value for kind in dict.fromkeys(kinds) for value in _methods(kind) if value.__name__ == "__init__"]
+    return _with_helpers(of_kinds)
 
 
 def _methods(kind: type) -> list[Any]:
@@ -110,8 +177,8 @@ def _with_helpers(functions: Sequence[Any]) -> list[Any]:
     return list(found)
 
 
-def _called(worker: Any, case: Case, model: Any, method: str) -> list[CodeType]:
-    """The user's own functions that run in the case's `loss` or `optimizer`, without those of layers."""
+def _called(worker: Any, case: Case, component: str) -> list[CodeType]:
+    """The user's own functions that run in a component of the case, without those of layers."""
     found: dict[CodeType, None] = {}
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -120,24 +187,53 @@ def _called(worker: Any, case: Case, model: Any, method: str) -> list[CodeType]:
         if event == "call" and not in_layer and is_own_code(frame) and code.co_name.isidentifier():
             found[code] = None
 
-    outputs, inputs = None, {}
-    # A case that fails here keeps the code of its method alone: the run has shown its own error already.
+    # A case that fails here keeps the code of its methods alone: the run has shown its own error already.
     with contextlib.suppress(Exception):
-        if method == "loss":
-            given = step_inputs(case).items()
-            inputs = {name: worker.backend.to_tensor(array, "float32", worker.device) for name, array in given}
-            outputs = case.forward(model, inputs, worker.framework)
-        parameters = [p for p in worker.backend.named_parameters(model).values() if worker.backend.trainable(p)]
+        run = _ready(worker, case, component)
         before = sys.getprofile()
         sys.setprofile(note)
         try:
-            if method == "loss":
-                case.loss(outputs, inputs, worker.framework)
-            else:
-                case.optimizer(parameters, worker.framework)
+            run()
         finally:
             sys.setprofile(before)
-    return list(found)
+    users = [code for code in found if is_users_file(code.co_filename)]
+    return users or list(found)
+
+
+def _ready(worker: Any, case: Case, component: str) -> Callable[[], Any]:
+    """A function that runs a component of the case once, or for a few samples or steps."""
+    backend, framework = worker.backend, worker.framework
+    kind, _, split = component.partition(".")
+    if kind == "dataset":
+
+        def read() -> None:
+            list(itertools.islice(case.dataset(framework, split), _FEW))
+            for steps in case.preprocessing(framework, split, 0).values():
+                functools.reduce(lambda value, step: step[1](value), steps, None)
+
+        return read
+    model = worker.construct(case)
+    parameters = [p for p in backend.named_parameters(model).values() if backend.trainable(p)]
+    if kind == "loss":
+        given = step_inputs(case).items()
+        inputs = {name: backend.to_tensor(array, "float32", worker.device) for name, array in given}
+        outputs = case.forward(model, inputs, framework)
+        return lambda: case.loss(outputs, inputs, framework)
+    if kind == "metric":
+        if type(case).evaluate is not Case.evaluate:
+            return lambda: case.evaluate(model, framework, "float32")
+        found = metric.outputs_and_labels(worker, case, model)
+        return lambda: case.metric(*found, framework)
+    if kind == "train":
+        return lambda: run_training(case, framework, backend, model, CanonicalNames(), _FEW)
+
+    def step() -> None:
+        optimizer = case.optimizer(parameters, framework)
+        for number in range(_FEW if kind == "schedule" else 0):
+            case.schedule(optimizer, number, framework)
+        optimizer.step()
+
+    return step
 
 
 def _calls(frame: FrameType | None) -> list[list[Any]]:

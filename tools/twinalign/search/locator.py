@@ -170,13 +170,14 @@ class Locator:
 
         wrong = [fault for fault in faults if "accepted" not in fault.evidence]
         asked = [fault.to_json() for fault in wrong]
-        optimizer = ["optimizer"] if any(fault.phase == "optimizer" for fault in wrong) else []
-        for stage in self._model_stages(self._recorder.description["stages"]) if asked else ():
+        described = self._recorder.description["stages"]
+        stages = self._model_stages(described) or described[:1]  # without a fault in a model any stage will do
+        for stage in stages if asked else ():
             try:
-                port = list(dict.fromkeys([*optimizer, *(fault.paddle_layer for fault in wrong)]))
+                port = list(dict.fromkeys(fault.paddle_layer for fault in wrong))
                 given = {"stage": stage, "paths": port, "functions": functions_of(asked)}
                 places = self._recorder.processes["paddle"].call(port_places, **given)
-                theirs = list(dict.fromkeys([*optimizer, *(fault.reference_layer for fault in wrong)]))
+                theirs = list(dict.fromkeys(fault.reference_layer for fault in wrong))
                 code = self._recorder.processes["ref"].call(reference_code, stage=stage, paths=theirs)
                 proposals = Proposals(places, code, self._recorder.settings.sources)
                 found = [
@@ -189,6 +190,7 @@ class Locator:
             except (ChildError, SyntaxError, OSError, ValueError):  # the faults stand without a proposal
                 continue
             for fault, (proven, others) in zip(wrong, found, strict=True):
+                fault.evidence.setdefault("source", proposals.source_of(fault.to_json()))
                 if proven and fault.edit is None:
                     fault.edit, fault.further_edits = proven[0], proven[1:]
                 fault.reference_edits = fault.reference_edits or others

@@ -53,6 +53,8 @@ def _locate_schedule(context: ComponentContext) -> list[Fault]:
             faults[key].evidence["values"].update(evidence["values"])
         else:
             component = SCHEDULE if scheduled else OPTIMIZER
+            if not scheduled:
+                evidence["reference_optimizer"] = {"lr": found["ref"]["initial"]}
             faults[key] = Fault(component, component, "optimizer", explanation, evidence)
     return list(faults.values())
 

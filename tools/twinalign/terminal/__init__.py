@@ -24,6 +24,7 @@ _PRINTERS = {
     "compare": ("comparison", "print_comparison"),
     "convert": ("conversion", "print_conversion"),
     "selftest": ("selftest", "print_selftest"),
+    "selftest_fix": ("selftest", "print_repairs"),
     "zoo": ("zoo", "print_zoo"),
     "verify": ("verification", "print_verification"),
     "info": ("info", "print_info"),

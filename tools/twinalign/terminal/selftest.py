@@ -72,6 +72,26 @@ def _print_counts(found: Mapping[str, Any], located: bool, console: Console) -> 
         )
 
 
+def print_repairs(found: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print what became of every fault that was planted in the source, and the totals."""
+    console = console or output()
+    rows = table("fault", "planted", "located", "suggested", "repaired", "wrong edit", "written", overflow="fold")
+    for trial in found["trials"]:
+        if trial["changed"] and trial["error"] is None:
+            told = [_YES if trial[name] else _NO for name in ("located", "suggested", "repaired")]
+            wrong = Text("yes", style="bold red") if trial["wrong"] else Text("no")
+            planted = f"{trial['before']} → {trial['after']}"
+            rows.add_row(trial["id"], planted, *told, wrong, "; ".join(trial["edits"]) or "–")
+    console.print(rows)
+    summary = found["summary"]
+    counts = [f"{name} {summary[name]} of {summary['faults']}" for name in ("located", "suggested", "repaired")]
+    totals = ", ".join([*counts, f"wrong edits called proven {summary['wrong']}"])
+    console.print(f"\n{found['case']}: {totals}, in {found['seconds']:.0f} s", highlight=False)
+    if summary["stopped"] or summary["without_effect"]:
+        others = f"{summary['stopped']} more stop with an error, {summary['without_effect']} change no result"
+        console.print(others, style="dim", highlight=False)
+
+
 def print_fitting_faults(
     fitting: Mapping[str, str],
     faults: Mapping[str, PlantableFault] | Mapping[str, RankFault],

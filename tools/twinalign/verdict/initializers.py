@@ -125,7 +125,7 @@ def _by_fans(shape: Sequence[int], weight_shape: Sequence[int] | None) -> Iterat
     by_fan = list(zip(fans(shape), ("fan_in", "fan_out"), ("", "mode='fan_out'"), strict=True))
     for fan, of, mode in by_fan:
         bound, more = 1.0 / math.sqrt(fan), f", {mode}" if mode else ""
-        leaky = f"KaimingUniform(negative_slope=math.sqrt(5), nonlinearity='leaky_relu'{more})"
+        leaky = f"KaimingUniform(negative_slope=5**0.5, nonlinearity='leaky_relu'{more})"
         yield Initializer(f"Kaiming uniform(a=√5) by {of}", "uniform", bound, leaky)
         yield Initializer(f"Kaiming uniform by {of}", "uniform", math.sqrt(6.0) * bound, f"KaimingUniform({mode})")
         yield Initializer(f"Kaiming normal by {of}", "normal", math.sqrt(2.0) * bound, f"KaimingNormal({mode})")

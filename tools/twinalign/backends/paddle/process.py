@@ -56,6 +56,10 @@ def configure(device: str, threads: int | None) -> None:
     make_float64_exact()
 
 
+def import_for_optimizers() -> None:
+    pass  # paddle imports all of it at once
+
+
 def use_accuracy_compatible(on: bool) -> None:
     with contextlib.suppress(ValueError):  # only paddle 3.3 and later has the flag
         paddle.set_flags({_ACCURACY_COMPATIBLE: on})

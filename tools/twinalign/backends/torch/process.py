@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import importlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -51,6 +52,11 @@ def configure(device: str, threads: int | None) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
+
+
+def import_for_optimizers() -> None:
+    """Import what torch else imports at the first step of an optimizer, for seconds."""
+    importlib.import_module("torch._dynamo")
 
 
 def use_accuracy_compatible(on: bool) -> None:

@@ -1,0 +1,141 @@
+"""The statements of a function, or of a file outside its functions, and their words in paddle's spelling."""
+
+import functools
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from twinalign.edits.source import Source
+
+Exchanged = cst.BaseExpression | cst.BaseSmallStatement
+Statement = Exchanged | cst.Param
+Lines = tuple[int, int]
+"""First and last; (0, 0) for what stands in no function."""
+
+_SPELLED = {
+    "torch": "paddle",
+    "dim": "axis",
+    "eps": "epsilon",
+    "bias": "bias_attr",
+    "lr": "learning_rate",
+    "optim": "optimizer",
+    "SiLU": "Silu",
+    "cat": "concat",
+    "permute": "transpose",
+}
+_KEYWORDS_ALONE = frozenset({"bias", "lr"})
+"""Names that mean something else where they are no keyword."""
+_OF_DIMENSIONS = re.compile(r"([A-Z]\w*[a-z])([123])d")
+_WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
+_TEST = re.compile(r"""framework\s*(==|!=)\s*["'](torch|paddle)["']""")
+
+
+@functools.lru_cache(maxsize=512)
+def statements(source: Source, lines: Lines, framework: str) -> list[Statement]:
+    """What is exchanged as a whole in these lines, in the order of the text, without texts in quotes.
+
+    Simple statements, the expressions of `for`, `if` and `while`, and parameters that have a default; of a function
+    that asks for its `framework` those that run in this one.
+    """
+    nodes: list[Statement] = [
+        node
+        for node in source.of_type(cst.BaseSmallStatement)
+        if not isinstance(node, cst.Import | cst.ImportFrom) and not _is_quoted(node)
+    ]
+    nodes += [node.test for node in source.of_type(cst.If, cst.While)]
+    nodes += [node.iter for node in source.of_type(cst.For)]
+    nodes += [node for node in source.of_type(cst.Param) if node.default is not None]
+    left_out = list(_lines_of_other(source, framework))
+    if lines == (0, 0):
+        left_out += [source.lines(node) for node in source.of_type(cst.FunctionDef)]
+        lines = (1, source.text.count("\n") + 1)
+    found = [
+        node
+        for node in nodes
+        if _is_in(source.span(node)[0], lines)
+        and not any(_is_in(source.span(node)[0], outside) for outside in left_out)
+    ]
+    return sorted(found, key=source.span)
+
+
+def _is_quoted(node: cst.BaseSmallStatement) -> bool:
+    return isinstance(node, cst.Expr) and isinstance(node.value, cst.SimpleString | cst.ConcatenatedString)
+
+
+def _is_in(line: int, lines: Lines) -> bool:
+    return lines[0] <= line <= lines[1]
+
+
+@functools.lru_cache(maxsize=64)
+def _lines_of_other(source: Source, framework: str) -> list[Lines]:
+    """Lines that a test of `framework` keeps from running in this one."""
+    blocks = [source.lines(node) for node in source.of_type(cst.IndentedBlock)]
+    found: list[Lines] = []
+    for node in source.of_type(cst.If):
+        asked = _TEST.fullmatch(source.text_of(node.test))
+        if asked is None:
+            continue
+        ours = (asked[1] == "==") == (asked[2] == framework)
+        first, last = source.lines(node)
+        if node.orelse is not None:
+            found.append(source.lines(node.orelse if ours else node.body))
+        elif not ours:
+            found.append(source.lines(node.body))
+        elif isinstance(node.body.body[-1], cst.SimpleStatementLine) and isinstance(
+            node.body.body[-1].body[-1], cst.Return | cst.Raise
+        ):
+            around = [block for block in blocks if block[0] <= first and last <= block[1]]
+            found.append((last + 1, min((block[1] for block in around), default=last)))
+    return found
+
+
+def words(source: Source, node: cst.CSTNode) -> list[str]:
+    """A node's words, those of torch spelled as in paddle; `inplace` is left out, which means nothing there."""
+    parts = [node.name, node.default] if isinstance(node, cst.Param) else [node]  # a parameter's span is its name alone
+    text = " ".join(source.text_of(part) for part in parts if part is not None)
+    text = re.sub(r",?\s*inplace\s*=\s*True", "", text)
+    found = _WORD.findall(text)
+    return [
+        spelled(word, keyword=after == "=" and before in ("(", ","))
+        for before, word, after in zip(["", *found], found, [*found[1:], ""], strict=False)
+    ]
+
+
+def spelled(word: str, keyword: bool) -> str:
+    """A name of torch's as paddle spells it; others as they are."""
+    if word in _KEYWORDS_ALONE and not keyword:
+        return word
+    return _SPELLED.get(word) or _OF_DIMENSIONS.sub(r"\1\2D", word)
+
+
+def in_paddle(node: cst.CSTNode) -> cst.CSTNode:
+    """With the commonest names as paddle spells them."""
+    found = node.visit(_PaddleSpelling())  # LibCST's matchers take many times as long
+    return found if isinstance(found, cst.CSTNode) else node
+
+
+class _PaddleSpelling(cst.CSTTransformer):
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
+        return updated_node.with_changes(value=spelled(updated_node.value, keyword=False))
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        keyword = updated_node.keyword
+        if keyword is None:
+            return updated_node
+        return updated_node.with_changes(keyword=cst.Name(spelled(keyword.value, keyword=True)))
+
+    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
+        match updated_node:
+            case cst.Assign(
+                targets=[cst.AssignTarget(target=cst.Attribute(attr=cst.Name("requires_grad")) as target)],
+                value=cst.Name("False"),
+            ):
+                stopped = target.with_changes(attr=cst.Name("stop_gradient"))
+                return updated_node.with_changes(targets=[cst.AssignTarget(stopped)], value=cst.Name("True"))
+        return updated_node
+
+
+def code_of(nodes: Sequence[cst.CSTNode], between: str) -> str:
+    """The text of nodes of the reference, as paddle spells it."""
+    return between.join(cst.Module([]).code_for_node(in_paddle(node)).strip() for node in nodes)
