@@ -19,8 +19,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if written:
         return f"write {written} in {where}"
     calls = list(dict.fromkeys(call["name"] for call in explanation["evidence"].get("reference_calls", [])))
-    as_reference = f" call {' and '.join(calls)} as the reference does;" if calls else ""
-    return f"in {where}:{as_reference} undo that {explanation['text']}"
+    to_do = f"call {' and '.join(calls)}" if calls else "do"
+    return f"in {where}: {to_do} as the reference does; now {explanation['text']}"
 
 
 def _written(fault: Mapping[str, Any]) -> str:
