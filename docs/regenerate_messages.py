@@ -48,7 +48,7 @@ are not here keep their name and their value.
 _BITES = """
 ## Differences that bite
 
-What the same words do differently in both frameworks; each is proven where it stands in a port.
+What the same words do differently in the two frameworks. If one of them occurs in your port, twinalign proves it.
 
 | the port's fault | cause |
 | --- | --- |

@@ -15,7 +15,7 @@ import click
     help="An input of the model: x:2,3,224,224:float32, tokens:2,16:int64:32000 (below 32000); may be repeated.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the port; its name is the port's package.")
-@click.option("--check", type=click.Path(path_type=Path), help="Prove a port that was made before once more.")
+@click.option("--check", type=click.Path(path_type=Path), help="Prove an existing port again.")
 @click.option(
     "--style",
     type=click.Choice(["compat", "native"]),
