@@ -41,7 +41,7 @@ def _written(fault: Mapping[str, Any]) -> str:
 
 def _where(fault: Mapping[str, Any]) -> str:
     if fault["phase"] == "optimizer":
-        return "the construction of the optimizer"
+        return "the schedule" if fault["paddle_layer"] == "schedule" else "the construction of the optimizer"
     inside = fault["evidence"].get("inside") or {}
     at = inside.get("unknown") or inside.get("known")
     layer = fault["paddle_layer"] or "the model's own code"

@@ -19,6 +19,8 @@ from twinalign.stages.context import scalar_loss, step_inputs
 _CHECKED = 256
 """Elements of a parameter that are looked at to see whether it has changed; an update changes all elements."""
 
+_STEP = "step of the inputs"
+
 
 @dataclasses.dataclass
 class CaseRun:
@@ -35,6 +37,8 @@ class CaseRun:
     """The reference's names of this side's tensors."""
     weights: Mapping[str, Any]
     """This side's weights, as the recorder takes them."""
+    step: int = 0
+    """The step whose inputs it gets."""
 
     @classmethod
     def of(cls, worker: Any, stage: str, weights: Mapping[str, Any]) -> CaseRun:
@@ -45,13 +49,24 @@ class CaseRun:
             model = worker.build_model(case, stage, dtype, weights)
         worker.backend.set_training(model, case.train_mode)
         names = CanonicalNames.of(weights)
-        return cls(case, stage, worker.backend, worker.framework, worker.device, dtype, model, names, weights)
+        return cls(
+            case,
+            stage,
+            worker.backend,
+            worker.framework,
+            worker.device,
+            dtype,
+            model,
+            names,
+            weights,
+            worker.kept.get(_STEP, 0),
+        )
 
     def inputs(self) -> dict[str, Any]:
-        """The case's inputs of the first step, as tensors."""
+        """The case's inputs of the step, as tensors."""
         return {
             name: self.backend.to_tensor(array, self.dtype, self.device)
-            for name, array in step_inputs(self.case).items()
+            for name, array in step_inputs(self.case, self.step).items()
         }
 
     @property
@@ -79,6 +94,12 @@ class CaseRun:
                 ).sum()
                 total = term if total is None else total + term
         return total
+
+
+def use_inputs_of_step(worker: Any, step: int) -> dict[str, Any]:
+    """Let every `CaseRun` that this process makes from now on have the inputs of this step."""
+    worker.kept[_STEP] = step
+    return {}
 
 
 def checksum(tensor: Any) -> float:

@@ -135,7 +135,7 @@ def _late(optimizer: Any, moments: list[Moment]) -> None:
 def _switched(name: str, subject: OptimizerSubject) -> Iterator[Variant]:
     if has(subject, name):
         now = bool(present(subject, name))
-        yield setting(subject, name, not now, "not used" if now else "used")
+        yield setting(subject, name, not now, f"the {'reference' if now else 'port'} uses it")
 
 
 for _id, _text, _name, _difference in (
