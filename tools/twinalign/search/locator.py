@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -177,21 +176,19 @@ class Locator:
 
     def _search_later_steps(self, result: LocateResult, explain: bool) -> None:
         """Search the layers on the inputs of later steps: the first step may not show a fault."""
-        recorded = self._recorder.fresh_arrays("ref", "backward")
-        steps = {int(found[1]) for name in recorded if (found := re.match(r"step(\d+)\.", name))}
-        try:
-            for step in sorted(steps - {0}):
-                for side in SIDES:
-                    self._recorder.processes[side].call(use_inputs_of_step, step=step)
-                self._progress("both", f"the inputs of step {step}")
-                self._search_layers(result, "backward", explain, backward=True)
-                if result.faults:
-                    for fault in result.faults:
-                        fault.note(f"shows on the inputs of step {step}, and not on those of the steps before")
-                    return
-        finally:
-            for side in SIDES:
-                self._recorder.processes[side].call(use_inputs_of_step, step=0)
+        step = 1
+        while not result.faults and step < self._use_inputs_of(step):
+            self._progress("both", f"the inputs of step {step}")
+            self._search_layers(result, "backward", explain, backward=True)
+            for fault in result.faults:
+                fault.note(f"shows on the inputs of step {step}, and not on those of the steps before")
+            step += 1
+        self._use_inputs_of(0)
+
+    def _use_inputs_of(self, step: int) -> int:
+        """Let both sides search on the inputs of a step; returns the number of steps."""
+        steps = [self._recorder.processes[side].call(use_inputs_of_step, step=step)["steps"] for side in SIDES]
+        return int(min(steps))
 
     def _propose_edits(self, faults: Sequence[Fault]) -> None:
         """Put the edits that may mend them into the faults.
