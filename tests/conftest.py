@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from twinalign.errors import help_topics
+
 # Every worker of pytest-xdist has a core of its own; frameworks read this when they are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -45,6 +47,15 @@ def twinalign(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
         )
 
     return call
+
+
+def without_topic(line: str) -> str:
+    """The line of an error, less the topic of `twinalign help` that it must end with (click's own end with --help)."""
+    text, _, topic = line.removesuffix(")").rpartition(" (twinalign help ")
+    if line.endswith(" --help"):
+        return line
+    assert topic in help_topics(), line
+    return text
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

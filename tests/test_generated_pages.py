@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from twinalign import errors
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def pages() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["messages.md", "calls.md", "repair-rules.md"])
+@pytest.mark.parametrize("name", ["messages.md", "troubleshooting.md", "calls.md", "repair-rules.md"])
 def test_a_generated_page_is_not_stale(name: str, pages: ModuleType) -> None:
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == pages.PAGES[name](), "run docs/regenerate_messages.py"
 
@@ -44,6 +45,31 @@ def test_messages_have_one_anchor_each(pages: ModuleType) -> None:
     names = [line.split("{ #")[1].split(" ")[0] for line in pages.messages_page().splitlines() if "{ #" in line]
     assert len(names) == len(set(names))
     assert len(names) > 150
+
+
+def test_every_message_leads_to_a_topic(pages: ModuleType) -> None:
+    assert [text for topic, text in pages.messages() if not topic] == [], "add a part of it to `says` in help.toml"
+
+
+def test_a_message_without_a_topic_is_found(tmp_path: Path, pages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "new.py").write_text(
+        "class Refusal(InputError): ...\n"
+        'def check(path, name):\n    raise Refusal(f"{path}: it sings {name} out of tune; tune it")\n'
+        '    raise SideCrashError(f"the side {name} sings out of tune")\n'
+    )
+    monkeypatch.setattr(pages, "PACKAGE", tmp_path)
+    assert list(pages.messages()) == [
+        ("", "…: it sings … out of tune; tune it"),
+        ("side-crashed", "the side … sings out of tune"),
+    ]
+
+
+def test_topics_have_a_title_and_a_text_and_parts_that_name_one_thing() -> None:
+    for name, topic in errors.help_topics().items():
+        assert set(topic) == {"title", "says", "text"}
+        assert len(topic["text"].split()) > 15, name
+        assert [part for part in topic["says"] if len(part) < 5] == []
+        assert [part for part in topic["says"] if errors.topic_of(part) != name] == []
 
 
 @pytest.fixture(scope="module")

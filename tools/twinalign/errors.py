@@ -3,9 +3,11 @@
 import contextlib
 import enum
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from twinalign import interruption
 
@@ -27,6 +29,10 @@ class TwinalignError(Exception):
 
     exit_code: ExitCode = ExitCode.BAD_INPUT
 
+    def help_topic(self) -> str:
+        """The topic of `twinalign help` that has what is behind this message."""
+        return topic_of(str(self))
+
 
 class InputError(TwinalignError):
     """A mistake in the user's input: the message names the file, the key and the remedy."""
@@ -39,11 +45,30 @@ class SideCrashError(TwinalignError):
 
     exit_code = ExitCode.SIDE_CRASHED
 
+    def help_topic(self) -> str:
+        """Not by the text: it ends in the words of the user's own exception."""
+        return "out-of-memory" if "killed by SIGKILL" in str(self) else "side-crashed"
+
 
 class DivergedError(TwinalignError):
     """The two models compute different things: the message says where they differ."""
 
     exit_code = ExitCode.DIVERGED
+
+
+@functools.cache
+def help_topics() -> dict[str, dict[str, Any]]:
+    """The topics of `twinalign help` in their order, from help.toml: `title`, `text` in Markdown, and `says`."""
+    import tomllib
+
+    with Path(__file__).with_name("help.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def topic_of(message: str) -> str:
+    """The topic of a message: the one with the longest part that occurs in it, `other` if none does."""
+    found = [(len(part), name) for name, topic in help_topics().items() for part in topic["says"] if part in message]
+    return max(found, default=(0, "other"))[1]
 
 
 def has_no_room(error: OSError) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, without_topic
 
 INTERRUPTED = "twinalign: interrupted; no file is half-written, and the next run reuses finished recordings"
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
@@ -48,7 +48,7 @@ def write_case(folder: Path, reference: str = "pass", reproduced: str = "pass") 
 def last_line(finished: subprocess.CompletedProcess[str]) -> str:
     """The one line that a user is left with; there is no traceback before it."""
     assert "Traceback" not in finished.stderr
-    return finished.stderr.strip().splitlines()[-1]
+    return without_topic(finished.stderr.strip().splitlines()[-1])
 
 
 def test_three_methods_are_enough(twinalign: Twinalign, tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def test_an_unforeseen_error_is_a_fault_of_twinalign(
     assert code == 4
     begin = "twinalign: a fault of twinalign itself (KeyError in test_last_handler.py:"
     assert said.startswith(begin)
-    assert said.endswith("); please report it with the command and what it prints with --debug\n")
+    assert said.endswith(
+        "); please report it with the command and what it prints with --debug (twinalign help internal-error)\n"
+    )
     assert said.count("\n") == 1
     code, said = ended(["--debug", "compare", "a.npy", "b.npy"], capsys)
     assert code == 4
@@ -37,7 +39,7 @@ def test_an_unforeseen_error_is_a_fault_of_twinalign(
 
 def test_a_newline_in_a_name_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = ended(["compare", "a\nb.npy", "c.npy"], capsys)
-    assert (code, said) == (2, "twinalign: a?b.npy: No such file or directory\n")
+    assert (code, said) == (2, "twinalign: a?b.npy: No such file or directory (twinalign help input-files)\n")
     code, said = ended(["--debug", "compare", "a\nb.npy", "c.npy"], capsys)
     assert code == 2
     assert said.startswith("Traceback (most recent call last):")

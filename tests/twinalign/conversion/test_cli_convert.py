@@ -59,12 +59,13 @@ def test_options_that_cannot_be_met_are_refused_before_anything_is_written(twina
     done = twinalign(*convert, "--ledger", "no/ledger.json")
     assert (done.returncode, done.stderr) == (
         2,
-        "twinalign: --ledger no/ledger.json: no such folder no; make it first\n",
+        "twinalign: --ledger no/ledger.json: no such folder no; make it first (twinalign help output-files)\n",
     )
     done = twinalign(*convert, "--prefix", "module.", "--export", "timm")
     assert done.returncode == 2
     assert done.stderr == (
-        "twinalign: --prefix does not apply to --export, whose format fixes the names; leave it out\n"
+        "twinalign: --prefix does not apply to --export, whose format fixes the names; leave it out "
+        "(twinalign help convert-direction)\n"
     )
     assert not (tmp_path / "a.pdparams").exists()
 
@@ -89,7 +90,8 @@ def test_a_factory_that_fails_is_reported_as_that_side(twinalign, tmp_path):
     save(tmp_path, torch.nn.Linear(3, 3))
     done = twinalign("convert", "a.pth", "a.pdparams", "--ref", f"{MODELS}:failing")
     assert done.returncode == 4
-    assert done.stderr == f"twinalign: the ref model {MODELS}:failing failed: RuntimeError: the data is not here\n"
+    said = f"twinalign: the ref model {MODELS}:failing failed: RuntimeError: the data is not here"
+    assert done.stderr == f"{said} (twinalign help side-crashed)\n"
 
 
 def test_the_converter_imports_no_framework(twinalign, tmp_path):

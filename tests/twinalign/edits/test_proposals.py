@@ -165,7 +165,7 @@ def test_what_to_write_in_words():
     fault = fault_of("adam_beta2", "", [], {}, "", reference_optimizer={"beta2": 0.95})
     assert suggestion({**fault, "phase": "optimizer"}) == "write beta2=0.95 in the construction of the optimizer"
     fault = fault_of("mask missing", "add", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})
-    assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; undo that mask missing"
+    assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; now mask missing"
     assert "no known cause" in suggestion({**fault, "explanation": None})
     assert 'accept = ("name",)' in suggestion({**fault, "evidence": {"convention": "name"}})
 

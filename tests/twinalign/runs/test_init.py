@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import without_topic
 from twinalign.errors import InputError
 from twinalign.runs.scaffold import (
     Factory,
@@ -56,7 +57,7 @@ def write_networks(folder: Path) -> None:
 def last_line(finished: subprocess.CompletedProcess[str]) -> str:
     assert "Traceback" not in finished.stderr
     assert finished.returncode == 2
-    return finished.stderr.strip().splitlines()[-1]
+    return without_topic(finished.stderr.strip().splitlines()[-1])
 
 
 def test_the_case_runs_at_once_with_models_that_are_found(twinalign: Twinalign, tmp_path: Path) -> None:

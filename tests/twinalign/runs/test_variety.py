@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import twinalign as api
-from tests.conftest import ROOT, read_summary
+from tests.conftest import ROOT, read_summary, without_topic
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.recordings import Recording
 from twinalign.processes.tracebacks import place, shortened
@@ -25,7 +25,7 @@ Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 def last_line(finished: subprocess.CompletedProcess[str], code: int) -> str:
     assert finished.returncode == code, finished.stdout + finished.stderr
     assert "Traceback" not in finished.stderr
-    return finished.stderr.strip().splitlines()[-1]
+    return without_topic(finished.stderr.strip().splitlines()[-1])
 
 
 def test_inputs_and_outputs_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

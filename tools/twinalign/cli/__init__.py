@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from twinalign import interruption
-from twinalign.errors import ExitCode, TwinalignError, has_no_room, unwritten
+from twinalign.errors import ExitCode, TwinalignError, has_no_room, topic_of, unwritten
 from twinalign.files.text import printable
 
 _COMMANDS = {
@@ -29,6 +29,7 @@ _COMMANDS = {
     "pack": "Pack a finished run into one file for review.",
     "verify": "Check a packed run without trusting it; needs only numpy.",
     "doctor": "Say what is installed and which device paths work here.",
+    "help": "Explain an error message, by the topic that it ends with.",
 }
 
 
@@ -89,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
         _show_traceback(error, arguments)
         for note in getattr(error, "__notes__", ()):  # frames of the user's own code; the line comes last
             click.echo(note, err=True)
-        _end(str(error), error.exit_code)
+        _end(str(error), error.exit_code, error.help_topic())
     except click.exceptions.Exit as exit_request:
         sys.exit(exit_request.exit_code)
     except _ASKED_NOTHING as error:
@@ -106,12 +107,12 @@ def main(arguments: list[str] | None = None) -> None:
         _show_traceback(error, arguments)
         where = error.filename or "file system"
         said = str(unwritten(error, where)) if has_no_room(error) else f"{where}: {error.strerror or error}"
-        _end(said, ExitCode.BAD_INPUT)
+        _end(said, ExitCode.BAD_INPUT, topic_of(said))
     except Exception as error:  # Python's own exit code of a traceback is 1, which would read as diverged
         _show_traceback(error, arguments)
         what = f"{type(error).__name__} in {_place_of(error)}: {error}"
         remedy = "please report it with the command and what it prints with --debug"
-        _end(f"a fault of twinalign itself ({what[:300]}); {remedy}", ExitCode.SIDE_CRASHED)
+        _end(f"a fault of twinalign itself ({what[:300]}); {remedy}", ExitCode.SIDE_CRASHED, "internal-error")
     sys.exit(int(result or 0))
 
 
@@ -139,6 +140,7 @@ def _place_of(error: Exception) -> str:
     return f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
 
 
-def _end(message: str, code: int) -> None:
-    click.echo(f"twinalign: {printable(message)}", err=True)  # a name of a file may hold a newline
+def _end(message: str, code: int, topic: str = "") -> None:
+    more = f" (twinalign help {topic})" if topic else ""
+    click.echo(f"twinalign: {printable(message)}{more}", err=True)  # a name of a file may hold a newline
     sys.exit(int(code))

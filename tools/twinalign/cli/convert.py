@@ -13,7 +13,9 @@ from twinalign.cli.options import run_options
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--ref", metavar="M:F", help="The torch model: module:factory or path.py:factory(width=2).")
 @click.option("--paddle", metavar="M:F", help="The paddle model, in the same form.")
-@click.option("--to", "direction", type=click.Choice(["paddle", "torch"]), help="If names do not show it.")
+@click.option(
+    "--to", "direction", type=click.Choice(["paddle", "torch"]), help="Direction, if the files' names do not show it."
+)
 @click.option("--entry", metavar="NAME", help="Name of the state dict in a nested checkpoint.")
 @click.option("--rename", type=click.Path(path_type=Path), metavar="FILE", help="JSON: {reference name: paddle name}.")
 @click.option("--layer", "layers", multiple=True, metavar="PATTERN=CLASS", help="Without a model: a layer's class.")

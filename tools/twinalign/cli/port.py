@@ -20,7 +20,7 @@ import click
 )
 @click.option("--transform", default="", metavar="M:F", help="Transform of PIL images to draft too.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the port; its name is the port's package.")
-@click.option("--check", type=click.Path(path_type=Path), help="Prove a port that was made before once more.")
+@click.option("--check", type=click.Path(path_type=Path), help="Prove an existing port again.")
 @click.option(
     "--style",
     type=click.Choice(["compat", "native"]),

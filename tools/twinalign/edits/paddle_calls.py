@@ -181,6 +181,7 @@ OPTIMIZER_CAUSES: dict[str, tuple[str, ...]] = {
     "decay_as_l2": ("weight_decay",),
     "decay_decoupled": ("weight_decay",),
     "rmsprop_smoothing": ("rho",),
+    "nesterov": ("use_nesterov",),
     "optimizer_setting": ("use_nesterov", "momentum", "rho"),
 }
 """Cause of wrong steps -> the keywords of paddle's optimizer that may mend it."""

@@ -21,8 +21,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if written:
         return f"write {written} in {where}"
     calls = list(dict.fromkeys(call["name"] for call in explanation["evidence"].get("reference_calls", [])))
-    as_reference = f" call {' and '.join(calls)} as the reference does;" if calls else ""
-    return f"in {where}:{as_reference} undo that {explanation['text']}"
+    to_do = f"call {' and '.join(calls)}" if calls else "do"
+    return f"in {where}: {to_do} as the reference does; now {explanation['text']}"
 
 
 def _written(fault: Mapping[str, Any]) -> str:
@@ -43,7 +43,7 @@ def _written(fault: Mapping[str, Any]) -> str:
 
 def _where(fault: Mapping[str, Any]) -> str:
     if fault["phase"] == "optimizer":
-        return "the construction of the optimizer"
+        return "the schedule" if fault["paddle_layer"] == "schedule" else "the construction of the optimizer"
     inside = fault["evidence"].get("inside") or {}
     at = inside.get("unknown") or inside.get("known")
     layer = fault["paddle_layer"] or "the model's own code"

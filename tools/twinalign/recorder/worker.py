@@ -196,7 +196,7 @@ class Worker:
         )
         context.checkpoints = checkpoints if self.ranks == 1 else None  # one of several ranks cannot go on alone
         casts = self._casts_counted(dtype)
-        with casts, self.backend.default_dtype(dtype), self._kernels_noted() as kernels:
+        with casts, self.backend.default_dtype(dtype), self.kernels_noted() as kernels:
             record(context)
             measure_draws(context, record, self.forget_model if self.ranks > 1 else lambda: None)
         recording = context.recording
@@ -264,7 +264,7 @@ class Worker:
         counter: contextlib.AbstractContextManager[Any] = CastCount()
         return counter
 
-    def _kernels_noted(self) -> contextlib.AbstractContextManager[Mapping[str, Mapping[str, set[float]]]]:
+    def kernels_noted(self) -> contextlib.AbstractContextManager[Mapping[str, Mapping[str, set[float]]]]:
         """On the port's side, notes the calls of paddle's kernels that keep constants in float32."""
         if self.side == "ref":
             return contextlib.nullcontext({})

@@ -20,6 +20,8 @@ from twinalign.stages.context import scalar_loss, step_inputs
 _CHECKED = 256
 """Elements of a parameter that are looked at to see whether it has changed; an update changes all elements."""
 
+_STEP = "step of the inputs"
+
 
 @dataclasses.dataclass
 class CaseRun:
@@ -36,8 +38,10 @@ class CaseRun:
     """The reference's names of this side's tensors."""
     weights: Mapping[str, Any]
     """This side's weights, as the recorder takes them."""
+    step: int = 0
+    """The step whose inputs it gets."""
     draw: int = 0
-    """Which draw of the case's inputs it gets: 0 is the one that is recorded."""
+    """Which draw of these inputs it gets: 0 is the step's own."""
 
     @classmethod
     def of(cls, worker: Any, stage: str, weights: Mapping[str, Any], draw: int = 0) -> CaseRun:
@@ -48,13 +52,25 @@ class CaseRun:
             model = worker.build_model(case, stage, dtype, weights)
         worker.backend.set_training(model, case.train_mode)
         names = CanonicalNames.of(weights)
-        return cls(case, stage, worker.backend, worker.framework, worker.device, dtype, model, names, weights, draw)
+        return cls(
+            case,
+            stage,
+            worker.backend,
+            worker.framework,
+            worker.device,
+            dtype,
+            model,
+            names,
+            weights,
+            worker.kept.get(_STEP, 0),
+            draw,
+        )
 
     def inputs(self) -> dict[str, Any]:
-        """The case's inputs of this draw, as tensors."""
+        """The case's inputs of the step and draw, as tensors."""
         return {
             name: self.backend.to_tensor(array, self.dtype, self.device)
-            for name, array in _drawn_inputs(self.case, self.draw).items()
+            for name, array in _drawn_inputs(self.case, self.step, self.draw).items()
         }
 
     @property
@@ -84,12 +100,18 @@ class CaseRun:
         return total
 
 
-def _drawn_inputs(case: Case, draw: int) -> dict[str, np.ndarray]:
+def _drawn_inputs(case: Case, step: int, draw: int) -> dict[str, np.ndarray]:
     """A draw of the case's inputs; what the case gives each time is turned around along its last axis for a second."""
-    arrays = step_inputs(case, draw)
-    if draw and hash_arrays(arrays) == hash_arrays(step_inputs(case)):
+    arrays = step_inputs(case, step + draw)
+    if draw and hash_arrays(arrays) == hash_arrays(step_inputs(case, step)):
         return {name: np.flip(array, -1).copy() if array.ndim else array for name, array in arrays.items()}
     return arrays
+
+
+def use_inputs_of_step(worker: Any, step: int) -> dict[str, Any]:
+    """Let every later `CaseRun` of this process have the inputs of this step; returns how many steps there are."""
+    worker.kept[_STEP] = step
+    return {"steps": worker.case.part("backward").steps}
 
 
 def checksum(tensor: Any) -> float:

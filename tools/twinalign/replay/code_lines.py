@@ -28,7 +28,7 @@ _STANDARD_LIBRARY = str(Path(linecache.__file__).parent)
 _SAMPLES = 1024
 _SAME = 1e-9
 """Two float64 computations from the same inputs agree to this share of the greatest value."""
-LONGEST_SOURCE = 100
+_LONGEST_SOURCE = 100
 
 Print = tuple[tuple[int, ...], list[float]]
 """Shape and sample of an array, by which equal values are recognised on the other side."""
@@ -85,8 +85,14 @@ class OwnCode:
         if steps is None or array.dtype.kind != "f":
             return
         file = frame.f_code.co_filename
-        source = linecache.getline(file, line).strip()[:LONGEST_SOURCE]
+        source = source_line(file, line)
         steps.append(Step(name, Path(file).name, line, source, print_of(array)))
+
+
+def source_line(file: str, line: int) -> str:
+    """A line of source for a message, cut off with … if it is long."""
+    text = linecache.getline(file, line).strip()
+    return text if len(text) <= _LONGEST_SOURCE else text[: _LONGEST_SOURCE - 1] + "…"
 
 
 class _Frame:

@@ -30,6 +30,7 @@ from twinalign.verdict.array_difference import difference
 from twinalign.verdict.case_allowances import bound_of_classes
 
 KEPT, SECOND = "locate", "locate on a second draw"
+_KERNELS = "kernels called"
 WHOLE = "whole.npz"
 """File with what the port's whole pass gives, for the reference to reproduce."""
 
@@ -135,7 +136,9 @@ def port_own(
     """Run the port as it is, and measure each output's distance from the reference's."""
     run = CaseRun.of(worker, stage, weights)
     names = PathNames(rename, run.canonical)
-    found = own_forward(run, [Call.from_json(call) for call in calls], names.reference_path)
+    with worker.kernels_noted() as kernels:
+        found = own_forward(run, [Call.from_json(call) for call in calls], names.reference_path)
+    worker.kept[_KERNELS] = frozenset(kernels)
     paths = {call.path: names.reference_path(call.path) for call in found}
     return {"calls": [dataclasses.asdict(call) for call in found], "names": paths}
 
@@ -173,7 +176,10 @@ def port_forced_forward(
 
     def bound_of(layer: Any) -> float:
         inside = [] if layer is None else worker.backend.all_layers(layer)
-        return bound_of_classes([full_name(base) for inner in inside for base in type(inner).__mro__])
+        classes = [full_name(base) for inner in inside for base in type(inner).__mro__]
+        # A function is called in a module's own code, or in the loss.
+        own_code = layer is None or not full_name(type(layer)).startswith("paddle.")
+        return bound_of_classes(classes, worker.kept.get(_KERNELS, ()) if own_code else ())
 
     def begin(partners: Pairs) -> ForcedForward:
         paired = {call.number for call in partners.values()}

@@ -31,6 +31,12 @@ def initial_groups(summary: Mapping[str, Any]) -> list[InitialGroup]:
     return sorted(found.values(), key=lambda group: (group.cause is None, -len(group.names)))
 
 
+def initial_mark(summary: Mapping[str, Any]) -> str:
+    """The verdict as the page marks it: a difference that does not count for the run's verdict is `uncounted`."""
+    initial = summary.get("initial") or {"verdict": "", "counts": True}
+    return "uncounted" if initial["verdict"] == "diverged" and not initial["counts"] else str(initial["verdict"])
+
+
 def initial_sentence(summary: Mapping[str, Any], say: Language) -> str:
     """How both freshly built models start, in one line; empty for a run that did not look."""
     initial = summary.get("initial")
@@ -41,5 +47,5 @@ def initial_sentence(summary: Mapping[str, Any], say: Language) -> str:
         said = say("initial.differ", count=count, tensors=tensors, first=initial["differences"][0]["name"])
     else:
         said = say(f"initial.{initial['verdict']}", count=tensors, seeds=initial["seeds"])
-    notes = [say("initial.left_out")] if initial["verdict"] == "diverged" and not initial["counts"] else []
+    notes = [say("initial.left_out")] if initial_mark(summary) == "uncounted" else []
     return " ".join([said, *notes])

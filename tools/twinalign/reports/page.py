@@ -14,7 +14,7 @@ from twinalign.reports.curves import curves_of, outcomes_of
 from twinalign.reports.environment import environment_groups
 from twinalign.reports.fault_facts import remarks
 from twinalign.reports.faults import causes_counted, shown_faults
-from twinalign.reports.initial import initial_groups, initial_sentence
+from twinalign.reports.initial import initial_groups, initial_mark, initial_sentence
 from twinalign.reports.language import Language, language
 from twinalign.reports.layer_tree import SHADES, describe, layer_parts
 from twinalign.reports.plots import curve_plot, inherited_plot, plotting, stage_plots
@@ -52,6 +52,7 @@ def page(summary: Mapping[str, Any], folder: Path, code: str = "en", earlier: Ma
             not_checked=not_checked(summary, say),
             initial=initial_sentence(summary, say),
             initial_groups=initial_groups(summary),
+            initial_mark=initial_mark(summary),
             tables=tables,
             columns=COLUMNS,
             plots=plots,
@@ -90,7 +91,7 @@ def _sections(
     ]
     initial = summary.get("initial")
     if initial is not None:
-        stages.append({"id": "initial", "text": say("initial.title"), "verdict": initial["verdict"]})
+        stages.append({"id": "initial", "text": say("initial.title"), "verdict": initial_mark(summary)})
     present = {"layers": layers, "curves": curves, "environment": bool(summary["environment"]), "reading": True}
     rest = [{"id": name, "text": say(f"{name}.title"), "verdict": ""} for name, there in present.items() if there]
     first = "checked.title" if summary["verdict"] == "aligned" else "faults.title"

@@ -108,7 +108,7 @@ RUN_OPTIONS = (
     RunOption(
         "stages", _STAGES, (*_RECORDING, "locate", "fix"), metavar="A,B,…", help_of={"locate": _STAGES_OF_LOCATE}
     ),
-    RunOption("device", "", (*_ON_A_CASE, "zoo"), ("cpu", "gpu")),
+    RunOption("device", "Where both models run.", (*_ON_A_CASE, "zoo"), ("cpu", "gpu")),
     RunOption("precision", _PRECISION, _RECORDING, PRECISIONS),
     RunOption("ranks", _RANKS, ("run", "record", "locate", "selftest"), metavar="N", help_of=_RANKS_OF),
     RunOption("accuracy_compatible", _COMPATIBLE, _RECORDING),

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from twinalign.causes.budget import set_budget
@@ -15,6 +16,7 @@ from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.replay.case_run import use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.search.components import ComponentContext
 from twinalign.search.data import locate_data
@@ -105,23 +107,9 @@ class Locator:
         result = LocateResult(description["name"])
         gradients = self._folder / "gradients.npz"
         for stage in self._model_stages(wanted):
-            part = description["parts"][stage]
             # A search that was asked for some stages judges what these show.
-            with self._noting(result, part):
-                found = locate_layers(
-                    self._recorder.processes,
-                    stage,
-                    self._weights[part],
-                    self._folder / "values",
-                    backward=not stages or stage == "backward",
-                    gradients=gradients if stage == "backward" else None,
-                    rename=description["rename"].get(part, {}),
-                    accept=description["accept"],
-                    explain=explain,
-                    progress=self._progress,
-                )
-                result.layers[part] = found
-                result.faults += found.faults
+            backward = not stages or stage == "backward"
+            self._search_layers(result, stage, explain, backward, gradients if stage == "backward" else None)
         stopped: list[str] = []
         context = ComponentContext(
             processes=self._recorder.processes,
@@ -148,6 +136,8 @@ class Locator:
                         fault.note(*stopped)
                 result.faults += faults
         gradients.unlink(missing_ok=True)
+        if "backward" in wanted and not result.faults and not result.not_searched:
+            self._search_later_steps(result, explain)
         if any(fault.phase != "train" for fault in result.faults):
             # Other faults show in the training too; it counts as a fault only with a cause of its own.
             result.faults = _each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
@@ -160,6 +150,45 @@ class Locator:
             for fault in result.faults:
                 fault.suggestion = "" if "accepted" in fault.evidence else suggestion(fault.to_json())
         return result
+
+    def _search_layers(
+        self, result: LocateResult, stage: str, explain: bool, backward: bool, gradients: Path | None = None
+    ) -> None:
+        """Add the wrong layers of the model that a stage uses."""
+        description = self._recorder.description
+        part = description["parts"][stage]
+        with self._noting(result, part):
+            found = locate_layers(
+                self._recorder.processes,
+                stage,
+                self._weights[part],
+                self._folder / "values",
+                backward=backward,
+                gradients=gradients,
+                rename=description["rename"].get(part, {}),
+                accept=description["accept"],
+                explain=explain,
+                progress=self._progress,
+            )
+            if part not in result.layers or found.faults:
+                result.layers[part] = found
+            result.faults += found.faults
+
+    def _search_later_steps(self, result: LocateResult, explain: bool) -> None:
+        """Search the layers on the inputs of later steps: the first step may not show a fault."""
+        step = 1
+        while not result.faults and step < self._use_inputs_of(step):
+            self._progress("both", f"the inputs of step {step}")
+            self._search_layers(result, "backward", explain, backward=True)
+            for fault in result.faults:
+                fault.note(f"shows on the inputs of step {step}, and not on those of the steps before")
+            step += 1
+        self._use_inputs_of(0)
+
+    def _use_inputs_of(self, step: int) -> int:
+        """Let both sides search on the inputs of a step; returns the number of steps."""
+        steps = [self._recorder.processes[side].call(use_inputs_of_step, step=step)["steps"] for side in SIDES]
+        return int(min(steps))
 
     def _propose_edits(self, faults: Sequence[Fault]) -> None:
         """Put the edits that may mend them into the faults.

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from twinalign.reports.initial import initial_groups, initial_sentence
+from twinalign.reports.initial import initial_groups, initial_mark, initial_sentence
 from twinalign.reports.language import language
 from twinalign.reports.summary import accepted, deciding, greatest, identical, not_checked, unlocated, worst_first
 from twinalign.sides import stage_number
@@ -29,7 +29,8 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
         stages.add_row(f"{stage_number(stage)} {stage}", *_cells(comparison))
     if "initial" in found:
         initial = found["initial"]
-        verdict = Text(initial["verdict"], style=_COLOURS[initial["verdict"]])
+        style = _COLOURS.get(initial_mark(found), "yellow")
+        verdict = Text(initial["verdict"], style=style)
         stages.add_row("initial", verdict, str(initial["tensors"]), "–", "–", "–")
     console.print(stages)
     for stage, comparison in found["stages"].items():

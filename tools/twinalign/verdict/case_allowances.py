@@ -102,7 +102,11 @@ def allowances_of_classes(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(allowance for name in own for part, allowance in _LAYERS if part in name))
 
 
-def bound_of_classes(names: Iterable[str]) -> float:
-    """Greatest relative difference that float32 constants explain in what such layers return, in float64."""
-    found = [KNOWN_ALLOWANCES[allowance] for allowance in (*ALWAYS, *allowances_of_classes(names))]
+def bound_of_classes(names: Iterable[str], kernels: Iterable[str] = ()) -> float:
+    """Greatest relative difference that float32 constants explain in what such layers return, in float64.
+
+    `kernels` are those that their code calls, as functions say.
+    """
+    called = [allowance for kernel, allowance in _KERNELS if kernel in kernels]
+    found = [KNOWN_ALLOWANCES[allowance] for allowance in (*ALWAYS, *allowances_of_classes(names), *called)]
     return max(allowance.bound for allowance in found if allowance.covers(_OUTPUT))

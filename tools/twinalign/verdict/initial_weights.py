@@ -31,13 +31,13 @@ _UNITS = 4
 CAUSES = {
     "initializer_left_at_paddle_default": "the parameter starts as paddle's own default for this class of layer",
     "initializer_scale_differs": "the initial values have the right family of distribution and another scale",
-    "initializer_fan_exchanged": "the initialiser's scale follows the fan out where it should follow the fan in",
+    "initializer_fan_exchanged": "the initialiser's scale follows the fan out, but it should follow the fan in",
     "initializer_truncation_differs": "the normal distribution of the initial values is cut off, or should be",
     "initializer_family_differs": "the initial values have another family of distribution",
     "initial_constant_differs": "the parameter starts at another constant",
     "initial_value_constant": "the parameter starts at a constant where the reference draws it",
     "initial_value_random": "the parameter is drawn where the reference has fixed values",
-    "initial_table_differs": "a table of fixed initial values is another one",
+    "initial_table_differs": "a table of fixed initial values differs",
 }
 """Id of each cause of a difference and what it says of the port."""
 

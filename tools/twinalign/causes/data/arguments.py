@@ -64,7 +64,7 @@ def _variant(subject: ImageSubject, detail: str, change: Callable[[Chain, Any], 
 
 @image_cause(difference="random_resized_crop", rank=-2)
 def step_arguments(subject: ImageSubject) -> Iterator[Variant]:
-    """A step is told something else than in the reference."""
+    """A step is given other arguments than in the reference."""
     differing: dict[int, dict[str, Any]] = {}
     shown = ""
     for chain, told in zip(subject.chains, subject.port_arguments, strict=False):
@@ -96,13 +96,13 @@ def read(text: str, like: Any) -> Any:
 
 @image_cause(rank=1)
 def argument_negated(subject: ImageSubject) -> Iterator[Variant]:
-    """A step goes the other way: a number that it is told has the other sign."""
+    """A step goes the other way: a number that it is given has the other sign."""
     yield from _each_number(subject, "is negated", lambda value: -value)
 
 
 @image_cause(rank=2)
 def argument_other(subject: ImageSubject) -> Iterator[Variant]:
-    """A number that a step is told is another one."""
+    """A number that a step is given differs."""
     yield from _each_number(subject, "is 0", lambda value: type(value)(0))
     yield from _each_number(subject, "is doubled", lambda value: 2 * value)
     yield from _each_number(subject, "is halved", lambda value: type(value)(value / 2))
@@ -112,7 +112,7 @@ def argument_other(subject: ImageSubject) -> Iterator[Variant]:
 
 @image_cause(difference="color_jitter", rank=1)
 def jitter_order(subject: ImageSubject) -> Iterator[Variant]:
-    """The parts of a step come in another order."""
+    """The parts of a step are done in another order."""
     for detail, arrange in (
         ("the reversed one", lambda order: order[::-1]),
         ("the fixed order", lambda order: tuple(sorted(order))),

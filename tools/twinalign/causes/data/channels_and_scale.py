@@ -179,7 +179,7 @@ def normalize_mean(subject: ImageSubject) -> Iterator[Variant]:
 
 @image_cause()
 def normalize_std(subject: ImageSubject) -> Iterator[Variant]:
-    """Another standard deviation is divided by."""
+    """The image is divided by another standard deviation."""
     for mean, deviation in subject.constants:
         usual = [np.array(s) for _, s in USUAL_CONSTANTS]
         others = [(mean, other) for other in (np.ones(len(mean)), deviation[::-1], deviation**2, *usual)]

@@ -68,7 +68,7 @@ def bilinear(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @image_cause(difference="resize_int")
 def resize_rounding(subject: ImageSubject) -> Iterator[Variant]:
-    """The size to which images are resized is another one."""
+    """The size to which images are resized differs."""
 
     def resized(detail: str, other: Callable[[int, int], tuple[int, int]]) -> Variant:
         def resize(original: Callable, image: Any, size: Any, *rest: Any, **named: Any) -> Any:

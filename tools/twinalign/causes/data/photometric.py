@@ -59,7 +59,7 @@ def _gaussian(truncated: float) -> Callable[..., Any]:
 
 @image_cause(difference="missing_transforms")
 def solarize_threshold(subject: ImageSubject) -> Iterator[Variant]:
-    """Images are solarised from another threshold on."""
+    """The threshold of solarising differs."""
     for threshold in dict.fromkeys([127, 129, 64, 192, 0, 256, *range(257)]):
 
         def solarize(original: Callable, image: Any, *rest: Any, t: int = threshold, **named: Any) -> Any:
@@ -70,7 +70,7 @@ def solarize_threshold(subject: ImageSubject) -> Iterator[Variant]:
 
 @image_cause(difference="grayscale")
 def grayscale_mean(subject: ImageSubject) -> Iterator[Variant]:
-    """Grey is made of the colours with other weights."""
+    """Grey is mixed from the colours with other weights."""
     weightings: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "the plain mean": lambda p: p.mean(axis=-1),
         "BT.709's weights": lambda p: p @ [0.2126, 0.7152, 0.0722],
@@ -111,7 +111,7 @@ def decode_mode(subject: ImageSubject) -> Iterator[Variant]:
 
 @image_cause(difference="color_jitter")
 def jitter_factor(subject: ImageSubject) -> Iterator[Variant]:
-    """A factor of the colour jitter is another one."""
+    """A factor of the colour jitter differs."""
     changes: dict[str, Callable[[float], float]] = {
         "1/f": lambda f: 1 / f,
         "2 - f": lambda f: 2 - f,

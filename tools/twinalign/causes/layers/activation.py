@@ -162,7 +162,7 @@ def softmax_axis(site: Site) -> Changes:
 
 @forward("softmax", "log_softmax", "sigmoid")
 def softmax_kind(site: Site) -> Changes:
-    """Softmax, log-softmax or sigmoid stand in for each other."""
+    """Softmax, log-softmax and sigmoid are mistaken for each other."""
     # Over a single element they are 1 and 0 whatever it is: what fits then is a gate that is not used.
     shape, axis = site.shape(), site.get("dim", -1)
     if shape and shape[axis] > 1:

@@ -21,7 +21,7 @@ _TILED = "tiled where each is repeated"
 
 @forward("mul", "div", float32_constants=True)
 def attention_scale(site: Site, subject: LayerSubject) -> Changes:
-    """The attention's scale is another."""
+    """The attention's scale differs."""
     # Any number before a softmax counts, in a unit that multiplies matrices.
     number = constant_of(site)
     softmax = [other.position for other in subject.named("softmax") if other.position > site.position]

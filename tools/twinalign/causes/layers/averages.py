@@ -78,7 +78,7 @@ def ema_momentum(subject: LayerSubject) -> Iterator[CallVariant]:
 
 @state(difference="ema_update_idioms")
 def ema_not_moved(subject: LayerSubject) -> Iterator[CallVariant]:
-    """The moving average has not moved when it is used: it moves later, or not at all."""
+    """The moving average is not updated before it is used: it is updated later, or not at all."""
     # An assignment to a loop variable has no effect; or the average moves after its use, not before.
     for m, sites in _averages(subject):
         yield subject.variant(f"m = {m:g}", _left_out(sites))

@@ -97,7 +97,7 @@ def _other_operand(call: FunctionCall) -> Any:
 
 @forward("mul", "div")
 def learned_factor_form(site: Site) -> Changes:
-    """A learned factor enters in another form."""
+    """A learned factor is applied in another form."""
     name = learned(site)
     if name is not None:
         side = "other" if site.parameter("other") else "input"

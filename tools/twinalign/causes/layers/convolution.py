@@ -33,19 +33,19 @@ def _other_windows(site: Site, argument: str, values: tuple[int, ...], default: 
 
 @forward(*WINDOWED)
 def window_stride(site: Site) -> Changes:
-    """The stride is another."""
+    """The stride differs."""
     return _other_windows(site, "stride", (1, 2, 3, 4), default=None)
 
 
 @forward(*WINDOWED)
 def window_padding(site: Site) -> Changes:
-    """The padding is another."""
+    """The padding differs."""
     return _other_windows(site, "padding", (0, 1, 2, 3), default=0)
 
 
 @forward(*WINDOWED)
 def window_dilation(site: Site) -> Changes:
-    """The dilation is another."""
+    """The dilation differs."""
     values = (1, 2, 3, 4)
     yield from _other_windows(site, "dilation", values, default=1)
     axes = len(site.shape()) - 2
@@ -66,7 +66,7 @@ def pool_kernel(site: Site) -> Changes:
 
 @forward(*CONVOLUTIONS[3:])
 def output_padding(site: Site) -> Changes:
-    """The transposed convolution's output padding is another."""
+    """The transposed convolution's output padding differs."""
     return _other_windows(site, "output_padding", (0, 1), default=0)
 
 
@@ -205,7 +205,7 @@ def _window_kept(call: FunctionCall) -> Any:
 
 @forward(*POOLS, *(f"adaptive_{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3)), rank=-1)
 def pool_kind(site: Site) -> Changes:
-    """Maximum and average pooling stand in for each other."""
+    """Maximum pooling is used in place of average pooling, or the other way round."""
     # It goes first, being two trials, where the geometries of a window are fifty.
     if "max" in site.name:
         yield "average", _other_pool(True)

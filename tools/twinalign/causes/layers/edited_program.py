@@ -53,11 +53,11 @@ def _variants(subject: LayerSubject) -> Iterator[CallVariant]:
 
 @forward(alone=True)
 def edited_program(subject: LayerSubject) -> Iterator[CallVariant]:
-    """One step of the code is another."""
+    """One step of the code differs."""
     return _variants(subject)
 
 
 @state(alone=True)
 def edited_program_of_buffers(subject: LayerSubject) -> Iterator[CallVariant]:
-    """One step of the code that moves buffers is another."""
+    """One step of the code that updates buffers differs."""
     return _variants(subject)

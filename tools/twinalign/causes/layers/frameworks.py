@@ -94,7 +94,7 @@ def split_copied(site: Site) -> Changes:
 
 @forward("split", "chunk", difference="split_semantics")
 def split_sections(site: Site) -> Changes:
-    """A number is taken for that of the parts, where it is their size, or the other way round."""
+    """A number is used as the number of parts, but it is their size, or the other way round."""
     # torch.split takes the size of a part, paddle.split the number of parts.
     number = site.get("split_size" if site.name == "split" else "chunks")
     if isinstance(number, int):
@@ -128,7 +128,7 @@ def _zeroed_before(call: FunctionCall) -> Any:
 
 @forward("max", "min", "median", "sort", "topk", "kthvalue", "mode", difference="max_reduction_returns")
 def maximum_first_row(call: FunctionCall) -> Any:
-    """The first row of the values is taken where the values are meant."""
+    """The first row of the values is used in place of the values."""
     # x.max(axis) returns the values alone in paddle, so `[0]` takes their first row.
     return type(call.result)((call.result[0][0], call.result[1]))
 

@@ -144,7 +144,7 @@ def straight_through(site: Site) -> Changes:
 
 @backward("max", "min", "amax", "amin", "max_pool2d", "max_pool1d", "maximum", "minimum", difference="max_grad_ties")
 def maximum_ties(site: Site) -> Changes:
-    """The gradient of a maximum goes to other ones of equal elements."""
+    """The gradient of a maximum goes to other elements among equal ones."""
     # Paddle spreads the gradient of max(axis) over equal elements, torch gives it to one.
     if site.name in ("maximum", "minimum"):
         yield "all to the first operand", lambda call: _chosen(call, call["input"], call["other"])
@@ -201,7 +201,7 @@ def _with_slope(call: FunctionCall, slope: float, ends: Sequence[int] | None = N
 
 @backward(*_BOUNDED, *_KINKED, difference="grad_at_kinks")
 def gradient_at_kink(site: Site) -> Changes:
-    """The derivative at a kink is another."""
+    """The derivative at a kink differs."""
     # The frameworks differ for leaky_relu at 0 and clamp at its bounds; hand-written code may differ elsewhere.
     if site.name in _BOUNDED:
         for slope in (1.0, 0.0, 0.5):

@@ -41,7 +41,7 @@ def kernel_transposed(subject: LayerSubject) -> Changes:
 
 @forward(*CONVOLUTIONS)
 def kernel_flipped(site: Site, subject: LayerSubject) -> Changes:
-    """The kernel is turned round."""
+    """The kernel is turned by 180 degrees."""
     # This is a convolution in the mathematical sense.
     axes = tuple(range(2, len(site.shape("weight"))))
     return both_ways(subject, lambda weight: weight.flip(axes))

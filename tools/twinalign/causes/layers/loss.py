@@ -19,7 +19,7 @@ _OF_LOGITS = (*LOSSES, "log_softmax", "logsumexp")
 
 @forward(float32_constants=True)
 def loss_temperature(subject: LayerSubject) -> Iterator[CallVariant]:
-    """The loss's temperature is another."""
+    """The loss's temperature differs."""
     # The temperature is any number that logits are divided by or multiplied with before a loss.
     sites = subject.named("mul", "div")
     yield from changed_calls(subject, sites, lambda site: _other_temperatures(site, subject))
@@ -53,7 +53,7 @@ def _temperatures(number: float) -> tuple[float, ...]:
 
 @forward("mul", "div", float32_constants=True)
 def loss_factor(site: Site, subject: LayerSubject) -> Changes:
-    """The loss's constant factor is left out or another."""
+    """The loss's constant factor is left out or differs."""
     # The factor is any number that the loss is multiplied with, such as twice the temperature.
     number = constant_of(site)
     first = min((other.position for other in subject.named(*LOSSES)), default=math.inf)
@@ -103,7 +103,7 @@ def _labels_moved(shift: int, classes: int) -> Change:
 
 @forward("cross_entropy", difference="ce_label_smoothing", float32_constants=True)
 def label_smoothing(site: Site, subject: LayerSubject) -> Changes:
-    """The label smoothing is another."""
+    """The label smoothing differs."""
     words = ("label_smoothing", "smoothing", "epsilon")
     return other_values(site, subject, "label_smoothing", words=words, usual=(0.0, 0.1, 0.05, 0.2, 0.01))
 
@@ -139,7 +139,7 @@ def _clipped(call: FunctionCall) -> Any:
 
 @forward(*CLASSES, difference="ce_ignore_index_negative", rank=-1)
 def ignored_rows_counted(call: FunctionCall) -> Any:
-    """The mean divides by all rows, the ignored ones among them."""
+    """The mean divides by the number of all rows, ignored ones included."""
     # With a negative `ignore_index`, paddle's mean divides by all rows. It goes first, because `loss_reduction` would
     # reproduce it too.
     if not bool((call["target"] == call.get("ignore_index", -100)).any()):
@@ -171,7 +171,7 @@ def _classes_from(axis: int) -> Change:
 
 @forward(*CLASSES, difference="ce_weight_mean")
 def class_weights(site: Site) -> Changes:
-    """Class weights enter in another way."""
+    """Class weights are applied in another way."""
     if site.shape("weight"):
         yield "they are left out", changing(weight=None)
         yield "the mean divides by the number of rows", _over_batch
@@ -196,7 +196,7 @@ def softmax_before_loss(site: Site) -> Changes:
 
 @forward("smooth_l1_loss", "huber_loss", difference="smooth_l1")
 def smooth_l1_form(site: Site, subject: LayerSubject) -> Changes:
-    """Smooth L1 loss and Huber loss stand in for each other, or the bound is another."""
+    """Smooth L1 loss and Huber loss are mistaken for each other, or the bound differs."""
     # Paddle's smooth_l1_loss is Huber's by default, which is beta times torch's.
     name = "beta" if site.name == "smooth_l1_loss" else "delta"
     current = site.get(name, 1.0)
@@ -279,7 +279,7 @@ def positive_weight_missing() -> Changes:
 
 @forward("cross_entropy", "nll_loss", *SIMPLE, difference="ce_reduction_none_shape", rank=-1)
 def loss_rows_broadcast(site: Site) -> Changes:
-    """The losses of the rows have an axis too many and are broadcast."""
+    """The losses of the rows have one axis too many and are broadcast."""
     # Paddle returns [N, 1] for labels of [N, 1]; multiplied by weights of shape [N] that gives [N, N]. It goes first,
     # because `loss_reduction` would reproduce it too.
     if site.get("reduction", "mean") == "none":

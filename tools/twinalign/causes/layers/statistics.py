@@ -13,7 +13,7 @@ STATISTICS = ("batch_norm", "instance_norm")
 
 @state(*STATISTICS, difference="bn_momentum", float32_constants=True)
 def batch_norm_momentum(site: Site, subject: LayerSubject) -> Changes:
-    """The running statistics move with another momentum."""
+    """The running statistics are updated with another momentum."""
     # Paddle's 0.9 is torch's 0.1, so a number that is copied means its complement.
     current = site.get("momentum", 0.1)
     if not isinstance(current, float):
@@ -43,7 +43,7 @@ def running_variance_biased(call: FunctionCall) -> Any:
 
 @state(*STATISTICS, float32_constants=True)
 def running_statistics_frozen() -> Changes:
-    """The running statistics do not move."""
+    """The running statistics are not updated."""
     # The layer normalises with the batch's statistics but does not remember them.
     yield "", _kept(("running_mean", "running_var"))
     yield "the mean alone", _kept(("running_mean",))
@@ -62,7 +62,7 @@ def _kept(call: FunctionCall, names: tuple[str, ...]) -> Any:
 
 @state(*STATISTICS, float32_constants=True)
 def running_statistics_twice(call: FunctionCall) -> Any:
-    """The running statistics move twice."""
+    """The running statistics are updated twice."""
     # For example by a recomputation's second forward pass.
     return (call.run(), call.run())[1]
 
@@ -80,7 +80,7 @@ def running_variance_deviation(call: FunctionCall) -> Any:
 
 @state(*STATISTICS, difference="bn_buffer_names", float32_constants=True)
 def running_statistics_initial() -> Changes:
-    """The running statistics were not loaded and move on from 0 and 1."""
+    """The running statistics were not loaded: they are updated from 0 and 1."""
     # In training this shows only in what the statistics move on from.
     yield "", lambda call: _moved_on_from(call, initial_statistics(call, "running_mean", "running_var"))
     yield "the mean alone", lambda call: _moved_on_from(call, initial_statistics(call, "running_mean"))

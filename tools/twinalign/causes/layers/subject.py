@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import linecache
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only import operations
 from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Key, Site, TensorFacts
-from twinalign.replay.code_lines import LONGEST_SOURCE, is_own_code
+from twinalign.replay.code_lines import is_own_code, source_line
 from twinalign.replay.wrong_unit import WrongUnit, rewriting
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
@@ -189,7 +188,7 @@ def line_within(outside: CodeType) -> str:
     while frame is not None and frame.f_code is not outside:
         if is_own_code(frame):
             file, number = frame.f_code.co_filename, frame.f_lineno
-            source = linecache.getline(file, number).strip()[:LONGEST_SOURCE]
+            source = source_line(file, number)
             return f"line {number} of {Path(file).name}: {source}"
         frame = frame.f_back
     return ""

@@ -21,7 +21,7 @@ def metric_lowest(subject: MetricSubject) -> Iterator[Variant]:
 
 @outputs_cause(difference="accuracy_metric")
 def metric_labels(subject: MetricSubject) -> Iterator[Variant]:
-    """The outputs are held against other labels."""
+    """The outputs are compared with other labels."""
     changes: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         **{f"of the samples {shift:+d} beside": functools.partial(np.roll, shift=shift) for shift in (1, -1, 2, -2)},
         "one too high": lambda labels: labels + 1,
@@ -73,7 +73,7 @@ def metric_mean_of_classes(subject: MetricSubject) -> Iterator[Variant]:
 
 @outputs_cause(difference="topk_ties")
 def metric_ties(subject: MetricSubject) -> Iterator[Variant]:
-    """Another one of several equal outputs wins."""
+    """Among equal outputs, another one counts as the prediction."""
 
     def nudged(outputs: Outputs, labels: np.ndarray, by: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Given:
         smallest = [np.min(np.diff(np.unique(output)), initial=1.0) for output in outputs]

@@ -24,7 +24,7 @@ def _clipped(subject: OptimizerSubject, bound: float, moment: Moment) -> Any:
 
 @step_cause()
 def gradient_clip_missing(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The reference's own clipping of gradients is missing or another one."""
+    """The reference's own clipping of gradients is missing or differs."""
     plain = plain_step(subject)
     if plain is None:
         return

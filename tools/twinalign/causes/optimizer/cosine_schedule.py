@@ -187,7 +187,7 @@ _SHAPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @curve_cause()
 def schedule_shape(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The decay has another shape than half a cosine."""
+    """The decay does not have the shape of half a cosine."""
     steps = subject.steps
     for detail, share in _SHAPES.items():
         with np.errstate(invalid="ignore"):
@@ -211,7 +211,7 @@ def schedule_floor(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
 
 @curve_cause(difference="lr_cosine_eta_min_past")
 def schedule_after_end(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The schedule goes on otherwise after its end."""
+    """The schedule continues differently after its end."""
     steps, since = subject.steps, subject.steps - curve.warmup
     stays, restarts = np.minimum(since, curve.length), np.mod(since, curve.length)
     yield subject.variant("it stays there", sequenced=curve.values(steps, after=curve.decay(stays)))

@@ -131,7 +131,7 @@ def decay_on_other_parameters(subject: OptimizerSubject) -> Iterator[Variant]:
 
 @step_cause(difference="param_group_decay_override", where=reference_coefficient)
 def decay_coefficient(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The coefficient of weight decay is another one."""
+    """The coefficient of weight decay differs."""
     present = reference_coefficient(subject)
 
     def variant(coefficient: float) -> Variant:

@@ -18,7 +18,7 @@ def trust_name(subject: OptimizerSubject) -> str:
 
 @step_cause(where=trust_name)
 def lars_trust_coefficient(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The trust coefficient of LARS is another one."""
+    """The trust coefficient of LARS differs."""
     name = trust_name(subject)
     now = present(subject, name)
     candidates = [*port_numbers(subject, *TRUST, "lars_coeff"), 0.001, 0.02, 0.01, 1.0, 10 * now, now / 10]

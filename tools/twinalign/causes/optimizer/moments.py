@@ -69,38 +69,38 @@ def _other_beta(subject: OptimizerSubject, place: int, usual: tuple[float, ...])
 
 @step_cause(difference="sgd_momentum_class")
 def momentum_value(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The optimizer's momentum is another one."""
+    """The optimizer's momentum differs."""
     usual = (0.9, 0.0, 0.99, 0.95, 0.8, 0.5, 0.996, 0.1)
     yield from other_values(subject, "momentum", ("momentum", "lars_momentum"), usual)
 
 
 @step_cause(difference="rmsprop_adagrad_adadelta")
 def rmsprop_smoothing(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The smoothing constant of the squared gradients is another one."""
+    """The smoothing constant of the squared gradients differs."""
     yield from other_values(subject, "alpha", ("rho",), (0.95, 0.99, 0.9))  # paddle's default, torch's
 
 
 @step_cause(difference="rmsprop_adagrad_adadelta")
 def adadelta_smoothing(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The smoothing constant of the squared gradients and updates is another one."""
+    """The smoothing constant of the squared gradients and updates differs."""
     yield from other_values(subject, "rho", ("rho",), (0.95, 0.9))  # paddle's default, torch's
 
 
 @step_cause(where=has_betas)
 def adam_beta1(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The first beta is another one."""
+    """The first beta differs."""
     yield from _other_beta(subject, 0, (0.9, 0.95, 0.8, 0.5, 0.99, 0.0))
 
 
 @step_cause(where=has_betas)
 def adam_beta2(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The second beta is another one."""
+    """The second beta differs."""
     yield from _other_beta(subject, 1, (0.999, 0.95, 0.98, 0.99, 0.9, 0.9999))
 
 
 @step_cause(rank=1, where=has_betas)
 def adam_betas(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Both betas are other ones."""
+    """Both betas differ."""
     now = tuple(present(subject, "betas"))
     own = port_numbers(subject, "beta1", "beta2")
     for pair in dict.fromkeys([(now[1], now[0]), tuple(own), (0.9, 0.95), (0.9, 0.98), (0.5, 0.999), (0.9, 0.999)]):
@@ -135,7 +135,7 @@ def _late(optimizer: Any, moments: list[Moment]) -> None:
 def _switched(name: str, subject: OptimizerSubject) -> Iterator[Variant]:
     if has(subject, name):
         now = bool(present(subject, name))
-        yield setting(subject, name, not now, "not used" if now else "used")
+        yield setting(subject, name, not now, f"the {'reference' if now else 'port'} uses it")
 
 
 for _id, _text, _name, _difference in (
@@ -149,7 +149,7 @@ for _id, _text, _name, _difference in (
 
 @step_cause(difference="momentum_equal", where=lambda subject: has(subject, "dampening"))
 def dampening(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The momentum's dampening is another one."""
+    """The momentum's dampening differs."""
     momentum, now = float(present(subject, "momentum")), float(present(subject, "dampening"))
     for value in dict.fromkeys([0.0, momentum, 1.0 - momentum]):
         if value != now:
@@ -187,7 +187,7 @@ def rate_inside_momentum(subject: OptimizerSubject) -> Iterator[Variant]:
 
 @step_cause(rank=3)
 def optimizer_setting(subject: OptimizerSubject) -> Iterator[Variant]:
-    """A setting of the optimizer is another one."""
+    """A setting of the optimizer differs."""
     with_own_causes = {"lr", "weight_decay", "momentum", "eps", "alpha", "rho", "dampening", "initial_lr"}
     for name, now in next(iter(subject.group_of.values()), {}).items():
         is_number = isinstance(now, (int, float)) and not isinstance(now, bool) and math.isfinite(now)
@@ -203,7 +203,7 @@ def optimizer_setting(subject: OptimizerSubject) -> Iterator[Variant]:
 
 @step_cause(difference="rmsprop_adagrad_adadelta")
 def optimizer_epsilon(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The epsilon of the optimizer's denominator is another one."""
+    """The epsilon of the optimizer's denominator differs."""
     yield from other_values(subject, "eps", ("epsilon", "eps"), _EPSILONS, is_fitted=False)
 
 

@@ -25,7 +25,7 @@ def factors(subject: OptimizerSubject) -> list[tuple[str, float]]:
 
 @step_cause(difference="param_group_lr_multiplier")
 def learning_rate_factor(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The optimizer moves the parameters with a multiple of the learning rate."""
+    """The optimizer updates the parameters with a multiple of the learning rate."""
 
     def variant(factor: float, text: str | None = None) -> Variant:
         return subject.changed(
@@ -54,13 +54,13 @@ def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], 
 
 @step_cause(difference="param_group_lr_multiplier", rank=-1)
 def group_rate_ignored(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The learning rates of parameter groups have no effect: all parameters have the optimizer's."""
+    """The learning rates of parameter groups have no effect: all parameters use the optimizer's rate."""
     yield from _with_group_rates(subject, lambda own, base: base)
 
 
 @step_cause(difference="param_group_lr_multiplier", rank=-1)
 def group_rate_multiplied(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The learning rates of parameter groups multiply the optimizer's, and are meant to replace it."""
+    """The learning rates of parameter groups multiply the optimizer's rate in place of replacing it."""
     yield from _with_group_rates(subject, lambda own, base: own * base)
 
 
@@ -126,7 +126,7 @@ def gradient_scaled(subject: OptimizerSubject) -> Iterator[Variant]:
 
 @step_cause(difference="clear_grad_vs_none", rank=1)
 def missing_gradient_is_zero(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Parameters without a gradient are updated as if it were zero: decay and momentum move them."""
+    """Parameters without a gradient are updated as if it were zero: decay and momentum change them."""
     if any(name not in subject.gradients for name in subject.judged):
         yield subject.changed("", missing_as_zero=True)
 
@@ -184,7 +184,7 @@ _METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @step_cause(rank=1)
 def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
-    """It is another optimizer."""
+    """Another optimizer is used."""
     group = next(iter(subject.group_of.values()))
     decay = float(group.get("weight_decay", 0.0))
     for kind, settings in _METHODS:

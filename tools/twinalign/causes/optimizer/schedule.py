@@ -159,7 +159,7 @@ def _is_momentum(subject: ScheduleSubject) -> bool:
 
 @schedule_cause(where=_is_momentum)
 def momentum_inverted(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The momentum is 1 - m for m."""
+    """The momentum is 1 - m in place of m."""
     yield subject.variant("", sequenced=1.0 - subject.sequence)
 
 
@@ -185,7 +185,7 @@ def momentum_start(subject: ScheduleSubject) -> Iterator[Variant]:
 
 @schedule_cause(rank=1)
 def schedule_setting(subject: ScheduleSubject) -> Iterator[Variant]:
-    """A setting of the schedule is another one."""
+    """A setting of the schedule differs."""
     for name in dir(type(subject.case)):
         value = getattr(subject.case, name)
         if name.startswith("_") or isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -67,7 +67,7 @@ in_forward(layers(CONVOLUTION, has_bias), "bias_missing", id="conv_bias_forgotte
 @in_forward(own_code("max_pool2d"), "pool_kind")
 @through(ModelSite.function, "max_pool2d")
 def average_for_max_pool(site: ModelSite, original: Original, x: Any, *arguments: Any, **keywords: Any) -> Any:
-    """Average pooling stands where max pooling should."""
+    """Average pooling is used in place of max pooling."""
     return site.paddle.nn.functional.avg_pool2d(x, site.layer.ksize, site.layer.stride, site.layer.padding)
 
 

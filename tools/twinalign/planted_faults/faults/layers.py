@@ -97,9 +97,9 @@ _WRITTEN = {"gelu": "GELU", "relu": "ReLU", "relu6": "ReLU6", "silu": "SiLU", "s
 
 
 def _instead(other: str, name: str, *causes: str) -> None:
-    """A fault by which the activation `other` of paddle.nn.functional stands where `name` should."""
+    """A fault by which the activation `other` of paddle.nn.functional is used in place of `name`."""
     _activation(f"{other}_for_{name}", name, *(causes or ("activation_swapped",))).add(
-        f"{_WRITTEN.get(other, other.title())} stands where {_WRITTEN.get(name, name.title())} should",
+        f"{_WRITTEN.get(other, other.title())} is used in place of {_WRITTEN.get(name, name.title())}",
         lambda functional, x: getattr(functional, other)(x),
     )
 
@@ -112,7 +112,7 @@ _activation("gelu_by_sigmoid", "gelu", "gelu_form").add(
 )
 _instead("relu", "gelu")
 _activation("leaky_relu_for_relu", "relu", "leaky_slope", "activation_swapped").add(
-    "Leaky ReLU of 0.01 stands where ReLU should", lambda functional, x: functional.leaky_relu(x, 0.01)
+    "Leaky ReLU of 0.01 is used in place of ReLU", lambda functional, x: functional.leaky_relu(x, 0.01)
 )
 _instead("relu6", "relu", "activation_swapped", "clamp_upper")
 _activation("relu_forgotten", "relu", "activation_missing").add("A ReLU is forgotten", lambda functional, x: x * 1)

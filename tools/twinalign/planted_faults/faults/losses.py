@@ -135,6 +135,6 @@ def loss_of_probabilities(site: CaseSite) -> None:
 
 @in_case("loss", _calls("mse_loss"), "loss_swapped")
 def loss_of_absolute_errors(site: CaseSite) -> None:
-    """The absolute error stands where the squared error should."""
+    """The absolute error is used in place of the squared error."""
     absolute = site.paddle.nn.functional.l1_loss
     site.during("loss", {"mse_loss": lambda original, x, target, *_, **__: absolute(x, target)})

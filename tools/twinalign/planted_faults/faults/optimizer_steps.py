@@ -182,6 +182,6 @@ def momentum_is_an_average(
 @in_case("optimizer", of_class("Momentum"), "other_optimizer")
 @through(CaseSite.around, "optimizer")
 def adam_for_momentum(site: CaseSite, original: Original, parameters: list[Any], framework: str) -> Any:
-    """Adam stands where SGD with momentum should."""
+    """Adam is used in place of SGD with momentum."""
     given = original(parameters, framework)
     return site.paddle.optimizer.Adam(given._learning_rate, parameters=parameters, weight_decay=_l2(given))
