@@ -273,6 +273,12 @@ class Backend(Protocol):
     def clips_itself(self, optimizer: Optimizer) -> bool:
         """Whether gradients are clipped inside of the optimizer's step."""
 
+    def prepare_optimizer(self, optimizer: Optimizer) -> None:
+        """Let an optimizer without state step in the dtype that its parameters have now, and on gradients as they are.
+
+        An optimizer of paddle clips them itself, if it is told to.
+        """
+
     def optimizer_settings(self, optimizer: Optimizer) -> list[tuple[Tensor, dict[str, Any]]]:
         """Each parameter with the settings of its step: `kind` (`adam`, `sgd`, else the class), `lr`, `weight_decay`,
         `decoupled`, and `beta1`, `beta2`, `epsilon` or `momentum`, `dampening`, `nesterov`.

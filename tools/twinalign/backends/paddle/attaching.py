@@ -13,6 +13,7 @@ from paddle.amp.grad_scaler import AmpScaler
 from paddle.nn.clip import ClipGradBase
 
 from twinalign.backends.optimizer_steps import watching_steps_of
+from twinalign.backends.paddle.optimizers import held_parameters
 from twinalign.patching import family, replaced, replaced_everywhere
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "Momentum": "sgd"}
@@ -162,6 +163,13 @@ def total_norm(tensors: Sequence[Any]) -> float:
 
 def clips_itself(optimizer: Any) -> bool:
     return optimizer._grad_clip is not None
+
+
+def prepare_optimizer(optimizer: Any) -> None:
+    groups = [group for group in optimizer._param_groups or [] if isinstance(group, dict)]
+    for group in groups:
+        group["grad_clip"] = None
+    optimizer._grad_clip, optimizer._dtype = None, held_parameters(optimizer)[0].dtype
 
 
 def optimizer_settings(optimizer: Any) -> list[tuple[paddle.Tensor, dict[str, Any]]]:

@@ -145,6 +145,9 @@ def clips_itself(optimizer: Any) -> bool:
     return False
 
 
+def prepare_optimizer(optimizer: Any) -> None: ...
+
+
 def optimizer_settings(optimizer: Any) -> list[tuple[torch.Tensor, dict[str, Any]]]:
     found = []
     kind = _KINDS.get(type(optimizer).__name__, type(optimizer).__name__)
