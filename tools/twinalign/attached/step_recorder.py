@@ -160,8 +160,11 @@ class StepRecorder:
             prefix = f"call{self.calls - 1}"
             if f"{prefix}.labels" not in self._stream.names:
                 self._facts["calls"][-1]["cross_entropy"] = settings
-                self._write(f"{prefix}.logits", logits)
-                self._write(f"{prefix}.labels", labels)
+                dtypes = {f"{prefix}.{n}": self._backend.dtype_name(t) for n, t in (("logits", logits), ("labels", labels))}
+                self._facts["dtypes"] |= dtypes
+                arrays = (self._backend.to_array(tensor) for tensor in (logits, labels))
+                for name, array in zip(dtypes, _by_position(*arrays, settings["axis"]), strict=True):
+                    self._write(name, array)
 
     @_never_raises
     def backward(self, tensor: Any) -> None:
@@ -293,6 +296,17 @@ class StepRecorder:
     def _number(self, value: Any) -> float:
         array = self._backend.to_array(value) if self._backend.is_tensor(value) else np.asarray(value)
         return float(array.astype(np.float64).sum())
+
+
+def _by_position(logits: np.ndarray, labels: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits with a row for each position; and for each row its label, or the probabilities of its classes.
+
+    The frameworks have the classes on other axes, and labels of other shapes, for one and the same loss.
+    """
+    classes = logits.shape[axis]
+    are_labels = labels.size * classes == logits.size
+    labels = labels if are_labels else np.moveaxis(labels, axis, -1).reshape(-1, classes)
+    return np.moveaxis(logits, axis, -1).reshape(-1, classes), labels.reshape(-1) if are_labels else labels
 
 
 def _finite(numbers: dict[str, Any]) -> dict[str, Any]:

@@ -244,7 +244,10 @@ class Backend(Protocol):
         """Call `after(tensor)` with the tensor that a backward pass started from."""
 
     def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], None]) -> AbstractContextManager[None]:
-        """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`."""
+        """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`.
+
+        The settings are `ignore_index`, `reduction` and `axis`, that of the classes.
+        """
 
     def watching_clipping(
         self, before: Callable[[str, float], None], after: Callable[[Any, Any], None]

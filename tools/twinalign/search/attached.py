@@ -19,7 +19,8 @@ from twinalign.verdict.attached_comparison import compare_attached
 
 LOOP = "trainer"
 """The place of faults in a trainer's loop."""
-_OF_THE_OPTIMIZER = ("setting", "updated")
+_NOT_IN_FLOAT64 = ("half_precision_weights", "step_skipped")
+"""Causes of wrong updates that an optimizer alone, in float64, cannot show."""
 _FOUND_BY_LAYER = "model"
 """The cause that says no more than that the model differs."""
 
@@ -63,7 +64,8 @@ def _of_the_loop(causes: list[dict[str, Any]]) -> list[Fault]:
     found = []
     for cause in causes:
         if cause["id"] != _FOUND_BY_LAYER:
-            explanation = Explanation(cause["id"], cause["text"], True, cause["evidence"])
+            text = f"{cause['text']}; from step {cause['step']} on"
+            explanation = Explanation(cause["id"], text, True, cause["evidence"])
             evidence = {name: cause[name] for name in ("step", "quantity", "rank") if name in cause}
             found.append(Fault(LOOP, LOOP, "train", explanation, evidence))
     return found
@@ -107,13 +109,21 @@ def _gradients(recording: AttachedRecording, name: str) -> Mapping[str, np.ndarr
 
 
 def _add(result: LocateResult, name: str, found: LocateResult) -> None:
-    """Add what was found in one model, under its name; an optimizer's fault that the loop's causes explain is one."""
-    explained = any(fault.evidence["quantity"] in _OF_THE_OPTIMIZER for fault in result.faults if fault.phase == "train")
+    """Add what was found in one model, under its name; what loop and optimizer both show of the optimizer, once."""
     prefix = f"{name}:" if name else ""
+    of_optimizer = [fault for fault in result.faults if _is_of_optimizer(fault)]
     for fault in found.faults:
-        if fault.phase == "optimizer" and fault.explanation is None and explained:
-            continue
+        if fault.phase == "optimizer" and of_optimizer:
+            if fault.explanation is None:
+                continue
+            result.faults = [one for one in result.faults if one not in of_optimizer]
         fault.reference_layer, fault.paddle_layer = prefix + fault.reference_layer, prefix + fault.paddle_layer
         result.faults.append(fault)
     result.layers |= {prefix + part: layers for part, layers in found.layers.items()}
     result.not_searched |= {prefix + part: reason for part, reason in found.not_searched.items()}
+
+
+def _is_of_optimizer(fault: Fault) -> bool:
+    explanation = fault.explanation
+    wrong = fault.phase == "train" and fault.evidence["quantity"] == "updated"
+    return wrong and explanation is not None and explanation.id not in _NOT_IN_FLOAT64

@@ -8,7 +8,7 @@ import numpy as np
 
 from twinalign.verdict.attached_evidence import Numbers, Recomputed, Sides, alike, cause_of, norm, same
 from twinalign.verdict.attached_steps import Name, Step
-from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, schedule, skipped
+from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, running_variance, schedule, skipped
 
 _HALVES = ("float16", "bfloat16")
 
@@ -101,7 +101,7 @@ def modes(sides: Sides) -> Iterator[dict[str, Any]]:
 def _losses_from(step: Step, call: int) -> dict[str, float]:
     """What a loss would be, by the ways to average the cross entropy of its labels."""
     logits, labels = step.arrays.get(f"call{call}.logits"), step.arrays.get(f"call{call}.labels")
-    if logits is None or labels is None or logits.size % max(1, labels.size):
+    if logits is None or labels is None or labels.dtype.kind not in "iu" or logits.size % max(1, labels.size):
         return {}
     shape, logits = (
         step.arrays.get(f"call{call}.output", logits).shape[:-1],
@@ -140,6 +140,8 @@ def labels(sides: Sides) -> Iterator[dict[str, Any]]:
         for call in range(len(reference.calls)):
             theirs, ours = (step.arrays.get(f"call{call}.labels") for step in (reference, port))
             if theirs is None or ours is None or theirs.size != ours.size or not len(port.calls) > call:
+                continue
+            if {theirs.dtype.kind, ours.dtype.kind} - {"i", "u"}:  # probabilities
                 continue
             given = [n for n in reference.arrays if n.startswith(f"call{call}.input")]
             if not all(alike(reference.arrays[n], port.arrays.get(n)) for n in given):
@@ -275,5 +277,5 @@ def clipping(sides: Sides) -> Iterator[dict[str, Any]]:
 
 _ORDER: tuple[Callable[[Sides], Iterator[dict[str, Any]]], ...] = (
     *(weights, batches, modes, moved_between, labels, loss_average, accumulation, not_cleared, clipping),
-    *(schedule, decay, optimizer, half_weights, skipped),
+    *(schedule, decay, optimizer, half_weights, skipped, running_variance),
 )

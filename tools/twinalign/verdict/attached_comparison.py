@@ -12,7 +12,8 @@ from twinalign.files.attached_recordings import AttachedRecording, ranks_of
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.attached_causes import find_causes
-from twinalign.verdict.attached_steps import BEFORE, Name, Step, in_order, paired_calls, read_steps, translation
+from twinalign.verdict.attached_rank_causes import find_rank_causes
+from twinalign.verdict.attached_steps import BEFORE, QUANTITIES, Name, Step, in_order, paired_calls, read_steps, translation
 from twinalign.verdict.optimizer_formula import left_over, updated
 from twinalign.verdict.rank_comparison import join_comparisons
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
@@ -23,6 +24,8 @@ _OF_THE_TRAINED = (*BEFORE, "gradient", "updated_state", "updated_master")
 _AMPLIFIED = 0.05
 """Relative difference up to which, in a later step and without a measure of rounding, nothing can be said."""
 _MOVED = 1e-3
+_SAME_BEGINNING = 1e-2
+"""Relative difference: half precisions round by less."""
 _VANISHES = 2.0**-20
 """Of all gradients' root mean square: a gradient that differs by less is rounding of a sum that cancels."""
 _UNITS = 32.0
@@ -63,17 +66,27 @@ def compare_attached(
         raise InputError(f"{reproduced}: {len(folders[1])} ranks, {reference} has {len(folders[0])}; record it anew")
     others = (reference_repeat, reference64, reproduced64)
     partners = [ranks_of(path) if path is not None else [None] * len(folders[0]) for path in others]
-    found = []
+    found, pairs = [], []
     for rank, sides in enumerate(zip(*folders, strict=True)):
         of_rank = [partner[rank] for partner in partners]
-        found.append(_compare_rank(*sides, *of_rank, only=only, skip=skip, **options))
-    if len(found) == 1:
-        return found[0]
+        comparison, pair = _compare_rank(*sides, *of_rank, only=only, skip=skip, **options)
+        found.append(comparison)
+        pairs.append(pair)
+    return found[0] if len(found) == 1 else _joined(found, pairs)
+
+
+def _joined(found: Sequence[Comparison], pairs: Sequence[Pair]) -> Comparison:
+    """One comparison of all ranks: what a cause between them explains is not told of each rank again."""
     joined = join_comparisons(found)
-    causes = [{**cause, "rank": rank} for rank, one in enumerate(found) for cause in (one.attached or {})["causes"]]
-    firsts = [one.attached["first"] for one in found if one.attached and one.attached["first"]]
-    joined.attached = {"first": firsts[0] if firsts else None, "causes": causes, "steps": []}
-    joined.attached["noise"] = (found[0].attached or {})["noise"]
+    facts = [one.attached or {} for one in found]
+    firsts = [one["first"] for one in facts if one["first"]]
+    steps = zip(*(pair.reference for pair in pairs), strict=False), zip(*(pair.port for pair in pairs), strict=False)
+    causes = find_rank_causes(*map(list, steps)) if firsts else []
+    told = {(cause["step"], cause["quantity"]) for cause in causes}
+    of_ranks = ({**cause, "rank": rank} for rank, one in enumerate(facts) for cause in one["causes"])
+    causes += [cause for cause in of_ranks if (cause["step"], cause["quantity"]) not in told]
+    first = min(firsts, key=lambda one: (one["step"], QUANTITIES.index(one["quantity"])), default=None)
+    joined.attached = {"first": first, "causes": causes, "steps": [], "noise": facts[0]["noise"]}
     return joined
 
 
@@ -84,7 +97,7 @@ def _compare_rank(
     reference64: Path | None,
     reproduced64: Path | None,
     **options: Any,
-) -> Comparison:
+) -> tuple[Comparison, Pair]:
     recordings = AttachedRecording.load(reference), AttachedRecording.load(reproduced)
     pair = _pair(recordings)
     chosen = [(step.number, names) for step, names in _compared_names(pair)]
@@ -98,6 +111,7 @@ def _compare_rank(
                 for a, b in _same_steps(pair.reference, read_steps(other, translation(recordings[0], other)))
             ]
             partners[name] = _arrays(steps, chosen)
+            _require_same_beginning(recordings[0], steps[0], pair.reference[0], path)
     known = _rounding(first, partners.get("reference_repeat", {}))
     try:
         comparison = compare_arrays(first, second, **partners, known_rounding=known, search=False, **options)
@@ -111,9 +125,27 @@ def _compare_rank(
         comparison.notes.append(_WITHOUT_NOISE)
     comparison.notes += _notes(pair)
     comparison.attached = _facts(comparison, pair, bool(partners))
-    if comparison.attached["causes"] and comparison.verdict != DIVERGED and options.get("rtol") is None:
+    accepted = {tensor.accepted for tensor in comparison.tensors}
+    causes = [cause for cause in comparison.attached["causes"] if cause["id"] not in accepted]
+    comparison.attached["causes"] = causes
+    if causes and comparison.verdict != DIVERGED and options.get("rtol") is None:
         comparison.verdict = DIVERGED
-    return comparison
+    return comparison, pair
+
+
+def _require_same_beginning(reference: AttachedRecording, partner: Step, first: Step, path: Path) -> None:
+    """Raise InputError where a partner does not begin as the reference does: what it shows would not be rounding."""
+    given = partner.named("weights")
+    apart = [
+        name
+        for name, array in first.named("weights").items()
+        if name in given and distance(array, given[name]) > _SAME_BEGINNING * root_mean_square(array)
+    ]
+    if apart:
+        raise InputError(
+            f"{path}: {apart[0]} begins with other values than in {reference.folder}, and rounding is measured from the "
+            f"same ones: record it with weights={reference.folder}"
+        )
 
 
 def _pair(recordings: tuple[AttachedRecording, AttachedRecording]) -> Pair:
@@ -298,7 +330,7 @@ def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]
         rows = []
         for quantity, tensors in quantities.items():
             verdict = whole(tensors)
-            wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED]
+            wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED and not tensor.accepted]
             row = {"quantity": quantity, "verdict": verdict, "tensors": len(tensors), "diverged": len(wrong)}
             alone = quantity in ("setting", "updated", "updated_state", "input", "labels")
             row["inherits"] = (

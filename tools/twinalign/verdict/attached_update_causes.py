@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from twinalign.verdict.attached_evidence import Sides, cause_of, same
+import numpy as np
+
+from twinalign.verdict.attached_evidence import Sides, alike, cause_of, fitted, norm, same
 from twinalign.verdict.attached_steps import Name, Step
 
 _HALVES = ("float16", "bfloat16")
@@ -147,6 +149,27 @@ def half_weights(sides: Sides) -> Iterator[dict[str, Any]]:
             kind = port.dtype(f"weights.{wrong[0]}")
             text = f"the port updates {len(wrong)} weights in {kind}, where the reference updates them in float32"
             yield cause_of("half_precision_weights", reference.number, "updated", text, parameters=wrong)
+
+
+def running_variance(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Running variances take the batch's variance as it is, where the reference corrects it by n / (n - 1)."""
+    for then, now in sides.following():
+        olds, news = ([step.named("buffer") for step in pair] for pair in (then, now))
+        for name in news[0]:
+            arrays = [side.get(name) for side in (*olds, *news)]
+            if any(array is None or array.size < 4 for array in arrays) or alike(arrays[2], arrays[3]):
+                continue
+            theirs_before, ours_before, theirs, ours = (array.astype(np.float64) for array in arrays)  # type: ignore[union-attr]
+            # ours - k ours_before = s (theirs - k theirs_before), for whatever share k of the old values is kept.
+            apart = ours - theirs
+            found = fitted([ours_before, theirs, theirs_before], ours, 1e-2 * norm({"": apart}) / norm({"": ours}))
+            if found is None or not 0.5 <= found[1] < 1 or not same(-found[2], found[0] * found[1], 1e-2):
+                continue
+            text = (
+                f"{name}: the port keeps the variance of the batch, the reference that times n / (n - 1): paddle's "
+                "convention (--accept bn_running_var_biased)"
+            )
+            yield cause_of("bn_running_var_biased", then[0].number, "buffer", text)
 
 
 def skipped(sides: Sides) -> Iterator[dict[str, Any]]:

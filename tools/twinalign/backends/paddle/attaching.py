@@ -74,7 +74,8 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> 
         given = signature.bind(*arguments, **keywords)
         given.apply_defaults()
         logits, labels, *_ = given.arguments.values()
-        seen(logits, labels, {name: given.arguments[name] for name in ("ignore_index", "reduction")})
+        settings = {name: given.arguments[name] for name in ("ignore_index", "reduction")}
+        seen(logits, labels, {**settings, "axis": given.arguments["axis"]})
         return original(*arguments, **keywords)
 
     with replaced_everywhere(original, cross_entropy):
@@ -200,6 +201,9 @@ def _decay(optimizer: Any, group: dict[str, Any], parameter: Any) -> float:
         if decays is not None and not decays(parameter.name):
             return 0.0
         return float(group.get("weight_decay", optimizer._weight_decay) or 0.0)
+    # Momentum keeps it apart, for its kernel.
+    if getattr(optimizer, "_regularization_method", "") == "l2_decay" and not getattr(parameter, "regularizer", None):
+        return float(group.get("regularization_coeff", optimizer._regularization_coeff))
     regularization = getattr(parameter, "regularizer", None) or optimizer.regularization
     return float(getattr(regularization, "_coeff", getattr(regularization, "_regularization_coeff", 0.0)) or 0.0)
 

@@ -71,7 +71,8 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> 
         given = signature.bind(*arguments, **keywords)
         given.apply_defaults()
         logits, labels, *_ = given.arguments.values()
-        seen(logits, labels, {name: given.arguments[name] for name in ("ignore_index", "reduction")})
+        settings = {name: given.arguments[name] for name in ("ignore_index", "reduction")}
+        seen(logits, labels, {**settings, "axis": min(1, logits.ndim - 1)})
         return original(*arguments, **keywords)
 
     with replaced_everywhere(original, cross_entropy):
