@@ -10,3 +10,10 @@ def image_batches(steps, ranks=1, rank=0):
         images, labels = random.randn(8, 3, 8, 8), random.randint(0, 5, 8)
         share = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
         yield images[share], labels[share]
+
+
+def gan_batches(steps):
+    """Per step float32 `(images, noise)` of shapes (6, 3, 8, 8) and (6, 6)."""
+    random = np.random.RandomState(11)
+    for _ in range(steps):
+        yield np.tanh(random.randn(6, 3, 8, 8)).astype("float32"), random.randn(6, 6).astype("float32")

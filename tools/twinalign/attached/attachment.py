@@ -16,6 +16,7 @@ import numpy as np
 from twinalign.attached.named_arguments import named_arguments, replaced_arguments
 from twinalign.attached.step_recorder import StepRecorder
 from twinalign.backends import load_backend
+from twinalign.backends.layer_classes import layer_classes
 from twinalign.backends.protocol import Backend
 from twinalign.case.moved_values import moved_at_random
 from twinalign.conversion.checkpoint import read_checkpoint
@@ -158,6 +159,9 @@ def _write_beginning(backend: Backend, models: Mapping[str, Any], folder: Path, 
         "flags": backend.numerics_flags(),
         "repeat": repeat,
         "started": how_started(),
+        "layer_classes": {
+            kind: facts for model in models.values() for kind, facts in layer_classes(backend, model).items()
+        },
         "layouts": {name: backend.describe_state(model) for name, model in models.items()},
     }
     write_json(folder / ABOUT, about)

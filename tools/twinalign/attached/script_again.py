@@ -1,4 +1,4 @@
-"""A recorded script run once more, up to the first step of its optimizer: for its model, that model's call and optimizer.
+"""A recorded script run once more, up to the first step of its optimizer: for a model, its call and its optimizer.
 
 The script is the user's own, and builds its model from what no recording can hold: classes of its own, closures,
 arguments that are no arrays.
@@ -155,4 +155,3 @@ def _execute(started: Mapping[str, Any]) -> None:
     module.__file__ = started["script"]
     sys.modules["__main__"] = module
     exec(code, vars(module))
-

@@ -128,8 +128,18 @@ class StepRecorder:
         if self._open() is not None:
             fact = {"model": name, "training": bool(model.training), "autocast": self._backend.autocast_dtype()}
             self._facts["calls"].append({**fact, "random": self._backend.random_state()})
+            if self.calls == 0 and self._known:
+                self._write_untrained()
             self._write_all(f"call{self.calls}.input", arguments())
         self.calls += 1
+
+    def _write_untrained(self) -> None:
+        """Parameters that no optimizer holds, such as moving averages, which move between the steps."""
+        held = {id(one) for optimizer in self._known for one in self._backend.held_parameters(optimizer)}
+        for model_name, model in self._models.items():
+            for key, parameter in self._backend.named_parameters(model).items():
+                if id(parameter) not in held:
+                    self._write(f"untrained.{model_name}:{key}" if model_name else f"untrained.{key}", parameter)
 
     @_never_raises
     def output(self, output: Any) -> None:
@@ -160,7 +170,9 @@ class StepRecorder:
             prefix = f"call{self.calls - 1}"
             if f"{prefix}.labels" not in self._stream.names:
                 self._facts["calls"][-1]["cross_entropy"] = settings
-                dtypes = {f"{prefix}.{n}": self._backend.dtype_name(t) for n, t in (("logits", logits), ("labels", labels))}
+                dtypes = {
+                    f"{prefix}.{n}": self._backend.dtype_name(t) for n, t in (("logits", logits), ("labels", labels))
+                }
                 self._facts["dtypes"] |= dtypes
                 arrays = (self._backend.to_array(tensor) for tensor in (logits, labels))
                 for name, array in zip(dtypes, _by_position(*arrays, settings["axis"]), strict=True):
@@ -237,9 +249,11 @@ class StepRecorder:
         self._norm = self._backend.total_norm(gradients)
 
     def _named_settings(self, optimizer: Any) -> list[tuple[str, Any, dict[str, Any]]]:
+        # paddle gives an optimizer the running statistics of batch norms as well, which it never moves.
         return [
             (self._names.get(id(parameter), f"unnamed.{place}"), parameter, settings)
             for place, (parameter, settings) in enumerate(self._backend.optimizer_settings(optimizer))
+            if id(parameter) in self._names or self._backend.trainable(parameter)
         ]
 
     def _write_state(self, optimizer: Any, named: list[tuple[str, Any, Any]], state: str, master: str) -> None:

@@ -13,7 +13,7 @@ from twinalign.errors import InputError
 from twinalign.files.attached_recordings import AttachedRecording, is_attached, ranks_of
 from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.search.faults import Fault
-from twinalign.search.locator import Locator, LocateResult
+from twinalign.search.locator import LocateResult, Locator
 from twinalign.sides import SIDES
 from twinalign.verdict.attached_comparison import compare_attached
 
@@ -21,8 +21,8 @@ LOOP = "trainer"
 """The place of faults in a trainer's loop."""
 _NOT_IN_FLOAT64 = ("half_precision_weights", "step_skipped")
 """Causes of wrong updates that an optimizer alone, in float64, cannot show."""
-_FOUND_BY_LAYER = "model"
-"""The cause that says no more than that the model differs."""
+_FOUND_BY_LAYER = ("model", "bn_running_var_biased")
+"""Causes of the model, which the search of its layers says more of."""
 
 
 def locate_attached(
@@ -50,8 +50,8 @@ def locate_attached(
     frameworks = [recording.about["framework"] for recording in recordings]
     if frameworks != ["torch", "paddle"]:
         raise InputError(
-            f"{reference} and {port}: recorded by {' and '.join(frameworks)}; locate needs the reference's recording by "
-            "torch first, and the port's by paddle"
+            f"{reference} and {port}: recorded by {' and '.join(frameworks)}; locate needs a recording by torch "
+            "first, the reference's, and the port's by paddle"
         )
     result = LocateResult(f"{reference} and {port}", _of_the_loop(compared["causes"]))
     for name in recordings[0].about["layouts"]:
@@ -63,7 +63,7 @@ def locate_attached(
 def _of_the_loop(causes: list[dict[str, Any]]) -> list[Fault]:
     found = []
     for cause in causes:
-        if cause["id"] != _FOUND_BY_LAYER:
+        if cause["id"] not in _FOUND_BY_LAYER:
             text = f"{cause['text']}; from step {cause['step']} on"
             explanation = Explanation(cause["id"], text, True, cause["evidence"])
             evidence = {name: cause[name] for name in ("step", "quantity", "rank") if name in cause}

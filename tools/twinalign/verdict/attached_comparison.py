@@ -12,15 +12,27 @@ from twinalign.files.attached_recordings import AttachedRecording, ranks_of
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.attached_causes import find_causes
+from twinalign.verdict.attached_evidence import cause_of
 from twinalign.verdict.attached_rank_causes import find_rank_causes
-from twinalign.verdict.attached_steps import BEFORE, QUANTITIES, Name, Step, in_order, paired_calls, read_steps, translation
+from twinalign.verdict.attached_steps import (
+    BEFORE,
+    QUANTITIES,
+    Name,
+    Step,
+    in_order,
+    paired_calls,
+    read_steps,
+    translation,
+)
+from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.optimizer_formula import left_over, updated
 from twinalign.verdict.rank_comparison import join_comparisons
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.tensor_judge import ZERO_FACTOR, epsilon_of
 
 _SETTINGS = ("lr", "weight_decay", "decoupled", "beta1", "beta2", "epsilon", "momentum", "dampening", "nesterov")
-_OF_THE_TRAINED = (*BEFORE, "gradient", "updated_state", "updated_master")
+_GRADIENTS = ("first_gradient", "unclipped", "gradient")
+_OF_THE_TRAINED = (*BEFORE, *_GRADIENTS, "updated_state", "updated_master")
 _AMPLIFIED = 0.05
 """Relative difference up to which, in a later step and without a measure of rounding, nothing can be said."""
 _MOVED = 1e-3
@@ -113,6 +125,7 @@ def _compare_rank(
             partners[name] = _arrays(steps, chosen)
             _require_same_beginning(recordings[0], steps[0], pair.reference[0], path)
     known = _rounding(first, partners.get("reference_repeat", {}))
+    options["allowances"] = (*allowances_for("backward", recordings[1].about, {}), *options.get("allowances", ()))
     try:
         comparison = compare_arrays(first, second, **partners, known_rounding=known, search=False, **options)
     except InputError as error:
@@ -143,8 +156,8 @@ def _require_same_beginning(reference: AttachedRecording, partner: Step, first: 
     ]
     if apart:
         raise InputError(
-            f"{path}: {apart[0]} begins with other values than in {reference.folder}, and rounding is measured from the "
-            f"same ones: record it with weights={reference.folder}"
+            f"{path}: {apart[0]} begins with other values than in {reference.folder}, and rounding is measured "
+            f"from the same ones: record it with weights={reference.folder}"
         )
 
 
@@ -188,8 +201,11 @@ def _compared_names(pair: Pair) -> Iterable[tuple[Step, list[str]]]:
         in_both = {Name.of(n).quantity for n in one.arrays} & {Name.of(n).quantity for n in other.arrays}
         names = [name for name in in_order(one) if Name.of(name).quantity in in_both]
         names += [name for name in other.arrays if name not in one.arrays and Name.of(name).quantity in in_both]
-        untrained = set(one.settings) ^ set(other.settings)  # told once, by what the step makes of them
-        names = [n for n in names if Name.of(n).rest not in untrained or Name.of(n).quantity not in _OF_THE_TRAINED]
+        # A step is told by what it updates: what one side's optimizer lacks has a cause of its own, and what another
+        # optimizer updates may have gradients left from its own step.
+        trained = set(one.settings) & set(other.settings)
+        held = [quantity for quantity in _OF_THE_TRAINED if one.number or quantity != "first_gradient"]
+        names = [n for n in names if Name.of(n).rest in trained or Name.of(n).quantity not in held]
         yield one, [name for name in names if not (kept and Name.of(name).quantity in BEFORE)]
         before = one, other
 
@@ -276,7 +292,7 @@ def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.
     sizes: dict[str, float] = {}
     for label, array in reference.items():
         head, _, rest = label.partition(".")
-        if Name.of(rest).quantity in ("gradient", "unclipped", "first_gradient") and array.size:
+        if Name.of(rest).quantity in _GRADIENTS and array.size:
             sizes[head] = max(sizes.get(head, 0.0), float(np.sqrt(np.mean(np.square(array.astype(np.float64))))))
     wrong, recorded = False, {int(label.partition(".")[0].removeprefix("step")) for label in reference}
     for tensor in tensors:
@@ -285,9 +301,7 @@ def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.
         if tensor.basis == "repeat" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
             _judge_by_one_repeat(tensor, reference[tensor.name])
         elif tensor.basis == "tolerance" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
-            if name.quantity.endswith(("gradient", "unclipped")) and (tensor.rms_abs or 0) <= _VANISHES * sizes.get(
-                head, 0
-            ):
+            if name.quantity in _GRADIENTS and (tensor.rms_abs or 0) <= _VANISHES * sizes.get(head, 0):
                 tensor.verdict, tensor.reason = ALIGNED, "rounding of a gradient that vanishes beside the others"
             elif not wrong and int(head.removeprefix("step")) > first and name.quantity != "setting":
                 size = float(np.sqrt(np.mean(np.square(reference[tensor.name].astype(np.float64)))))
@@ -319,6 +333,26 @@ def _notes(pair: Pair) -> list[str]:
     return notes
 
 
+def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
+    """What differs on equal inputs where no cause with a name is proven: the model's results, or its loss."""
+    if first["quantity"] in ("output", "layer"):
+        text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
+        return [cause_of("model", first["step"], "output", text)]
+    if first["quantity"] != "loss":
+        return []
+    ratios = [
+        ours / theirs
+        for one, other in zip(pair.reference, pair.port, strict=True)
+        for theirs, ours in zip(one.losses, other.losses, strict=False)
+        if theirs and one.number == first["step"]
+    ]
+    alike = ratios and max(ratios) - min(ratios) <= _MOVED * abs(ratios[0]) and len(ratios) > 1
+    found = f"{ratios[0]:.6g} times the reference's" if ratios else "another one"
+    every = " in every backward pass" if alike else ""
+    text = f"{first['name']} is {found}{every}, on equal outputs of the model: the loss computes something else"
+    return [cause_of("loss", first["step"], "loss", text, ratios=ratios)]
+
+
 def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]:
     by_step: dict[int, dict[str, list[TensorVerdict]]] = {}
     for tensor in comparison.tensors:
@@ -344,8 +378,7 @@ def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]
         steps.append({"step": number, "quantities": rows})
     numbers = [recording.numbers for recording in pair.recordings]
     causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)
-    if first and first["quantity"] in ("output", "layer") and not any(one["step"] <= first["step"] for one in causes):
-        text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
-        causes.insert(0, {"id": "model", "step": first["step"], "quantity": "output", "text": text, "evidence": {}})
+    if first and not any(one["step"] <= first["step"] for one in causes):
+        causes = [*_unnamed(first, pair), *causes]
     noise = "measured" if measured else _WITHOUT_NOISE
     return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}

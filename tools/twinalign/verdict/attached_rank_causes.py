@@ -1,5 +1,6 @@
 """Why the ranks of two attached trainers differ, proven by what all of them recorded; ids as in `causes.ranks`."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -85,7 +86,7 @@ def _nearly_all_alike(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) 
 
 def buffers(steps: Steps) -> Iterator[dict[str, Any]]:
     """One side's ranks take rank 0's buffers before each step, the other's keep their own."""
-    for before, now in zip(steps, steps[1:], strict=False):
+    for before, now in itertools.pairwise(steps):
         for taker, keeper, whose in ((0, 1, "reference"), (1, 0, "port")):
             for rank in range(1, len(now[0])):
                 kept, taken = (now[side][rank].named("buffer") for side in (keeper, taker))

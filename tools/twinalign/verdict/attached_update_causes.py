@@ -58,9 +58,11 @@ def optimizer(sides: Sides) -> Iterator[dict[str, Any]]:
     for reference, port in sides.steps():
         n, names = reference.number, [name for name in reference.settings if name in port.settings]
         missing = [name for name in reference.settings if name not in port.settings]
-        if missing:
+        if missing and names:
             text = f"the port's optimizer lacks {len(missing)} parameters of the reference's, {missing[0]} first"
             yield cause_of("parameters_not_trained", n, "updated", text, parameters=missing)
+        if not names:  # the step is another optimizer's
+            continue
         kinds = {(reference.settings[name]["kind"], port.settings[name]["kind"]) for name in names}
         if any(a != b for a, b in kinds):
             yield cause_of(
@@ -162,7 +164,8 @@ def running_variance(sides: Sides) -> Iterator[dict[str, Any]]:
             theirs_before, ours_before, theirs, ours = (array.astype(np.float64) for array in arrays)  # type: ignore[union-attr]
             # ours - k ours_before = s (theirs - k theirs_before), for whatever share k of the old values is kept.
             apart = ours - theirs
-            found = fitted([ours_before, theirs, theirs_before], ours, 1e-2 * norm({"": apart}) / norm({"": ours}))
+            left = 1e-2 * norm({"": apart}) / (norm({"": ours}) or 1.0)
+            found = fitted([ours_before, theirs, theirs_before], ours, left)
             if found is None or not 0.5 <= found[1] < 1 or not same(-found[2], found[0] * found[1], 1e-2):
                 continue
             text = (
