@@ -273,7 +273,6 @@ class StepRecorder:
 
     def _finish_step(self, optimizer: Any, skipped: bool) -> None:
         self._updating = False
-        named = self._named_settings(optimizer)
         numbers = {"step": self.step, "losses": [self._number(loss) / scale for loss, scale in self._losses]}
         numbers |= {"gradient_norm": None if skipped else self._norm, "calls": self.calls, "skipped": skipped}
         if self._clipped is not None:
@@ -284,10 +283,11 @@ class StepRecorder:
         scales = {scale for _, scale in self._losses}
         numbers |= {
             "scale": max(scales, default=1.0),
-            "rates": sorted({s["lr"] for _, _, s in named}, reverse=True)[:8],
+            "rates": sorted(set(self._backend.learning_rates(optimizer)), reverse=True)[:8],
         }
         numbers["optimizer"] = next((i for i, known in enumerate(self._known) if known is optimizer), 0)
         if self._stream is not None:
+            named = self._named_settings(optimizer)
             if self._clipped is not None:
                 self._write_all("gradient", ((self._names[id(p)], g) for p, g in self._clipped if id(p) in self._names))
             self._write_all("gradient", ((name, p.grad) for name, p, _ in named if p.grad is not None))

@@ -287,6 +287,9 @@ class Backend(Protocol):
         `decoupled`, and `beta1`, `beta2`, `epsilon` or `momentum`, `dampening`, `nesterov`.
         """
 
+    def learning_rates(self, optimizer: Optimizer) -> list[float]:
+        """The rates of the next step, of all groups of parameters."""
+
     def steps_made(self, optimizer: Optimizer, parameter: Tensor) -> int:
         """Steps that Adam has made of a parameter, by which it corrects its averages."""
 

@@ -12,7 +12,7 @@ from twinalign.files.attached_recordings import AttachedRecording, ranks_of
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.attached_causes import find_causes
-from twinalign.verdict.attached_evidence import cause_of
+from twinalign.verdict.attached_evidence import cause_of, norm
 from twinalign.verdict.attached_rank_causes import find_rank_causes
 from twinalign.verdict.attached_steps import (
     BEFORE,
@@ -148,15 +148,13 @@ def _compare_rank(
 
 def _require_same_beginning(reference: AttachedRecording, partner: Step, first: Step, path: Path) -> None:
     """Raise InputError where a partner does not begin as the reference does: what it shows would not be rounding."""
-    given = partner.named("weights")
-    apart = [
-        name
-        for name, array in first.named("weights").items()
-        if name in given and distance(array, given[name]) > _SAME_BEGINNING * root_mean_square(array)
-    ]
-    if apart:
+    given, own = partner.named("weights"), first.named("weights")
+    both = [name for name in own if name in given and own[name].shape == given[name].shape]
+    apart = {name: given[name].astype(np.float64) - own[name] for name in both}
+    if norm(apart) > _SAME_BEGINNING * norm({name: own[name] for name in both}):
+        worst = max(apart, key=lambda name: root_mean_square(apart[name]))
         raise InputError(
-            f"{path}: {apart[0]} begins with other values than in {reference.folder}, and rounding is measured "
+            f"{path}: {worst} begins with other values than in {reference.folder}, and rounding is measured "
             f"from the same ones: record it with weights={reference.folder}"
         )
 
@@ -355,10 +353,13 @@ def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
 
 def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]:
     by_step: dict[int, dict[str, list[TensorVerdict]]] = {}
+    first: dict[str, Any] | None = None
     for tensor in comparison.tensors:
         head, _, rest = tensor.name.partition(".")
-        by_step.setdefault(int(head.removeprefix("step")), {}).setdefault(Name.of(rest).quantity, []).append(tensor)
-    first: dict[str, Any] | None = None
+        number, quantity = int(head.removeprefix("step")), Name.of(rest).quantity
+        by_step.setdefault(number, {}).setdefault(quantity, []).append(tensor)
+        if first is None and tensor.verdict == DIVERGED and not tensor.accepted:
+            first = {"step": number, "quantity": quantity, "name": tensor.name, "reason": tensor.reason}
     steps = []
     for number, quantities in by_step.items():
         rows = []
@@ -367,14 +368,11 @@ def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]
             wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED and not tensor.accepted]
             row = {"quantity": quantity, "verdict": verdict, "tensors": len(tensors), "diverged": len(wrong)}
             alone = quantity in ("setting", "updated", "updated_state", "input", "labels")
+            is_first = first is not None and bool(wrong) and wrong[0].name == first["name"]
             row["inherits"] = (
-                bool(wrong)
-                and first is not None
-                and not (alone and wrong[0].basis in ("float64", "exact", "tolerance"))
+                bool(wrong) and not is_first and not (alone and wrong[0].basis in ("float64", "exact", "tolerance"))
             )
             rows.append(row)
-            if wrong and first is None:
-                first = {"step": number, "quantity": quantity, "name": wrong[0].name, "reason": wrong[0].reason}
         steps.append({"step": number, "quantities": rows})
     numbers = [recording.numbers for recording in pair.recordings]
     causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)

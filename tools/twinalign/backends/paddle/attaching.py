@@ -158,8 +158,9 @@ def dtype_name(tensor: paddle.Tensor) -> str:
 def total_norm(tensors: Sequence[Any]) -> float:
     if not tensors:
         return 0.0
-    squares = [paddle._C_ops.squared_l2_norm(tensor.detach()) for tensor in tensors]
-    return float(np.sqrt(np.sum([square.astype("float64").numpy() for square in squares])))
+    # One copy to numpy for all: each takes as long as the norm of a small tensor.
+    squares = paddle.concat([paddle._C_ops.squared_l2_norm(tensor).reshape([1]) for tensor in tensors])
+    return float(np.sqrt(np.sum(squares.numpy(), dtype=np.float64)))
 
 
 def clips_itself(optimizer: Any) -> bool:
@@ -176,14 +177,14 @@ def prepare_optimizer(optimizer: Any) -> None:
 def optimizer_settings(optimizer: Any) -> list[tuple[paddle.Tensor, dict[str, Any]]]:
     name = type(optimizer).__name__
     kind = _KINDS.get(name, name)
-    found = []
+    found, rate = [], float(optimizer.get_lr())
     groups: list[Any] = optimizer._param_groups or []
     if groups and not isinstance(groups[0], dict):
         groups = [{"params": groups}]
     for group in groups:
         for parameter in group["params"]:
             ratio = parameter.optimize_attr.get("learning_rate", 1.0)
-            settings: dict[str, Any] = {"kind": kind, "lr": float(optimizer.get_lr()) * float(ratio)}
+            settings: dict[str, Any] = {"kind": kind, "lr": rate * float(ratio)}
             settings |= {"weight_decay": _decay(optimizer, group, parameter), "decoupled": name == "AdamW"}
             if kind == "adam":
                 for key in ("beta1", "beta2", "epsilon"):
@@ -206,6 +207,11 @@ def _decay(optimizer: Any, group: dict[str, Any], parameter: Any) -> float:
         return float(group.get("regularization_coeff", optimizer._regularization_coeff))
     regularization = getattr(parameter, "regularizer", None) or optimizer.regularization
     return float(getattr(regularization, "_coeff", getattr(regularization, "_regularization_coeff", 0.0)) or 0.0)
+
+
+def learning_rates(optimizer: Any) -> list[float]:
+    ratios = {parameter.optimize_attr.get("learning_rate", 1.0) for parameter in held_parameters(optimizer)}
+    return [float(optimizer.get_lr()) * float(ratio) for ratio in ratios]
 
 
 def steps_made(optimizer: Any, parameter: paddle.Tensor) -> int:

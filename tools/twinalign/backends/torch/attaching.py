@@ -166,6 +166,10 @@ def optimizer_settings(optimizer: Any) -> list[tuple[torch.Tensor, dict[str, Any
     return found
 
 
+def learning_rates(optimizer: Any) -> list[float]:
+    return [float(group["lr"]) for group in optimizer.param_groups]
+
+
 def steps_made(optimizer: Any, parameter: torch.Tensor) -> int:
     return int(optimizer.state.get(parameter, {}).get("step", 0))
 
