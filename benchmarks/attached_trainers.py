@@ -46,46 +46,72 @@ PADDLE_FAULTS = {
     "frozen": (0, "gradient", "parameters_not_trained"),
     "moved_between": (1, "weights", "weights_moved_between_steps"),
 }
+# Of a port with two models, two optimizers and a moving average.
+GAN_FAULTS = {
+    "slope": (0, "output", "model"),
+    "beta1": (0, "setting", "optimizer_beta1"),
+    "smooth": (0, "loss", "loss"),
+    "not_halved": (0, "loss", "loss"),
+    "not_detached": (0, "first_gradient", "not_detached"),
+    "one_batch": (0, "input", "model_calls"),
+    "generator_first": (0, "input", "optimizers_order"),
+    "twice": (1, "input", "optimizers_order"),
+    "evaluation": (0, "output", "training_mode"),
+    "not_cleared": (2, "first_gradient", "gradients_not_cleared"),
+    "average_decay": (2, "untrained", "average_decay"),
+    "average_before": (4, "untrained", "average_before_update"),
+    "average_never": (2, "untrained", "average_never_moves"),
+}
 # Of a port in torch: what paddle has no kernels for on a CPU.
 TORCH_FAULTS = {
     "half_weights": (0, "weights", "half_precision_weights"),
     "clip_before_unscaling": (0, "gradient", "clip_before_unscaling"),
+    "no_autocast": (0, "output", "autocast"),
 }
+_SCALED = {"clip_before_unscaling": "scaled", "no_autocast": "scaled", "clean, scaled": "scaled"}
+# Name of a reference: the trainers' name and the settings of both sides.
+REFERENCES = {"": ("trainer", {}), "scaled": ("trainer", {"scaler": True}), "gan": ("gan", {})}
 
 
-def record(framework: str, out: Path, fault: str = "", **settings: object) -> str:
+def record(framework: str, trainer: str, out: Path, **settings: object) -> str:
     """Run a trainer with twinalign attached; returns what it said on standard error."""
     attach = {"out": str(out), "steps": [0, 1, 2], **settings.pop("attach", {})}  # type: ignore[dict-item]
-    given = json.dumps({"attach": attach, "fault": fault, **settings})
-    command = [sys.executable, "-m", f"{CASES}.{framework}_trainer", given]
+    given = json.dumps({"attach": attach, **settings})
+    command = [sys.executable, "-m", f"{CASES}.{framework}_{trainer}", given]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stderr
 
 
 def table(folder: Path, only: str = "") -> list[list[str]]:
     """A row per trainer: fault, verdict, what differs first, causes, whether that is the fault."""
-    references = {"": {}, "clip_before_unscaling": {"scaler": True}}
-    for name, settings in references.items():
-        record("torch", folder / f"ref{name}", **settings)
-        record("torch", folder / f"repeat{name}", **settings, attach={"repeat": True})
+    for name, (trainer, settings) in REFERENCES.items():
+        record("torch", trainer, folder / f"ref{name}", **settings)
+        record("torch", trainer, folder / f"repeat{name}", **settings, attach={"repeat": True})
+    clean = (None, None, None)
+    planted = [("", "paddle", fault, wanted) for fault, wanted in {"clean": clean, **PADDLE_FAULTS}.items()]
+    planted += [
+        (_SCALED.get(fault, ""), "torch", fault, wanted)
+        for fault, wanted in {"clean, torch": clean, "clean, scaled": clean, **TORCH_FAULTS}.items()
+    ]
+    planted += [("gan", "paddle", fault, wanted) for fault, wanted in {"clean": clean, **GAN_FAULTS}.items()]
     rows = []
-    clean = {"clean": (None, None, None), "clean, torch": (None, None, None)}
-    for fault, (step, quantity, cause) in (clean | PADDLE_FAULTS | TORCH_FAULTS).items():
+    for reference, framework, fault, (step, quantity, cause) in planted:
         if only and fault != only:
             continue
-        is_clean = fault.startswith("clean")
-        framework = "torch" if fault in TORCH_FAULTS or fault == "clean, torch" else "paddle"
-        own = fault if fault in references else ""
-        out = folder / fault
-        weights = {"weights": str(folder / f"ref{own}")} if framework == "paddle" else {}
-        record(framework, out, "" if is_clean else fault, attach=weights, **references[own])
-        for repeat in (folder / f"repeat{own}", None):
-            found = compare(folder / f"ref{own}", out, reference_repeat=repeat)
+        (trainer, settings), is_clean = REFERENCES[reference], fault.startswith("clean")
+        out = folder / f"{reference}{fault}"
+        weights = {"weights": str(folder / f"ref{reference}")} if framework == "paddle" else {}
+        planted_here = {} if is_clean else {"fault": fault}
+        record(framework, trainer, out, attach=weights, **planted_here, **settings)
+        for repeat in (folder / f"repeat{reference}", None):
+            given = {"reference_repeat": repeat, "accept": ["bn_running_var_biased"]}
+            found = compare(folder / f"ref{reference}", out, **given)
             first, causes = found.attached["first"] or {}, [one["id"] for one in found.attached["causes"]]
             place = f"step {first['step']}, {first['quantity']}" if first else "–"
             right = found.verdict == "diverged" and causes[:1] == [cause] and place == f"step {step}, {quantity}"
             right = right if not is_clean else found.verdict == "aligned" and not causes
-            noise = "repeat" if repeat else "none"
-            rows.append([fault, noise, found.verdict, place, ", ".join(causes) or "–", "yes" if right else "no"])
+            noise, trained = "repeat" if repeat else "none", "GAN" if trainer == "gan" else "language model"
+            said = [", ".join(causes) or "–", "yes" if right else "no"]
+            rows.append([trained, fault, noise, found.verdict, place, *said])
             print(" | ".join(rows[-1]), flush=True)
     return rows
 
@@ -100,15 +126,17 @@ def main() -> None:
         return
     from benchmarks.attached_cost import cost_lines
 
-    right = {noise: [row for row in rows if row[1] == noise and row[5] == "yes"] for noise in ("repeat", "none")}
+    right = {noise: [row for row in rows if row[2] == noise and row[6] == "yes"] for noise in ("repeat", "none")}
     count = len(rows) // 2
-    head = ["fault of the port", "noise", "verdict", "first to differ", "causes", "as planted"]
+    head = ["trainer", "fault of the port", "noise", "verdict", "first to differ", "causes", "as planted"]
     lines = [
         "# Attached trainers",
         "",
         "A small language model is trained by a loop in torch and one in paddle: two micro-batches a step, clipping,",
-        "warm-up, AdamW with two groups of weight decay. Faults are planted in the port's loop, one each, and found",
-        "from the recordings of `twinalign.attach` alone. Written by `benchmarks/attached_trainers.py`.",
+        "warm-up, AdamW with two groups of weight decay. So is a generative adversarial network: two models, two",
+        "optimizers, batch norm, a moving average of the generator. Faults are planted in the port, one each, and",
+        "found from the recordings of `twinalign.attach` alone. Paddle's running variance is accepted",
+        "(`--accept bn_running_var_biased`). Written by `benchmarks/attached_trainers.py`.",
         "",
         f"With a repeat of the reference {len(right['repeat'])} of {count} trainers are judged as planted, clean ones",
         "included;",

@@ -242,6 +242,7 @@ def compare(
 @_names_unknown_options
 def locate(
     case: PathLike | type[Case],
+    port: PathLike | None = None,
     *,
     out: PathLike = "result",
     stages: Sequence[str] = (),
@@ -257,14 +258,18 @@ def locate(
 ) -> LocateResult:
     """Name every wrong layer and part of a port, and the proven cause of each; options as in `run`.
 
+    `port`: for attached trainers, the port's recording; `case` is then the reference's.
+
     >>> found = locate("wrong.py", out="wrong")
     >>> [(fault.paddle_layer, fault.explanation.id) for fault in found.faults]
     [('1', 'norm_epsilon')]
     """
-    settings = _settings(locals(), "explain")
-    from twinalign.search import locator
+    settings = _settings(locals(), "explain", "port")
+    from twinalign.search import attached, locator
 
-    return locator.locate(settings, progress, explain)
+    if port is None:
+        return locator.locate(settings, progress, explain)
+    return attached.locate_attached(Path(str(case)), Path(port), settings, progress, explain)
 
 
 @_names_unknown_options

@@ -76,7 +76,7 @@ def train(attach=None, fault="", steps=4, accumulate=2, dtype="float32", scaler=
     attachment = attach(model, optimizer) if attach else None
     for of_step in micro_batches(steps, accumulate, fault):
         for tokens, labels in of_step:
-            with torch.autocast("cpu", torch.bfloat16, enabled=scaler):
+            with torch.autocast("cpu", torch.bfloat16, enabled=scaler and fault != "no_autocast"):
                 logits = model(torch.from_numpy(tokens))
             loss = loss_of(logits.to(torch.float32 if scaler else logits.dtype), torch.from_numpy(labels), fault)
             loss = loss / accumulate

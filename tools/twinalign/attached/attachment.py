@@ -16,6 +16,7 @@ import numpy as np
 from twinalign.attached.named_arguments import named_arguments, replaced_arguments
 from twinalign.attached.step_recorder import StepRecorder
 from twinalign.backends import load_backend
+from twinalign.backends.layer_classes import layer_classes
 from twinalign.backends.protocol import Backend
 from twinalign.case.moved_values import moved_at_random
 from twinalign.conversion.checkpoint import read_checkpoint
@@ -25,6 +26,8 @@ from twinalign.files.attached_recordings import ABOUT, FORMAT, INITIAL, Attached
 from twinalign.files.recordings import write_json
 
 PathLike = str | os.PathLike[str]
+divert: Callable[[Mapping[str, Any]], Any] | None = None
+"""Takes the models in place of a recording, while a script is run again to get them."""
 
 
 def attach(
@@ -67,6 +70,8 @@ def attach(
     """
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     backend = _backend_of(models)
+    if divert is not None:
+        return divert(models)
     folder = Path(out)
     if int(os.environ.get("WORLD_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
         folder /= f"rank{int(os.environ.get('RANK') or os.environ.get('PADDLE_TRAINER_ID') or 0)}"
@@ -76,7 +81,7 @@ def attach(
     if repeat:
         for one in inner.values():
             arrays = moved_at_random(dict(backend.state_items(one)), 0)
-            _assign(backend, one, arrays)
+            assign_state(backend, one, arrays)
     optimizers = None if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     patterns = [layers] if isinstance(layers, str) else list(layers)
     fed = None if feed is None else _recording_of_rank(Path(feed), folder)
@@ -101,7 +106,7 @@ def _recording_of_rank(path: Path, own: Path) -> AttachedRecording:
     return AttachedRecording.load(path / own.name if (path / own.name / ABOUT).is_file() else path)
 
 
-def _assign(backend: Backend, model: Any, arrays: Mapping[str, np.ndarray]) -> None:
+def assign_state(backend: Backend, model: Any, arrays: Mapping[str, np.ndarray]) -> None:
     """In place, so that what optimizers and wrappers hold stays theirs."""
     for name, tensor in backend.state_tensors(model).items():
         if name in arrays:
@@ -131,13 +136,12 @@ def _load_weights(backend: Backend, models: Mapping[str, Any], path: Path) -> No
                 what = "has another shape" if wrong else "is missing"
                 raise InputError(f"{path}: {key} {what}; convert the checkpoint with `twinalign convert` first")
         else:
-            prefix = f"{name}:" if name else ""
-            arrays = {k.removeprefix(prefix): v for k, v in recording.initial().items() if k.startswith(prefix)}
+            arrays = recording.initial(name)
             if recording.about["framework"] != backend.FRAMEWORK:
                 source = "ref" if recording.about["framework"] == "torch" else "paddle"
                 theirs = recording.about["layouts"][name]
                 arrays = convert_state(arrays, theirs, layout, source=source).arrays
-        _assign(backend, model, arrays)
+        assign_state(backend, model, arrays)
 
 
 def _write_beginning(backend: Backend, models: Mapping[str, Any], folder: Path, repeat: bool) -> None:
@@ -154,9 +158,29 @@ def _write_beginning(backend: Backend, models: Mapping[str, Any], folder: Path, 
         "versions": backend.versions(),
         "flags": backend.numerics_flags(),
         "repeat": repeat,
+        "started": how_started(),
+        "layer_classes": {
+            kind: facts for model in models.values() for kind, facts in layer_classes(backend, model).items()
+        },
         "layouts": {name: backend.describe_state(model) for name, model in models.items()},
     }
     write_json(folder / ABOUT, about)
+
+
+def how_started() -> dict[str, Any] | None:
+    """What it takes to run this process's script again, as JSON; None where there is none, as in a notebook."""
+    main = sys.modules["__main__"]
+    if not getattr(main, "__file__", None):
+        return None
+    return {
+        "script": os.path.abspath(str(main.__file__)),
+        "module": getattr(getattr(main, "__spec__", None), "name", ""),
+        "arguments": sys.argv[1:],
+        "folder": os.getcwd(),
+        "path": [os.path.abspath(path) for path in sys.path],
+        "python": sys.executable,
+        "untouched": "TWINALIGN_ATTACH" in os.environ,
+    }
 
 
 class _Hook:
@@ -231,12 +255,9 @@ class Attachment:
         changed = None
         step, call = self._recorder.step, self._recorder.calls
         if self._feed is not None and step in self._feed.steps:
-            given = {
-                key.split(".input.", 1)[1]: array
-                for key, array in self._feed.arrays(step).items()
-                if key.startswith(f"call{call}.input.")
-            }
-            changed = replaced_arguments(self._backend, inner, arguments, keywords, given, self._feed.folder)
+            given = self._feed.inputs(step, call)
+            own = [name for name, _ in named_arguments(self._backend, inner, arguments, keywords)]
+            changed = replaced_arguments(self._backend, own, arguments, keywords, given, self._feed.folder)
         seen = changed or (arguments, keywords)
         self._recorder.call(name, inner, lambda: named_arguments(self._backend, inner, *seen))
         return changed

@@ -1,7 +1,7 @@
 """The tensors that a model is called with, by the names of its parameters."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,30 +36,36 @@ def _bound(model: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) 
 
 def replaced_arguments(
     backend: Backend,
-    model: Any,
+    own: Sequence[str],
     arguments: tuple[Any, ...],
     keywords: Mapping[str, Any],
-    given: Mapping[str, np.ndarray],
+    given: Mapping[str, Any],
     folder: Path,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The call's arguments with the arrays of `given` in place of its tensors: by name, or by order where no name fits.
+    """A call's arguments with what is `given` in place of its tensors: by name, or by order where no name fits.
+
+    Args:
+        own: the names of the call's tensors, as `named_arguments` has them.
+        given: arrays, which take the dtypes of what they replace, or tensors, which are taken as they are.
+        folder: of the recording that they are from, for messages.
 
     Raises:
         InputError: the call has another number of tensors.
     """
-    own = [name for name, _ in named_arguments(backend, model, arguments, keywords)]
     if len(own) != len(given):
         raise InputError(
-            f"feed={folder}: its batch has {', '.join(given)}; this model is given {', '.join(own) or 'no tensor'}"
+            f"{folder}: the batch has {', '.join(given)}; this model is given {', '.join(own) or 'no tensor'}"
         )
     by_name = dict(given) if set(own) == set(given) else dict(zip(own, given.values(), strict=True))
     names = iter(own)
 
     def replace(value: Any) -> Any:
         if backend.is_tensor(value):
-            return backend.to_tensor_like(by_name[next(names)], value)
+            new = by_name[next(names)]
+            return new if backend.is_tensor(new) else backend.to_tensor_like(new, value)
         if isinstance(value, np.ndarray):
-            return by_name[next(names)]
+            new = by_name[next(names)]
+            return backend.to_array(new) if backend.is_tensor(new) else new
         if isinstance(value, dict):
             return {key: replace(item) for key, item in value.items()}
         if isinstance(value, (tuple, list)):

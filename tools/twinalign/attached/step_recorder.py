@@ -128,8 +128,18 @@ class StepRecorder:
         if self._open() is not None:
             fact = {"model": name, "training": bool(model.training), "autocast": self._backend.autocast_dtype()}
             self._facts["calls"].append({**fact, "random": self._backend.random_state()})
+            if self.calls == 0 and self._known:
+                self._write_untrained()
             self._write_all(f"call{self.calls}.input", arguments())
         self.calls += 1
+
+    def _write_untrained(self) -> None:
+        """Parameters that no optimizer holds, such as moving averages, which move between the steps."""
+        held = {id(one) for optimizer in self._known for one in self._backend.held_parameters(optimizer)}
+        for model_name, model in self._models.items():
+            for key, parameter in self._backend.named_parameters(model).items():
+                if id(parameter) not in held:
+                    self._write(f"untrained.{model_name}:{key}" if model_name else f"untrained.{key}", parameter)
 
     @_never_raises
     def output(self, output: Any) -> None:
@@ -160,8 +170,13 @@ class StepRecorder:
             prefix = f"call{self.calls - 1}"
             if f"{prefix}.labels" not in self._stream.names:
                 self._facts["calls"][-1]["cross_entropy"] = settings
-                self._write(f"{prefix}.logits", logits)
-                self._write(f"{prefix}.labels", labels)
+                dtypes = {
+                    f"{prefix}.{n}": self._backend.dtype_name(t) for n, t in (("logits", logits), ("labels", labels))
+                }
+                self._facts["dtypes"] |= dtypes
+                arrays = (self._backend.to_array(tensor) for tensor in (logits, labels))
+                for name, array in zip(dtypes, _by_position(*arrays, settings["axis"]), strict=True):
+                    self._write(name, array)
 
     @_never_raises
     def backward(self, tensor: Any) -> None:
@@ -234,9 +249,11 @@ class StepRecorder:
         self._norm = self._backend.total_norm(gradients)
 
     def _named_settings(self, optimizer: Any) -> list[tuple[str, Any, dict[str, Any]]]:
+        # paddle gives an optimizer the running statistics of batch norms as well, which it never moves.
         return [
             (self._names.get(id(parameter), f"unnamed.{place}"), parameter, settings)
             for place, (parameter, settings) in enumerate(self._backend.optimizer_settings(optimizer))
+            if id(parameter) in self._names or self._backend.trainable(parameter)
         ]
 
     def _write_state(self, optimizer: Any, named: list[tuple[str, Any, Any]], state: str, master: str) -> None:
@@ -256,7 +273,6 @@ class StepRecorder:
 
     def _finish_step(self, optimizer: Any, skipped: bool) -> None:
         self._updating = False
-        named = self._named_settings(optimizer)
         numbers = {"step": self.step, "losses": [self._number(loss) / scale for loss, scale in self._losses]}
         numbers |= {"gradient_norm": None if skipped else self._norm, "calls": self.calls, "skipped": skipped}
         if self._clipped is not None:
@@ -267,10 +283,11 @@ class StepRecorder:
         scales = {scale for _, scale in self._losses}
         numbers |= {
             "scale": max(scales, default=1.0),
-            "rates": sorted({s["lr"] for _, _, s in named}, reverse=True)[:8],
+            "rates": sorted(set(self._backend.learning_rates(optimizer)), reverse=True)[:8],
         }
         numbers["optimizer"] = next((i for i, known in enumerate(self._known) if known is optimizer), 0)
         if self._stream is not None:
+            named = self._named_settings(optimizer)
             if self._clipped is not None:
                 self._write_all("gradient", ((self._names[id(p)], g) for p, g in self._clipped if id(p) in self._names))
             self._write_all("gradient", ((name, p.grad) for name, p, _ in named if p.grad is not None))
@@ -293,6 +310,17 @@ class StepRecorder:
     def _number(self, value: Any) -> float:
         array = self._backend.to_array(value) if self._backend.is_tensor(value) else np.asarray(value)
         return float(array.astype(np.float64).sum())
+
+
+def _by_position(logits: np.ndarray, labels: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits with a row for each position; and for each row its label, or the probabilities of its classes.
+
+    The frameworks have the classes on other axes, and labels of other shapes, for one and the same loss.
+    """
+    classes = logits.shape[axis]
+    are_labels = labels.size * classes == logits.size
+    labels = labels if are_labels else np.moveaxis(labels, axis, -1).reshape(-1, classes)
+    return np.moveaxis(logits, axis, -1).reshape(-1, classes), labels.reshape(-1) if are_labels else labels
 
 
 def _finite(numbers: dict[str, Any]) -> dict[str, Any]:

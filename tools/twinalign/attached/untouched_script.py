@@ -1,18 +1,21 @@
 """`twinalign attach -- python train.py`: attaches to the model of the script's first optimizer."""
 
+import contextlib
 import functools
 import gc
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from twinalign.errors import InputError
+from twinalign.patching import replaced
 
 # AdamW of paddle is made without the constructor that it derives from.
 _OPTIMIZERS = {
@@ -62,7 +65,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             def exec_module(module: Any) -> None:
                 load(module)
                 framework, kind = _OPTIMIZERS[name]
-                _watch(getattr(module, kind), framework, self._options)
+                found = getattr(module, kind)
+                found.__init__ = _attaching(found, framework, self._options)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -71,7 +75,20 @@ class _Finder(importlib.abc.MetaPathFinder):
 _attached: list[str] = []
 
 
-def _watch(kind: Any, framework: str, options: Mapping[str, Any]) -> None:
+@contextlib.contextmanager
+def attaching_to_first_optimizer(framework: str) -> Iterator[None]:
+    """Attach when the first optimizer is made inside the block, in a process that has imported the framework."""
+    _attached.clear()
+    with contextlib.ExitStack() as stack:
+        for module, (of_framework, name) in _OPTIMIZERS.items():
+            if of_framework == framework:
+                kind = getattr(importlib.import_module(module), name)
+                stack.enter_context(replaced(kind, "__init__", _attaching(kind, framework, {})))
+        yield
+
+
+def _attaching(kind: Any, framework: str, options: Mapping[str, Any]) -> Callable[..., None]:
+    """The constructor of an optimizer that attaches once it has run."""
     original = kind.__init__
 
     @functools.wraps(original)
@@ -89,12 +106,13 @@ def _watch(kind: Any, framework: str, options: Mapping[str, Any]) -> None:
             if model is not None:
                 _attached.append(framework)
                 attach(model, **options)
-                print(f"twinalign: recording {type(model).__name__} into {options['out']}", file=sys.stderr)
+                if options:
+                    print(f"twinalign: recording {type(model).__name__} into {options['out']}", file=sys.stderr)
         except InputError as error:
             _attached.append(framework)
             print(f"twinalign: not attached: {error}", file=sys.stderr)
 
-    kind.__init__ = made
+    return made
 
 
 def _model_of(backend: Any, optimizer: Any) -> Any:

@@ -247,7 +247,10 @@ class Backend(Protocol):
         """Call `after(tensor)` with the tensor that a backward pass started from."""
 
     def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], None]) -> AbstractContextManager[None]:
-        """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`."""
+        """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`.
+
+        The settings are `ignore_index`, `reduction` and `axis`, that of the classes.
+        """
 
     def watching_clipping(
         self, before: Callable[[str, float], None], after: Callable[[Any, Any], None]
@@ -276,10 +279,19 @@ class Backend(Protocol):
     def clips_itself(self, optimizer: Optimizer) -> bool:
         """Whether gradients are clipped inside of the optimizer's step."""
 
+    def prepare_optimizer(self, optimizer: Optimizer) -> None:
+        """Let an optimizer without state step in the dtype that its parameters have now, and on gradients as they are.
+
+        An optimizer of paddle clips them itself, if it is told to.
+        """
+
     def optimizer_settings(self, optimizer: Optimizer) -> list[tuple[Tensor, dict[str, Any]]]:
         """Each parameter with the settings of its step: `kind` (`adam`, `sgd`, else the class), `lr`, `weight_decay`,
         `decoupled`, and `beta1`, `beta2`, `epsilon` or `momentum`, `dampening`, `nesterov`.
         """
+
+    def learning_rates(self, optimizer: Optimizer) -> list[float]:
+        """The rates of the next step, of all groups of parameters."""
 
     def steps_made(self, optimizer: Optimizer, parameter: Tensor) -> int:
         """Steps that Adam has made of a parameter, by which it corrects its averages."""

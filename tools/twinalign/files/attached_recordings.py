@@ -117,9 +117,17 @@ class AttachedRecording:
         """What was recorded of a step besides tensors: events, settings of the optimizer, dtypes."""
         return read_metadata(metadata_path(step_path(self.folder, step)))
 
-    def initial(self) -> dict[str, np.ndarray]:
-        """The state dict at the start."""
-        return dict(read_arrays(self.folder / INITIAL))
+    def initial(self, model: str = "") -> dict[str, np.ndarray]:
+        """The state dict at the start, of the model that was attached under this name."""
+        prefix = f"{model}:" if model else ""
+        arrays = read_arrays(self.folder / INITIAL)
+        return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+
+    def inputs(self, step: int, call: int) -> dict[str, np.ndarray]:
+        """The tensors that a call of a model was given, by name."""
+        prefix = f"call{call}.input."
+        arrays = self.arrays(step)
+        return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
 
 
 def ranks_of(folder: Path) -> list[Path]:

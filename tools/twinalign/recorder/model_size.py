@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from twinalign.backends.layer_classes import full_name
 from twinalign.backends.protocol import Backend
-from twinalign.recorder.provenance import full_name
 from twinalign.recorder.worker import Worker
 from twinalign.stages.context import step_inputs
 

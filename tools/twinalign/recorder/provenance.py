@@ -1,10 +1,9 @@
-"""What a recording was made by: framework, machine, layer classes, and hashes of all loaded code."""
+"""What a recording was made by: framework, machine, and hashes of all loaded code."""
 
 import functools
 import os
 import platform
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,6 @@ def environment(framework: str, device: str, backend: Backend) -> dict[str, Any]
     }
 
 
-def layer_classes(backend: Backend, model: Any) -> dict[str, dict[str, Any]]:
-    """Full name of each layer class → how many layers of the model have it, and its base classes."""
-    counts = Counter(type(layer) for layer in backend.all_layers(model))
-    return {
-        full_name(kind): {"count": count, "bases": [full_name(base) for base in kind.__mro__[1:-1]]}
-        for kind, count in counts.items()
-    }
-
-
 def code_hashes(case: Case) -> dict[str, str]:
     """SHA-256 of every loaded source file of twinalign, of the case, or from outside Python and installed packages."""
     own_packages = {"twinalign", *case.code_packages}
@@ -55,8 +45,3 @@ def code_hashes(case: Case) -> dict[str, str]:
 @functools.cache
 def _real_folder(folder: str) -> str:
     return os.path.realpath(folder)
-
-
-def full_name(kind: type) -> str:
-    """Module and name of a class."""
-    return f"{kind.__module__}.{kind.__qualname__}"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from twinalign.backends import backend_of_side
+from twinalign.backends.layer_classes import full_name, layer_classes
 from twinalign.case.definition import Case, stages_of
 from twinalign.case.loading import load_case
 from twinalign.case.moved_values import moved_arrays
@@ -29,7 +30,7 @@ from twinalign.processes import tracebacks
 from twinalign.processes.machine import give_back_memory
 from twinalign.processes.serving import imported_for_good
 from twinalign.processes.side_process import doing
-from twinalign.recorder.provenance import code_hashes, environment, full_name, layer_classes
+from twinalign.recorder.provenance import code_hashes, environment
 from twinalign.recorder.served_sources import serve_sources
 from twinalign.sides import FRAMEWORK_OF_SIDE, INITIAL
 from twinalign.stages import STAGE_BY_NAME

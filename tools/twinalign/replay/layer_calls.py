@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from twinalign.backends.layer_classes import full_name
 from twinalign.patching import replaced
-from twinalign.recorder.provenance import full_name
 
 FORWARD = "(forward)"
 """Path of the pseudo-call around `Case.forward`: what it does besides calling layers is the model's own code."""

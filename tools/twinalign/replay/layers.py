@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.backends.layer_classes import full_name
 from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
-from twinalign.recorder.provenance import full_name
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.code_lines import narrowed_down
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twinalign.causes.budget import set_budget
 from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
 from twinalign.errors import ExitCode
 from twinalign.files.curve_names import CURVE_PREFIX
 from twinalign.files.rank_recordings import arrays_of_rank, is_ranked
+from twinalign.files.recordings import save_npz
 from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
@@ -94,9 +97,11 @@ class Locator:
         recorder: Recorder,
         weights: Mapping[str, Mapping[str, Any]],
         progress: Callable[[str, str], None] = lambda side, text: None,
+        gradients: Mapping[str, np.ndarray] | None = None,
     ) -> None:
+        """`gradients`: what the optimizers step on, by the reference's names; None: those of the layers' search."""
         self._recorder, self._weights, self._progress = recorder, weights, progress
-        self._folder = recorder.out / "locate"
+        self._folder, self._gradients = recorder.out / "locate", gradients
 
     def locate(self, stages: Sequence[str] = (), explain: bool = True) -> LocateResult:
         """Find the faults that show in these stages (by default all of the case), and their causes."""
@@ -110,6 +115,8 @@ class Locator:
             # A search that was asked for some stages judges what these show.
             backward = not stages or stage == "backward"
             self._search_layers(result, stage, explain, backward, gradients if stage == "backward" else None)
+        if self._gradients is not None:
+            save_npz(gradients, self._gradients)
         stopped: list[str] = []
         context = ComponentContext(
             processes=self._recorder.processes,

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.verdict.attached_average_causes import averages
 from twinalign.verdict.attached_evidence import Numbers, Recomputed, Sides, alike, cause_of, norm, same
+from twinalign.verdict.attached_model_causes import calls, detached, optimizers_order
 from twinalign.verdict.attached_steps import Name, Step
-from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, schedule, skipped
+from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, running_variance, schedule, skipped
 
 _HALVES = ("float16", "bfloat16")
 
@@ -37,12 +39,32 @@ def _same_before(reference: Step, port: Step) -> bool:
     return all(alike(reference.arrays[name], port.arrays.get(name), 1e-3) for name in names)
 
 
+def _is_made(name: str, step: Step, before: Step | None) -> bool:
+    """Whether an input is, in a row at least, what a model returned in this step or the one before: no batch."""
+    call, rows = Name.of(name).call, _rows(step.arrays[name])
+    for one in (step, *([before] if before else ())):
+        outputs = [
+            n for n in one.arrays if Name.of(n).quantity == "output" and (one is before or Name.of(n).call < call)
+        ]
+        if any(rows & _rows(one.arrays[output]) for output in outputs):
+            return True
+    return False
+
+
+def _rows(array: np.ndarray) -> set[bytes]:
+    return {row.tobytes() for row in np.ascontiguousarray(array)} if array.ndim else set()
+
+
 def batches(sides: Sides) -> Iterator[dict[str, Any]]:
     """The trainers are given other batches: in another order, of another step, or other data."""
+    before: Step | None = None
     for reference, port in sides.steps():
+        models = [[call["model"] for call in step.calls] for step in (reference, port)]
         names = [name for name in reference.arrays if Name.of(name).quantity == "input"]
-        wrong = [name for name in names if name in port.arrays and not alike(reference.arrays[name], port.arrays[name])]
-        if not wrong:
+        names = [name for name in names if name in port.arrays and not _is_made(name, reference, before)]
+        wrong = [name for name in names if not alike(reference.arrays[name], port.arrays[name])]
+        before = reference
+        if not wrong or (models[0] != models[1] and len(set(models[0])) > 1):  # other calls have a cause of their own
             continue
         name, ours = wrong[0], port.arrays[wrong[0]]
         theirs = reference.arrays[name]
@@ -101,7 +123,7 @@ def modes(sides: Sides) -> Iterator[dict[str, Any]]:
 def _losses_from(step: Step, call: int) -> dict[str, float]:
     """What a loss would be, by the ways to average the cross entropy of its labels."""
     logits, labels = step.arrays.get(f"call{call}.logits"), step.arrays.get(f"call{call}.labels")
-    if logits is None or labels is None or logits.size % max(1, labels.size):
+    if logits is None or labels is None or labels.dtype.kind not in "iu" or logits.size % max(1, labels.size):
         return {}
     shape, logits = (
         step.arrays.get(f"call{call}.output", logits).shape[:-1],
@@ -140,6 +162,8 @@ def labels(sides: Sides) -> Iterator[dict[str, Any]]:
         for call in range(len(reference.calls)):
             theirs, ours = (step.arrays.get(f"call{call}.labels") for step in (reference, port))
             if theirs is None or ours is None or theirs.size != ours.size or not len(port.calls) > call:
+                continue
+            if {theirs.dtype.kind, ours.dtype.kind} - {"i", "u"}:  # probabilities
                 continue
             given = [n for n in reference.arrays if n.startswith(f"call{call}.input")]
             if not all(alike(reference.arrays[n], port.arrays.get(n)) for n in given):
@@ -208,9 +232,11 @@ def accumulation(sides: Sides) -> Iterator[dict[str, Any]]:
 def not_cleared(sides: Sides) -> Iterator[dict[str, Any]]:
     """Gradients of the step before were left."""
     for then, now in sides.following():
-        for kind in ("gradient", "unclipped"):  # a clipping in place, or one inside of the optimizer
+        # A clipping in place, or one inside of the optimizer, or what the step of another optimizer left.
+        for kind in ("gradient", "unclipped", "first_gradient"):
             left = then[1].named(kind)
-            first, wanted = now[1].named("first_gradient"), now[0].named("first_gradient")
+            first, wanted = (step.named("first_gradient") for step in now[::-1])
+            wanted = {name: array for name, array in wanted.items() if name in now[0].settings}
             names = [name for name in wanted if name in first and name in left]
             if not names or norm({n: left[n] for n in names}) == 0:
                 continue
@@ -274,6 +300,7 @@ def clipping(sides: Sides) -> Iterator[dict[str, Any]]:
 
 
 _ORDER: tuple[Callable[[Sides], Iterator[dict[str, Any]]], ...] = (
-    *(weights, batches, modes, moved_between, labels, loss_average, accumulation, not_cleared, clipping),
-    *(schedule, decay, optimizer, half_weights, skipped),
+    *(weights, optimizers_order, calls, batches, modes, moved_between, labels, loss_average, accumulation),
+    *(detached, not_cleared, clipping),
+    *(schedule, decay, optimizer, half_weights, skipped, running_variance, averages),
 )

@@ -12,17 +12,32 @@ from twinalign.files.attached_recordings import AttachedRecording, ranks_of
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.attached_causes import find_causes
-from twinalign.verdict.attached_steps import BEFORE, Name, Step, in_order, paired_calls, read_steps, translation
+from twinalign.verdict.attached_evidence import cause_of, norm
+from twinalign.verdict.attached_rank_causes import find_rank_causes
+from twinalign.verdict.attached_steps import (
+    BEFORE,
+    QUANTITIES,
+    Name,
+    Step,
+    in_order,
+    paired_calls,
+    read_steps,
+    translation,
+)
+from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.optimizer_formula import left_over, updated
 from twinalign.verdict.rank_comparison import join_comparisons
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.tensor_judge import ZERO_FACTOR, epsilon_of
 
 _SETTINGS = ("lr", "weight_decay", "decoupled", "beta1", "beta2", "epsilon", "momentum", "dampening", "nesterov")
-_OF_THE_TRAINED = (*BEFORE, "gradient", "updated_state", "updated_master")
+_GRADIENTS = ("first_gradient", "unclipped", "gradient")
+_OF_THE_TRAINED = (*BEFORE, *_GRADIENTS, "updated_state", "updated_master")
 _AMPLIFIED = 0.05
 """Relative difference up to which, in a later step and without a measure of rounding, nothing can be said."""
 _MOVED = 1e-3
+_SAME_BEGINNING = 1e-2
+"""Relative difference: half precisions round by less."""
 _VANISHES = 2.0**-20
 """Of all gradients' root mean square: a gradient that differs by less is rounding of a sum that cancels."""
 _UNITS = 32.0
@@ -63,17 +78,27 @@ def compare_attached(
         raise InputError(f"{reproduced}: {len(folders[1])} ranks, {reference} has {len(folders[0])}; record it anew")
     others = (reference_repeat, reference64, reproduced64)
     partners = [ranks_of(path) if path is not None else [None] * len(folders[0]) for path in others]
-    found = []
+    found, pairs = [], []
     for rank, sides in enumerate(zip(*folders, strict=True)):
         of_rank = [partner[rank] for partner in partners]
-        found.append(_compare_rank(*sides, *of_rank, only=only, skip=skip, **options))
-    if len(found) == 1:
-        return found[0]
+        comparison, pair = _compare_rank(*sides, *of_rank, only=only, skip=skip, **options)
+        found.append(comparison)
+        pairs.append(pair)
+    return found[0] if len(found) == 1 else _joined(found, pairs)
+
+
+def _joined(found: Sequence[Comparison], pairs: Sequence[Pair]) -> Comparison:
+    """One comparison of all ranks: what a cause between them explains is not told of each rank again."""
     joined = join_comparisons(found)
-    causes = [{**cause, "rank": rank} for rank, one in enumerate(found) for cause in (one.attached or {})["causes"]]
-    firsts = [one.attached["first"] for one in found if one.attached and one.attached["first"]]
-    joined.attached = {"first": firsts[0] if firsts else None, "causes": causes, "steps": []}
-    joined.attached["noise"] = (found[0].attached or {})["noise"]
+    facts = [one.attached or {} for one in found]
+    firsts = [one["first"] for one in facts if one["first"]]
+    steps = zip(*(pair.reference for pair in pairs), strict=False), zip(*(pair.port for pair in pairs), strict=False)
+    causes = find_rank_causes(*map(list, steps)) if firsts else []
+    told = {(cause["step"], cause["quantity"]) for cause in causes}
+    of_ranks = ({**cause, "rank": rank} for rank, one in enumerate(facts) for cause in one["causes"])
+    causes += [cause for cause in of_ranks if (cause["step"], cause["quantity"]) not in told]
+    first = min(firsts, key=lambda one: (one["step"], QUANTITIES.index(one["quantity"])), default=None)
+    joined.attached = {"first": first, "causes": causes, "steps": [], "noise": facts[0]["noise"]}
     return joined
 
 
@@ -84,7 +109,7 @@ def _compare_rank(
     reference64: Path | None,
     reproduced64: Path | None,
     **options: Any,
-) -> Comparison:
+) -> tuple[Comparison, Pair]:
     recordings = AttachedRecording.load(reference), AttachedRecording.load(reproduced)
     pair = _pair(recordings)
     chosen = [(step.number, names) for step, names in _compared_names(pair)]
@@ -98,7 +123,9 @@ def _compare_rank(
                 for a, b in _same_steps(pair.reference, read_steps(other, translation(recordings[0], other)))
             ]
             partners[name] = _arrays(steps, chosen)
+            _require_same_beginning(recordings[0], steps[0], pair.reference[0], path)
     known = _rounding(first, partners.get("reference_repeat", {}))
+    options["allowances"] = (*allowances_for("backward", recordings[1].about, {}), *options.get("allowances", ()))
     try:
         comparison = compare_arrays(first, second, **partners, known_rounding=known, search=False, **options)
     except InputError as error:
@@ -111,9 +138,25 @@ def _compare_rank(
         comparison.notes.append(_WITHOUT_NOISE)
     comparison.notes += _notes(pair)
     comparison.attached = _facts(comparison, pair, bool(partners))
-    if comparison.attached["causes"] and comparison.verdict != DIVERGED and options.get("rtol") is None:
+    accepted = {tensor.accepted for tensor in comparison.tensors}
+    causes = [cause for cause in comparison.attached["causes"] if cause["id"] not in accepted]
+    comparison.attached["causes"] = causes
+    if causes and comparison.verdict != DIVERGED and options.get("rtol") is None:
         comparison.verdict = DIVERGED
-    return comparison
+    return comparison, pair
+
+
+def _require_same_beginning(reference: AttachedRecording, partner: Step, first: Step, path: Path) -> None:
+    """Raise InputError where a partner does not begin as the reference does: what it shows would not be rounding."""
+    given, own = partner.named("weights"), first.named("weights")
+    both = [name for name in own if name in given and own[name].shape == given[name].shape]
+    apart = {name: given[name].astype(np.float64) - own[name] for name in both}
+    if norm(apart) > _SAME_BEGINNING * norm({name: own[name] for name in both}):
+        worst = max(apart, key=lambda name: root_mean_square(apart[name]))
+        raise InputError(
+            f"{path}: {worst} begins with other values than in {reference.folder}, and rounding is measured "
+            f"from the same ones: record it with weights={reference.folder}"
+        )
 
 
 def _pair(recordings: tuple[AttachedRecording, AttachedRecording]) -> Pair:
@@ -156,8 +199,11 @@ def _compared_names(pair: Pair) -> Iterable[tuple[Step, list[str]]]:
         in_both = {Name.of(n).quantity for n in one.arrays} & {Name.of(n).quantity for n in other.arrays}
         names = [name for name in in_order(one) if Name.of(name).quantity in in_both]
         names += [name for name in other.arrays if name not in one.arrays and Name.of(name).quantity in in_both]
-        untrained = set(one.settings) ^ set(other.settings)  # told once, by what the step makes of them
-        names = [n for n in names if Name.of(n).rest not in untrained or Name.of(n).quantity not in _OF_THE_TRAINED]
+        # A step is told by what it updates: what one side's optimizer lacks has a cause of its own, and what another
+        # optimizer updates may have gradients left from its own step.
+        trained = set(one.settings) & set(other.settings)
+        held = [quantity for quantity in _OF_THE_TRAINED if one.number or quantity != "first_gradient"]
+        names = [n for n in names if Name.of(n).rest in trained or Name.of(n).quantity not in held]
         yield one, [name for name in names if not (kept and Name.of(name).quantity in BEFORE)]
         before = one, other
 
@@ -244,7 +290,7 @@ def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.
     sizes: dict[str, float] = {}
     for label, array in reference.items():
         head, _, rest = label.partition(".")
-        if Name.of(rest).quantity in ("gradient", "unclipped", "first_gradient") and array.size:
+        if Name.of(rest).quantity in _GRADIENTS and array.size:
             sizes[head] = max(sizes.get(head, 0.0), float(np.sqrt(np.mean(np.square(array.astype(np.float64))))))
     wrong, recorded = False, {int(label.partition(".")[0].removeprefix("step")) for label in reference}
     for tensor in tensors:
@@ -253,9 +299,7 @@ def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.
         if tensor.basis == "repeat" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
             _judge_by_one_repeat(tensor, reference[tensor.name])
         elif tensor.basis == "tolerance" and tensor.verdict in (DIVERGED, INCONCLUSIVE):
-            if name.quantity.endswith(("gradient", "unclipped")) and (tensor.rms_abs or 0) <= _VANISHES * sizes.get(
-                head, 0
-            ):
+            if name.quantity in _GRADIENTS and (tensor.rms_abs or 0) <= _VANISHES * sizes.get(head, 0):
                 tensor.verdict, tensor.reason = ALIGNED, "rounding of a gradient that vanishes beside the others"
             elif not wrong and int(head.removeprefix("step")) > first and name.quantity != "setting":
                 size = float(np.sqrt(np.mean(np.square(reference[tensor.name].astype(np.float64)))))
@@ -287,33 +331,52 @@ def _notes(pair: Pair) -> list[str]:
     return notes
 
 
+def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
+    """What differs on equal inputs where no cause with a name is proven: the model's results, or its loss."""
+    if first["quantity"] in ("output", "layer"):
+        text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
+        return [cause_of("model", first["step"], "output", text)]
+    if first["quantity"] != "loss":
+        return []
+    ratios = [
+        ours / theirs
+        for one, other in zip(pair.reference, pair.port, strict=True)
+        for theirs, ours in zip(one.losses, other.losses, strict=False)
+        if theirs and one.number == first["step"]
+    ]
+    alike = ratios and max(ratios) - min(ratios) <= _MOVED * abs(ratios[0]) and len(ratios) > 1
+    found = f"{ratios[0]:.6g} times the reference's" if ratios else "another one"
+    every = " in every backward pass" if alike else ""
+    text = f"{first['name']} is {found}{every}, on equal outputs of the model: the loss computes something else"
+    return [cause_of("loss", first["step"], "loss", text, ratios=ratios)]
+
+
 def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]:
     by_step: dict[int, dict[str, list[TensorVerdict]]] = {}
+    first: dict[str, Any] | None = None
     for tensor in comparison.tensors:
         head, _, rest = tensor.name.partition(".")
-        by_step.setdefault(int(head.removeprefix("step")), {}).setdefault(Name.of(rest).quantity, []).append(tensor)
-    first: dict[str, Any] | None = None
+        number, quantity = int(head.removeprefix("step")), Name.of(rest).quantity
+        by_step.setdefault(number, {}).setdefault(quantity, []).append(tensor)
+        if first is None and tensor.verdict == DIVERGED and not tensor.accepted:
+            first = {"step": number, "quantity": quantity, "name": tensor.name, "reason": tensor.reason}
     steps = []
     for number, quantities in by_step.items():
         rows = []
         for quantity, tensors in quantities.items():
             verdict = whole(tensors)
-            wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED]
+            wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED and not tensor.accepted]
             row = {"quantity": quantity, "verdict": verdict, "tensors": len(tensors), "diverged": len(wrong)}
             alone = quantity in ("setting", "updated", "updated_state", "input", "labels")
+            is_first = first is not None and bool(wrong) and wrong[0].name == first["name"]
             row["inherits"] = (
-                bool(wrong)
-                and first is not None
-                and not (alone and wrong[0].basis in ("float64", "exact", "tolerance"))
+                bool(wrong) and not is_first and not (alone and wrong[0].basis in ("float64", "exact", "tolerance"))
             )
             rows.append(row)
-            if wrong and first is None:
-                first = {"step": number, "quantity": quantity, "name": wrong[0].name, "reason": wrong[0].reason}
         steps.append({"step": number, "quantities": rows})
     numbers = [recording.numbers for recording in pair.recordings]
     causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)
-    if first and first["quantity"] in ("output", "layer") and not any(one["step"] <= first["step"] for one in causes):
-        text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
-        causes.insert(0, {"id": "model", "step": first["step"], "quantity": "output", "text": text, "evidence": {}})
+    if first and not any(one["step"] <= first["step"] for one in causes):
+        causes = [*_unnamed(first, pair), *causes]
     noise = "measured" if measured else _WITHOUT_NOISE
     return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}

@@ -55,3 +55,14 @@ def alike(one: np.ndarray | None, other: np.ndarray | None, tolerance: float = _
 def norm(arrays: Mapping[str, np.ndarray]) -> float:
     """Euclidean norm of all arrays together."""
     return math.sqrt(sum(float(np.sum(np.square(array.astype(np.float64)))) for array in arrays.values()))
+
+
+def fitted(terms: Sequence[np.ndarray], wanted: np.ndarray, left: float = 1e-2) -> np.ndarray | None:
+    """The factors with which the terms add up to an array; None where they leave more than a share of it."""
+    columns = np.stack([term.astype(np.float64).reshape(-1) for term in terms], 1)
+    target = wanted.astype(np.float64).reshape(-1)
+    if len(target) <= len(terms):
+        return None
+    factors = np.linalg.lstsq(columns, target, rcond=None)[0]
+    apart = np.linalg.norm(columns @ factors - target)
+    return factors if apart <= left * np.linalg.norm(target) else None

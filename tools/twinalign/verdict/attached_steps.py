@@ -16,6 +16,7 @@ from twinalign.files.attached_recordings import AttachedRecording
 QUANTITIES = (
     *(
         "weights",
+        "untrained",
         "input",
         "layer",
         "output",
@@ -189,7 +190,7 @@ def in_order(steps: Step) -> list[str]:
     def key(item: tuple[int, str]) -> tuple[int, int, int]:
         name = Name.of(item[1])
         rank = QUANTITIES.index(name.quantity) if name.quantity in QUANTITIES else len(QUANTITIES)
-        stage = 1 if name.quantity in OF_CALLS else 0 if name.quantity == "weights" else 2
+        stage = 1 if name.quantity in OF_CALLS else 0 if name.quantity in ("weights", "untrained") else 2
         return (stage, name.call, rank) if stage == 1 else (stage, 0, rank)
 
     return [name for _, name in sorted(enumerate(steps.arrays), key=lambda item: (*key(item), item[0]))]

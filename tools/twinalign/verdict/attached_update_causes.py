@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from twinalign.verdict.attached_evidence import Sides, cause_of, same
+import numpy as np
+
+from twinalign.verdict.attached_evidence import Sides, alike, cause_of, fitted, norm, same
 from twinalign.verdict.attached_steps import Name, Step
 
 _HALVES = ("float16", "bfloat16")
@@ -56,9 +58,11 @@ def optimizer(sides: Sides) -> Iterator[dict[str, Any]]:
     for reference, port in sides.steps():
         n, names = reference.number, [name for name in reference.settings if name in port.settings]
         missing = [name for name in reference.settings if name not in port.settings]
-        if missing:
+        if missing and names:
             text = f"the port's optimizer lacks {len(missing)} parameters of the reference's, {missing[0]} first"
             yield cause_of("parameters_not_trained", n, "updated", text, parameters=missing)
+        if not names:  # the step is another optimizer's
+            continue
         kinds = {(reference.settings[name]["kind"], port.settings[name]["kind"]) for name in names}
         if any(a != b for a, b in kinds):
             yield cause_of(
@@ -147,6 +151,28 @@ def half_weights(sides: Sides) -> Iterator[dict[str, Any]]:
             kind = port.dtype(f"weights.{wrong[0]}")
             text = f"the port updates {len(wrong)} weights in {kind}, where the reference updates them in float32"
             yield cause_of("half_precision_weights", reference.number, "updated", text, parameters=wrong)
+
+
+def running_variance(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Running variances take the batch's variance as it is, where the reference corrects it by n / (n - 1)."""
+    for then, now in sides.following():
+        olds, news = ([step.named("buffer") for step in pair] for pair in (then, now))
+        for name in news[0]:
+            arrays = [side.get(name) for side in (*olds, *news)]
+            if any(array is None or array.size < 4 for array in arrays) or alike(arrays[2], arrays[3]):
+                continue
+            theirs_before, ours_before, theirs, ours = (array.astype(np.float64) for array in arrays)  # type: ignore[union-attr]
+            # ours - k ours_before = s (theirs - k theirs_before), for whatever share k of the old values is kept.
+            apart = ours - theirs
+            left = 1e-2 * norm({"": apart}) / (norm({"": ours}) or 1.0)
+            found = fitted([ours_before, theirs, theirs_before], ours, left)
+            if found is None or not 0.5 <= found[1] < 1 or not same(-found[2], found[0] * found[1], 1e-2):
+                continue
+            text = (
+                f"{name}: the port keeps the variance of the batch, the reference that times n / (n - 1): paddle's "
+                "convention (--accept bn_running_var_biased)"
+            )
+            yield cause_of("bn_running_var_biased", then[0].number, "buffer", text)
 
 
 def skipped(sides: Sides) -> Iterator[dict[str, Any]]:

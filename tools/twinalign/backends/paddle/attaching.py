@@ -13,6 +13,7 @@ from paddle.amp.grad_scaler import AmpScaler
 from paddle.nn.clip import ClipGradBase
 
 from twinalign.backends.optimizer_steps import watching_steps_of
+from twinalign.backends.paddle.optimizers import held_parameters
 from twinalign.patching import family, replaced, replaced_everywhere
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "Momentum": "sgd"}
@@ -73,7 +74,8 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> 
         given = signature.bind(*arguments, **keywords)
         given.apply_defaults()
         logits, labels, *_ = given.arguments.values()
-        seen(logits, labels, {name: given.arguments[name] for name in ("ignore_index", "reduction")})
+        settings = {name: given.arguments[name] for name in ("ignore_index", "reduction")}
+        seen(logits, labels, {**settings, "axis": given.arguments["axis"]})
         return original(*arguments, **keywords)
 
     with replaced_everywhere(original, cross_entropy):
@@ -156,25 +158,33 @@ def dtype_name(tensor: paddle.Tensor) -> str:
 def total_norm(tensors: Sequence[Any]) -> float:
     if not tensors:
         return 0.0
-    squares = [paddle._C_ops.squared_l2_norm(tensor.detach()) for tensor in tensors]
-    return float(np.sqrt(np.sum([square.astype("float64").numpy() for square in squares])))
+    # One copy to numpy for all: each takes as long as the norm of a small tensor.
+    squares = paddle.concat([paddle._C_ops.squared_l2_norm(tensor).reshape([1]) for tensor in tensors])
+    return float(np.sqrt(np.sum(squares.numpy(), dtype=np.float64)))
 
 
 def clips_itself(optimizer: Any) -> bool:
     return optimizer._grad_clip is not None
 
 
+def prepare_optimizer(optimizer: Any) -> None:
+    groups = [group for group in optimizer._param_groups or [] if isinstance(group, dict)]
+    for group in groups:
+        group["grad_clip"] = None
+    optimizer._grad_clip, optimizer._dtype = None, held_parameters(optimizer)[0].dtype
+
+
 def optimizer_settings(optimizer: Any) -> list[tuple[paddle.Tensor, dict[str, Any]]]:
     name = type(optimizer).__name__
     kind = _KINDS.get(name, name)
-    found = []
+    found, rate = [], float(optimizer.get_lr())
     groups: list[Any] = optimizer._param_groups or []
     if groups and not isinstance(groups[0], dict):
         groups = [{"params": groups}]
     for group in groups:
         for parameter in group["params"]:
             ratio = parameter.optimize_attr.get("learning_rate", 1.0)
-            settings: dict[str, Any] = {"kind": kind, "lr": float(optimizer.get_lr()) * float(ratio)}
+            settings: dict[str, Any] = {"kind": kind, "lr": rate * float(ratio)}
             settings |= {"weight_decay": _decay(optimizer, group, parameter), "decoupled": name == "AdamW"}
             if kind == "adam":
                 for key in ("beta1", "beta2", "epsilon"):
@@ -192,8 +202,16 @@ def _decay(optimizer: Any, group: dict[str, Any], parameter: Any) -> float:
         if decays is not None and not decays(parameter.name):
             return 0.0
         return float(group.get("weight_decay", optimizer._weight_decay) or 0.0)
+    # Momentum keeps it apart, for its kernel.
+    if getattr(optimizer, "_regularization_method", "") == "l2_decay" and not getattr(parameter, "regularizer", None):
+        return float(group.get("regularization_coeff", optimizer._regularization_coeff))
     regularization = getattr(parameter, "regularizer", None) or optimizer.regularization
     return float(getattr(regularization, "_coeff", getattr(regularization, "_regularization_coeff", 0.0)) or 0.0)
+
+
+def learning_rates(optimizer: Any) -> list[float]:
+    ratios = {parameter.optimize_attr.get("learning_rate", 1.0) for parameter in held_parameters(optimizer)}
+    return [float(optimizer.get_lr()) * float(ratio) for ratio in ratios]
 
 
 def steps_made(optimizer: Any, parameter: paddle.Tensor) -> int:

@@ -71,7 +71,8 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> 
         given = signature.bind(*arguments, **keywords)
         given.apply_defaults()
         logits, labels, *_ = given.arguments.values()
-        seen(logits, labels, {name: given.arguments[name] for name in ("ignore_index", "reduction")})
+        settings = {name: given.arguments[name] for name in ("ignore_index", "reduction")}
+        seen(logits, labels, {**settings, "axis": min(1, logits.ndim - 1)})
         return original(*arguments, **keywords)
 
     with replaced_everywhere(original, cross_entropy):
@@ -145,6 +146,9 @@ def clips_itself(optimizer: Any) -> bool:
     return False
 
 
+def prepare_optimizer(optimizer: Any) -> None: ...
+
+
 def optimizer_settings(optimizer: Any) -> list[tuple[torch.Tensor, dict[str, Any]]]:
     found = []
     kind = _KINDS.get(type(optimizer).__name__, type(optimizer).__name__)
@@ -160,6 +164,10 @@ def optimizer_settings(optimizer: Any) -> list[tuple[torch.Tensor, dict[str, Any
             settings |= {name: float(group[name]) for name in ("momentum", "dampening", "nesterov")}
         found += [(parameter, settings) for parameter in group["params"]]
     return found
+
+
+def learning_rates(optimizer: Any) -> list[float]:
+    return [float(group["lr"]) for group in optimizer.param_groups]
 
 
 def steps_made(optimizer: Any, parameter: torch.Tensor) -> int:

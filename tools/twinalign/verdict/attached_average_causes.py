@@ -1,0 +1,92 @@
+"""Why moving averages of weights differ between two attached trainers: how far they move, when, or never."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.verdict.attached_evidence import Sides, alike, cause_of, fitted, norm, same
+from twinalign.verdict.attached_steps import Step
+
+_ROUNDING = 2.0**-22
+"""Of the average's own size: what storing it in float32 leaves of its small movement."""
+
+
+def averages(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Parameters that no optimizer holds follow trained ones of the same names otherwise."""
+    seen = [(now[0].number, *found) for then, now in sides.following() if (found := _ways(then, now)) is not None]
+    moving = [(number, name, ways) for number, name, ways in seen if any(ways[0])]
+    if moving and not any(any(ways[1]) for _, _, ways in seen):
+        number, name, _ = moving[0]
+        text = f"the port's average {name} never moves, the reference's follows the trained weights"
+        yield cause_of("average_never_moves", number, "untrained", text)
+    for number, _, ((late, early), (our_late, our_early)) in moving:
+        if late and our_early:
+            text = "the port's average takes the weights before the optimizer's step, the reference's those after it"
+            yield cause_of("average_before_update", number, "untrained", text)
+        elif early and our_late:
+            text = "the port's average takes the weights after the optimizer's step, the reference's those before it"
+            yield cause_of("average_after_update", number, "untrained", text)
+        elif (our_late or our_early) and not same(late + early, our_late + our_early, 1e-2):
+            kept = [1 - late - early, 1 - our_late - our_early]
+            text = f"the port's average keeps {kept[1]:.4g} of itself in a step, the reference's {kept[0]:.4g}"
+            yield cause_of("average_decay", number, "untrained", text, reference=kept[0], port=kept[1])
+
+
+Way = tuple[float, float]
+"""Shares of the way to the weights after and before the update that an average went in a step."""
+
+
+def _ways(then: tuple[Step, Step], now: tuple[Step, Step]) -> tuple[str, tuple[Way, Way]] | None:
+    """A wrong average's name, and how those of both sides moved; None where all are right or something is unknown."""
+    after = [step.named("untrained") for step in now]
+    partners = _partners(list(after[0]), then[0].named("updated"))
+    wrong = [name for name in partners if not alike(after[0][name], after[1].get(name), 1e-6)]
+    if not wrong:
+        return None
+    theirs, ours = (_way(*steps, partners) for steps in zip(then, now, strict=True))
+    return (wrong[0], (theirs, ours)) if theirs is not None and ours is not None else None
+
+
+def _partners(names: list[str], trained: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Averaged parameter -> the trained one whose name has the longest end in common with it."""
+    found = {}
+    for name in names:
+        scores = {other: _common_end(name, other) for other in trained}
+        best = max(scores, key=lambda other: scores[other], default="")
+        if best and scores[best]:
+            found[name] = best
+    return found
+
+
+def _common_end(name: str, other: str) -> int:
+    parts = [text.replace(":", ".").split(".")[::-1] for text in (name, other)]
+    return next((place for place, (a, b) in enumerate(zip(*parts, strict=False)) if a != b), min(map(len, parts)))
+
+
+def _way(then: Step, now: Step, partners: Mapping[str, str]) -> Way | None:
+    before, after = then.named("untrained"), now.named("untrained")
+    updated, weights = then.named("updated"), then.named("weights")
+    known = [
+        (name, other)
+        for name, other in partners.items()
+        if name in before and name in after and other in updated and before[name].shape == updated[other].shape
+    ]
+    if not known:
+        return None
+
+    def joined(of: Mapping[str, np.ndarray], place: int) -> np.ndarray:
+        return np.concatenate([of[pair[place]].astype(np.float64).reshape(-1) for pair in known])
+
+    start = joined(before, 0)
+    moved = joined(after, 0) - start
+    if not moved.any():
+        return 0.0, 0.0
+    left = 1e-2 + _ROUNDING * norm({"": start}) / norm({"": moved})
+    terms = joined(updated, 1) - start, joined(weights, 1) - start
+    for place, term in enumerate(terms):
+        found = fitted([term], moved, left) if term.any() else None
+        if found is not None and 0 < found[0] <= 1.001:
+            share = float(found[0])
+            return (share, 0.0) if place == 0 else (0.0, share)
+    return None

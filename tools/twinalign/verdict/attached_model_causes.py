@@ -1,0 +1,62 @@
+"""Why the steps of trainers with several models differ: which a step calls, reaches by gradients and updates."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from twinalign.verdict.attached_evidence import Sides, cause_of
+from twinalign.verdict.attached_steps import Step
+
+
+def optimizers_order(sides: Sides) -> Iterator[dict[str, Any]]:
+    """The optimizers step in another order, or another number of times."""
+    for reference, port in sides.steps():
+        if reference.settings and port.settings and not set(reference.settings) & set(port.settings):
+            text = (
+                f"update {reference.number} of the training is of {_shown(port.settings)} in the port, of "
+                f"{_shown(reference.settings)} in the reference: the optimizers step in another order or number"
+            )
+            yield cause_of("optimizers_order", reference.number, "updated", text)
+
+
+def _shown(settings: dict[str, Any]) -> str:
+    models = list(dict.fromkeys(name.rpartition(":")[0] for name in settings))
+    return ", ".join(filter(None, models)) or f"{next(iter(settings))} and {len(settings) - 1} more"
+
+
+def calls(sides: Sides) -> Iterator[dict[str, Any]]:
+    """A step calls a model another number of times."""
+    for reference, port in sides.steps():
+        counts = [Counter(call["model"] for call in step.calls) for step in (reference, port)]
+        same_passes = len(reference.losses) == len(
+            port.losses
+        )  # another number of micro-batches has a cause of its own
+        wrong = [model for model in {**counts[0], **counts[1]} if counts[0][model] != counts[1][model]]
+        if wrong and same_passes:
+            of = f" of {wrong[0]}" if wrong[0] else ""
+            text = f"a step makes {counts[1][wrong[0]]} calls{of} in the port, {counts[0][wrong[0]]} in the reference"
+            yield cause_of("model_calls", reference.number, "output", text)
+
+
+def detached(sides: Sides) -> Iterator[dict[str, Any]]:
+    """A backward reaches parameters that the other side's does not: an output is not detached."""
+    for reference, port in sides.steps():
+        reached = [_reached(step) for step in (reference, port)]
+        if not reached[0] or not reached[1] or reference.number != sides.reference[0].number:
+            return  # later, gradients may be left from other steps
+        for more, less, id, whose in ((1, 0, "not_detached", "port"), (0, 1, "detached", "reference")):
+            extra = [name for name in reached[more] if name not in reached[less]]
+            known = [name for name in extra if name not in reference.settings and name not in port.settings]
+            if known:
+                text = (
+                    f"the {whose}'s backward also gives gradients to {len(known)} parameters that this step does not "
+                    f"update, {known[0]} first: what the loss is computed from is not detached there"
+                )
+                yield cause_of(id, reference.number, "first_gradient", text, parameters=known)
+
+
+def _reached(step: Step) -> list[str]:
+    """Parameters with a gradient; one that is zero may be no more than cleared."""
+    return [name for name, array in step.named("first_gradient").items() if np.any(array)]
