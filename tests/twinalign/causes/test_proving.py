@@ -26,10 +26,15 @@ class Given(Examined):
         self.outcomes, self.pairs = outcomes, pairs or {}
         self.tried: list[str] = []
 
-    def candidates(self) -> Any:
+    def candidates(self, wanted: Wanted = ANY) -> Any:
         for detail in ("a1", "a2", "b1", "c1"):
             name = f"cause_{detail[0]}"
-            yield _CAUSES.setdefault(name, Cause(name, "forward", f"{name} is so", object, list)), Variant(detail)
+            cause = self.kind(_CAUSES.setdefault(name, Cause(name, "forward", f"{name} is so", object, list)))
+            if wanted(cause):
+                yield cause, Variant(detail)
+
+    def kind(self, cause: Cause) -> Cause:
+        return cause
 
     def attempt(self, causes: Any, variant: Variant) -> Outcome | None:
         self.tried.append(variant.detail)
@@ -148,11 +153,10 @@ def test_other_causes_that_fit_are_said_if_other_inputs_tell_them_apart() -> Non
 class Edits(Given):
     """Causes that are tried alone, of which those of one letter give the same on other inputs."""
 
-    def candidates(self) -> Any:
-        for cause, variant in super().candidates():
-            yield dataclasses.replace(cause, alone=True), variant
+    def kind(self, cause: Cause) -> Cause:
+        return dataclasses.replace(cause, alone=True)
 
-    def same(self, one: Variant, other: Variant) -> bool:
+    def same(self, one: Variant, other: Variant, share: float = 0.0) -> bool:
         return one.detail[0] == other.detail[0]
 
 

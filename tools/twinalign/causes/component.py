@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.budget import BUDGET
-from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, prove
+from twinalign.causes.proving import ANY, REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, prove
 from twinalign.causes.registry import Cause, Variant, Within, known_causes
 from twinalign.patching import replaced
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -125,8 +125,8 @@ class _ExaminedComponent(Examined):
     def __init__(self, component: Component, causes: Iterable[Cause]) -> None:
         self._component, self._causes = component, causes
 
-    def candidates(self) -> Iterator[Candidate]:
-        for cause in self._causes:
+    def candidates(self, wanted: Wanted = ANY) -> Iterator[Candidate]:
+        for cause in filter(wanted, self._causes):
             for variant in cause.variants(self._component):
                 yield cause, variant
 

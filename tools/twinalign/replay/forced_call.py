@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from twinalign.files.recordings import random_projections
-from twinalign.replay.code_lines import Step
+from twinalign.replay.code_lines import Function, Step
 from twinalign.replay.layer_calls import Call
 from twinalign.replay.layouts import Layout
 from twinalign.replay.wrong_unit import phase_of
@@ -62,6 +63,8 @@ class ForcedCall:
     notes: list[str] = dataclasses.field(default_factory=list)
     steps: list[Step] = dataclasses.field(default_factory=list)
     """Tensors that the lines of its own code computed."""
+    functions: dict[CodeType, Function] = dataclasses.field(default_factory=dict)
+    """Its own code."""
     layouts: dict[str, Layout] = dataclasses.field(default_factory=dict)
     """`input.CALL.I`, `output.CALL.I` → the form in which the port has this tensor, if it is another."""
     forms: list[tuple[ForcedCall, str, Difference, np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)

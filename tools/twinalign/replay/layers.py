@@ -175,6 +175,7 @@ def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
         "notes": unit.notes,
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
+        "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class RerunUnit:
         self.facts: Mapping[str, Any] = report["facts"]
         self.port_class: str = report["layer"]
         self.steps = report["steps"]
+        self.functions: Sequence[Mapping[str, Any]] = report["functions"]
         self._report = report
         self._pass, self._backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
@@ -51,16 +52,25 @@ class RerunUnit:
         if self.port.keys() - self.reference.keys():
             self.reference = {**self.run(), **self.reference}
 
-    def run(self, perturbation: float = 0.0) -> dict[str, np.ndarray]:
+    def run(self, perturbation: float = 0.0, everything: bool = False) -> dict[str, np.ndarray]:
         """Run the unit in float64; returns the values to be explained. Matched layers return recorded values."""
         values = self._run_call(self._call, perturbation)
-        if any(name.startswith("gradient.parameter.") for name in self.port):
+        if everything or any(name.startswith("gradient.parameter.") for name in self.port):
             for call in self._repeats:
                 if call is not self._call:
                     more = self._run_call(call, perturbation)
                     for name in [n for n in more if n.startswith("gradient.parameter.") and n in values]:
                         values[name] = values[name] + more[name]
-        return {name: values[name] for name in self.port if name in values}
+        return {name: values[name] for name in (self.port if not everything else values) if name in values}
+
+    def hold_what_agrees(self) -> None:
+        """From now on what does not differ is a part of the unit's values, too, so that no cause may change it."""
+        agreeing = {
+            name: value
+            for name, value in self.run(everything=True).items()
+            if name not in self.port and phase_of(name) == self.phase
+        }
+        self.port, self.reference = {**self.port, **agreeing}, {**self.reference, **agreeing}
 
     def in_phase(self, phase: str) -> RerunUnit | None:
         """The same unit with what is wrong in another phase, None if nothing is."""

@@ -1,7 +1,7 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
-from twinalign.causes.proving import Candidate, Examined, Outcome, again, prove
+from twinalign.causes.proving import ANY, Candidate, Examined, Outcome, Wanted, again, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
 from twinalign.replay.layers import KEPT
 from twinalign.replay.rerun_unit import RerunUnit
@@ -26,8 +26,8 @@ NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradi
 """Which of the unit's values a phase is about."""
 PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state",)}
 """A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
-DRAW = 0.3
-"""Relative size of what a second draw of inputs is moved by."""
+DRAWS = (0.3, 3.0)
+"""Relative sizes of what further draws of inputs are moved by: near the recorded ones, and far, with other signs."""
 TO_ROUNDING = 1e-10
 """Relative to the values: at most this is left by an edit of the program that is accepted."""
 ALMOST = 0.1
@@ -69,16 +69,16 @@ class _ExaminedUnit(Examined):
         self._subject, self._target, self._known = subject, target, known
         self._start = target.prove(subject.traced[0]).distance
 
-    def candidates(self, only: Collection[str] | None = None) -> Iterator[Candidate]:
+    def candidates(self, wanted: Wanted = ANY) -> Iterator[Candidate]:
         # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
         tried = [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
-        for cause in tried if only is None else [item for item in tried if item.id in only]:
+        for cause in filter(wanted, tried):
             for variant in cause.variants(self._subject):
                 yield cause, variant
 
     def known(self) -> Iterator[tuple[Sequence[Candidate], Variant]]:
         for explanation in self._known:
-            found = again(self, explanation, self.candidates)
+            found = again(self, explanation)
             if found is None or len(found) > 2:
                 continue
             variants = [variant for _, variant in found]
@@ -103,15 +103,22 @@ class _ExaminedUnit(Examined):
         remaining = 0.0 if exact else proof.after
         return Outcome(proof.confirmed, exact, remaining, evidence, proof.distance if close else None)
 
-    def same(self, one: Variant, other: Variant) -> bool:
+    def same(self, one: Variant, other: Variant, share: float = 1e-9) -> bool:
+        return all(self._same_in(one, other, draw, share) for draw in DRAWS)
+
+    def _same_in(self, one: Variant, other: Variant, draw: float, share: float) -> bool:
         try:
-            first, second = (self._subject.run(variant, DRAW) for variant in (one, other))
+            first, second = (self._subject.run(variant, draw) for variant in (one, other))
         except Exception:  # on other values a changed call may not run
             return False
         return first.keys() == second.keys() and all(
             first[name].shape == second[name].shape
             and np.allclose(
-                first[name], second[name], rtol=0.0, atol=1e-9 * max(1.0, np.abs(first[name]).max(initial=0.0))
+                first[name],
+                second[name],
+                rtol=0.0,
+                atol=share * max(1.0, np.abs(first[name]).max(initial=0.0)),
+                equal_nan=True,
             )
             for name in first
         )
@@ -132,6 +139,7 @@ class _ExaminedUnit(Examined):
         unit = find("backward") if find and self._subject.unit.phase == "forward" else None
         if unit is None:
             return None
+        unit.hold_what_agrees()
         subject = LayerSubject(unit)
         target = Target(_only(unit.port, NAMES_OF_PHASE["backward"]), _only(unit.reference, NAMES_OF_PHASE["backward"]))
         # Where the pass with gradients does not repeat what was recorded, it decides nothing.
@@ -173,11 +181,15 @@ def reference_explain(worker: Any, folder: str, suspect: Mapping[str, Any], phas
     found, stopped = None, None
     try:
         with BUDGET.of_one():
-            examined = _examined(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase), known)
+            unit = RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)
+            unit.hold_what_agrees()
+            examined = _examined(unit, known)
             found = prove(examined, BUDGET) if examined is not None else None
             stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None
         if found is not None and examined is not None:
-            worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = Mend(suspect, phase, examined.applied)
+            line = None if examined.line is None else (examined.line[0], examined.line[1].to_json())
+            mend = Mend(suspect, phase, examined.applied, line)
+            worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = mend
     except Exception as error:  # a user's code may not run twice
         stopped = f"no cause was tried: {type(error).__name__}: {error}"
     return {
