@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from twinalign.causes.budget import Budget
-from twinalign.causes.proving import Examined, Outcome, again, prove
+from twinalign.causes.proving import ANY, Examined, Outcome, Wanted, again, prove
 from twinalign.causes.registry import Cause
 from twinalign.reports.fault_facts import facts
 

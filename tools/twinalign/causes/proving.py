@@ -103,6 +103,10 @@ class Examined(abc.ABC):
         """Whether two variants give the same on other inputs as well, up to this share of the values."""
         return True
 
+    def may_name(self, line: Any, variant: Any) -> bool:
+        """Whether a variant is about what a line of the port is about, so that it may be a name for it."""
+        return True
+
     def holds(self, variant: Any) -> bool:
         """Whether a variant that reproduces what is examined gives the port elsewhere, too, where that is known."""
         return True
@@ -156,7 +160,7 @@ def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -
     for cause, variant in examined.candidates(_is_plain):
         if budget.is_spent or time.process_time() > until:
             break
-        outcome = examined.attempt([cause], variant)
+        outcome = examined.attempt([cause], variant) if examined.may_name(own[0][1], variant) else None
         if outcome is None or not outcome.proven or not examined.holds(variant):
             continue
         if examined.same(own[0][1], variant, LINES_ALIKE):

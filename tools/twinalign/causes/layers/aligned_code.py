@@ -255,7 +255,10 @@ def _smallest(old: ast.AST, new: ast.AST) -> tuple[ast.AST, ast.AST]:
         if len(ours) != len(theirs):
             return old, new
         different = [(one, two) for one, two in zip(theirs, ours, strict=True) if words_of(one) != words_of(two)]
-        if len(different) == 1 and all(isinstance(node, ast.expr) for node in different[0]):
+        # A bare number or name says nothing without what it stands in.
+        if len(different) == 1 and all(
+            isinstance(node, ast.expr) and not isinstance(node, (ast.Constant, ast.Name)) for node in different[0]
+        ):
             called = isinstance(old, ast.Call) and different[0][0] is old.func
             plain = {
                 name: value for name, value in ast.iter_fields(old) if isinstance(value, str) and name != "type_comment"

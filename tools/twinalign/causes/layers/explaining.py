@@ -1,6 +1,7 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ DRAWS = (0.3, 3.0)
 """Relative sizes of what further draws of inputs are moved by: near the recorded ones, and far, with other signs."""
 TO_ROUNDING = 1e-10
 """Relative to the values: at most this is left by an edit of the program that is accepted."""
+_LINE = re.compile(r"line (\d+) of (.*?): ")
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
 CLOSER = 0.9
@@ -121,6 +123,17 @@ class _ExaminedUnit(Examined):
                 equal_nan=True,
             )
             for name in first
+        )
+
+    def may_name(self, line: Any, variant: Variant) -> bool:
+        """Whether a changed call stands in the reference's line that the port's takes the place of."""
+        if not line.spans or not isinstance(variant, CallVariant):
+            return True
+        lines = [_LINE.match(site.line) for site in self._subject.sites if site.key in variant.changes]
+        return any(
+            found and file == found[2] and first <= int(found[1]) <= last
+            for found in lines
+            for file, first, last in line.spans
         )
 
     def holds(self, variant: Variant) -> bool:

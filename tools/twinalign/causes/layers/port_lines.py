@@ -42,6 +42,14 @@ class LinesVariant:
     module: Any
     facts: Mapping[str, Any]
     attributes: tuple[tuple[str, Any], ...] = ()
+    spelled: tuple[Difference, ...] = ()
+    """Further lines that only compute with numbers that paddle holds in float32."""
+
+    @property
+    def spans(self) -> list[tuple[str, int, int]]:
+        """File, first and last line of what takes another form in the reference; none where lines are only added."""
+        nodes = [(one.theirs.file, one.old) for one in self.lines if one.old is not None]
+        return [(file, node.lineno, node.end_lineno) for file, node in nodes]  # type: ignore[attr-defined]
 
     def merged(self, other: "LinesVariant") -> "LinesVariant":
         """Both at once."""
@@ -49,11 +57,6 @@ class LinesVariant:
         return dataclasses.replace(
             self, detail=detail, lines=self.lines + other.lines, attributes=self.attributes + other.attributes
         )
-
-    def over(self, spelled: tuple[Difference, ...]) -> "LinesVariant":
-        """The same, with these lines in the port's spelling as well."""
-        kept = [one for one in spelled if all(one is not own for own in self.lines)]
-        return dataclasses.replace(self, lines=(*self.lines, *kept))
 
     @contextlib.contextmanager
     def apply(self, each: bool = False) -> Iterator["Exchange"]:
@@ -100,8 +103,8 @@ class Exchange:
         for name, value in variant.attributes:
             stack.enter_context(replaced(variant.module, name, value))
         changed: dict[int, tuple[Code, dict[Place, ast.AST | None]]] = {}
-        for one in variant.lines:
-            new = _in_torch(one.new, one.ours, one.old) if one.new is not None else None
+        for one in (*variant.lines, *variant.spelled):
+            new = in_torch(one.new, one.ours, one.old) if one.new is not None else None
             changed.setdefault(id(one.theirs), (one.theirs, {}))[1][one.place] = new
         for code, changes in changed.values():
             function, made = code.function, _compiled(code, changes)
@@ -162,7 +165,7 @@ def _statements(new: ast.AST | None) -> list[ast.AST]:
     return [] if new is None else list(new.body) if isinstance(new, ast.Module) else [new]
 
 
-def _in_torch(node: ast.AST, code: Code, old: ast.AST | None) -> Any:
+def in_torch(node: ast.AST, code: Code, old: ast.AST | None) -> Any:
     """A piece of the port's code whose names of paddle, and attributes, are looked up in `paddle_spelling`."""
     made = _Spelling(code).visit(copy.deepcopy(node))
     line = getattr(old, "lineno", None)
@@ -269,8 +272,8 @@ def _variants(subject: LayerSubject) -> Iterator[LinesVariant]:
     lines = [LinesVariant(one.text, (one,), subject.module, facts) for one in found]
     changes = {id(one): _change(subject, one) for one in lines}
     spelled = tuple(one.lines[0] for one in lines if 0.0 < changes[id(one)] <= _ROUNDING)
-    single = [one.over(spelled) for one in lines if changes[id(one)] > _ROUNDING]
-    single += [one.over(spelled) for one in _attributes(subject)]
+    single = [one for one in lines if changes[id(one)] > _ROUNDING]
+    single = [dataclasses.replace(one, spelled=spelled) for one in (*single, *_attributes(subject))]
     yield from single
     if len(single) <= _MOST_TOGETHER:
         yield from (one.merged(two) for one, two in itertools.combinations(single, 2))

@@ -282,7 +282,7 @@ def _attention(
 
 def _layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5) -> Any:
     shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
-    return functional.layer_norm(x, shape, weight, bias, epsilon)
+    return functional.layer_norm(x, shape, weight, bias, _in_float32(epsilon))
 
 
 def _in_float32(value: Any) -> Any:
