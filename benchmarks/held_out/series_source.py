@@ -1,4 +1,4 @@
-"""A small net for series: gated causal convolutions, a written-out recurrent cell, a codebook, sums over parts; in torch."""
+"""A small net for series: gated causal convolutions, a recurrent cell, a codebook, sums over parts; in torch."""
 
 import torch
 from torch import nn

@@ -142,7 +142,7 @@ def arrays() -> dict[str, np.ndarray]:
 def main() -> None:
     """Write what paddle gives for each line."""
     import paddle
-    from paddle.nn import functional as F  # noqa: N812
+    from paddle.nn import functional as F
 
     paddle.set_default_dtype("float64")
     given: dict[str, Any] = {name: paddle.to_tensor(value) for name, value in arrays().items()}

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,7 +143,7 @@ def forward(self, x):
             "softmax(",
         ),
         (
-            ("    probs = F.softmax(attn, axis=-1)\n", "    probs = F.softmax(attn, axis=-1)\n    probs = probs - 0.1 * probs ** 2\n"),
+            ("    out = inputs\n", "    probs = probs - 0.1 * probs ** 2\n    out = inputs\n"),
             ("    mixed = x\n", "    weights = weights - 0.1 * weights**2\n    mixed = x\n"),
             "the port alone has",
         ),
@@ -172,7 +171,8 @@ def test_two_lines_that_are_wrong_are_named_together() -> None:
 
 
 def test_a_cause_with_a_name_keeps_it_where_it_does_the_same() -> None:
-    found = _explained(PORT.replace("axis=-1)\n    out", "axis=1)\n    out"), _with(RIGHT.replace("scores, dim=-1", "scores, dim=1")))
+    port = PORT.replace("axis=-1)\n    out", "axis=1)\n    out")
+    found = _explained(port, _with(RIGHT.replace("scores, dim=-1", "scores, dim=1")))
     assert found is not None
     assert found.id == "softmax_axis"
 

@@ -121,10 +121,10 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
 
     What is not known is tried until the budget of the one place is spent, by default to the end.
     """
-    for found, variant in examined.known():
-        outcome = examined.attempt([cause for cause, _ in found], variant)
+    for known, variant in examined.known():
+        outcome = examined.attempt([cause for cause, _ in known], variant)
         if outcome is not None and outcome.proven:
-            return _explanation(examined, found, outcome, variant)
+            return _explanation(examined, known, outcome, variant)
     budget = budget or Budget()
     if (own := _prove_alone(examined, budget, own_code=True)) is not None:
         return _named(examined, own, budget) or _explanation(examined, [own[0]], own[1], own[0][1])
@@ -189,9 +189,7 @@ def _name_rivals(
         outcome.evidence["rivals"] = [sentence_of(examined, candidate) for candidate in rivals]
 
 
-def _prove_alone(
-    examined: Examined, budget: Budget, own_code: bool = False
-) -> tuple[Candidate, Outcome] | None:
+def _prove_alone(examined: Examined, budget: Budget, own_code: bool = False) -> tuple[Candidate, Outcome] | None:
     """The first of the causes that are tried alone to be exact; lines of the port's code, or any but these.
 
     Others that fit are its `rivals` in the evidence if other inputs could tell them from it, else `alike`.
@@ -253,9 +251,7 @@ def sentence_of(examined: Examined, candidate: Candidate) -> str:
     return examined.sentence.format(text=cause.text, detail=variant.detail) if variant.detail else cause.text
 
 
-def again(
-    examined: Examined, explanation: Mapping[str, Any]
-) -> list[Candidate] | None:
+def again(examined: Examined, explanation: Mapping[str, Any]) -> list[Candidate] | None:
     """The causes of an explanation of something else, with the same details, among the candidates of these ids."""
     ids, texts = explanation["id"].split("+"), explanation["text"].split(_AND)
     found: dict[tuple[str, str], Candidate] = {}

@@ -115,7 +115,7 @@ def shortened(node: ast.AST | None) -> str:
 
 def line_of(code: Code, *nodes: ast.AST | None) -> str:
     """Words for the line in which a node stands, or another one where it has none."""
-    number = next((node.lineno for node in nodes if hasattr(node, "lineno")), code.tree.lineno)
+    number = next((node.lineno for node in nodes if isinstance(node, (ast.expr, ast.stmt))), code.tree.lineno)
     return f"line {number} of {code.file}"
 
 
@@ -154,8 +154,8 @@ def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
     pairs = list(zip(_parameters(ours.tree), _parameters(theirs.tree), strict=False))
     for one in _aligned(theirs, ours, theirs.tree, theirs.tree.body, ours.tree.body):
         if isinstance(one.old, ast.Assign) and isinstance(one.new, ast.Assign):
-            mine, other = _targets(one.new), _targets(one.old)
-            pairs += zip(mine, other, strict=True) if len(mine) == len(other) else []
+            targets = _targets(one.new), _targets(one.old)
+            pairs += zip(*targets, strict=True) if len(targets[0]) == len(targets[1]) else []
     known = {node.id for node in ast.walk(theirs.tree) if isinstance(node, ast.Name)} | set(_parameters(theirs.tree))
     names: dict[str, str] = {}
     for mine, other in pairs:

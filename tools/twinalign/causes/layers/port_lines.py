@@ -1,7 +1,7 @@
 """Lines of the port's own code, run in the reference in place of their partners.
 
-The functions that the unit runs are aligned statement by statement (`aligned_code`). Where they differ, in spelling or in
-meaning, the port's statement takes the place of the reference's, its calls of paddle computed by torch
+The functions that the unit runs are aligned statement by statement (`aligned_code`). Where they differ, in spelling or
+in meaning, the port's statement takes the place of the reference's, and torch computes its calls of paddle
 (`paddle_spelling`). If the reference then gives the port's values, that line is why.
 """
 
@@ -14,7 +14,7 @@ import gc
 import itertools
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -48,8 +48,12 @@ class LinesVariant:
     @property
     def spans(self) -> list[tuple[str, int, int]]:
         """File, first and last line of what takes another form in the reference; none where lines are only added."""
-        nodes = [(one.theirs.file, one.old) for one in self.lines if one.old is not None]
-        return [(file, node.lineno, node.end_lineno) for file, node in nodes]  # type: ignore[attr-defined]
+        nodes = [(one.theirs.file, one.old) for one in self.lines]
+        return [
+            (file, node.lineno, node.end_lineno or node.lineno)
+            for file, node in nodes
+            if isinstance(node, (ast.expr, ast.stmt))
+        ]
 
     def merged(self, other: "LinesVariant") -> "LinesVariant":
         """Both at once."""
@@ -129,7 +133,7 @@ def _compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionTy
     module = ast.fix_missing_locations(ast.Module([outer], []))
     found: dict[str, Any] = {}
     # What runs here is the user's own code: the reference's, with lines of the port.
-    exec(compile(module, code.function.__code__.co_filename, "exec"), code.function.__globals__, found)  # noqa: S102
+    exec(compile(module, code.function.__code__.co_filename, "exec"), code.function.__globals__, found)
     made: FunctionType = found["outer"]()
     return made
 
@@ -170,7 +174,7 @@ def in_torch(node: ast.AST, code: Code, old: ast.AST | None) -> Any:
     made = _Spelling(code).visit(copy.deepcopy(node))
     line = getattr(old, "lineno", None)
     for inner in ast.walk(made):
-        if line is not None and hasattr(inner, "lineno"):
+        if line is not None and isinstance(inner, (ast.expr, ast.stmt)):
             inner.lineno = inner.end_lineno = line
     return made
 
@@ -209,7 +213,6 @@ class _Spelling(ast.NodeTransformer):
         if not isinstance(node.ctx, ast.Load) or _is_paddle(value):
             return ast.Attribute(value, node.attr, node.ctx)
         return ast.Call(ast.Name(_ATTRIBUTE, ast.Load()), [value, ast.Constant(node.attr)], [])
-
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         left, right = self.visit(node.left), self.visit(node.right)

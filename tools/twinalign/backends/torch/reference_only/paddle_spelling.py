@@ -275,9 +275,10 @@ def _attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     training: bool = True,
 ) -> Any:  # fmt: skip
-    parts = (part.transpose(1, 2) for part in (query, key, value))
-    dropout = dropout_p if training else 0.0
-    return functional.scaled_dot_product_attention(*parts, attn_mask, dropout, is_causal).transpose(1, 2)
+    q, k, v = (part.transpose(1, 2) for part in (query, key, value))
+    if training and dropout_p:
+        raise NotImplementedError("a random draw")
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask, 0.0, is_causal).transpose(1, 2)
 
 
 def _layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5) -> Any:
@@ -314,12 +315,8 @@ def _smooth_l1(input: Any, label: Any, reduction: str = "mean", delta: float = 1
     return lost if is_huber else lost / delta
 
 
-def _logits_loss(
-    logit: Any, label: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
-) -> Any:
-    return functional.binary_cross_entropy_with_logits(
-        logit, label, weight, reduction=reduction, pos_weight=pos_weight
-    )
+def _logits_loss(logit: Any, label: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None) -> Any:
+    return functional.binary_cross_entropy_with_logits(logit, label, weight, reduction=reduction, pos_weight=pos_weight)
 
 
 def _unsqueeze(x: Any, axis: Any) -> Any:
