@@ -17,9 +17,9 @@ from torch import nn
 from tests.twinalign.causes import paddle_expressions
 from tests.twinalign.causes.module_unit import ModuleUnit
 from twinalign.backends.torch.reference_only import paddle_spelling
-from twinalign.causes.layers.aligned_code import parsed
+from twinalign.causes.aligned_code import parsed
 from twinalign.causes.layers.explaining import explain
-from twinalign.causes.layers.port_lines import in_torch
+from twinalign.causes.port_lines import Helpers, in_torch
 
 NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
 
@@ -37,9 +37,10 @@ def _in_torch(text: str) -> Any:
     source = f"def line(x, y, i, j, k):\n    return {text}\n"
     code = parsed(source, "port.py", 1, "line", "paddle", globals=NAMES)
     assert code is not None
-    tree = ast.Module([in_torch(code.tree, code, None)], [])
+    tree = ast.Module([in_torch(code.tree, code, None, Helpers({}, ()))], [])
     found: dict[str, Any] = {
         "_twinalign_paddle": paddle_spelling.PADDLE,
+        "_twinalign_imported": __import__,
         "_twinalign_attribute": lambda value, name: paddle_spelling.attribute({}, value, name),
     }
     exec(compile(ast.fix_missing_locations(tree), "port.py", "exec"), found)

@@ -27,8 +27,8 @@ FIRST_CAUSES = 3
 
 SECONDS_ALONE, SECONDS_OF_RIVALS = 15.0, 1.5
 """Of processor time: for the causes that are tried alone, and to go on after one that fits."""
-SECONDS_OF_NAMES = 6.0
-"""Of processor time: for a cause that is a name for a line of the port."""
+SECONDS_OF_LINES, SECONDS_OF_NAMES = 6.0, 6.0
+"""Of processor time: for lines of the port, and for a cause that is a name for one of them."""
 LINES_ALIKE = 1e-6
 """A line of the port and the cause that names it differ by less: paddle holds some numbers in float32."""
 MOST_RIVALS = 5
@@ -196,10 +196,10 @@ def _prove_alone(examined: Examined, budget: Budget, own_code: bool = False) -> 
     """
     fitting: list[tuple[Candidate, Outcome]] = []
     alike: list[Candidate] = []
-    until = time.process_time() + SECONDS_ALONE
+    until = time.process_time() + (SECONDS_OF_LINES if own_code else SECONDS_ALONE)
     for cause, variant in examined.candidates(lambda cause: cause.alone and cause.own_code == own_code):
         if budget.is_spent or time.process_time() > until:
-            if not fitting:
+            if not fitting and not own_code:
                 examined.not_tried = examined.not_tried or f"some of {cause.id}"
             break
         outcome = examined.attempt([cause], variant)

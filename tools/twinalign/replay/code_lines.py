@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import linecache
 import math
@@ -79,6 +80,42 @@ def tracing(function: Any) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+@contextlib.contextmanager
+def noting(functions: dict[CodeType, Function]) -> Iterator[None]:
+    """Inside the block note the functions outside frameworks that run, unless a debugger looks on already."""
+
+    def enter(frame: FrameType, event: str, argument: Any) -> None:
+        if frame.f_code not in functions and is_own_code(frame):
+            functions[frame.f_code] = function_of(frame)
+
+    with contextlib.nullcontext() if sys.gettrace() is not None else tracing(enter):
+        yield
+
+
+Record = Callable[..., dict[str, Any]]
+_NOTED = "functions"
+
+
+def noted(record: Record) -> Record:
+    """Decorator of a function that records a component of the port: `port_functions` returns what ran there."""
+
+    @functools.wraps(record)
+    def recorded(worker: Any, **given: Any) -> dict[str, Any]:
+        functions: dict[CodeType, Function] = {}
+        with noting(functions) if worker.framework == "paddle" else contextlib.nullcontext():
+            answer = record(worker, **given)
+        worker.kept[_NOTED] = functions
+        return answer
+
+    return recorded
+
+
+def port_functions(worker: Any) -> dict[str, Any]:
+    """`functions`: the port's own that ran in the component that was recorded last, as `Function` in JSON."""
+    found = worker.kept.pop(_NOTED, {})
+    return {"functions": [dataclasses.asdict(one) for one in found.values() if one.source]}
 
 
 class Noted(Protocol):

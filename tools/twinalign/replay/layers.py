@@ -172,6 +172,7 @@ def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "path": unit.path,
         "layer": full_name(type(unit.layer)) if unit.layer is not None else unit.path,
         "children": [child.call.number for child in unit.children],
+        "child_paths": [child.path for child in unit.children],
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
         "notes": unit.notes,
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],

@@ -35,6 +35,10 @@ class RerunUnit:
         self._pass, self._backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
         self._children = [reference.stack.calls[number] for number in report["children"]]
+        self.child_names = _child_names(
+            (report["path"], report["child_paths"]), (self._call.path, [child.path for child in self._children])
+        )
+        """First part of a child layer's path in the port → in the reference, where they differ."""
         names = [name for name in report["differences"] if phase_of(name) == phase]
         self.port: Mapping[str, np.ndarray] = self._load("port", names)
         self.reference: Mapping[str, np.ndarray] = self._load("reference", names)
@@ -199,6 +203,13 @@ class RerunUnit:
         finally:
             for tensor, array in before:
                 backend.assign(tensor, array)
+
+
+def _child_names(port: tuple[str, list[str]], reference: tuple[str, list[str]]) -> dict[str, str]:
+    ours, theirs = (
+        [child.removeprefix(f"{path}.").partition(".")[0] for child in children] for path, children in (port, reference)
+    )
+    return {mine: other for mine, other in zip(ours, theirs, strict=True) if mine != other}
 
 
 class _Children:

@@ -45,7 +45,10 @@ PADDLE = Paddle()
 
 
 def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> Any:
-    """What `value.name` is in a line of a port; `facts`: id of a module → attributes of the port's layer."""
+    """What `value.name` is in a line of a port.
+
+    `facts`: id of a module → what the port's layer has by that name: a plain value, or the name of a child layer.
+    """
     if isinstance(value, torch.Tensor):
         if name == "shape":
             return list(value.shape)
@@ -58,11 +61,12 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
     if isinstance(value, torch.nn.Linear) and name == "weight":
         return value.weight.t()
     if isinstance(value, torch.nn.Module):
-        for known in (name, _OTHER_ATTRIBUTES.get(name, name), name.lstrip("_")):
-            if hasattr(value, known):
-                return getattr(value, known)
-        if (own := name.lstrip("_")) in facts.get(id(value), {}):
-            return facts[id(value)][own]
+        for spelled in (name, _OTHER_ATTRIBUTES.get(name, name), name.lstrip("_")):
+            if hasattr(value, spelled):
+                return getattr(value, spelled)
+        if (own := name.lstrip("_")) in (known := facts.get(id(value), {})):
+            is_child = isinstance(known[own], str) and hasattr(value, known[own])
+            return getattr(value, known[own]) if is_child else known[own]
     return getattr(value, name)
 
 

@@ -200,11 +200,14 @@ def _aligned(
     left = right = 0
     for at, to in [*_pairs(old, new), (len(old), len(new))]:
         anchor = (id(old[at]), "before") if at < len(old) else (id(parent), "behind")
-        yield from (Difference(theirs, ours, (id(one), "instead"), one, None) for one in old[left:at])
-        if right < to:
-            added = list(new[right:to])
-            block = added[0] if len(added) == 1 else ast.copy_location(ast.Module(added, []), added[0])
-            yield Difference(theirs, ours, anchor, None, block)
+        if at - left == to - right:  # as many without a likeness on either side: they stand in each other's place
+            for one, two in zip(old[left:at], new[right:to], strict=True):
+                yield from _paired(theirs, ours, one, two)
+        else:
+            yield from (Difference(theirs, ours, (id(one), "instead"), one, None) for one in old[left:at])
+            if added := list(new[right:to]):
+                block = added[0] if len(added) == 1 else ast.copy_location(ast.Module(added, []), added[0])
+                yield Difference(theirs, ours, anchor, None, block)
         if at < len(old) and to < len(new):
             yield from _paired(theirs, ours, old[at], new[to])
         left, right = at + 1, to + 1

@@ -11,26 +11,40 @@ import copy
 import dataclasses
 import functools
 import gc
-import itertools
-import math
+import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-from twinalign.causes.layers.aligned_code import Code, Difference, Place, differences, parsed, partners
-from twinalign.causes.layers.changed_calls import forward, state
-from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.aligned_code import Code, Difference, Place, differences, line_of, parsed, partners
+from twinalign.causes.component import Component
+from twinalign.causes.registry import cause
 from twinalign.patching import replaced
-from twinalign.replay.code_lines import function_of, is_own_code, tracing
-from twinalign.replay.wrong_unit import paddle_spelling, rewriting
-from twinalign.verdict.array_difference import difference
+from twinalign.replay.code_lines import Function, noting
+from twinalign.replay.wrong_unit import paddle_spelling
 
-_PADDLE, _ATTRIBUTE = "_twinalign_paddle", "_twinalign_attribute"
-_ROUNDING = 1e-6
-"""A line that changes less than this share only computes with numbers that paddle holds in float32."""
-_MOST_TOGETHER = 12
-"""Of more lines than these no two are tried together."""
+_PADDLE, _ATTRIBUTE, _HELPER = "_twinalign_paddle", "_twinalign_attribute", "_twinalign_helper_"
+_IMPORTED = "_twinalign_imported"
+Names = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Helpers:
+    """Functions of the port that its lines call.
+
+    Attributes:
+        partners: name of a function of the port → name of the reference's function in its place.
+        functions: all of the port's functions, which run themselves where they have no partner.
+    """
+
+    partners: Mapping[str, str]
+    functions: Sequence[Code]
+
+    def alone(self) -> dict[str, Code]:
+        """Those without a partner, by name."""
+        named = {code.name: code for code in self.functions if "." not in code.name}
+        return {name: code for name, code in named.items() if name not in self.partners}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +54,8 @@ class LinesVariant:
     detail: str
     lines: tuple[Difference, ...]
     module: Any
-    facts: Mapping[str, Any]
+    names: Names
+    helpers: Helpers
     attributes: tuple[tuple[str, Any], ...] = ()
     spelled: tuple[Difference, ...] = ()
     """Further lines that only compute with numbers that paddle holds in float32."""
@@ -108,17 +123,27 @@ class Exchange:
             stack.enter_context(replaced(variant.module, name, value))
         changed: dict[int, tuple[Code, dict[Place, ast.AST | None]]] = {}
         for one in (*variant.lines, *variant.spelled):
-            new = in_torch(one.new, one.ours, one.old) if one.new is not None else None
+            new = in_torch(one.new, one.ours, one.old, variant.helpers) if one.new is not None else None
             changed.setdefault(id(one.theirs), (one.theirs, {}))[1][one.place] = new
         for code, changes in changed.values():
             function, made = code.function, _compiled(code, changes)
             for name in ("__code__", "__defaults__"):
                 stack.callback(setattr, function, name, getattr(function, name))
                 setattr(function, name, getattr(made, name))
-            known = {} if variant.module is None else {id(variant.module): variant.facts}
-            spelling = paddle_spelling()
-            names = {_PADDLE: spelling.PADDLE, _ATTRIBUTE: functools.partial(spelling.attribute, known)}
-            function.__globals__.update(names)
+            self._define(function.__globals__)
+
+    def _define(self, scope: dict[str, Any]) -> None:
+        """Put what lines of the port refer to into the module of the function that runs them."""
+        variant, spelling = self._variant, paddle_spelling()
+        known = {} if variant.module is None else {id(variant.module): variant.names}
+        scope[_PADDLE] = spelling.PADDLE
+        scope[_ATTRIBUTE] = functools.partial(spelling.attribute, known)
+        scope[_IMPORTED] = importlib.import_module
+        for name, code in variant.helpers.alone().items():
+            tree = in_torch(code.tree, code, None, variant.helpers)
+            tree.name = _HELPER + name
+            module = ast.fix_missing_locations(ast.Module([tree], []))
+            exec(compile(module, code.file, "exec"), scope)
 
 
 def _compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionType:
@@ -169,9 +194,9 @@ def _statements(new: ast.AST | None) -> list[ast.AST]:
     return [] if new is None else list(new.body) if isinstance(new, ast.Module) else [new]
 
 
-def in_torch(node: ast.AST, code: Code, old: ast.AST | None) -> Any:
+def in_torch(node: ast.AST, code: Code, old: ast.AST | None, helpers: Helpers) -> Any:
     """A piece of the port's code whose names of paddle, and attributes, are looked up in `paddle_spelling`."""
-    made = _Spelling(code).visit(copy.deepcopy(node))
+    made = _Spelling(code, helpers).visit(copy.deepcopy(node))
     line = getattr(old, "lineno", None)
     for inner in ast.walk(made):
         if line is not None and isinstance(inner, (ast.expr, ast.stmt)):
@@ -180,7 +205,8 @@ def in_torch(node: ast.AST, code: Code, old: ast.AST | None) -> Any:
 
 
 class _Spelling(ast.NodeTransformer):
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, helpers: Helpers) -> None:
+        self._helpers, self._alone = helpers, helpers.alone()
         local = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name) and not _is_read(node)}
         local |= {node.arg for node in ast.walk(code.tree) if isinstance(node, ast.arg)}
         self._names = {name: found for name, found in code.globals.items() if name not in local}
@@ -201,7 +227,10 @@ class _Spelling(ast.NodeTransformer):
         if kind == "value":
             return ast.Constant(value)
         if str(value).partition(".")[0] != "paddle":
-            return node
+            own = str(value).rpartition(".")[2]
+            if own in self._helpers.partners or own in self._alone:
+                return ast.Name(self._helpers.partners.get(own, _HELPER + own), node.ctx)
+            return _of_library(str(value)) or node
         found: ast.expr = ast.Name(_PADDLE, ast.Load())
         for part in str(value).split(".")[-1:]:
             is_module = part in ("paddle", "functional", "nn", "tensor", "linalg")
@@ -220,6 +249,16 @@ class _Spelling(ast.NodeTransformer):
             power = ast.Attribute(ast.Name(_PADDLE, ast.Load()), "pow", ast.Load())
             return ast.Call(power, [left, right], [])
         return ast.BinOp(left, node.op, right)
+
+
+def _of_library(place: str) -> ast.expr | None:
+    """A module, or something in one, that the reference's process has, too; None for the port's own modules."""
+    for module, name in ((place, ""), place.rpartition(".")[::2]):
+        found = sys.modules.get(module)
+        if found is not None and "site-packages" in str(getattr(found, "__file__", "site-packages")):
+            call: ast.expr = ast.Call(ast.Name(_IMPORTED, ast.Load()), [ast.Constant(module)], [])
+            return ast.Attribute(call, name, ast.Load()) if name else call
+    return None
 
 
 def _is_read(node: ast.Name) -> bool:
@@ -242,20 +281,15 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _functions_of(subject: LayerSubject) -> list[Code]:
-    """The reference's own functions that the unit runs."""
+def _functions_of(run: Callable[[], Any]) -> list[Code]:
+    """The reference's own functions that run."""
     if sys.gettrace() is not None:  # a debugger or a coverage tool looks on
         return []
-    found: dict[CodeType, Any] = {}
-
-    def enter(frame: Any, event: str, argument: Any) -> None:
-        if is_own_code(frame) and frame.f_code not in found:
-            found[frame.f_code] = function_of(frame)
-
-    with rewriting().unchanged(subject.module), tracing(enter):
-        subject.unit.run()
+    noted: dict[CodeType, Function] = {}
+    with noting(noted):
+        run()
     made = []
-    for code, text in found.items():
+    for code, text in noted.items():
         functions = [one for one in gc.get_referrers(code) if isinstance(one, FunctionType) and one.__code__ is code]
         if "<locals>" in text.name or not functions:
             continue
@@ -264,58 +298,50 @@ def _functions_of(subject: LayerSubject) -> list[Code]:
     return made
 
 
-def _variants(subject: LayerSubject) -> Iterator[LinesVariant]:
-    facts = subject.unit.facts
-    described = getattr(subject.unit, "functions", ())
-    ours = [parsed(f["source"], f["file"], f["line"], f["name"], "paddle", globals=f["globals"]) for f in described]
-    theirs = _functions_of(subject) if described else []
-    found: list[Difference] = []
-    for one, other in partners(theirs, [code for code in ours if code is not None]):
-        found += differences(one, other)
-    lines = [LinesVariant(one.text, (one,), subject.module, facts) for one in found]
-    changes = {id(one): _change(subject, one) for one in lines}
-    spelled = tuple(one.lines[0] for one in lines if 0.0 < changes[id(one)] <= _ROUNDING)
-    single = [one for one in lines if changes[id(one)] > _ROUNDING]
-    single = [dataclasses.replace(one, spelled=spelled) for one in (*single, *_attributes(subject))]
-    yield from single
-    if len(single) <= _MOST_TOGETHER:
-        yield from (one.merged(two) for one, two in itertools.combinations(single, 2))
+def lines_of(
+    functions: Sequence[Mapping[str, Any]], run: Callable[[], Any], module: Any = None, names: Names | None = None
+) -> list[LinesVariant]:
+    """The reference with one line of the port's functions each.
+
+    Args:
+        functions: the port's own, as `code_lines.Function` in JSON.
+        run: runs the reference once.
+        module: the reference's layer, None for a function.
+        names: what the port's layer has under names that the reference's has not.
+    """
+    ours = [parsed(f["source"], f["file"], f["line"], f["name"], "paddle", globals=f["globals"]) for f in functions]
+    known = [code for code in ours if code is not None]
+    theirs = _functions_of(run) if known else []
+    pairs = sorted(partners(theirs, known), key=lambda pair: theirs.index(pair[0]))
+    helpers = Helpers({other.name.rpartition(".")[2]: one.name.rpartition(".")[2] for one, other in pairs}, known)
+    found = [one for pair in pairs for one in differences(*pair)]
+    return [LinesVariant(one.text, (one,), module, names or {}, helpers) for one in found]
 
 
-def _change(subject: LayerSubject, variant: LinesVariant) -> float:
-    """The greatest relative change of the unit's values that a line makes; infinite where it does not run."""
-    try:
-        found = subject.run(variant)
-    except Exception:  # a line may need names that the reference's function does not have, or another line
-        return math.inf
-    usual = subject.traced[0]
-    if any(name not in found or found[name].shape != usual[name].shape for name in usual):
-        return math.inf
-    return max((difference(found[name], usual[name]).relative for name in usual), default=0.0)
+def whole_functions(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:
+    """All lines of each function at once, but for the one that is called first: that one is the whole."""
+    functions: dict[int, list[LinesVariant]] = {}
+    for one in lines:
+        functions.setdefault(id(one.lines[0].theirs), []).append(one)
+    for found in list(functions.values())[1:]:
+        theirs, ours = found[0].lines[0].theirs, found[0].lines[0].ours
+        text = f"`{ours.name}`, {line_of(ours)}, as a whole in place of `{theirs.name}`, {line_of(theirs)}"
+        if len(found) > 2:
+            yield dataclasses.replace(found[0], detail=text, lines=tuple(one.lines[0] for one in found))
 
 
-def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
-    """The reference's layer with the port's value of one of its own attributes."""
-    module = subject.module
-    if module is None or type(module).__module__.startswith("torch."):
-        return
-    own = {name.lstrip("_"): name for name in vars(module)}
-    for name, value in subject.unit.facts.items():
-        mine = vars(module).get(own.get(name, ""))
-        if name in own and isinstance(mine, (bool, int, float, str, tuple, list)):
-            value = tuple(value) if isinstance(mine, tuple) and isinstance(value, list) else value
-            if value != mine:
-                detail = f"`{name}` is {value!r} in place of {mine!r}"
-                yield LinesVariant(detail, (), module, subject.unit.facts, ((own[name], value),))
-
-
-@forward(alone=True, own_code=True)
-def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
+def line_of_port(component: Component) -> Iterator[LinesVariant]:
     """A line of the port computes something else."""
-    return _variants(subject)
+    yield from lines_of(_PORT_CODE, component.run)
 
 
-@state(alone=True, own_code=True)
-def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
-    """A line of the port moves buffers otherwise."""
-    return _variants(subject)
+for _phase in ("optimizer", "data", "metric", "train"):
+    cause(_phase, Component, alone=True, own_code=True)(line_of_port)
+
+_PORT_CODE: list[Mapping[str, Any]] = []
+
+
+def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """From now on these are the functions that the port's component runs."""
+    _PORT_CODE[:] = functions
+    return {}
