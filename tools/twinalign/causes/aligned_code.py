@@ -108,8 +108,8 @@ def words_of(node: ast.AST | None) -> list[str]:
 
 
 def shortened(node: ast.AST | None) -> str:
-    """A piece of code on one line, cut off where it is long."""
-    text = " ".join(ast.unparse(node).split()) if node is not None else ""
+    """A piece of code on one line, with its own names, cut off where it is long."""
+    text = " ".join(ast.unparse(getattr(node, "_as_written", node)).split()) if node is not None else ""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
@@ -175,6 +175,7 @@ def _with_names(tree: ast.FunctionDef, names: Mapping[str, str]) -> ast.Function
             return node
         made = type(node)(**{field: renamed(value) for field, value in ast.iter_fields(node)})
         ast.copy_location(made, node)
+        made._as_written = node
         if isinstance(made, ast.Name):
             made.id = names.get(made.id, made.id)
         elif isinstance(made, ast.arg):

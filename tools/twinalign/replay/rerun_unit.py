@@ -82,6 +82,19 @@ class RerunUnit:
             return None
         return RerunUnit(self._pass, self._report, self._folder, phase)
 
+    def tables(self) -> dict[str, Any]:
+        """Tensors that the port's layer does not store and the reference's has under the same name, if they differ."""
+        if not (self._folder / f"{self._call.number}_tables.npz").is_file():
+            return {}
+        found = {}
+        for name, array in self._stored(f"{self._call.number}_tables.npz").items():
+            own: Any = getattr(self.module, name, None)
+            if not self._backend.is_tensor(own) or tuple(own.shape) != array.shape:
+                continue
+            if not np.array_equal(self._backend.to_array(own), array, equal_nan=array.dtype.kind == "f"):
+                found[name] = self._backend.to_tensor_like(array, own)
+        return found
+
     def intermediates(self) -> list[Print]:
         """Everything that the unit computes in the forward pass, its inputs and its own parameters and buffers."""
         found: list[Print] = []

@@ -69,3 +69,6 @@ def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
             if value != mine:
                 detail = f"`{name}` is {value!r} in place of {mine!r}"
                 yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),))
+    for name, tensor in getattr(subject.unit, "tables", dict)().items():
+        detail = f"`{name}`, which the constructor makes and nothing stores, has other values"
+        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((name, tensor),))
