@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import subprocess
 import sys
 import textwrap
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,10 +19,14 @@ from torch import nn
 from tests.twinalign.causes import paddle_expressions
 from tests.twinalign.causes.module_unit import ModuleUnit
 from twinalign.backends.torch.reference_only import paddle_spelling
-from twinalign.causes.aligned_code import parsed
+from twinalign.causes.component import Component, set_port_code
+from twinalign.causes.component import explain as explain_component
 from twinalign.causes.layers.explaining import explain
-from twinalign.causes.port_lines import Helpers, in_torch
+from twinalign.replay.aligned_code import parsed
+from twinalign.replay.port_lines import Helpers, in_torch
 
+PROVEN = {"line_of_port", "line_of_port_for_buffers"}
+"""Ids of the causes that tests here find."""
 NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
 
 
@@ -196,3 +202,92 @@ def test_an_attribute_of_the_port_is_named() -> None:
     found = _explained(PORT, wrong, scale=0.7**0.5 * 0.3)
     assert found is not None
     assert "0.25" in found.text
+
+
+class Counted(nn.Module):
+    """A moving average of what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(x.mean((0, 1)), alpha=0.1)
+        return x - self.mean
+
+
+class CountedWrong(Counted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            before = self.mean.clone()
+            self.mean.copy_(self.mean * 0.9 + x.abs().amax((0, 1)) * 0.1)
+        return x - (before * 0.9 + x.mean((0, 1)) * 0.1)
+
+
+def test_a_line_that_moves_a_buffer_is_named() -> None:
+    unit = ModuleUnit(Counted(), [INPUT], {}, phase="state", training=True)
+    unit.port = ModuleUnit(CountedWrong(), [INPUT], {}, phase="state", training=True).reference
+    unit.port = {name: value for name, value in unit.port.items() if name.startswith("buffer.")}
+    source = """
+    def forward(self, x):
+        self.mean.set_value(self.mean * 0.9 + x.abs().max((0, 1)) * 0.1)
+        return x - self.mean
+    """
+    described = {"source": textwrap.dedent(source).strip(), "file": "port.py", "line": 3, "name": "Counted.forward"}
+    unit.functions = [{**described, "globals": NAMES}]  # type: ignore[attr-defined]
+    found = explain(unit)
+    assert found is not None
+    assert found.id == "line_of_port_for_buffers"
+    assert "self.mean.set_value(" in found.text
+
+
+def test_a_table_that_only_the_constructor_knows_is_named() -> None:
+    wrong = _with(RIGHT.replace("* self.scale", "* self.table"))
+    right = Mixed()
+    right.forward = types.MethodType(_with(RIGHT.replace("* self.scale", "* self.table")), right)
+    other = copy.deepcopy(right)
+    right.table, other.table = torch.full((4, 1), 0.5, dtype=torch.float64), torch.arange(4.0).double()[:, None]
+    other.forward = types.MethodType(wrong, other)
+    unit = ModuleUnit(right, [INPUT], {})
+    unit.port = ModuleUnit(other, [INPUT], {}).reference
+    unit.tables = lambda: {"table": other.table}  # type: ignore[attr-defined]
+    found = explain(unit)
+    assert found is not None
+    assert found.text.endswith("`table`, which the constructor makes and nothing stores, has other values")
+
+
+def _share_right(scores: np.ndarray, labels: np.ndarray) -> float:
+    best = scores.argmax(1)
+    return float((best == labels).mean())
+
+
+class Share(Component):
+    """A metric of the user's own, in numpy."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.scores, self.labels = rng.standard_normal((40, 3)), rng.integers(0, 3, 40)
+        self.reference = self.run()
+        self.port = {"share": np.array((self.scores[:, ::-1].argmax(1) == self.labels).sum() / 40)}
+        self.floors = {"share": 1e-6}
+
+    def run(self) -> dict[str, np.ndarray]:
+        return {"share": np.array(_share_right(self.scores, self.labels))}
+
+
+def test_a_line_of_a_component_is_named() -> None:
+    source = """
+    def share(scores, labels):
+        best = scores[:, ::-1].argmax(1)
+        return float((best == labels).sum() / len(labels))
+    """
+    described = {"source": textwrap.dedent(source).strip(), "file": "port.py", "line": 3, "name": "share"}
+    set_port_code(None, [{**described, "globals": {"np": ["name", "numpy"]}}])
+    try:
+        found = explain_component(Share(), "metric")
+    finally:
+        set_port_code(None, [])
+    assert found["explanation"]["id"] == "line_of_port"
+    text = "`scores[:, ::-1].argmax(1)` in place of `scores.argmax(1)`, line 4 of port.py"
+    assert text in found["explanation"]["text"]

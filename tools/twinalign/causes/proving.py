@@ -29,6 +29,8 @@ SECONDS_ALONE, SECONDS_OF_RIVALS = 15.0, 1.5
 """Of processor time: for the causes that are tried alone, and to go on after one that fits."""
 SECONDS_OF_LINES, SECONDS_OF_NAMES = 6.0, 6.0
 """Of processor time: for lines of the port, and for a cause that is a name for one of them."""
+RANK_OF_NO_NAMES = 3
+"""From this rank on causes fit any code: they say less than the line itself."""
 LINES_ALIKE = 1e-6
 """A line of the port and the cause that names it differ by less: paddle holds some numbers in float32."""
 MOST_RIVALS = 5
@@ -38,8 +40,8 @@ Candidate = tuple[Cause, Any]
 Wanted = Callable[[Cause], bool]
 
 
-def ANY(cause: Cause) -> bool:  # noqa: N802
-    """Every cause."""
+def every(cause: Cause) -> bool:
+    """No cause is left out."""
     return True
 
 
@@ -92,7 +94,7 @@ class Examined(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def candidates(self, wanted: Wanted = ANY) -> Iterable[Candidate]:
+    def candidates(self, wanted: Wanted = every) -> Iterable[Candidate]:
         """Causes that are wanted, and their variants, in the order in which they are tried."""
 
     @abc.abstractmethod
@@ -157,7 +159,7 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
 def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -> Explanation | None:
     """A cause that does on other inputs, too, what a line of the port does, so that it is a name for it."""
     until = time.process_time() + SECONDS_OF_NAMES
-    for cause, variant in examined.candidates(_is_plain):
+    for cause, variant in examined.candidates(lambda cause: not cause.alone and cause.rank < RANK_OF_NO_NAMES):
         if budget.is_spent or time.process_time() > until:
             break
         outcome = examined.attempt([cause], variant) if examined.may_name(own[0][1], variant) else None

@@ -14,7 +14,7 @@ from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
-from twinalign.causes.proving import ANY, Candidate, Examined, Outcome, Wanted, again, prove
+from twinalign.causes.proving import Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
 from twinalign.replay.layers import KEPT
 from twinalign.replay.rerun_unit import RerunUnit
@@ -71,7 +71,7 @@ class _ExaminedUnit(Examined):
         self._subject, self._target, self._known = subject, target, known
         self._start = target.prove(subject.traced[0]).distance
 
-    def candidates(self, wanted: Wanted = ANY) -> Iterator[Candidate]:
+    def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
         # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
         tried = [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
         for cause in filter(wanted, tried):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
-from twinalign.causes.port_lines import Helpers, LinesVariant, lines_of, whole_functions
+from twinalign.replay.port_lines import Helpers, LinesVariant, lines_of, whole_functions
 from twinalign.verdict.array_difference import difference
 
 _ROUNDING = 1e-6

@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-from twinalign.causes.aligned_code import Code, Difference, Place, differences, line_of, parsed, partners
-from twinalign.causes.component import Component
-from twinalign.causes.registry import cause
 from twinalign.patching import replaced
+from twinalign.replay.aligned_code import Code, Difference, Place, differences, line_of, parsed, partners
 from twinalign.replay.code_lines import Function, noting
 from twinalign.replay.wrong_unit import paddle_spelling
 
@@ -328,20 +326,3 @@ def whole_functions(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:
         text = f"`{ours.name}`, {line_of(ours)}, as a whole in place of `{theirs.name}`, {line_of(theirs)}"
         if len(found) > 2:
             yield dataclasses.replace(found[0], detail=text, lines=tuple(one.lines[0] for one in found))
-
-
-def line_of_port(component: Component) -> Iterator[LinesVariant]:
-    """A line of the port computes something else."""
-    yield from lines_of(_PORT_CODE, component.run)
-
-
-for _phase in ("optimizer", "data", "metric", "train"):
-    cause(_phase, Component, alone=True, own_code=True)(line_of_port)
-
-_PORT_CODE: list[Mapping[str, Any]] = []
-
-
-def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """From now on these are the functions that the port's component runs."""
-    _PORT_CODE[:] = functions
-    return {}

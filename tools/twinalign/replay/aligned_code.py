@@ -19,6 +19,8 @@ _LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
 _FIELDS = ("body", "orelse", "finalbody")
 _LONGEST = 90
+_AS_WRITTEN = "_as_written"
+"""Attribute of a node with other names: the node as the port has it."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -109,7 +111,7 @@ def words_of(node: ast.AST | None) -> list[str]:
 
 def shortened(node: ast.AST | None) -> str:
     """A piece of code on one line, with its own names, cut off where it is long."""
-    text = " ".join(ast.unparse(getattr(node, "_as_written", node)).split()) if node is not None else ""
+    text = " ".join(ast.unparse(getattr(node, _AS_WRITTEN, node)).split()) if node is not None else ""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
@@ -175,7 +177,7 @@ def _with_names(tree: ast.FunctionDef, names: Mapping[str, str]) -> ast.Function
             return node
         made = type(node)(**{field: renamed(value) for field, value in ast.iter_fields(node)})
         ast.copy_location(made, node)
-        made._as_written = node
+        setattr(made, _AS_WRITTEN, node)
         if isinstance(made, ast.Name):
             made.id = names.get(made.id, made.id)
         elif isinstance(made, ast.arg):
