@@ -88,3 +88,42 @@ class Graph(_Pair):
             "labels": np.array([0, 1, 0, 1]),
             "wanted": rng.standard_normal((4, 3)).astype(np.float32),
         }
+
+
+class Window(_Pair):
+    name = "window"
+
+    def forward(self, model: Any, inputs: Any, framework: str) -> Any:
+        return model(inputs["x"])
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((3, 3, 16, 16)).astype(np.float32), "labels": rng.integers(0, 4, 3)}
+
+
+class Decoder(_Pair):
+    name = "decoder"
+
+    def forward(self, model: Any, inputs: Any, framework: str) -> Any:
+        return model(inputs["tokens"], inputs["valid"])
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        valid = np.ones((3, 6), np.int64)
+        valid[1, :2] = 0
+        valid[2, 5:] = 0
+        teacher = rng.standard_normal((3, 6, 11)).astype(np.float32)
+        return {"tokens": rng.integers(0, 11, (3, 6)), "valid": valid, "teacher": teacher}
+
+
+class Series(_Pair):
+    name = "series"
+
+    def forward(self, model: Any, inputs: Any, framework: str) -> Any:
+        return model(inputs["x"], inputs["parts"], inputs["lengths"])
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {
+            "x": rng.standard_normal((3, 3, 7)).astype(np.float32),
+            "parts": np.sort(rng.integers(0, 3, (3, 7)), 1),
+            "lengths": np.array([7, 4, 5]),
+            "wanted": rng.standard_normal(3).astype(np.float32),
+        }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import faults
+import looked_at
 
-FAULTS = {"encoder": faults.ENCODER, "pyramid": faults.PYRAMID, "graph": faults.GRAPH}
+_DRAWN = {"encoder": faults.ENCODER, "pyramid": faults.PYRAMID, "graph": faults.GRAPH}
+_LOOKED_AT = {"window": looked_at.WINDOW, "decoder": looked_at.DECODER, "series": looked_at.SERIES}
+FAULTS = {**_DRAWN, **_LOOKED_AT}
 SEED = 23
 SEEN = ("encoder-43", "pyramid-9")
 """Looked at while causes were written: no longer held out, whatever half the lot gave them."""
@@ -38,10 +41,15 @@ time, not by the clock, and finds the same on a busy machine.
 
 
 def halves() -> dict[str, str]:
-    """Name of each fault → the half that it was drawn into; `seen` for those that were looked at."""
-    names = [f"{port}-{number}" for port, found in FAULTS.items() for number in range(len(found))]
+    """Name of each fault → the half that it was drawn into; `seen` for those that are no longer held out."""
+    names, others = _names(_DRAWN), _names(_LOOKED_AT)
     random.Random(SEED).shuffle(names)
-    return {name: "seen" if name in SEEN else "AB"[at % 2] for at, name in enumerate(names)}
+    drawn = {name: "seen" if name in SEEN else "AB"[at % 2] for at, name in enumerate(names)}
+    return drawn | dict.fromkeys(others, "A")
+
+
+def _names(ports: Mapping[str, Sequence[Any]]) -> list[str]:
+    return [f"{port}-{number}" for port, found in ports.items() for number in range(len(found))]
 
 
 def document(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -75,8 +83,7 @@ def document(rows: Mapping[str, Mapping[str, Any]]) -> str:
         "| fault | change | located | cause proven | elsewhere | cause |",
         "|" + " --- |" * 6,
     ]
-    ordered = (name for port in FAULTS for name in (f"{port}-{number}" for number in range(len(FAULTS[port]))))
-    lines += [_row(name, counted[name]) for name in ordered if name in counted and of[name] == "A"]
+    lines += [_row(name, counted[name]) for name in _names(FAULTS) if name in counted and of[name] == "A"]
     return text + "\n" + "\n".join(lines) + "\n"
 
 

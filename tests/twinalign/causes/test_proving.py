@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from twinalign.causes.budget import Budget
-from twinalign.causes.proving import Examined, Outcome, again, prove
+from twinalign.causes.proving import Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause
 from twinalign.reports.fault_facts import facts
 
@@ -26,10 +26,15 @@ class Given(Examined):
         self.outcomes, self.pairs = outcomes, pairs or {}
         self.tried: list[str] = []
 
-    def candidates(self) -> Any:
+    def candidates(self, wanted: Wanted = every) -> Any:
         for detail in ("a1", "a2", "b1", "c1"):
             name = f"cause_{detail[0]}"
-            yield _CAUSES.setdefault(name, Cause(name, "forward", f"{name} is so", object, list)), Variant(detail)
+            cause = self.kind(_CAUSES.setdefault(name, Cause(name, "forward", f"{name} is so", object, list)))
+            if wanted(cause):
+                yield cause, Variant(detail)
+
+    def kind(self, cause: Cause) -> Cause:
+        return cause
 
     def attempt(self, causes: Any, variant: Variant) -> Outcome | None:
         self.tried.append(variant.detail)
@@ -113,7 +118,7 @@ def test_what_is_known_of_something_like_it_is_tried_first_and_suffices() -> Non
                 {"id": "cause_c", "text": "cause_c is so: another detail"},
                 {"id": "cause_c", "text": "cause_c is so: c1"},
             ):
-                found = again(self, explanation, lambda ids: [c for c in self.candidates() if c[0].id in ids])
+                found = again(self, explanation)
                 if found is not None:
                     yield found, found[0][1]
 
@@ -148,11 +153,10 @@ def test_other_causes_that_fit_are_said_if_other_inputs_tell_them_apart() -> Non
 class Edits(Given):
     """Causes that are tried alone, of which those of one letter give the same on other inputs."""
 
-    def candidates(self) -> Any:
-        for cause, variant in super().candidates():
-            yield dataclasses.replace(cause, alone=True), variant
+    def kind(self, cause: Cause) -> Cause:
+        return dataclasses.replace(cause, alone=True)
 
-    def same(self, one: Variant, other: Variant) -> bool:
+    def same(self, one: Variant, other: Variant, share: float = 0.0) -> bool:
         return one.detail[0] == other.detail[0]
 
 
@@ -163,3 +167,40 @@ def test_other_edits_that_fit_are_said_and_so_is_whether_other_inputs_tell_them_
     assert (found.evidence["rivals"], found.evidence["alike"]) == (["cause_b is so: b1"], ["cause_a is so: a2"])
     lines = facts({"phase": "forward", "evidence": {}, "explanation": found.to_json()})
     assert [line.rpartition(": cause_")[2] for line in lines] == ["b is so: b1", "a is so: a2"]
+
+
+class WithLines(Given):
+    """Causes of which the first is a line of the port's code; `c` does the same on other inputs, the others do not."""
+
+    def kind(self, cause: Cause) -> Cause:
+        is_line = cause.id == "cause_a"
+        return dataclasses.replace(cause, alone=is_line, own_code=is_line, rank=4 if cause.id == self.generic else 0)
+
+    generic = ""
+
+    def same(self, one: Variant, other: Variant, share: float = 0.0) -> bool:
+        return other.detail == "c1"
+
+
+def test_a_line_of_the_port_takes_the_name_of_a_cause_that_does_the_same_elsewhere() -> None:
+    outcomes = {"a2": proven(0.0, exact=True), "b1": proven(0.0, exact=True), "c1": proven(0.0, exact=True)}
+    examined = WithLines(outcomes)
+    found = prove(examined)
+    assert found is not None
+    assert found.text == "cause_c is so: c1"
+    assert examined.line is not None
+    assert examined.line[1].text == "cause_a is so: a2"
+
+
+def test_a_line_of_the_port_stands_where_others_only_fit_these_inputs() -> None:
+    found = prove(WithLines({"a1": proven(0.0, exact=True), "b1": proven(0.0, exact=True)}))
+    assert found is not None
+    assert found.id == "cause_a"
+
+
+def test_a_line_of_the_port_says_more_than_a_cause_that_fits_any_code() -> None:
+    examined = WithLines({"a1": proven(0.0, exact=True), "c1": proven(0.0, exact=True)})
+    examined.generic = "cause_c"
+    found = prove(examined)
+    assert found is not None
+    assert found.id == "cause_a"

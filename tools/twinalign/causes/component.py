@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.budget import BUDGET
-from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, prove
-from twinalign.causes.registry import Cause, Variant, Within, known_causes
+from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, every, prove
+from twinalign.causes.registry import Cause, Variant, Within, cause, known_causes
 from twinalign.patching import replaced
+from twinalign.replay.port_lines import lines_of
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 CLEARLY_LESS = 0.1
@@ -125,10 +126,10 @@ class _ExaminedComponent(Examined):
     def __init__(self, component: Component, causes: Iterable[Cause]) -> None:
         self._component, self._causes = component, causes
 
-    def candidates(self) -> Iterator[Candidate]:
-        for cause in self._causes:
-            for variant in cause.variants(self._component):
-                yield cause, variant
+    def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
+        for known in filter(wanted, self._causes):
+            for variant in known.variants(self._component):
+                yield known, variant
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         component = self._component
@@ -184,3 +185,22 @@ def _residual(component: Component, variant: Variant) -> np.ndarray:
         port = np.asarray(component.port[name], dtype=np.float64)
         parts.append(((values[name] - port) / (distance(component.reference[name], port) * np.sqrt(port.size))).ravel())
     return np.concatenate(parts)
+
+
+_PORT_CODE: list[Mapping[str, Any]] = []
+"""The functions that the port's component runs."""
+
+
+def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """From now on these are the functions of the port, as `code_lines.Function` in JSON."""
+    _PORT_CODE[:] = functions
+    return {}
+
+
+def line_of_port(component: Component) -> Iterator[Variant]:
+    """A line of the port computes something else."""
+    yield from lines_of(_PORT_CODE, component.run)
+
+
+for _phase in ("optimizer", "data", "metric", "train"):
+    cause(_phase, Component, alone=True, own_code=True)(line_of_port)

@@ -8,7 +8,7 @@ import abc
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from twinalign.causes.budget import Budget
@@ -28,10 +28,26 @@ FIRST_CAUSES = 3
 
 SECONDS_ALONE, SECONDS_OF_RIVALS = 15.0, 1.5
 """Of processor time: for the causes that are tried alone, and to go on after one that fits."""
+SECONDS_OF_LINES, SECONDS_OF_NAMES = 6.0, 6.0
+"""Of processor time: for lines of the port, and for a cause that is a name for one of them."""
+RANK_OF_NO_NAMES = 3
+"""From this rank on causes fit any code: they say less than the line itself."""
+LINES_ALIKE = 1e-6
+"""A line of the port and the cause that names it differ by less: paddle holds some numbers in float32."""
 MOST_RIVALS = 5
 
 Candidate = tuple[Cause, Any]
 """A cause and one of its variants."""
+Wanted = Callable[[Cause], bool]
+
+
+def every(cause: Cause) -> bool:
+    """No cause is left out."""
+    return True
+
+
+def _is_plain(cause: Cause) -> bool:
+    return not cause.alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +81,7 @@ class Examined(abc.ABC):
         applied: the variant that is proven, of both causes if there are two.
         doubted: what gives the port's values, though the port is seen to do something else there; taken for want of
             others.
+        line: where that is a name for a line of the port, the variant and the explanation of the line itself.
     """
 
     sentence: ClassVar[str] = "{text}: {detail}"
@@ -74,21 +91,26 @@ class Examined(abc.ABC):
     not_tried: str = ""
     applied: Any = None
     doubted: Sequence[tuple[Sequence[Candidate], Outcome]] = ()
+    line: tuple[Any, Explanation] | None = None
 
     def known(self) -> Iterable[tuple[Sequence[Candidate], Any]]:
         """What is proven of something like it, which is tried first: causes, and the variant that applies them all."""
         return ()
 
     @abc.abstractmethod
-    def candidates(self) -> Iterable[Candidate]:
-        """Causes and their variants, in the order in which they are tried."""
+    def candidates(self, wanted: Wanted = every) -> Iterable[Candidate]:
+        """Causes that are wanted, and their variants, in the order in which they are tried."""
 
     @abc.abstractmethod
     def attempt(self, causes: Sequence[Cause], variant: Any) -> Outcome | None:
         """Run the reference under a variant of these causes; None if it does not run or proves nothing."""
 
-    def same(self, one: Any, other: Any) -> bool:
-        """Whether two variants give the same on other inputs as well."""
+    def same(self, one: Any, other: Any, share: float = 1e-9) -> bool:
+        """Whether two variants give the same on other inputs as well, up to this share of the values."""
+        return True
+
+    def may_name(self, line: Any, variant: Any) -> bool:
+        """Whether a variant is about what a line of the port is about, so that it may be a name for it."""
         return True
 
     def holds(self, variant: Any) -> bool:
@@ -105,17 +127,17 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
 
     What is not known is tried until the budget of the one place is spent, by default to the end.
     """
-    for found, variant in examined.known():
-        outcome = examined.attempt([cause for cause, _ in found], variant)
+    for known, variant in examined.known():
+        outcome = examined.attempt([cause for cause, _ in known], variant)
         if outcome is not None and outcome.proven:
-            return _explanation(examined, found, outcome, variant)
+            return _explanation(examined, known, outcome, variant)
     budget = budget or Budget()
+    if (own := _prove_alone(examined, budget, own_code=True)) is not None:
+        return _named(examined, own, budget) or _explanation(examined, [own[0]], own[1], own[0][1])
     best: tuple[Candidate, Outcome] | None = None
     close: list[tuple[float, Candidate]] = []
-    untried = iter(examined.candidates())
+    untried = iter(examined.candidates(_is_plain))
     for cause, variant in untried:
-        if cause.alone:
-            continue
         if best is not None and examined.within_one_cause and best[0][0] is not cause:
             break
         if budget.is_spent:
@@ -133,11 +155,27 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
                 close.append((outcome.distance, (cause, variant)))
     if best is not None:
         return _explanation(examined, [best[0]], best[1], best[0][1])
-    searched = _prove_alone(examined, budget)
-    if searched is None and examined.doubted:
+    if (found := _prove_alone(examined, budget)) is not None:
+        return _explanation(examined, [found[0]], found[1], found[0][1])
+    if examined.doubted:
         doubted, outcome = examined.doubted[0]
         return _explanation(examined, doubted, outcome, doubted[0][1])
-    return searched or _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
+    return _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
+
+
+def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -> Explanation | None:
+    """A cause that does on other inputs, too, what a line of the port does, so that it is a name for it."""
+    until = time.process_time() + SECONDS_OF_NAMES
+    for cause, variant in examined.candidates(lambda cause: not cause.alone and cause.rank < RANK_OF_NO_NAMES):
+        if budget.is_spent or time.process_time() > until:
+            break
+        outcome = examined.attempt([cause], variant) if examined.may_name(own[0][1], variant) else None
+        if outcome is None or not outcome.proven or not examined.holds(variant):
+            continue
+        if examined.same(own[0][1], variant, LINES_ALIKE):
+            examined.line = own[0][1], _explanation(examined, [own[0]], own[1], own[0][1])
+            return _explanation(examined, [(cause, variant)], outcome, variant)
+    return None
 
 
 def _name_rivals(
@@ -151,7 +189,7 @@ def _name_rivals(
     for cause, variant in others:
         if budget.is_spent or time.process_time() > until or len(rivals) == MOST_RIVALS:
             break
-        tried = None if cause.alone else examined.attempt([cause], variant)
+        tried = examined.attempt([cause], variant)
         if tried is None or not tried.exact or not examined.holds(variant):
             continue
         if not any(examined.same(known, variant) for _, known in (first, *rivals)):
@@ -160,19 +198,17 @@ def _name_rivals(
         outcome.evidence["rivals"] = [sentence_of(examined, candidate) for candidate in rivals]
 
 
-def _prove_alone(examined: Examined, budget: Budget) -> Explanation | None:
-    """The first of the causes that are tried alone to be exact.
+def _prove_alone(examined: Examined, budget: Budget, own_code: bool = False) -> tuple[Candidate, Outcome] | None:
+    """The first of the causes that are tried alone to be exact; lines of the port's code, or any but these.
 
     Others that fit are its `rivals` in the evidence if other inputs could tell them from it, else `alike`.
     """
     fitting: list[tuple[Candidate, Outcome]] = []
     alike: list[Candidate] = []
-    until = time.process_time() + SECONDS_ALONE
-    for cause, variant in examined.candidates():
-        if not cause.alone:
-            continue
+    until = time.process_time() + (SECONDS_OF_LINES if own_code else SECONDS_ALONE)
+    for cause, variant in examined.candidates(lambda cause: cause.alone and cause.own_code == own_code):
         if budget.is_spent or time.process_time() > until:
-            if not fitting:
+            if not fitting and not own_code:
                 examined.not_tried = examined.not_tried or f"some of {cause.id}"
             break
         outcome = examined.attempt([cause], variant)
@@ -189,7 +225,7 @@ def _prove_alone(examined: Examined, budget: Budget) -> Explanation | None:
     for name, others in (("rivals", [candidate for candidate, _ in rivals]), ("alike", alike)):
         if others:
             outcome.evidence[name] = [sentence_of(examined, candidate) for candidate in others[:MOST_RIVALS]]
-    return _explanation(examined, [first], outcome, first[1])
+    return first, outcome
 
 
 def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], budget: Budget) -> Explanation | None:
@@ -198,11 +234,11 @@ def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], bud
     for _, (cause, variant) in close:
         closest.setdefault(cause.id, (cause, variant))
     for first, one in list(closest.values())[:FIRST_CAUSES]:
-        for second, other in examined.candidates():
+        for second, other in examined.candidates(_is_plain):
             if budget.is_spent:
                 examined.not_tried = examined.not_tried or f"{first.id} and all others together with {second.id}"
                 return None
-            if second is first or second.alone:
+            if second is first:
                 continue
             for both in examined.together(one, other):
                 outcome = examined.attempt([first, second], both)
@@ -224,13 +260,11 @@ def sentence_of(examined: Examined, candidate: Candidate) -> str:
     return examined.sentence.format(text=cause.text, detail=variant.detail) if variant.detail else cause.text
 
 
-def again(
-    examined: Examined, explanation: Mapping[str, Any], candidates: Callable[[Collection[str]], Iterable[Candidate]]
-) -> list[Candidate] | None:
+def again(examined: Examined, explanation: Mapping[str, Any]) -> list[Candidate] | None:
     """The causes of an explanation of something else, with the same details, among the candidates of these ids."""
     ids, texts = explanation["id"].split("+"), explanation["text"].split(AND)
     found: dict[tuple[str, str], Candidate] = {}
-    for candidate in candidates(ids):
+    for candidate in examined.candidates(lambda cause: cause.id in ids):
         found.setdefault((candidate[0].id, sentence_of(examined, candidate)), candidate)
     wanted = list(zip(ids, texts, strict=False))
     return [found[key] for key in wanted] if len(ids) == len(texts) and found.keys() >= set(wanted) else None

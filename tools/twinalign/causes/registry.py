@@ -59,6 +59,8 @@ class Cause:
         float32_constants: whether the port computes with a number that paddle may keep in float32, which alone makes a
             small difference from what the cause predicts.
         alone: whether it is tried after all others, without a second one, and must give the port exactly.
+        own_code: whether its variants are lines of the port itself, which are tried before all others: what fits then
+            is what the port does, and another cause is only another name for it.
     """
 
     id: str
@@ -71,6 +73,7 @@ class Cause:
     rank: int = 0
     float32_constants: bool = False
     alone: bool = False
+    own_code: bool = False
 
     def variants(self, subject: Any) -> Iterable[Variant]:
         return self.find(subject) if isinstance(subject, self.subject) and self.where(subject) else ()

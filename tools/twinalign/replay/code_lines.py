@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import inspect
 import linecache
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -50,6 +52,25 @@ class Step:
     print: Print
 
 
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function outside frameworks that has run.
+
+    Attributes:
+        file, line: name of its file, and the line in which it begins, decorators included.
+        name: qualified name.
+        source: its text.
+        globals: names that it reads from its module → what they are: `["name", "paddle.nn.functional"]` for a module or
+            something that has its place in one, `["value", 0.5]` for a plain value.
+    """
+
+    file: str
+    line: int
+    name: str
+    source: str
+    globals: dict[str, list[Any]]
+
+
 @contextlib.contextmanager
 def tracing(function: Any) -> Iterator[None]:
     """Inside the block this function traces what is called; None: nothing is traced."""
@@ -61,11 +82,54 @@ def tracing(function: Any) -> Iterator[None]:
         sys.settrace(before)
 
 
-class OwnCode:
-    """Traces code outside frameworks and notes its tensors in the list that `steps` returns (None: nowhere)."""
+@contextlib.contextmanager
+def noting(functions: dict[CodeType, Function]) -> Iterator[None]:
+    """Inside the block note the functions outside frameworks that run, unless a debugger looks on already."""
 
-    def __init__(self, backend: Backend, steps: Callable[[], list[Step] | None]) -> None:
-        self._backend, self._steps = backend, steps
+    def enter(frame: FrameType, event: str, argument: Any) -> None:
+        if frame.f_code not in functions and is_own_code(frame):
+            functions[frame.f_code] = function_of(frame)
+
+    with contextlib.nullcontext() if sys.gettrace() is not None else tracing(enter):
+        yield
+
+
+Record = Callable[..., dict[str, Any]]
+_NOTED = "functions"
+
+
+def noted(record: Record) -> Record:
+    """Decorator of a function that records a component of the port: `port_functions` returns what ran there."""
+
+    @functools.wraps(record)
+    def recorded(worker: Any, **given: Any) -> dict[str, Any]:
+        functions: dict[CodeType, Function] = {}
+        with noting(functions) if worker.framework == "paddle" else contextlib.nullcontext():
+            answer = record(worker, **given)
+        worker.kept[_NOTED] = functions
+        return answer
+
+    return recorded
+
+
+def port_functions(worker: Any) -> dict[str, Any]:
+    """`functions`: the port's own that ran in the component that was recorded last, as `Function` in JSON."""
+    found = worker.kept.pop(_NOTED, {})
+    return {"functions": [dataclasses.asdict(one) for one in found.values() if one.source]}
+
+
+class Noted(Protocol):
+    """Where steps and functions are noted; the functions by their code."""
+
+    steps: list[Step]
+    functions: dict[CodeType, Function]
+
+
+class OwnCode:
+    """Traces code outside frameworks and notes it with its tensors where `unit` says (None: nowhere)."""
+
+    def __init__(self, backend: Backend, unit: Callable[[], Noted | None]) -> None:
+        self._backend, self._unit = backend, unit
         self.is_tensor = backend.is_tensor
 
     def state_of(self, tensor: Any) -> tuple[int, int]:
@@ -77,16 +141,19 @@ class OwnCode:
         return tracing(self._enter) if sys.gettrace() is None else contextlib.nullcontext()
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return _Frame(self, frame) if is_own_code(frame) else None
+        if not is_own_code(frame):
+            return None
+        if (unit := self._unit()) is not None and frame.f_code not in unit.functions:
+            unit.functions[frame.f_code] = function_of(frame)
+        return _Frame(self, frame)
 
     def note(self, name: str, frame: FrameType, line: int, tensor: Any) -> None:
-        steps = self._steps()
+        unit = self._unit()
         array = self._backend.values_of(tensor)
-        if steps is None or array.dtype.kind != "f":
+        if unit is None or array.dtype.kind != "f":
             return
         file = frame.f_code.co_filename
-        source = source_line(file, line)
-        steps.append(Step(name, Path(file).name, line, source, print_of(array)))
+        unit.steps.append(Step(name, Path(file).name, line, source_line(file, line), print_of(array)))
 
 
 def source_line(file: str, line: int) -> str:
@@ -116,6 +183,29 @@ class _Frame:
                 if code.is_tensor(value):
                     code.note("", frame, self._line, value)
         return self
+
+
+def function_of(frame: FrameType) -> Function:
+    """The function that runs in a frame; without a source that can be read its text is empty."""
+    code = frame.f_code
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, frame.f_globals)[code.co_firstlineno - 1 :]
+    try:
+        source = "".join(inspect.getblock(lines)) if lines else ""
+    except Exception:  # a text that is not that of the code
+        source = ""
+    read = {name: frame.f_globals[name] for name in code.co_names if name in frame.f_globals}
+    described = {name: found for name, value in read.items() if (found := _described(value)) is not None}
+    return Function(Path(code.co_filename).name, code.co_firstlineno, code.co_qualname, source, described)
+
+
+def _described(value: Any) -> list[Any] | None:
+    if isinstance(value, ModuleType):
+        return ["name", value.__name__]
+    if isinstance(value, (bool, int, float, str)) and value == value:
+        return ["value", value]
+    place, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    return ["name", f"{place}.{name}"] if place and name else None
 
 
 def is_own_code(frame: FrameType) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from twinalign.case.calling import named_values
 from twinalign.case.definition import Steps
 from twinalign.files.recordings import save_npz
+from twinalign.replay.code_lines import noted
 from twinalign.sides import SIDES
 
 STAGE = "data"
@@ -20,6 +21,7 @@ SAMPLE = "(sample)"
 """Name of the step after the last: what `Case.dataset` does with the image."""
 
 
+@noted
 def record_samples(worker: Any, folder: str) -> dict[str, Any]:
     """Write the samples of every split; each value of a sample is an array `INDEX.NAME`.
 
@@ -75,6 +77,7 @@ def _untransformed(dataset: Any, holder: str, index: int, nothing: Any) -> Any:
     return sample[0] if isinstance(sample, tuple) else sample
 
 
+@noted
 def record_steps(
     worker: Any, split: str, indices: Iterable[int], path: str, given: str | None = None
 ) -> dict[str, Any]:

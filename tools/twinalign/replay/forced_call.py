@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from twinalign.files.recordings import random_projections
-from twinalign.replay.code_lines import Step
+from twinalign.replay.code_lines import Function, Step
 from twinalign.replay.layer_calls import Call
 from twinalign.replay.layouts import Form
 from twinalign.replay.wrong_unit import phase_of
@@ -66,6 +67,8 @@ class ForcedCall:
     """`input.I`, `output.I` → the reference's values of what the port's call is not given, or does not return."""
     steps: list[Step] = dataclasses.field(default_factory=list)
     """Tensors that the lines of its own code computed."""
+    functions: dict[CodeType, Function] = dataclasses.field(default_factory=dict)
+    """Its own code."""
     layouts: dict[str, Form] = dataclasses.field(default_factory=dict)
     """`input.CALL.I`, `output.CALL.I` → the form in which the port has this tensor, if it is another."""
     forms: list[tuple[ForcedCall, str, Difference, np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -194,6 +195,10 @@ def port_forced_forward(
     return {"left_out": left_out, "judged": sorted(judged)}
 
 
+_LARGEST_TABLE = 1 << 18
+"""Elements of a tensor that is written for the search."""
+
+
 def port_forced_backward(
     worker: Any,
     folder: str,
@@ -216,16 +221,31 @@ def port_forced_backward(
 def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
     save_npz(folder / f"{unit.call.number}_port.npz", unit.port)
     save_npz(folder / f"{unit.call.number}_reference.npz", unit.reference)
+    save_npz(folder / f"{unit.call.number}_tables.npz", _tables(worker.backend, unit.layer))
     in_forward = any(phase_of(name) == "forward" for name in unit.differences)
     return {
         "call": unit.call.number,
         "path": unit.path,
         "layer": full_name(type(unit.layer)) if unit.layer is not None else unit.path,
         "children": [child.call.number for child in unit.children],
+        "child_paths": [child.path for child in unit.children],
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
         "notes": unit.notes,
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
+        "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),
+    }
+
+
+def _tables(backend: Any, layer: Any) -> dict[str, np.ndarray]:
+    """Tensors of a user's layer that it does not store, which conversion therefore does not set."""
+    if layer is None or full_name(type(layer)).startswith("paddle."):
+        return {}
+    held = {**vars(layer), **backend.own_buffers(layer)}
+    stored = backend.state_tensors(layer)
+    found = {name: value for name, value in held.items() if name not in stored and backend.is_tensor(value)}
+    return {
+        name: backend.to_array(tensor) for name, tensor in found.items() if math.prod(tensor.shape) <= _LARGEST_TABLE
     }
 
 

@@ -11,6 +11,7 @@ from twinalign.case.calling import call_model, named_values
 from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
+from twinalign.replay.code_lines import noted
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.optimizer import gradient_of_step
 from twinalign.stages.context import StageContext
@@ -23,6 +24,7 @@ PARTS, LEAST_ROWS = 4, 6
 _OUTPUT, _LABELS = "output.", "labels"
 
 
+@noted
 def record_metric(
     worker: Any, weights: Mapping[str, Any], path: str, given: str | None = None, variations: int = 0
 ) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import Recording, sample_positions
+from twinalign.replay.code_lines import noted
 
 STAGE = "backward"
 MOST_STEPS = 6
@@ -20,6 +21,7 @@ SCHEDULED_STEPS = 32
 _PERIOD = 1021
 
 
+@noted
 def record_steps(
     worker: Any, weights: Mapping[str, Any], initial: str, gradients: str, path: str, rates: list[float] | None = None
 ) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def _record(recording: Recording, names: CanonicalNames, items: Iterable[tuple[s
         recording.add(f"{label}.{name}", np.asarray(array.reshape(-1)[sample_positions(array.size)], np.float64))
 
 
+@noted
 def record_schedule(worker: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
     """Run the schedule alone: the learning rate that it sets in each step, and every value that it returns.
 

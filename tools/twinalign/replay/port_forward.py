@@ -88,7 +88,7 @@ class ForcedForward:
         with (
             self.backend.default_dtype(self.run.dtype),
             wrapped(self.backend.named_layers(self.run.model), self._around),
-            OwnCode(self.backend, lambda: self._running[-1].steps if self._running else None).followed(),
+            OwnCode(self.backend, lambda: self._running[-1] if self._running else None).followed(),
         ):
             self.run.through(self._around)
 

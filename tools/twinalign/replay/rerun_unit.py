@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,15 @@ class RerunUnit:
         self.facts: Mapping[str, Any] = report["facts"]
         self.port_class: str = report["layer"]
         self.steps = report["steps"]
+        self.functions: Sequence[Mapping[str, Any]] = report["functions"]
         self._report = report
         self._pass, self._backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
         self._children = [reference.stack.calls[number] for number in report["children"]]
+        self.child_names = _child_names(
+            (report["path"], report["child_paths"]), (self._call.path, [child.path for child in self._children])
+        )
+        """First part of a child layer's path in the port → in the reference, where they differ."""
         names = [name for name in report["differences"] if phase_of(name) == phase]
         self.port: Mapping[str, np.ndarray] = self._load("port", names)
         self.reference: Mapping[str, np.ndarray] = self._load("reference", names)
@@ -51,22 +56,44 @@ class RerunUnit:
         if self.port.keys() - self.reference.keys():
             self.reference = {**self.run(), **self.reference}
 
-    def run(self, perturbation: float = 0.0) -> dict[str, np.ndarray]:
+    def run(self, perturbation: float = 0.0, everything: bool = False) -> dict[str, np.ndarray]:
         """Run the unit in float64; returns the values to be explained. Matched layers return recorded values."""
         values = self._run_call(self._call, perturbation)
-        if any(name.startswith("gradient.parameter.") for name in self.port):
+        if everything or any(name.startswith("gradient.parameter.") for name in self.port):
             for call in self._repeats:
                 if call is not self._call:
                     more = self._run_call(call, perturbation)
                     for name in [n for n in more if n.startswith("gradient.parameter.") and n in values]:
                         values[name] = values[name] + more[name]
-        return {name: values[name] for name in self.port if name in values}
+        return {name: values[name] for name in (self.port if not everything else values) if name in values}
+
+    def hold_what_agrees(self) -> None:
+        """From now on what does not differ is a part of the unit's values, too, so that no cause may change it."""
+        agreeing = {
+            name: value
+            for name, value in self.run(everything=True).items()
+            if name not in self.port and phase_of(name) == self.phase
+        }
+        self.port, self.reference = {**self.port, **agreeing}, {**self.reference, **agreeing}
 
     def in_phase(self, phase: str) -> RerunUnit | None:
         """The same unit with what is wrong in another phase, None if nothing is."""
         if all(phase_of(name) != phase for name in self._report["differences"]):
             return None
         return RerunUnit(self._pass, self._report, self._folder, phase)
+
+    def tables(self) -> dict[str, Any]:
+        """Tensors that the port's layer does not store and the reference's has under the same name, if they differ."""
+        if not (self._folder / f"{self._call.number}_tables.npz").is_file():
+            return {}
+        found = {}
+        for name, array in self._stored(f"{self._call.number}_tables.npz").items():
+            own: Any = getattr(self.module, name, None)
+            if not self._backend.is_tensor(own) or tuple(own.shape) != array.shape:
+                continue
+            if not np.array_equal(self._backend.to_array(own), array, equal_nan=array.dtype.kind == "f"):
+                found[name] = self._backend.to_tensor_like(array, own)
+        return found
 
     def intermediates(self) -> list[Print]:
         """Everything that the unit computes in the forward pass, its inputs and its own parameters and buffers."""
@@ -195,6 +222,13 @@ class RerunUnit:
         finally:
             for tensor, array in before:
                 backend.assign(tensor, array)
+
+
+def _child_names(port: tuple[str, list[str]], reference: tuple[str, list[str]]) -> dict[str, str]:
+    ours, theirs = (
+        [child.removeprefix(f"{path}.").partition(".")[0] for child in children] for path, children in (port, reference)
+    )
+    return {mine: other for mine, other in zip(ours, theirs, strict=True) if mine != other}
 
 
 class _Children:

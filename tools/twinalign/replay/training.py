@@ -11,6 +11,7 @@ from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
+from twinalign.replay.code_lines import noted
 from twinalign.stages.training_plan import TrainingPlan
 from twinalign.stages.watching import run_training
 from twinalign.verdict import KNOWN_ALLOWANCES
@@ -90,6 +91,7 @@ def _constants(name: str) -> float:
     return KNOWN_ALLOWANCES["paddle_batch_norm_momentum"].bound if name.startswith(BUFFER_NORM) else _ROUNDING
 
 
+@noted
 def record_curves(
     worker: Any, weights: Mapping[str, Any], path: str, repeat: bool = False, plan: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:

@@ -63,3 +63,11 @@ def rewriting() -> Any:
     from twinalign.backends.torch.reference_only import rewriting as found
 
     return found
+
+
+@functools.cache
+def paddle_spelling() -> Any:
+    """The module that computes paddle's functions with torch; importing it imports torch."""
+    from twinalign.backends.torch.reference_only import paddle_spelling as found
+
+    return found

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.causes.component import set_port_code
 from twinalign.causes.explanation import Explanation
 from twinalign.processes.side_process import SideProcess
+from twinalign.replay.code_lines import port_functions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,7 @@ class ComponentContext:
         """The cause that a function in the reference's process proves; None if it proves none or none is wanted."""
         if not self.explain:
             return None
+        self.processes["ref"].call(set_port_code, **self.processes["paddle"].call(port_functions))
         answer = self.processes["ref"].call(function, **given)
         if answer.get("stopped"):
             self.stopped.append(answer["stopped"])

@@ -318,8 +318,11 @@ class _Search:
             unexplained=unexplained,
         )
         needless = [tuple(item) for item in answer["needless"]]
+        lines = {number: Explanation(**line) for number, line in answer["lines"]}
         for key in proven:
             fault = found[key]
+            if key[1] == "forward":
+                fault.explanation = lines.get(calls[key], fault.explanation)
             if calls[key] in answer["refuted"] and fault.phase == "forward" and fault.explanation:
                 text = f"reproduces these values, but not those of the port's own pass: {fault.explanation.text}"
                 fault.note(text)

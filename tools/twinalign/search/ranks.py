@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.explanation import Explanation
-from twinalign.causes.proving import Candidate, Examined, Outcome, prove
+from twinalign.causes.proving import Candidate, Examined, Outcome, Wanted, every, prove
 from twinalign.causes.rank_steps import PARTS, keep_weights, observe, variants
 from twinalign.causes.ranks import RankCause
 from twinalign.causes.registry import Cause, known_causes
@@ -113,8 +113,8 @@ class _ExaminedRanks(Examined):
     def __init__(self, search: RankSearch, port: list[Arrays], part: str, given: str) -> None:
         self._search, self._port, self._part, self._given = search, port, part, given
 
-    def candidates(self) -> Iterator[Candidate]:
-        for cause in known_causes("ranks"):
+    def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
+        for cause in filter(wanted, known_causes("ranks")):
             # What is wrong in a part shows there first.
             if isinstance(cause, RankCause) and cause.part == self._part:
                 answers = self._search._call("ref", variants, cause=cause.id, given=self._given)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.program import is_known
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
-from twinalign.causes.proving import AND, Candidate, Examined, Outcome, again, prove
+from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.rerun_unit import RerunUnit
@@ -29,13 +30,14 @@ NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradi
 """Which of the unit's values a phase is about."""
 PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state",)}
 """A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
-DRAW = 0.3
-"""Relative size of the noise on inputs by which two causes are told apart."""
 SECOND_DRAW = "second_draw"
 """Folder of what the port computes on a second draw of the case's inputs, in that of the search."""
 MOST_REFUTED = 3
+DRAWS = (0.3, 3.0)
+"""Relative sizes of what further draws of inputs are moved by: near the recorded ones, and far, with other signs."""
 TO_ROUNDING = 1e-10
 """Relative to the values: at most this is left by an edit of the program that is accepted."""
+_LINE = re.compile(r"line (\d+) of (.*?): ")
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
 CLOSER = 0.9
@@ -82,16 +84,16 @@ class _ExaminedUnit(Examined):
         self.refuted: list[str] = []
         """Causes that give the port on the first draw of inputs, but not on the second."""
 
-    def candidates(self, only: Collection[str] | None = None) -> Iterator[Candidate]:
+    def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
         # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
         tried = [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
-        for cause in tried if only is None else [item for item in tried if item.id in only]:
+        for cause in filter(wanted, tried):
             for variant in cause.variants(self._subject):
                 yield cause, variant
 
     def known(self) -> Iterator[tuple[Sequence[Candidate], Variant]]:
         for explanation in self._known:
-            found = again(self, explanation, self.candidates)
+            found = again(self, explanation)
             if found is None or len(found) > 2:
                 continue
             variants = [variant for _, variant in found]
@@ -153,17 +155,35 @@ class _ExaminedUnit(Examined):
         except Exception:  # what runs in the port on both draws runs here on both, if the cause is right
             return False
 
-    def same(self, one: Variant, other: Variant) -> bool:
+    def same(self, one: Variant, other: Variant, share: float = 1e-9) -> bool:
+        return all(self._same_in(one, other, draw, share) for draw in DRAWS)
+
+    def _same_in(self, one: Variant, other: Variant, draw: float, share: float) -> bool:
         try:
-            first, second = (self._subject.run(variant, DRAW) for variant in (one, other))
+            first, second = (self._subject.run(variant, draw) for variant in (one, other))
         except Exception:  # on other values a changed call may not run
             return False
         return first.keys() == second.keys() and all(
             first[name].shape == second[name].shape
             and np.allclose(
-                first[name], second[name], rtol=0.0, atol=1e-9 * max(1.0, np.abs(first[name]).max(initial=0.0))
+                first[name],
+                second[name],
+                rtol=0.0,
+                atol=share * max(1.0, np.abs(first[name]).max(initial=0.0)),
+                equal_nan=True,
             )
             for name in first
+        )
+
+    def may_name(self, line: Any, variant: Variant) -> bool:
+        """Whether a changed call stands in the reference's line that the port's takes the place of."""
+        if not line.spans or not isinstance(variant, CallVariant):
+            return True
+        lines = [_LINE.match(site.line) for site in self._subject.sites if site.key in variant.changes]
+        return any(
+            found and file == found[2] and first <= int(found[1]) <= last
+            for found in lines
+            for file, first, last in line.spans
         )
 
     def holds(self, variant: Variant) -> bool:
@@ -182,6 +202,7 @@ class _ExaminedUnit(Examined):
         unit = find("backward") if find and self._subject.unit.phase == "forward" else None
         if unit is None:
             return None
+        unit.hold_what_agrees()
         subject, target = _of(unit)
         # Where the pass with gradients does not repeat what was recorded, it decides nothing.
         return (subject, target) if target.wrong() and target.reproduces_reference(subject.run()) else None
@@ -232,12 +253,17 @@ def reference_explain(
     try:
         with BUDGET.of_one():
             unit = RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)
+            unit.hold_what_agrees()
             other = RerunUnit(worker.kept[SECOND], second, Path(folder) / SECOND_DRAW, phase) if second else None
+            if other is not None:
+                other.hold_what_agrees()
             examined = _examined(unit, known, other)
             found = prove(examined, BUDGET) if examined is not None else None
             stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None
         if found is not None and examined is not None:
-            worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = Mend(suspect, phase, examined.applied)
+            line = None if examined.line is None else (examined.line[0], examined.line[1].to_json())
+            mend = Mend(suspect, phase, examined.applied, line)
+            worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = mend
     except Exception as error:  # a user's code may not run twice
         stopped = f"no cause was tried: {type(error).__name__}: {error}"
     return {

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.layers.subject import CallVariant, ValueVariant
+from twinalign.causes.layers.subject import ValueVariant
 from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.layers import FLOOR_FACTOR, KEPT, WHOLE
@@ -34,11 +34,15 @@ _MOST_LEFT_OUT = 24
 
 @dataclasses.dataclass(frozen=True)
 class Mend:
-    """A proven cause in one unit: what was reported of the unit, the phase, and the variant that proved it."""
+    """A proven cause in one unit: what was reported of the unit, the phase, and the variant that proved it.
+
+    `line`: where the cause is a name for a line of the port, the variant and the explanation of the line itself.
+    """
 
     suspect: Mapping[str, Any]
     phase: str
     variant: Any
+    line: tuple[Any, dict[str, Any]] | None = None
 
 
 class MendedPass:
@@ -70,7 +74,7 @@ class MendedPass:
             self._entered: dict[str, tuple[int, list[np.ndarray]]] = {}
             layers = dict(backend.named_layers(model))
             for mend in mends:
-                if isinstance(mend.variant, CallVariant):
+                if not isinstance(mend.variant, ValueVariant):
                     mode = stack.enter_context(mend.variant.apply(each=True))
                     mode.paused = True
                     self._active.append((mend, mode, {self._path(number) for number in mend.suspect["children"]}))
@@ -172,12 +176,13 @@ def reference_whole(
 
     Returns:
         `reproduces`: whether the whole then gives the port's results; `refuted`: numbers of the calls whose cause does
-        not bear out; `needless`: call and phase of causes without which the whole gives the port's results as well.
+        not bear out; `lines`: of those whose name does not bear out, but the port's line itself, the number and the
+        line's explanation; `needless`: call and phase of causes without which the whole gives the port's results too.
     """
     try:
         return _whole(worker, folder, mends, unexplained)
     except Exception:  # a user's code may not run twice: then the units alone have decided
-        return {"reproduces": None, "refuted": [], "needless": []}
+        return {"reproduces": None, "refuted": [], "lines": [], "needless": []}
 
 
 def _whole(worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained: Sequence[int]) -> dict[str, Any]:
@@ -188,6 +193,14 @@ def _whole(worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained
     plain = whole([])
     whole.not_borne_out.clear()
     mended = whole(kept)
+    lines: list[tuple[int, dict[str, Any]]] = []
+    for at, mend in enumerate(kept):
+        if mend.line is not None and mend.phase == "forward" and mend.suspect["call"] in whole.not_borne_out:
+            lines.append((mend.suspect["call"], mend.line[1]))
+            kept[at] = dataclasses.replace(mend, variant=mend.line[0])
+    if lines:
+        whole.not_borne_out.clear()
+        mended = whole(kept)
     refuted = sorted(whole.not_borne_out & {mend.suspect["call"] for mend in kept if mend.phase == "forward"})
     noisy = whole(kept, PERTURBATION)
     names = [name for name in port.keys() & plain.keys() if port[name].shape == plain[name].shape]
@@ -205,4 +218,4 @@ def _whole(worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained
         without = whole(others)
         if all(difference(port[name], without[name]).rms <= floors[name] + left[name] for name in names):
             needless.append([mend.suspect["call"], mend.phase])
-    return {"reproduces": reproduces, "refuted": refuted, "needless": needless}
+    return {"reproduces": reproduces, "refuted": refuted, "lines": lines, "needless": needless}

@@ -1,0 +1,293 @@
+"""Lines of a port that are run in the reference: what they compute, and what is proven by them."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import subprocess
+import sys
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.twinalign.causes import paddle_expressions
+from tests.twinalign.causes.module_unit import ModuleUnit
+from twinalign.backends.torch.reference_only import paddle_spelling
+from twinalign.causes.component import Component, set_port_code
+from twinalign.causes.component import explain as explain_component
+from twinalign.causes.layers.explaining import explain
+from twinalign.replay.aligned_code import parsed
+from twinalign.replay.port_lines import Helpers, in_torch
+
+PROVEN = {"line_of_port", "line_of_port_for_buffers"}
+"""Ids of the causes that tests here find."""
+NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
+
+
+@pytest.fixture(scope="module")
+def of_paddle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, np.ndarray]]:
+    """What paddle gives for each line, computed in a process of its own."""
+    file = tmp_path_factory.mktemp("lines") / "values.npz"
+    subprocess.run([sys.executable, paddle_expressions.__file__, str(file)], check=True, capture_output=True)
+    with np.load(file) as stored:
+        yield dict(zip(paddle_expressions.EXPRESSIONS, stored.values(), strict=True))
+
+
+def _in_torch(text: str) -> Any:
+    source = f"def line(x, y, i, j, k):\n    return {text}\n"
+    code = parsed(source, "port.py", 1, "line", "paddle", globals=NAMES)
+    assert code is not None
+    tree = ast.Module([in_torch(code.tree, code, None, Helpers({}, ()))], [])
+    found: dict[str, Any] = {
+        "_twinalign_paddle": paddle_spelling.PADDLE,
+        "_twinalign_imported": __import__,
+        "_twinalign_attribute": lambda value, name: paddle_spelling.attribute({}, value, name),
+    }
+    exec(compile(ast.fix_missing_locations(tree), "port.py", "exec"), found)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return found["line"](*(torch.from_numpy(value.copy()) for value in paddle_expressions.arrays().values()))
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("text", paddle_expressions.EXPRESSIONS)
+def test_a_line_computes_in_torch_what_paddle_computes(text: str, of_paddle: Mapping[str, np.ndarray]) -> None:
+    found, wanted = _in_torch(text).numpy(), of_paddle[text]
+    assert found.shape == wanted.shape
+    assert found.dtype.kind == wanted.dtype.kind
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_what_torch_does_not_compute_alike_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="channels last"):
+        _in_torch("F.avg_pool2d(x.unsqueeze(0), 2, data_format='NHWC')")
+    with pytest.raises(NotImplementedError, match="random"):
+        _in_torch("F.dropout(x, 0.5)")
+
+
+class Mixed(nn.Module):
+    """A reference of several lines; its port has other names and is spelled as paddle spells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Linear(6, 6)
+        self.scale = 0.25
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q = self.proj(x)
+        scores = torch.matmul(q, x.transpose(1, 2)) * self.scale
+        weights = torch.softmax(scores, dim=-1)
+        mixed = x
+        for _ in range(2):
+            mixed = torch.matmul(weights, mixed)
+        return torch.cat([mixed, x.mean(1, keepdim=True).expand_as(x)], dim=-1)
+
+
+PORT = """
+def forward(self, inputs):
+    query = self.proj(inputs)
+    attn = paddle.matmul(query, inputs.transpose([0, 2, 1])) * self.scale
+    probs = F.softmax(attn, axis=-1)
+    out = inputs
+    for _ in range(2):
+        out = paddle.matmul(probs, out)
+    return paddle.concat([out, inputs.mean(1, keepdim=True).expand_as(inputs)], axis=-1)
+"""
+INPUT = np.random.default_rng(3).standard_normal((2, 4, 6))
+
+
+def _explained(port: str, wrong: Any, phase: str = "forward", **facts: Any) -> Any:
+    """What is found for a port of this text, whose values are those of `wrong`, the same mistake written in torch."""
+    right = Mixed()
+    other = type("Wrong", (Mixed,), {"forward": wrong})()
+    other.load_state_dict(right.state_dict())
+    unit = ModuleUnit(right, [INPUT], {}, phase=phase, facts=facts)
+    unit.port = ModuleUnit(other, [INPUT], {}, phase=phase).reference
+    described = {"source": textwrap.dedent(port).strip(), "file": "port.py", "line": 7, "name": "Mixed.forward"}
+    unit.functions = [{**described, "globals": NAMES}]  # type: ignore[attr-defined]
+    return explain(unit)
+
+
+def _with(lines: str) -> Any:
+    """`Mixed.forward` with other lines, in torch."""
+    found: dict[str, Any] = {"torch": torch}
+    exec(textwrap.dedent(lines), found)
+    return found["forward"]
+
+
+RIGHT = """
+def forward(self, x):
+    q = self.proj(x)
+    scores = torch.matmul(q, x.transpose(1, 2)) * self.scale
+    weights = torch.softmax(scores, dim=-1)
+    mixed = x
+    for _ in range(2):
+        mixed = torch.matmul(weights, mixed)
+    return torch.cat([mixed, x.mean(1, keepdim=True).expand_as(x)], dim=-1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("port", "torch_line", "sentence"),
+    [
+        (
+            ("inputs.mean(1, keepdim=True)", "inputs.amax(1, keepdim=True).tanh()"),
+            ("x.mean(1, keepdim=True)", "x.amax(1, keepdim=True).tanh()"),
+            "amax(1, keepdim=True).tanh()",
+        ),
+        (("range(2)", "range(3)"), ("range(2)", "range(3)"), "`range(3)` in place of `range(2)`, line 12 of port.py"),
+        (
+            ("    out = inputs\n", "    out = inputs * F.softmax(inputs, 1)\n"),
+            ("    mixed = x\n", "    mixed = x * x.softmax(1)\n"),
+            "softmax(",
+        ),
+        (
+            ("    out = inputs\n", "    probs = probs - 0.1 * probs ** 2\n    out = inputs\n"),
+            ("    mixed = x\n", "    weights = weights - 0.1 * weights**2\n    mixed = x\n"),
+            "the port alone has",
+        ),
+    ],
+    ids=["expression", "loop", "assignment", "added line"],
+)  # fmt: skip
+def test_the_line_of_the_port_that_is_wrong_is_named(
+    port: tuple[str, str], torch_line: tuple[str, str], sentence: str
+) -> None:
+    found = _explained(PORT.replace(*port), _with(RIGHT.replace(*torch_line)))
+    assert found is not None
+    assert found.id == "line_of_port"
+    assert sentence in found.text
+    assert found.evidence["remaining_error"] < 1e-12
+
+
+def test_two_lines_that_are_wrong_are_named_together() -> None:
+    port = PORT.replace("inputs.mean(1, keepdim=True)", "inputs.amax(1, keepdim=True).sin()")
+    port = port.replace("attn = paddle.matmul", "attn = paddle.tanh(query).sum() * paddle.matmul")
+    wrong = RIGHT.replace("x.mean(1, keepdim=True)", "x.amax(1, keepdim=True).sin()")
+    wrong = wrong.replace("scores = torch.matmul", "scores = torch.tanh(q).sum() * torch.matmul")
+    found = _explained(port, _with(wrong))
+    assert found is not None
+    assert found.text.count("in place of") == 2
+
+
+def test_a_cause_with_a_name_keeps_it_where_it_does_the_same() -> None:
+    port = PORT.replace("axis=-1)\n    out", "axis=1)\n    out")
+    found = _explained(port, _with(RIGHT.replace("scores, dim=-1", "scores, dim=1")))
+    assert found is not None
+    assert found.id == "softmax_axis"
+
+
+def test_a_line_that_differs_but_is_not_why_is_not_named() -> None:
+    """The port's text has a mistake that its values do not have: the values decide."""
+    found = _explained(PORT.replace("range(2)", "range(3)"), _with(RIGHT.replace("x.mean(1,", "x.amax(1,")))
+    assert found is None or "range" not in found.text
+
+
+def test_the_reference_is_left_as_it_was() -> None:
+    before, defaults = Mixed.forward.__code__, Mixed.forward.__defaults__
+    _explained(PORT.replace("range(2)", "range(3)"), _with(RIGHT.replace("range(2)", "range(3)")))
+    assert Mixed.forward.__code__ is before
+    assert Mixed.forward.__defaults__ is defaults
+
+
+def test_an_attribute_of_the_port_is_named() -> None:
+    wrong = _with(RIGHT.replace("self.scale", "0.7**0.5 * 0.3"))
+    found = _explained(PORT, wrong, scale=0.7**0.5 * 0.3)
+    assert found is not None
+    assert "0.25" in found.text
+
+
+class Counted(nn.Module):
+    """A moving average of what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(x.mean((0, 1)), alpha=0.1)
+        return x - self.mean
+
+
+class CountedWrong(Counted):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            before = self.mean.clone()
+            self.mean.copy_(self.mean * 0.9 + x.abs().amax((0, 1)) * 0.1)
+        return x - (before * 0.9 + x.mean((0, 1)) * 0.1)
+
+
+def test_a_line_that_moves_a_buffer_is_named() -> None:
+    unit = ModuleUnit(Counted(), [INPUT], {}, phase="state", training=True)
+    unit.port = ModuleUnit(CountedWrong(), [INPUT], {}, phase="state", training=True).reference
+    unit.port = {name: value for name, value in unit.port.items() if name.startswith("buffer.")}
+    source = """
+    def forward(self, x):
+        self.mean.set_value(self.mean * 0.9 + x.abs().max((0, 1)) * 0.1)
+        return x - self.mean
+    """
+    described = {"source": textwrap.dedent(source).strip(), "file": "port.py", "line": 3, "name": "Counted.forward"}
+    unit.functions = [{**described, "globals": NAMES}]  # type: ignore[attr-defined]
+    found = explain(unit)
+    assert found is not None
+    assert found.id == "line_of_port_for_buffers"
+    assert "self.mean.set_value(" in found.text
+
+
+def test_a_table_that_only_the_constructor_knows_is_named() -> None:
+    wrong = _with(RIGHT.replace("* self.scale", "* self.table"))
+    right = Mixed()
+    right.forward = types.MethodType(_with(RIGHT.replace("* self.scale", "* self.table")), right)
+    other = copy.deepcopy(right)
+    right.table, other.table = torch.full((4, 1), 0.5, dtype=torch.float64), torch.arange(4.0).double()[:, None]
+    other.forward = types.MethodType(wrong, other)
+    unit = ModuleUnit(right, [INPUT], {})
+    unit.port = ModuleUnit(other, [INPUT], {}).reference
+    unit.tables = lambda: {"table": other.table}  # type: ignore[attr-defined]
+    found = explain(unit)
+    assert found is not None
+    assert found.text.endswith("`table`, which the constructor makes and nothing stores, has other values")
+
+
+def _share_right(scores: np.ndarray, labels: np.ndarray) -> float:
+    best = scores.argmax(1)
+    return float((best == labels).mean())
+
+
+class Share(Component):
+    """A metric of the user's own, in numpy."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.scores, self.labels = rng.standard_normal((40, 3)), rng.integers(0, 3, 40)
+        self.reference = self.run()
+        self.port = {"share": np.array((self.scores[:, ::-1].argmax(1) == self.labels).sum() / 40)}
+        self.floors = {"share": 1e-6}
+
+    def run(self) -> dict[str, np.ndarray]:
+        return {"share": np.array(_share_right(self.scores, self.labels))}
+
+
+def test_a_line_of_a_component_is_named() -> None:
+    source = """
+    def share(scores, labels):
+        best = scores[:, ::-1].argmax(1)
+        return float((best == labels).sum() / len(labels))
+    """
+    described = {"source": textwrap.dedent(source).strip(), "file": "port.py", "line": 3, "name": "share"}
+    set_port_code(None, [{**described, "globals": {"np": ["name", "numpy"]}}])
+    try:
+        found = explain_component(Share(), "metric")
+    finally:
+        set_port_code(None, [])
+    assert found["explanation"]["id"] == "line_of_port"
+    text = "`scores[:, ::-1].argmax(1)` in place of `scores.argmax(1)`, line 4 of port.py"
+    assert text in found["explanation"]["text"]

@@ -1,0 +1,74 @@
+"""Lines of the port's own code, and values of its layer's attributes, in the reference's layer."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+
+from twinalign.causes.layers.changed_calls import forward, state
+from twinalign.causes.layers.subject import LayerSubject
+from twinalign.replay.port_lines import Helpers, LinesVariant, lines_of, whole_functions
+from twinalign.verdict.array_difference import difference
+
+_ROUNDING = 1e-6
+"""A line that changes less than this share only computes with numbers that paddle holds in float32."""
+_MOST_TOGETHER = 12
+"""Of more lines than these no two are tried together."""
+
+
+@forward(alone=True, own_code=True)
+def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
+    """A line of the port computes something else."""
+    functions, names = getattr(subject.unit, "functions", ()), _names(subject)
+    lines = lines_of(functions, subject.run, subject.module, names)
+    changes = {id(one): _change(subject, one) for one in lines}
+    spelled = tuple(one.lines[0] for one in lines if 0.0 < changes[id(one)] <= _ROUNDING)
+    single = [one for one in lines if changes[id(one)] > _ROUNDING]
+    single = [dataclasses.replace(one, spelled=spelled) for one in (*single, *_attributes(subject))]
+    yield from single
+    # What only the port computes changes nothing until another line reads it.
+    added = [one for one in lines if changes[id(one)] == 0.0 and one.lines[0].old is None]
+    if len(single) + len(added) <= _MOST_TOGETHER:
+        yield from (one.merged(two) for one, two in itertools.combinations((*added, *single), 2))
+    yield from (dataclasses.replace(one, spelled=spelled) for one in whole_functions(lines))
+
+
+@state(alone=True, own_code=True)
+def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
+    """A line of the port moves buffers otherwise."""
+    yield from line_of_port(subject)
+
+
+def _names(subject: LayerSubject) -> dict[str, object]:
+    """What the port's layer has under names of its own: child layers by those of their partners, and plain values."""
+    return {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
+
+
+def _change(subject: LayerSubject, variant: LinesVariant) -> float:
+    """The greatest relative change of the unit's values that a line makes; infinite where it does not run."""
+    try:
+        found = subject.run(variant)
+    except Exception:  # a line may need names that the reference's function does not have, or another line
+        return math.inf
+    usual = subject.traced[0]
+    if any(name not in found or found[name].shape != usual[name].shape for name in usual):
+        return math.inf
+    return max((difference(found[name], usual[name]).relative for name in usual), default=0.0)
+
+
+def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
+    """The reference's layer with the port's value of one of its own attributes."""
+    module = subject.module
+    if module is None or type(module).__module__.startswith("torch."):
+        return
+    own = {name.lstrip("_"): name for name in vars(module)}
+    for name, value in subject.unit.facts.items():
+        mine = vars(module).get(own.get(name, ""))
+        if name in own and isinstance(mine, (bool, int, float, str, tuple, list)):
+            value = tuple(value) if isinstance(mine, tuple) and isinstance(value, list) else value
+            if value != mine:
+                detail = f"`{name}` is {value!r} in place of {mine!r}"
+                yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),))
+    for name, tensor in getattr(subject.unit, "tables", dict)().items():
+        detail = f"`{name}`, which the constructor makes and nothing stores, has other values"
+        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((name, tensor),))

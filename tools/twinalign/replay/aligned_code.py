@@ -1,0 +1,274 @@
+"""Where the code of the port and that of the reference differ: functions paired, and their statements aligned."""
+
+import ast
+import dataclasses
+import difflib
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
+_SPELLED = {
+    "paddle": "torch", "axis": "dim", "epsilon": "eps", "concat": "cat", "clip": "clamp", "astype": "to",
+    "tile": "repeat", "permute": "transpose", "stop_axis": "end_dim", "start_axis": "start_dim",
+}  # fmt: skip
+_SAME_NAME, _OTHER_NAME = 0.3, 0.5
+"""Share of equal words above which two statements are partners, where both begin alike and where they do not."""
+_LEAST_ALIKE = 0.4
+"""Functions of other names are partners from this share of equal words on."""
+_FIELDS = ("body", "orelse", "finalbody")
+_LONGEST = 90
+_AS_WRITTEN = "_as_written"
+"""Attribute of a node with other names: the node as the port has it."""
+
+
+@dataclasses.dataclass(eq=False)
+class Code:
+    """A function of either side: its tree, its file and the names that it takes from its module."""
+
+    tree: ast.FunctionDef
+    file: str
+    name: str
+    globals: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    function: Any = None
+    """The reference's function object."""
+
+    @property
+    def words(self) -> list[str]:
+        return [word for statement in self.tree.body for word in words_of(statement)]
+
+
+Place = tuple[int, str]
+"""id of a node of the reference's tree, and which part of it is meant: `instead`, `before`, `behind`, `head`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A part of the reference's code, and what the port has in its place; either may be missing."""
+
+    theirs: Code
+    ours: Code
+    place: Place
+    old: ast.AST | None
+    new: ast.AST | None
+
+    @property
+    def text(self) -> str:
+        """The smallest parts that differ, with their lines."""
+        if self.old is None or self.new is None:
+            code, node = (self.ours, self.new) if self.old is None else (self.theirs, self.old)
+            side = "the port alone has" if self.old is None else "the port lacks"
+            return f"{side} `{shortened(node)}`, {line_of(code, node)}"
+        old, new = _smallest(self.old, self.new)
+        return (
+            f"`{shortened(new)}` in place of `{shortened(old)}`, "
+            f"{line_of(self.ours, new, self.new)} and {line_of(self.theirs, old, self.old)}"
+        )
+
+
+def parsed(source: str, file: str, line: int, name: str, side: str, **more: Any) -> Code | None:
+    """The code of a function as `side` runs it, None if the text is no function."""
+    try:
+        tree = ast.parse(textwrap.dedent(source)).body[0]
+    except (SyntaxError, IndexError, ValueError):
+        return None
+    if not isinstance(tree, ast.FunctionDef):
+        return None
+    ast.increment_lineno(tree, line - 1)
+    tree.decorator_list, tree.body = [], _of_side(tree.body, side)
+    return Code(tree, file, name, **more)
+
+
+def _of_side(body: Sequence[ast.stmt], side: str) -> list[ast.stmt]:
+    """Statements without texts in quotes, and without what `if framework == ...` leaves out on this side."""
+    found: list[ast.stmt] = []
+    for statement in body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue
+        taken = _branch(statement, side)
+        found += [statement] if taken is None else taken
+        if found and isinstance(found[-1], (ast.Return, ast.Raise)):
+            break
+    return found or [ast.Pass()]
+
+
+def _branch(statement: ast.stmt, side: str) -> list[ast.stmt] | None:
+    if not isinstance(statement, ast.If) or not isinstance(statement.test, ast.Compare):
+        return None
+    test = statement.test
+    right = test.comparators[0]
+    if not (isinstance(test.left, ast.Name) and isinstance(right, ast.Constant) and right.value in ("torch", "paddle")):
+        return None
+    holds = (right.value == side) == isinstance(test.ops[0], (ast.Eq, ast.Is))
+    return _of_side(statement.body if holds else statement.orelse, side) if holds or statement.orelse else []
+
+
+def words_of(node: ast.AST | None) -> list[str]:
+    """The words of a piece of code, in one spelling of both frameworks' commonest names."""
+    return [] if node is None else [_SPELLED.get(word, word) for word in _WORD.findall(ast.unparse(node))]
+
+
+def shortened(node: ast.AST | None) -> str:
+    """A piece of code on one line, with its own names, cut off where it is long."""
+    text = " ".join(ast.unparse(getattr(node, _AS_WRITTEN, node)).split()) if node is not None else ""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def line_of(code: Code, *nodes: ast.AST | None) -> str:
+    """Words for the line in which a node stands, or another one where it has none."""
+    number = next((node.lineno for node in nodes if isinstance(node, (ast.expr, ast.stmt))), code.tree.lineno)
+    return f"line {number} of {code.file}"
+
+
+def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, Code]]:
+    """Functions of the reference with those of the port: of the same name, else the most alike."""
+    found: list[tuple[Code, Code]] = []
+    left, right = list(theirs), list(ours)
+    for part in (lambda name: name, lambda name: name.rpartition(".")[2], None):
+        scored = [
+            (_ratio(one.words, two.words), number, at, one, two)
+            for number, one in enumerate(left)
+            for at, two in enumerate(right)
+            if part is None or part(one.name) == part(two.name)
+        ]
+        for score, _, _, one, two in sorted(scored, key=lambda item: (-item[0], *item[1:3])):
+            if one in left and two in right and (part is not None or score >= _LEAST_ALIKE):
+                found.append((one, two))
+                left.remove(one)
+                right.remove(two)
+    return found
+
+
+def differences(theirs: Code, ours: Code) -> list[Difference]:
+    """Where two functions differ, statement by statement; those whose words are the same come last."""
+    ours = dataclasses.replace(ours, tree=_renamed(theirs, ours))
+    found = list(_aligned(theirs, ours, theirs.tree, theirs.tree.body, ours.tree.body))
+    defaults = zip(reversed(theirs.tree.args.defaults), reversed(ours.tree.args.defaults), strict=False)
+    for old, new in defaults:
+        if words_of(old) != words_of(new):
+            found.append(Difference(theirs, ours, (id(old), "instead"), old, new))
+    return sorted(found, key=lambda one: words_of(one.old) == words_of(one.new))
+
+
+def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
+    """The port's function with the reference's names where parameters or aligned assignments have others."""
+    pairs = list(zip(_parameters(ours.tree), _parameters(theirs.tree), strict=False))
+    for one in _aligned(theirs, ours, theirs.tree, theirs.tree.body, ours.tree.body):
+        if isinstance(one.old, ast.Assign) and isinstance(one.new, ast.Assign):
+            targets = _targets(one.new), _targets(one.old)
+            pairs += zip(*targets, strict=True) if len(targets[0]) == len(targets[1]) else []
+    known = {node.id for node in ast.walk(theirs.tree) if isinstance(node, ast.Name)} | set(_parameters(theirs.tree))
+    names: dict[str, str] = {}
+    for mine, other in pairs:
+        if mine != other and mine not in known:
+            names.setdefault(mine, other)
+    return _with_names(ours.tree, names)
+
+
+def _with_names(tree: ast.FunctionDef, names: Mapping[str, str]) -> ast.FunctionDef:
+    if not names:
+        return tree
+
+    def renamed(node: Any) -> Any:
+        if isinstance(node, list):
+            return [renamed(item) for item in node]
+        if not isinstance(node, ast.AST):
+            return node
+        made = type(node)(**{field: renamed(value) for field, value in ast.iter_fields(node)})
+        ast.copy_location(made, node)
+        setattr(made, _AS_WRITTEN, node)
+        if isinstance(made, ast.Name):
+            made.id = names.get(made.id, made.id)
+        elif isinstance(made, ast.arg):
+            made.arg = names.get(made.arg, made.arg)
+        return made
+
+    found: ast.FunctionDef = renamed(tree)
+    return found
+
+
+def _parameters(tree: ast.FunctionDef) -> list[str]:
+    return [one.arg for one in (*tree.args.posonlyargs, *tree.args.args)]
+
+
+def _targets(statement: ast.Assign) -> list[str]:
+    return [node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _aligned(
+    theirs: Code, ours: Code, parent: ast.AST, old: Sequence[ast.stmt], new: Sequence[ast.stmt]
+) -> Iterator[Difference]:
+    """Differences of two runs of statements that stand in each other's place, and of those inside them."""
+    left = right = 0
+    for at, to in [*_pairs(old, new), (len(old), len(new))]:
+        anchor = (id(old[at]), "before") if at < len(old) else (id(parent), "behind")
+        if at - left == to - right:  # as many without a likeness on either side: they stand in each other's place
+            for one, two in zip(old[left:at], new[right:to], strict=True):
+                yield from _paired(theirs, ours, one, two)
+        else:
+            yield from (Difference(theirs, ours, (id(one), "instead"), one, None) for one in old[left:at])
+            if added := list(new[right:to]):
+                block = added[0] if len(added) == 1 else ast.copy_location(ast.Module(added, []), added[0])
+                yield Difference(theirs, ours, anchor, None, block)
+        if at < len(old) and to < len(new):
+            yield from _paired(theirs, ours, old[at], new[to])
+        left, right = at + 1, to + 1
+
+
+def _paired(theirs: Code, ours: Code, old: ast.stmt, new: ast.stmt) -> Iterator[Difference]:
+    inner = [field for field in _FIELDS if getattr(old, field, None) or getattr(new, field, None)]
+    if type(old) is not type(new) or not inner:
+        yield Difference(theirs, ours, (id(old), "instead"), old, new)
+        return
+    for field in ("test", "iter"):
+        if (head := getattr(old, field, None)) is not None:
+            yield Difference(theirs, ours, (id(head), "instead"), head, getattr(new, field))
+    for field in inner:
+        yield from _aligned(theirs, ours, old, getattr(old, field, []), getattr(new, field, []))
+
+
+def _pairs(old: Sequence[ast.stmt], new: Sequence[ast.stmt]) -> list[tuple[int, int]]:
+    """The most alike partners of two runs of statements, in order (Needleman and Wunsch, 1970, without gap costs)."""
+    one, two = ([words_of(statement) for statement in side] for side in (old, new))
+    best: dict[tuple[int, int], tuple[float, tuple[tuple[int, int], ...]]] = {}
+    for at in range(len(old) + 1):
+        for to in range(len(new) + 1):
+            found = [best[at - 1, to]] if at else []
+            found += [best[at, to - 1]] if to else []
+            if at and to and (alike := _alike(one[at - 1], two[to - 1])):
+                score, pairs = best[at - 1, to - 1]
+                found.append((score + alike, (*pairs, (at - 1, to - 1))))
+            best[at, to] = max(found, key=lambda item: item[0], default=(0.0, ()))
+    return list(best[len(old), len(new)][1])
+
+
+def _alike(one: list[str], two: list[str]) -> float:
+    ratio, same_name = _ratio(one, two), one[:1] == two[:1]
+    return ratio + same_name if ratio > (_SAME_NAME if same_name else _OTHER_NAME) else 0.0
+
+
+def _ratio(one: Sequence[str], two: Sequence[str]) -> float:
+    return difflib.SequenceMatcher(None, one, two, autojunk=False).ratio()
+
+
+def _smallest(old: ast.AST, new: ast.AST) -> tuple[ast.AST, ast.AST]:
+    """The smallest parts in which two pieces of code differ: expressions, no bare names of functions."""
+    ours, theirs = (list(ast.iter_child_nodes(node)) for node in (new, old))
+    if type(old) is type(new) and [type(one) for one in ours if not isinstance(one, ast.expr)] == [
+        type(one) for one in theirs if not isinstance(one, ast.expr)
+    ]:
+        if len(ours) != len(theirs):
+            return old, new
+        different = [(one, two) for one, two in zip(theirs, ours, strict=True) if words_of(one) != words_of(two)]
+        # A bare number or name says nothing without what it stands in.
+        if len(different) == 1 and all(
+            isinstance(node, ast.expr) and not isinstance(node, (ast.Constant, ast.Name)) for node in different[0]
+        ):
+            called = isinstance(old, ast.Call) and different[0][0] is old.func
+            plain = {
+                name: value for name, value in ast.iter_fields(old) if isinstance(value, str) and name != "type_comment"
+            }
+            if not called and plain == {name: getattr(new, name) for name in plain}:
+                return _smallest(*different[0])
+    return old, new
