@@ -85,13 +85,16 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise InputError(f"{os.fspath(path)}: it is a directory; name a file in it")
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{os.fspath(path)}: it is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
         os.close(descriptor)
-        what = "a directory; name a file in it" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise InputError(f"{os.fspath(path)}: it is {what}")
-    with os.fdopen(descriptor, "rb") as file:
-        yield file
 
 
 def _map(path: str | os.PathLike[str]) -> memoryview:
