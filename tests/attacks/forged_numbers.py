@@ -139,7 +139,7 @@ FORGED_NUMBERS: dict[str, Forge] = {
     "gradients of nothing but zeros": everywhere("backward", "gradient", times(0.0)),
     "a gradient that is said to vanish": vanishing_gradient,
     "a gradient in another order": everywhere("backward", r"step0\.gradient\.0\.weight", lambda a: a[::-1].copy()),
-    "a moment of other gradients": everywhere("backward", r"step0\.moment1\.5\.bias", lambda a: a[::-1].copy()),
+    "a moment of other gradients": everywhere("backward", r"step0\.moment1\.3\.bias", lambda a: a[::-1].copy()),
     "a second moment below zero": everywhere("backward", r"moment2\.5\.weight", times(-1.0)),
     "variances below zero": negated_variances,
     "a loss that the steps do not have": everywhere("loss", "", times(1.5)),

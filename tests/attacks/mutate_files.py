@@ -17,6 +17,7 @@ import pickle
 import pickletools
 import random
 import resource
+import shutil
 import signal
 import struct
 import sys
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.attacks.odd_files import OF_FORMAT, SHARDS, write_odd_files
 from twinalign.conversion.checkpoint import read_checkpoint
 from twinalign.conversion.writers import write_paddle
 from twinalign.errors import TwinalignError
@@ -68,9 +70,15 @@ def make_corpus(folder: Path) -> list[Path]:
     torch.save(nested, folder / "zip.pth")
     torch.save(nested, folder / "legacy.pth", _use_new_zipfile_serialization=False)
     write_paddle(folder / "a.pdparams", real)
-    for protocol in (2, 4):
+    for protocol in (2, 3, 4, 5):
         (folder / f"protocol{protocol}.pdparams").write_bytes(pickle.dumps(real, protocol))
+    write_odd_files(folder, arrays)
     return sorted(folder.iterdir())
+
+
+def contents(path: Path) -> dict[str, np.ndarray]:
+    """What an honest file holds, by name."""
+    return read_checkpoint(path).weights if path.suffix == ".json" else read_arrays(path)
 
 
 def flipped(data: bytes, rng: random.Random, other: bytes) -> bytes:
@@ -169,7 +177,7 @@ class _Restricted(pickle.Unpickler):
 def expected(path: Path, original: dict[str, np.ndarray], source: Path) -> dict[str, np.ndarray] | None:
     """What the format's own reader makes of a changed file; None if it has none, or refuses."""
     data = path.read_bytes()
-    if source.suffix == ".npz" or source.name == "zip.pth":
+    if source.suffix == ".npz" or source.name in ("zip.pth", "subclasses.pth"):
         return None if _was_rezipped(path, source) else original
     try:
         if source.suffix == ".safetensors":
@@ -257,8 +265,8 @@ def run_batch(
         rng = random.Random(f"{seed} {number}")
         place = rng.randrange(len(corpus))
         source, other = corpus[place], rng.choice(corpus).read_bytes()
-        path = folder / f"{number}{source.suffix}"
-        mutate = rng.choice(MUTATORS)
+        path = folder / f"{number}.{source.name}"
+        mutate = rng.choice((*MUTATORS, *OF_FORMAT.get(source.suffix, ())))
         path.write_bytes(mutate(source.read_bytes(), rng, other))
         touched.clear()
         os.write(report, f"{number} begun {source.name} {mutate.__name__}\n".encode())
@@ -281,9 +289,13 @@ def attack(files: int, seed: int, folder: Path, quiet: bool = False) -> collecti
     """Check as many changed files; returns how often each outcome came, and keeps the files of findings in `folder`."""
     (folder / "honest").mkdir(parents=True, exist_ok=True)
     corpus = make_corpus(folder / "honest")
-    originals = [read_arrays(path) for path in corpus]
+    originals = [contents(path) for path in corpus]
     for path in corpus:
-        compare_files(path, path)  # imports what the children would each import
+        if path.suffix == ".json":
+            for shard in (folder / "honest").glob(SHARDS):
+                shutil.copy(shard, folder)
+        else:
+            compare_files(path, path)  # imports what the children would each import
     outcomes: collections.Counter[str] = collections.Counter()
     first = 0
     while first < files:

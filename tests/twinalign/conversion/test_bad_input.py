@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import fcntl
 import json
+import os
 import pickle
 import resource
 import struct
@@ -54,6 +55,13 @@ def message(checkpoint, options, target=None):
 
 def test_missing_file(checkpoint, options):
     assert message(checkpoint.with_name("none.pth"), options) == "DIR/none.pth: No such file or directory"
+
+
+@pytest.mark.parametrize("name", ["pipe.npz", "model.safetensors.index.json"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="it is not a regular file"):
+        read_checkpoint(tmp_path / name)
 
 
 def test_truncated_zip(checkpoint, options):

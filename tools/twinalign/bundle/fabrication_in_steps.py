@@ -19,10 +19,15 @@ from twinalign.verdict.tensor_judge import EPSILONS
 
 _OF_STEP = re.compile(r"step(\d{1,6})\.(gradient|parameter|loss|learning_rate|[^.]+)(?:\.(.+))?")
 _SQUARES = re.compile(r"\.moment2\.(?!.*\(projections\)$)|running_var$")
-_FEW = 8
-"""So few numbers correlate by chance."""
-_ALIKE, _UNLIKE = 0.999, 0.5
-"""Correlations of an optimizer's first state with what it is made of, and with what it is not."""
+_FEW = 16
+"""So few numbers are a sum of others by chance."""
+_HEAD = 256
+"""Elements that stand for the whole."""
+_ALIKE, _UNLIKE = 1e-4, 1e-3
+"""What is left of a state that is a sum of known terms, and of one that is not, as a share of it."""
+_MOSTLY = 0.75
+_CLIPPED = 0.05
+"""Share of elements that have the greatest magnitude only where gradients were clipped."""
 _SAME = 5e-4
 """Relative distance that rounding leaves between two calls of one model; as far as it carries in float32."""
 _MOVED = 64
@@ -125,26 +130,65 @@ def _unmoved(steps: Mapping[int, Mapping[str, Arrays]], dtype: str) -> Iterator[
 
 
 def _states_of_other_gradients(steps: Mapping[int, Mapping[str, Arrays]]) -> Iterator[str]:
-    """State that an optimizer has after its first step, which most tensors have from their gradient and some not."""
-    first = steps.get(0, {})
-    gradients, parameters = first.get("gradient", {}), first.get("parameter", {})
-    pairs = {name: gradient for name, gradient in gradients.items() if gradient.size >= _FEW}
-    for quantity, states in first.items():
-        if quantity in ("gradient", "parameter", "buffer", "loss"):
-            continue
-        alike, odd = 0, ""
-        for name, gradient in pairs.items():
-            state = states.get(name)
-            if state is None or state.shape != gradient.shape or not state.any():
-                continue
-            found = max(_correlation(state, gradient), _correlation(state, np.square(gradient)))
-            alike += found > _ALIKE
-            # Coupled decay adds a multiple of the parameter, which is all where the gradient vanishes.
-            if found < _UNLIKE and _correlation(state, parameters.get(name, gradient)) < _ALIKE:
-                odd = odd or name
-        if odd and (2 * alike > len(pairs) or not any(gradient.any() for gradient in gradients.values())):
-            yield f"the optimizer's {quantity} of {odd} after step 0 does not come from the gradient of that step"
-            return
+    """State of an optimizer that does not come from the gradients, where that of the other tensors and steps does.
+
+    Averages of gradients, or of their squares, are sums of the gradient, the state before and, with coupled decay, the
+    parameter. Where most of them are not after the first step, the optimizer is of another kind.
+    """
+    linear: dict[str, set[str]] = {}
+    before: Mapping[str, Arrays] = {}
+    for step, named in steps.items():
+        gradients, parameters = named.get("gradient", {}), named.get("parameter", {})
+        for quantity in named.keys() - {"gradient", "parameter", "buffer", "loss"}:
+            left = {
+                name: _unexplained(
+                    named[quantity][name], gradient, before.get(quantity, {}).get(name), parameters[name]
+                )
+                for name, gradient in gradients.items()
+                if name in named[quantity] and name in parameters
+            }
+            known = {name: share for name, share in left.items() if share is not None}
+            if not before:
+                vanished = not any(gradient.any() for gradient in gradients.values())
+                alike = {name for name, share in known.items() if share < _ALIKE}
+                linear[quantity] = set(known) if vanished or len(alike) >= _MOSTLY * len(known) else set()
+            for name in known:
+                if known[name] > _UNLIKE and name in linear.get(quantity, ()):
+                    yield f"the optimizer's {quantity} of {name} does not come from the gradient of step {step}"
+                    return
+        before = named
+
+
+def _unexplained(
+    state: np.ndarray, gradient: np.ndarray, before: np.ndarray | None, parameter: np.ndarray
+) -> float | None:
+    """What is left of a state that a sum of the others should give, as a share of it; None where nothing can be said.
+
+    That is the median of some elements, of which the worst quarter does not count: they may have been clipped.
+    """
+    terms = [gradient, parameter] if before is None else [gradient, parameter, before]
+    if any(term.shape != state.shape for term in terms):
+        return None
+    head = [part.reshape(-1)[:_HEAD].astype(np.float64) for part in (state, *terms)]
+    taken = np.isfinite(head).all(axis=0)
+    if head[1].any():  # an optimizer may leave alone what has no gradient
+        taken &= head[1] != 0
+    values, first, *others = (part[taken] for part in head)
+    greatest = np.abs(values).max(initial=0.0)
+    if values.size < _FEW or not greatest or np.count_nonzero(np.abs(values) == greatest) > _CLIPPED * values.size:
+        return None
+    return min(_left(values, [power, *others]) for power in (first, first * first)) / float(greatest)
+
+
+def _left(values: np.ndarray, terms: list[np.ndarray]) -> float:
+    columns = np.stack([term / (np.abs(term).max(initial=0.0) or 1.0) for term in terms], axis=1)
+    kept = np.arange(values.size)
+    apart = np.abs(values)
+    for share in (0.75, 0.75):
+        solution = np.linalg.lstsq(columns[kept], values[kept], rcond=None)[0]
+        apart = np.abs(columns @ solution - values)
+        kept = np.argsort(apart)[: max(len(terms) + 1, int(share * values.size))]
+    return float(np.median(apart))
 
 
 def _negative(arrays: Arrays) -> Iterator[str]:
@@ -152,15 +196,3 @@ def _negative(arrays: Arrays) -> Iterator[str]:
         if _SQUARES.search(name) and array.dtype.kind == "f" and array.min(initial=0.0) < 0:
             yield f"{name} is an average of squares, and below zero"
             return
-
-
-def _correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Cosine of two arrays of one shape, without its sign; 1 where it is not defined."""
-    if one.shape != other.shape:
-        return 1.0
-    with np.errstate(all="ignore"):
-        first, second = (part.ravel().astype(np.float64) for part in (one, other))
-        first, second = (part / np.abs(part).max(initial=1e-300) for part in (first, second))
-        size = float(np.linalg.norm(first) * np.linalg.norm(second))
-        found = abs(float(first @ second)) / size if size else 0.0
-    return found if np.isfinite(found) else 1.0

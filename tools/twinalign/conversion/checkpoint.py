@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.errors import InputError
-from twinalign.files.reader import member_names, read_tree
+from twinalign.files.reader import member_names, open_regular, read_tree
 from twinalign.files.strict_json import check_sizes, parse_value
 from twinalign.files.text import shown
 
@@ -69,11 +69,8 @@ def read_checkpoint(path: Path, entry: str | None = None) -> Checkpoint:
 
 def sniff(path: Path) -> tuple[str, str | None]:
     """Format and framework of a file, from its content; raises InputError if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(64)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+    with open_regular(path) as file:
+        head = file.read(64)
     if head.startswith(b"PK"):
         torch = any(name.split("/")[-1] == "data.pkl" for name in member_names(path))
         return ("torch", "torch") if torch else ("npz", None)
@@ -159,11 +156,8 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
 
 
 def _read_json(path: Path) -> Any:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    return _parsed(content, str(path))
+    with open_regular(path) as file:
+        return _parsed(file.read(), str(path))
 
 
 def _parsed(content: bytes, label: str) -> Any:

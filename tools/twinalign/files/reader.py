@@ -5,7 +5,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -77,20 +77,31 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def _map(path: str | os.PathLike[str]) -> memoryview:
-    # O_NONBLOCK: opening a named pipe must not wait for its writer.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+@contextlib.contextmanager
+def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file to read it; raises InputError for what is none, a pipe or a device, which may have no end."""
     try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
+        # O_NONBLOCK: opening a named pipe must not wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
             raise InputError(f"{os.fspath(path)}: it is a directory; name a file in it")
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(mode):
             raise InputError(f"{os.fspath(path)}: it is not a regular file")
-        if status.st_size == 0:
-            raise InputError(f"{os.fspath(path)}: it is empty")
-        return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
     finally:
         os.close(descriptor)
+
+
+def _map(path: str | os.PathLike[str]) -> memoryview:
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise InputError(f"{os.fspath(path)}: it is empty")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _parse(buffer: memoryview, path: str | os.PathLike[str]) -> Any:
