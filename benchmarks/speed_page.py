@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,10 @@ FIGURES = HERE / "speed.json"
 PAGE = HERE.parent / "docs" / "speed.md"
 sys.path.insert(0, str(HERE))
 
-BENCHMARKS = ("compare_speed", "edit_to_verdict", "locate_speed", "large_models")
+import compare_speed  # noqa: E402
+import edit_to_verdict  # noqa: E402
+import large_models  # noqa: E402
+import locate_speed  # noqa: E402
 
 
 def measured(names: Sequence[str]) -> dict[str, Any]:
@@ -52,72 +55,79 @@ def where(measured: Mapping[str, Any]) -> str:
     return f"Measured on {found['cores']} cores of {found['processor']}, with a load of {found['load']} in all."
 
 
-def page(found: Mapping[str, Any]) -> str:
-    """The page as Markdown."""
-    import compare_speed
-    import edit_to_verdict
-    import large_models
-    import locate_speed
-
-    figures = {name: found[name]["figures"] for name in BENCHMARKS}
-    return "\n".join(
+# Benchmark -> heading, what it measures, its tables, what is to be said of them.
+SECTIONS: dict[str, tuple[str, list[str], Callable[[Any], list[str]], list[str]]] = {
+    "compare_speed": (
+        "Comparing two files",
         [
-            "# Speed",
-            "",
-            "What commands take, as ratios to something that everybody can run on the same machine. Written by",
-            "`python benchmarks/speed_page.py --measure`: contestants took turns, and times are of the processor (user",
-            "and system) unless the clock is named.",
-            "",
-            "## Comparing two files",
-            "",
-            "`python benchmarks/compare_speed.py`: two float32 arrays in memory, then two files in the page cache.",
+            "two float32 arrays in memory, then two files in the page cache.",
             "Every statistic is what `twinalign compare` prints and writes; the verdict alone is what a run needs.",
-            where(found["compare_speed"]),
-            "",
-            *compare_speed.tables(figures["compare_speed"]),
-            "",
+        ],
+        compare_speed.tables,
+        [
             "Arrays are read in pieces that stay in the processor's cache, all statistics of a piece in one visit,",
             "and what has been read of a mapped file is given back. `np.load` takes longer than the comparison where",
             "the system is slow to give fresh memory; reading into one small buffer takes a fraction of either.",
-            "",
-            "## From an edit to a verdict",
-            "",
-            "`python benchmarks/edit_to_verdict.py`: by hand, one process per framework imports it, builds the model",
+        ],
+    ),
+    "edit_to_verdict": (
+        "From an edit to a verdict",
+        [
+            "by hand, one process per framework imports it, builds the model",
             "and calls it in float32 and float64, one after the other. `run` works on both sides at once: the clock",
             "says less than the processor. An edit is a saved line of the port under `run --watch`; it ends with the",
             "printed verdict, and others' work on the machine is in what the clock says. Where the load is more than",
             "the cores, processor time of importing a framework varies by a factor of two: these ratios are rough.",
-            where(found["edit_to_verdict"]),
-            "",
-            *edit_to_verdict.table(figures["edit_to_verdict"]),
-            "",
-            "## From a difference to its cause",
-            "",
-            "`python benchmarks/locate_speed.py`: the search in all layers with its causes, in processes that are up,",
+        ],
+        edit_to_verdict.table,
+        [],
+    ),
+    "locate_speed": (
+        "From a difference to its cause",
+        [
+            "the search in all layers with its causes, in processes that are up,",
             "against one float64 forward and backward pass of both sides; and the whole command on a small model.",
-            where(found["locate_speed"]),
-            "",
-            *locate_speed.tables(figures["locate_speed"]),
-            "",
-            "## Models larger than memory",
-            "",
-            "`python benchmarks/large_models.py`: a checkpoint in shards, converted and compared by processes whose",
+        ],
+        locate_speed.tables,
+        [],
+    ),
+    "large_models": (
+        "Models larger than memory",
+        [
+            "a checkpoint in shards, converted and compared by processes whose",
             "own peak of resident memory is counted, pages of mapped files included.",
-            where(found["large_models"]),
-            "",
-            *large_models.table(figures["large_models"]),
-            "",
-        ]
-    )
+        ],
+        large_models.table,
+        [],
+    ),
+}
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The page as Markdown, with a section for each benchmark that has been measured."""
+    lines = [
+        "# Speed",
+        "",
+        "What commands take, as ratios to something that everybody can run on the same machine. Written by",
+        "`python benchmarks/speed_page.py --measure`: contestants took turns, and times are of the processor (user",
+        "and system) unless the clock is named.",
+        "",
+    ]
+    for name, (heading, (first, *rest), tables, remarks) in SECTIONS.items():
+        if name in found:
+            described = [f"`python benchmarks/{name}.py`: {first}", *rest, where(found[name])]
+            shown = [*tables(found[name]["figures"]), ""]
+            lines += [f"## {heading}", "", *described, "", *shown, *remarks, *([""] if remarks else [])]
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", nargs="*", choices=BENCHMARKS, help="run these benchmarks first; all without one")
+    parser.add_argument("--measure", nargs="*", choices=SECTIONS, help="run these benchmarks first; all without one")
     asked = parser.parse_args().measure
     found = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
     if asked is not None:
-        found |= measured(asked or BENCHMARKS)
+        found |= measured(asked or list(SECTIONS))
         FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(found), encoding="utf-8")
 
