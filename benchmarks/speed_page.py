@@ -1,7 +1,8 @@
 """Writes docs/speed.md out of benchmarks/speed.json: figures that one sitting of the benchmarks measured.
 
-python benchmarks/speed_page.py --measure    # runs the benchmarks first, about ten minutes on an idle machine
-python benchmarks/speed_page.py              # only writes the page anew
+python benchmarks/speed_page.py --measure         # runs the benchmarks first, a quarter of an hour on an idle machine
+python benchmarks/speed_page.py --measure NAME…   # only these, and keeps what is known of the others
+python benchmarks/speed_page.py                   # only writes the page anew
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,21 @@ FIGURES = HERE / "speed.json"
 PAGE = HERE.parent / "docs" / "speed.md"
 sys.path.insert(0, str(HERE))
 
-BENCHMARKS = ("compare_speed", "edit_to_verdict", "large_models")
+import compare_speed  # noqa: E402
+import edit_to_verdict  # noqa: E402
+import large_models  # noqa: E402
+import locate_speed  # noqa: E402
 
 
-def measured() -> dict[str, Any]:
-    """The figures of every benchmark, by its name, and where they were measured."""
+def measured(names: Sequence[str]) -> dict[str, Any]:
+    """The figures of these benchmarks, by their names, and where each was measured (`machine`)."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in BENCHMARKS:
+        for name in names:
             path = Path(folder) / f"{name}.json"
             subprocess.run([sys.executable, str(HERE / f"{name}.py"), "--json", str(path)], check=True)
-            found[name] = json.loads(path.read_text())
-    return {"machine": machine(), **found}
+            found[name] = {"machine": machine(), "figures": json.loads(path.read_text())}
+    return found
 
 
 def machine() -> dict[str, Any]:
@@ -45,60 +49,87 @@ def machine() -> dict[str, Any]:
     return {"processor": processor, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
 
 
-def page(figures: Mapping[str, Any]) -> str:
-    """The page as Markdown."""
-    import compare_speed
-    import edit_to_verdict
-    import large_models
+def where(measured: Mapping[str, Any]) -> str:
+    """On which machine, and how busy it was."""
+    found = measured["machine"]
+    return f"Measured on {found['cores']} cores of {found['processor']}, with a load of {found['load']} in all."
 
-    where = figures["machine"]
-    return "\n".join(
+
+# Benchmark -> heading, what it measures, its tables, what is to be said of them.
+SECTIONS: dict[str, tuple[str, list[str], Callable[[Any], list[str]], list[str]]] = {
+    "compare_speed": (
+        "Comparing two files",
         [
-            "# Speed",
-            "",
-            "What commands take, as ratios to something that everybody can run on the same machine. Written by",
-            f"`python benchmarks/speed_page.py --measure`, here on {where['cores']} cores of {where['processor']},",
-            f"with a load of {where['load']} in all: contestants took turns, and times are of the processor (user and",
-            "system) unless the clock is named.",
-            "",
-            "## Comparing two files",
-            "",
-            "`python benchmarks/compare_speed.py`: two float32 arrays in memory, then two files in the page cache.",
+            "two float32 arrays in memory, then two files in the page cache.",
             "Every statistic is what `twinalign compare` prints and writes; the verdict alone is what a run needs.",
-            "",
-            *compare_speed.tables(figures["compare_speed"]),
-            "",
+        ],
+        compare_speed.tables,
+        [
             "Arrays are read in pieces that stay in the processor's cache, all statistics of a piece in one visit,",
             "and what has been read of a mapped file is given back. `np.load` takes longer than the comparison where",
             "the system is slow to give fresh memory; reading into one small buffer takes a fraction of either.",
-            "",
-            "## From an edit to a verdict",
-            "",
-            "`python benchmarks/edit_to_verdict.py`: by hand, one process per framework imports it, builds the model",
+        ],
+    ),
+    "edit_to_verdict": (
+        "From an edit to a verdict",
+        [
+            "by hand, one process per framework imports it, builds the model",
             "and calls it in float32 and float64, one after the other. `run` works on both sides at once: the clock",
             "says less than the processor. An edit is a saved line of the port under `run --watch`; it ends with the",
             "printed verdict, and others' work on the machine is in what the clock says. Where the load is more than",
             "the cores, processor time of importing a framework varies by a factor of two: these ratios are rough.",
-            "",
-            *edit_to_verdict.table(figures["edit_to_verdict"]),
-            "",
-            "## Models larger than memory",
-            "",
-            "`python benchmarks/large_models.py`: a checkpoint in shards, converted and compared by processes whose",
+        ],
+        edit_to_verdict.table,
+        [],
+    ),
+    "locate_speed": (
+        "From a difference to its cause",
+        [
+            "the search in all layers with its causes, in processes that are up,",
+            "against one float64 forward and backward pass of both sides; and the whole command on a small model.",
+        ],
+        locate_speed.tables,
+        [],
+    ),
+    "large_models": (
+        "Models larger than memory",
+        [
+            "a checkpoint in shards, converted and compared by processes whose",
             "own peak of resident memory is counted, pages of mapped files included.",
-            "",
-            *large_models.table(figures["large_models"]),
-            "",
-        ]
-    )
+        ],
+        large_models.table,
+        [],
+    ),
+}
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The page as Markdown, with a section for each benchmark that has been measured."""
+    lines = [
+        "# Speed",
+        "",
+        "What commands take, as ratios to something that everybody can run on the same machine. Written by",
+        "`python benchmarks/speed_page.py --measure`: contestants took turns, and times are of the processor (user",
+        "and system) unless the clock is named.",
+        "",
+    ]
+    for name, (heading, (first, *rest), tables, remarks) in SECTIONS.items():
+        if name in found:
+            described = [f"`python benchmarks/{name}.py`: {first}", *rest, where(found[name])]
+            shown = [*tables(found[name]["figures"]), ""]
+            lines += [f"## {heading}", "", *described, "", *shown, *remarks, *([""] if remarks else [])]
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true", help="run the benchmarks first")
-    if parser.parse_args().measure:
-        FIGURES.write_text(json.dumps(measured(), indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(json.loads(FIGURES.read_text(encoding="utf-8"))), encoding="utf-8")
+    parser.add_argument("--measure", nargs="*", choices=SECTIONS, help="run these benchmarks first; all without one")
+    asked = parser.parse_args().measure
+    found = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+    if asked is not None:
+        found |= measured(asked or list(SECTIONS))
+        FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import twinalign as api
 from twinalign.errors import help_topics
+from twinalign.runs.run_result import RunResult
 
 # Every worker of pytest-xdist has a core of its own; frameworks read this when they are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,6 +28,19 @@ def _prepared_data() -> None:
     from lite_data import prepare
 
     prepare.prepare()
+
+
+KeptRun = Callable[..., RunResult]
+
+
+@pytest.fixture(scope="session")
+def kept_run() -> Iterator[KeptRun]:
+    """`twinalign.run`, which imports each framework once for all tests of this process; each run has a fork of its own.
+
+    Recordings are those of a plain run, byte for byte. What starts processes in its own way is tested by a plain run.
+    """
+    with api.session() as session:
+        yield session.run
 
 
 @pytest.fixture

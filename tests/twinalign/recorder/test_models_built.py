@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from twinalign.files.recordings import Recording
 from twinalign.recorder.recorder import Recorder, RunSettings
@@ -38,7 +39,8 @@ class Net(Case):
 """
 
 
-def test_the_model_that_gave_the_weights_is_recorded_as_well(tmp_path: Path) -> None:
+def test_the_model_that_gave_the_weights_is_recorded_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twinalign.recorder.recorder.available_memory", lambda: 1 << 40)
     (tmp_path / "case.py").write_text(CASE)
 
     def built(sequential: bool) -> tuple[list[int], Recorder]:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import twinalign
-from tests.conftest import ROOT, read_summary
+from tests.conftest import ROOT, KeptRun, read_summary
 from twinalign import InputError
 from twinalign.files.half_precision import rounded
 from twinalign.files.recordings import Recording
@@ -45,9 +44,9 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_port_in_bfloat16_is_judged_by_the_references_error(tmp_path: Path) -> None:
+def test_a_port_in_bfloat16_is_judged_by_the_references_error(tmp_path: Path, kept_run: KeptRun) -> None:
     case, asked = "tests.cases.variety:HalfPrecision", {"precision": "bfloat16", "locate": False}
-    result = twinalign.run(case, out=tmp_path, **asked)  # type: ignore[arg-type]
+    result = kept_run(case, out=tmp_path, **asked)  # type: ignore[arg-type]
     squares = result.stages["forward"].tensors[1]
     assert (result.verdict, squares.basis) == ("aligned", "float64")
     # The floor is bfloat16's, which is four orders above float32's; the weights are those of both runs.
@@ -59,13 +58,13 @@ def test_a_port_in_bfloat16_is_judged_by_the_references_error(tmp_path: Path) ->
     weights = np.load(tmp_path / "weights" / "half_precision_ref.npz")
     assert all((weights[key] == weights[key].astype(ml_dtypes.bfloat16)).all() for key in weights)
     # A factor that bfloat16 hides is a bug all the same.
-    result = twinalign.run(case, out=tmp_path, options={"factor": 1.001}, **asked)  # type: ignore[arg-type]
+    result = kept_run(case, out=tmp_path, options={"factor": 1.001}, **asked)  # type: ignore[arg-type]
     assert result.verdict == "diverged"
 
 
-def test_kernels_that_a_cpu_lacks_are_named_in_one_line(tmp_path: Path) -> None:
+def test_kernels_that_a_cpu_lacks_are_named_in_one_line(tmp_path: Path, kept_run: KeptRun) -> None:
     with pytest.raises(InputError) as caught:
-        twinalign.run("tests.cases.variety:Everything", out=tmp_path, stages=["forward"], precision="float16")
+        kept_run("tests.cases.variety:Everything", out=tmp_path, stages=["forward"], precision="float16")
     assert str(caught.value) == (
         "--precision float16 on a CPU: the paddle side crashed while recording forward in float16: RuntimeError: "
         "(NotFound) The kernel with key (CPU, Undefined(AnyLayout), float16) of kernel `matmul` is not registered; "
@@ -73,9 +72,9 @@ def test_kernels_that_a_cpu_lacks_are_named_in_one_line(tmp_path: Path) -> None:
     )
 
 
-def test_accuracy_compatible_kernels_are_used_and_what_they_change_is_said(tmp_path: Path) -> None:
+def test_accuracy_compatible_kernels_are_used_and_what_they_change_is_said(tmp_path: Path, kept_run: KeptRun) -> None:
     case = "tests.cases.variety:HalfPrecision"
-    result = twinalign.run(case, out=tmp_path, precision="float32", accuracy_compatible=True)
+    result = kept_run(case, out=tmp_path, precision="float32", accuracy_compatible=True)
     flag = "FLAGS_use_accuracy_compatible_kernel"
     assert read_summary(tmp_path)["environment"]["paddle"]["flags"][flag] is True
     usual = Recording.load(tmp_path / "usual_kernels" / "forward_paddle.npy")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import twinalign as api
-from tests.conftest import ROOT
+from tests.conftest import ROOT, KeptRun
 from twinalign.files.recordings import Recording
 
 
@@ -19,8 +19,8 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["Attention", "Transformer", "ReferencePacks", "PortPacks"])
 @pytest.mark.slow
-def test_a_right_port_is_aligned_in_every_stage(name: str, tmp_path: Path) -> None:
-    result = api.run(f"tests.cases.attention:{name}", out=tmp_path)
+def test_a_right_port_is_aligned_in_every_stage(name: str, tmp_path: Path, kept_run: KeptRun) -> None:
+    result = kept_run(f"tests.cases.attention:{name}", out=tmp_path)
     assert {stage: found.verdict for stage, found in result.stages.items()} == dict.fromkeys(
         ("forward", "loss", "backward", "train"), "aligned"
     )
@@ -31,8 +31,8 @@ def test_a_right_port_is_aligned_in_every_stage(name: str, tmp_path: Path) -> No
     assert {key for key in curves[0] if not key.startswith("repeat.")} == set(curves[1])
 
 
-def test_what_the_reference_packs_is_recorded_whole(tmp_path: Path) -> None:
-    api.run("tests.cases.attention:Attention", out=tmp_path, stages=["backward"])
+def test_what_the_reference_packs_is_recorded_whole(tmp_path: Path, kept_run: KeptRun) -> None:
+    kept_run("tests.cases.attention:Attention", out=tmp_path, stages=["backward"])
     for name in ("gradient", "parameter", "velocity"):
         ref, port = (
             Recording.load(tmp_path / f"losses_{side}.npy").arrays[f"step0.{name}.attn.in_proj_weight"]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import twinalign
-from tests.conftest import ROOT
+from tests.conftest import ROOT, KeptRun
 
 CASE = "tests.cases.float32_constants:TorchDialect"
 
@@ -24,33 +23,33 @@ def wrong(result: object) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_right_port_in_torchs_dialect_aligns_in_each_precision(tmp_path: Path) -> None:
-    result = twinalign.run(CASE, out=tmp_path, locate=False)
+def test_a_right_port_in_torchs_dialect_aligns_in_each_precision(tmp_path: Path, kept_run: KeptRun) -> None:
+    result = kept_run(CASE, out=tmp_path, locate=False)
     assert (result.verdict, wrong(result)) == ("aligned", set())
     assert json.loads((tmp_path / "forward_paddle.json").read_text())["kernels"] == {
         "batch_norm": {"epsilon": [1e-5], "momentum": [0.99]},
         "hardswish": {},
     }
     # Float64 alone is judged by what moved values change in float64, for which the reference is run once more.
-    result = twinalign.run(CASE, out=tmp_path, precision="float64", locate=False)
+    result = kept_run(CASE, out=tmp_path, precision="float64", locate=False)
     assert (result.verdict, wrong(result)) == ("aligned", set())
     assert {t.basis for found in result.stages.values() for t in found.tensors} <= {"repeat", "exact", "tolerance"}
     assert "repeat" in {t.basis for t in result.stages["backward"].tensors}
 
 
-def test_a_constant_that_is_really_off_is_caught_by_float64_alone(tmp_path: Path) -> None:
+def test_a_constant_that_is_really_off_is_caught_by_float64_alone(tmp_path: Path, kept_run: KeptRun) -> None:
     options = {"smoothing": 0.15}
-    result = twinalign.run(CASE, out=tmp_path, stages=["loss"], precision="float64", locate=False, options=options)
+    result = kept_run(CASE, out=tmp_path, stages=["loss"], precision="float64", locate=False, options=options)
     assert wrong(result) == {"loss"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"rate": "0.30000005"}, {"refuses": "yes"}], ids=["right", "wrong", "refuses"])
 def test_a_table_that_a_constructor_rounds_is_judged_where_it_is_built_in_float64(
-    options: dict[str, str], tmp_path: Path
+    options: dict[str, str], tmp_path: Path, kept_run: KeptRun
 ) -> None:
     case = "tests.cases.float32_constants:TableOfPositions"
-    result = twinalign.run(case, out=tmp_path, locate=False, options=options)
+    result = kept_run(case, out=tmp_path, locate=False, options=options)
     found = json.loads((tmp_path / "float64" / "forward_paddle.json").read_text())
     said = [note for note in result.stages["forward"].notes if "built in float64" in note]
     if options:
@@ -58,6 +57,6 @@ def test_a_table_that_a_constructor_rounds_is_judged_where_it_is_built_in_float6
     else:
         assert (result.verdict, found["built_in_float64"], len(said)) == ("aligned", True, 1)
         # What was recorded so is used again.
-        assert twinalign.run(case, out=tmp_path, locate=False).verdict == "aligned"
+        assert kept_run(case, out=tmp_path, locate=False).verdict == "aligned"
     assert not (tmp_path / "built_in_float64").exists()
     assert (result.stages["forward"].tensors[0].fp64_rel or 0.0) < 1e-7

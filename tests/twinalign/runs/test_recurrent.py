@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 import twinalign as api
-from tests.conftest import ROOT
+from tests.conftest import ROOT, KeptRun
 from twinalign.backends.paddle import backend
 from twinalign.files.recordings import Recording
 from twinalign.replay.forced_call import is_packed
@@ -58,9 +58,11 @@ def test_the_gradient_in_evaluation_mode_is_that_without_dropout() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_right_port_is_aligned_in_every_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_port_is_aligned_in_every_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun
+) -> None:
     monkeypatch.chdir(ROOT)
-    result = api.run("tests.cases.recurrent:Recurrent", out=tmp_path)
+    result = kept_run("tests.cases.recurrent:Recurrent", out=tmp_path)
     assert {stage: found.verdict for stage, found in result.stages.items()} == dict.fromkeys(
         ("forward", "loss", "backward"), "aligned"
     )
@@ -87,9 +89,11 @@ def test_swapped_gates_are_located_and_proven(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_a_training_records_each_weight_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_records_each_weight_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun
+) -> None:
     monkeypatch.chdir(ROOT)
-    result = api.run("tests.cases.recurrent:RecurrentTraining", out=tmp_path, stages=["train"])
+    result = kept_run("tests.cases.recurrent:RecurrentTraining", out=tmp_path, stages=["train"])
     assert result.stages["train"].verdict == "aligned"
     curves = Recording.load(tmp_path / "train_paddle.npy").arrays
     assert "curve.weight_norm.lstm.weight_hh_l1_reverse" in curves

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import twinalign as api
-from tests.conftest import ROOT, read_summary, without_topic
+from tests.conftest import ROOT, KeptRun, read_summary, without_topic
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.recordings import Recording
 from twinalign.processes.tracebacks import place, shortened
@@ -28,9 +27,9 @@ def last_line(finished: subprocess.CompletedProcess[str], code: int) -> str:
     return without_topic(finished.stderr.strip().splitlines()[-1])
 
 
-def test_inputs_and_outputs_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_and_outputs_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun) -> None:
     monkeypatch.chdir(ROOT)
-    result = api.run("tests.cases.variety:Everything", out=tmp_path)
+    result = kept_run("tests.cases.variety:Everything", out=tmp_path)
     assert {stage: found.verdict for stage, found in result.stages.items()} == dict.fromkeys(
         ("forward", "loss", "backward"), "aligned"
     )
@@ -58,10 +57,10 @@ def test_inputs_and_outputs_of_every_kind(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", ["AdamFromZero", "DensePrediction"])
 @pytest.mark.slow
 def test_what_paddle_rounds_worse_is_no_alarm(
-    name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun
 ) -> None:
     monkeypatch.chdir(ROOT)
-    result = api.run(f"tests.cases.variety:{name}", out=tmp_path, options={"seed": seed})
+    result = kept_run(f"tests.cases.variety:{name}", out=tmp_path, options={"seed": seed})
     odd = [(t.name, t.reason) for found in result.stages.values() for t in found.tensors if t.verdict == "diverged"]
     assert result.verdict == "aligned", odd
     assert {"paddle_adam_bias_correction", "paddle_long_sums"} & {
@@ -70,13 +69,13 @@ def test_what_paddle_rounds_worse_is_no_alarm(
 
 
 def test_where_float64_fails_on_the_reference_float32_is_judged_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun
 ) -> None:
     monkeypatch.chdir(ROOT)
     (tmp_path / "float64").mkdir()
     stale = tmp_path / "float64" / "forward_ref.npy"
     Recording({"output": np.zeros((5, 8))}, {"stage": "forward"}).save(stale)
-    comparison = api.run("tests.cases.variety:Float32Only", out=tmp_path).stages["forward"]
+    comparison = kept_run("tests.cases.variety:Float32Only", out=tmp_path).stages["forward"]
     assert comparison.verdict == "aligned"
     assert comparison.tensors[0].basis == "repeat"
     assert comparison.tensors[0].fp64_rel is None
@@ -99,25 +98,29 @@ def test_where_float64_fails_a_wrong_port_is_still_found(twinalign: Twinalign, t
 
 
 @pytest.mark.slow
-def test_a_model_that_computes_in_float32_in_its_float64_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_computes_in_float32_in_its_float64_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun
+) -> None:
     monkeypatch.chdir(ROOT)
-    comparison = api.run("tests.cases.variety:Float32Inside", out=tmp_path).stages["forward"]
+    comparison = kept_run("tests.cases.variety:Float32Inside", out=tmp_path).stages["forward"]
     assert comparison.verdict == "aligned"
     assert comparison.tensors[0].fp64_rel is not None
     assert comparison.tensors[0].fp64_rel < 1e-12  # in float32 the sides differ by 1e-8 and more
     assert comparison.notes == []
     # What float32 would have hidden is found.
-    wrong = api.run("tests.cases.variety:Float32Inside", out=tmp_path, options={"factor": 1 + 1e-9}, locate=False)
+    wrong = kept_run("tests.cases.variety:Float32Inside", out=tmp_path, options={"factor": 1 + 1e-9}, locate=False)
     assert wrong.verdict == "diverged"
 
 
-def test_a_search_that_crashes_leaves_the_verdict_standing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_crashes_leaves_the_verdict_standing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun
+) -> None:
     def crash(*_: object, **__: object) -> None:
         raise SideCrashError("the paddle side crashed while searching forward: out of memory")
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("twinalign.search.locator.locate", crash)
-    result = api.run("tests.cases.variety:Float32Inside", out=tmp_path, options={"factor": 1.0001})
+    result = kept_run("tests.cases.variety:Float32Inside", out=tmp_path, options={"factor": 1.0001})
     assert result.verdict == "diverged"  # also by float32 alone
     assert result.stages["forward"].notes[-1] == (
         "the search for faults failed: the paddle side crashed while searching forward: out of memory"
@@ -126,7 +129,7 @@ def test_a_search_that_crashes_leaves_the_verdict_standing(tmp_path: Path, monke
 
 
 def test_a_run_that_crashes_leaves_no_verdict_of_an_earlier_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun
 ) -> None:
     def crash(*_: object) -> None:
         raise SideCrashError("the paddle side crashed while recording forward")
@@ -136,7 +139,7 @@ def test_a_run_that_crashes_leaves_no_verdict_of_an_earlier_one(
     for name in ("summary.json", "report.html", "forward_ref.npy"):
         (tmp_path / name).touch()
     with pytest.raises(SideCrashError):
-        api.run("tests.cases.variety:Float32Inside", out=tmp_path)
+        kept_run("tests.cases.variety:Float32Inside", out=tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["forward_ref.npy"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import twinalign as api
-from tests.conftest import ROOT
+from tests.conftest import ROOT, KeptRun
 
 CLEAN = (
     "tests.cases.attention:Attention",
@@ -22,8 +22,8 @@ CLEAN = (
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CLEAN)
 def test_nothing_is_located_in_what_a_run_calls_aligned(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_run: KeptRun
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert api.run(case, out=tmp_path, stages=["forward", "loss", "backward"]).verdict == "aligned"
+    assert kept_run(case, out=tmp_path, stages=["forward", "loss", "backward"]).verdict == "aligned"
     assert api.locate(case, out=tmp_path).faults == []

@@ -319,9 +319,7 @@ class SideProcess:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the process, and everything it started in its session, at once; nothing if that was done before."""
-        if self._process.stdin is not None and self._process.stdin.closed:
-            return
+        """End the process, and everything it started in its session, at once."""
         if self.alive:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -66,6 +66,7 @@ class Recorder(RecordingPlan):
         self.groups: dict[str, RankGroup] = {}
         """The processes of each side that record together, while they run."""
         self._concurrent = True
+        self._ended: set[str] = set()
         self._heavy = threading.Lock()
 
     def record(self, sides: Sequence[str] = SIDES) -> Iterator[str]:
@@ -166,6 +167,7 @@ class Recorder(RecordingPlan):
     def _start(self, sides: Sequence[str]) -> None:
         self._concurrent = not self.settings.sequential and available_memory() >= _MEMORY_FOR_BOTH
         threads = max(1, processors() // len(sides)) if self._concurrent else None
+        self._ended.clear()
         for side in sides:
             self.processes[side] = self._start_process(
                 side,
@@ -188,10 +190,7 @@ class Recorder(RecordingPlan):
     def _on_each(
         self, sides: Sequence[str], ask: Callable[[SideProcess], dict[str, Any]], together: bool
     ) -> dict[str, dict[str, Any]]:
-        """Ask each side's process, at the same time or one after the other; the first failure ends all.
-
-        Without memory for both, models are built one after the other, just as they are recorded.
-        """
+        """Ask each side's process, at the same time or, without memory for both, one by one; a failure ends all."""
         with concurrent.futures.ThreadPoolExecutor(len(sides) if together else 1) as pool:
             futures = {side: pool.submit(ask, self.processes[side]) for side in sides}
             with self._closing_on_error():
@@ -210,9 +209,10 @@ class Recorder(RecordingPlan):
             raise
 
     def _close(self) -> None:
-        running: list[RankGroup | SideProcess] = [*self.groups.values(), *self.processes.values()]
-        for processes in running:
-            processes.close()
+        for group in self.groups.values():
+            group.close()
+        for side in self.processes.keys() - self._ended:  # a kept process may be at work for somebody else by now
+            self.processes[side].close()
 
     def _initialise(self, sides: Sequence[str], stale: Sequence[PlannedRecording]) -> dict[str, dict[str, Any]]:
         """Make the weights of every part that a stale recording needs: the reference's own, converted for the port.
@@ -279,10 +279,7 @@ class Recorder(RecordingPlan):
         sides: Sequence[str],
         last: bool = False,
     ) -> Iterator[str]:
-        """Let the sides record what is stale of these stages, and yield each stage once it is complete.
-
-        `last`: nothing is recorded after them, so that a side which is done ends before the other one is.
-        """
+        """Let the sides record what is stale of these stages, the `last` ones or not; yields each that is complete."""
         done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         threads = [
             threading.Thread(target=self._record_all, args=(wanted, weights, done, last), daemon=True)
@@ -374,6 +371,7 @@ class Recorder(RecordingPlan):
         if side in self.groups:
             self.groups[side].close()
         if for_good:
+            self._ended.add(side)
             self.processes[side].close()
         else:
             self.processes[side].call(Worker.release)
