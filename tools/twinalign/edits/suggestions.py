@@ -1,6 +1,7 @@
 """What to write against a fault, in words; for what no edit is known of, too."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from twinalign.edits.paddle_calls import FUNCTIONS
@@ -13,6 +14,10 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if "convention" in evidence:
         return f'write accept = ("{evidence["convention"]}",) in the case to keep paddle\'s convention'
     where = _where(fault)
+    if explanation is None and fault["reference_edits"]:
+        edit = fault["reference_edits"][0]
+        at = f"{Path(edit['file']).name}:{edit['line']}"
+        return f"{at}: write {_in_one_line(edit['after'])} for {_in_one_line(edit['before'])}, as the reference has it"
     if explanation is None:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
     written = _written(fault)
@@ -21,6 +26,10 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     calls = list(dict.fromkeys(call["name"] for call in explanation["evidence"].get("reference_calls", [])))
     as_reference = f" call {' and '.join(calls)} as the reference does;" if calls else ""
     return f"in {where}:{as_reference} undo that {explanation['text']}"
+
+
+def _in_one_line(text: str) -> str:
+    return f"`{' '.join(text.split())}`"
 
 
 def _written(fault: Mapping[str, Any]) -> str:
