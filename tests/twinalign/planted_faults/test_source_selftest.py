@@ -88,6 +88,22 @@ def test_what_changes_nothing_and_what_stops_do_not_count(trials):
     assert (result.summary()["stopped"], result.summary()["faults"], result.exit_code) == (1, 0, 0)
 
 
+def test_the_table_has_what_counts_and_the_totals(trials):
+    trials.mended = mended()
+    found = RepairSelftest("Case", [trials.of(FAULT)], 3.0)
+    text = str(found)
+    assert "number_changed@port.py:2:0" in text
+    assert "Case: located 1 of 1, suggested 1 of 1, repaired 1 of 1, wrong edits called proven 0, in 3 s" in text
+
+
+def test_options_of_the_other_selftest_are_refused(twinalign):
+    finished = twinalign("selftest", "case.py", "--fix", "3", "--faults", "bias_not_loaded")
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr.strip().endswith(
+        "plants faults of its own in the source; leave --faults, --list and --ranks out"
+    )
+
+
 @pytest.mark.slow
 def test_faults_of_a_real_port_are_repaired(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
