@@ -3,8 +3,8 @@
 The faults are those that `twinalign selftest CASE --fix N` plants, drawn by lot in the ports of `fix_ports` and
 `held_out`; then those that people have written down, as the text before and after: of the port `blocks`, here, and N of
 either half of `held_out/faults.py`, drawn by lot. What is counted, and how, is said by
-`twinalign.planted_faults.source_selftest`. Goes on where it was ended (result/fix_faults), but measures again what
-was measured on other sources; several may run at a time on different ports. Writes docs/fix.md of what is measured.
+`twinalign.planted_faults.source_selftest`. Goes on where it was ended (result/fix_faults); `--again` measures again
+what was not repaired on other sources. Several may run at a time on different ports. Writes docs/fix.md.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="ports, comma-separated")
     parser.add_argument("--drawn", type=int, default=0, help="faults of either held-out half")
+    parser.add_argument("--again", action="store_true", help="measure again what was not repaired on other sources")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else list(CASES)
     state = state_of_sources()
@@ -134,12 +135,13 @@ def main() -> None:
         settings = RunSettings(case, out=MEASURED / port, explain_seconds=_EXPLAIN_SECONDS)
         with RepairTrials(settings) as trials:
             for of, name, fault in wanted(port, count, arguments.drawn, trials):
-                if rows.get(name, {}).get("state") == state:
+                known = rows.get(name)
+                if known is not None and (known["state"] == state or not arguments.again or not _failed(known)):
                     continue
                 trial = trials.of(fault)
                 rows[name] = {**trial.to_json(), "counts": trial.counts, "of": of, "state": state}
                 kept.write_text(json.dumps(rows), encoding="utf-8")
-                PAGE.write_text(page(state), encoding="utf-8")
+                PAGE.write_text(page(), encoding="utf-8")
                 print(port, name, *(trial.to_json().values() if of != "B" else ()), flush=True)
 
 
@@ -149,10 +151,14 @@ def rows_of(port: str) -> dict[str, Any]:
     return json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
 
 
-def page(state: str) -> str:
-    """The page of all faults that were measured on one state of the sources."""
+def _failed(row: dict[str, Any]) -> bool:
+    return row["counts"] and not row["repaired"]
+
+
+def page() -> str:
+    """The page of all faults that were measured."""
     lines = []
-    measured = {(port, name): row for port in CASES for name, row in rows_of(port).items() if row["state"] == state}
+    measured = {(port, name): row for port in CASES for name, row in rows_of(port).items()}
     for of, words in _OF.items():
         counted = [row for row in measured.values() if row["of"] == of and row["counts"]]
         if counted:
@@ -160,7 +166,10 @@ def page(state: str) -> str:
             lines += [f"**{words}: {len(counted)}; {told}, {sum(row['wrong'] for row in counted)} wrong edits.**", ""]
     others = [row for row in measured.values() if not row["counts"]]
     stopped = sum(row["error"] is not None for row in others)
-    lines += [f"{stopped} more stop with an error, {len(others) - stopped} change no result.", ""]
+    states = [row["state"] for row in measured.values()]
+    trees = ", ".join(f"{states.count(state)} on {state[:10]}" for state in dict.fromkeys(states))
+    lines += [f"{stopped} more stop with an error, {len(others) - stopped} change no result."]
+    lines += [f"Measured, by the tree of `tools/twinalign` in git: {trees}.", ""]
     lines += [
         "| port | fault | planted | located | suggested | repaired | wrong edit | written | seconds |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | ---: |",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twinalign.drafting.port import PortResult
     from twinalign.model_zoo.align_architectures import ZooResult
     from twinalign.planted_faults.selftest import SelftestResult
+    from twinalign.planted_faults.source_selftest import RepairSelftest
     from twinalign.repair.fix import FixResult
     from twinalign.runs.model_info import ModelInfo
     from twinalign.runs.run_result import RunResult
@@ -422,6 +423,7 @@ def selftest(
     case: PathLike | type[Case],
     *,
     faults: Sequence[str] = (),
+    fix: int = 0,
     out: PathLike = "result/selftest",
     device: str = "cpu",
     ranks: int = 1,
@@ -431,15 +433,20 @@ def selftest(
     locate: bool = True,
     debug: bool = False,
     progress: Progress = _quiet,
-) -> SelftestResult:
+) -> SelftestResult | RepairSelftest:
     """Plant faults into a port (with `ranks=N`, between its N processes), and see whether each is found and explained.
+
+    With `fix=N`, N faults are drawn by lot and planted in the port's source, and `fix` has to repair them.
 
     >>> selftest("case.py", faults=["layer_norm_epsilon"], locate=False).summary()["detected"]  # doctest: +SKIP
     1
     """
-    settings = _settings(locals(), "faults", "locate")
+    settings = _settings(locals(), "faults", "fix", "locate")
     from twinalign.planted_faults.ranks import selftest_of
+    from twinalign.planted_faults.source_selftest import selftest_of_fix
 
+    if fix:
+        return selftest_of_fix(settings, fix, progress)
     return selftest_of(settings, list(faults), locate, progress).run()
 
 

@@ -28,6 +28,7 @@ def fault_of(cause, name, changed, arguments, kind, **evidence):
         "paddle_layer": "layer",
         "phase": "forward",
         "explanation": explanation,
+        "reference_edits": [],
         "evidence": {"paddle_class": kind, **evidence},
     }
 
@@ -167,6 +168,9 @@ def test_what_to_write_in_words():
     fault = fault_of("mask missing", "add", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})
     assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; now mask missing"
     assert "no known cause" in suggestion({**fault, "explanation": None})
+    edit = {"file": "/here/port.py", "line": 3, "before": "x.sum(\n1)", "after": "x.mean(1)"}
+    said = "port.py:3: write `x.mean(1)` for `x.sum( 1)`, as the reference has it"
+    assert suggestion({**fault, "explanation": None, "reference_edits": [edit]}) == said
     assert 'accept = ("name",)' in suggestion({**fault, "evidence": {"convention": "name"}})
 
 
@@ -193,3 +197,21 @@ def test_the_layer_that_takes_a_wrong_value_says_where_to_look(cause, name, path
 def test_a_value_that_no_call_of_the_code_takes_says_nothing(tmp_path):
     fault = fault_of("reduction_kind", "sum", [], {}, "port.Block", values={"input.other#0.0": {"relative": 1.0}})
     assert mended(tmp_path, FORWARD.format(taken="x", reduced="mean"), "port.Block", fault, built=False) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "accepts"),
+    [
+        ("name = 'net'\n\n    def reference(self): ...", 'accept = ("some_id",)\n\n    def reference'),
+        ("accept = ('one',)\n\n    def reference(self): ...", "accept = ('one', \"some_id\",)"),
+    ],
+)
+def test_a_convention_is_put_into_the_case(tmp_path, body, accepts):
+    text = f"class Net(Case):\n    {body}\n"
+    (tmp_path / "case.py").write_text(text)
+    file = str(tmp_path / "case.py")
+    fault = fault_of("some_id", "", [], {}, "", convention="some_id")
+    edits = Proposals({"layers": {}, "parameters": {}, "case": [[file, 2, 2]]}, {}, {}).for_fault(fault)
+    made = applied(text, edits)
+    ast.parse(made)
+    assert accepts in made

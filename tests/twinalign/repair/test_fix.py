@@ -238,6 +238,97 @@ class Port(Case):
 """
 
 
+DATA = """
+class Scale:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, image):
+        return image / self.by
+
+
+class Shift:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, image):
+        return image - self.by
+
+
+class Compose:
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    def __call__(self, image):
+        for transform in self.transforms:
+            image = transform(image)
+        return image
+
+
+class Pictures:
+    def __init__(self):
+        self.images = np.arange(24, dtype="float32").reshape(6, 2, 2)
+        self.transform = Compose([Scale(4.0), Shift(0.5)])
+
+    def __getitem__(self, index):
+        image = self.images[index]
+        return self.transform(image) if self.transform else image
+
+
+def net():
+    return nn.Linear(4, 128)
+"""
+OTHER_CASE = """
+import numpy as np
+
+from twinalign import Case
+
+
+class Port(Case):
+    initial = True
+    splits = ("val",)
+    data_samples = 2
+
+    def reference(self):
+        from reference import net
+
+        return net()
+
+    def reproduced(self):
+        from port import net
+
+        return net()
+
+    def inputs(self, rng):
+        return {"x": rng.standard_normal((4, 4), dtype=np.float32)}
+
+    def dataset(self, framework, split):
+        if framework == "torch":
+            from reference import Pictures
+
+            return Pictures()
+        from port import Pictures
+
+        return Pictures()
+"""
+
+
+@pytest.mark.slow
+def test_steps_of_data_and_initialisers_are_mended(twinalign, tmp_path):
+    reference = "import numpy as np\nfrom torch import nn\n" + DATA
+    right = "import numpy as np\nfrom paddle import nn\n" + DATA
+    faulty = right.replace("Scale(4.0), Shift(0.5)", "Shift(0.5), Scale(4.0)")
+    for name, text in (("reference", reference), ("port", faulty), ("case", OTHER_CASE)):
+        (tmp_path / f"{name}.py").write_text(text)
+    ran = twinalign("fix", "case.py", "--write")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    mended = (tmp_path / "port.py").read_text()
+    assert "Compose([Scale(4.0), Shift(0.5)])" in mended
+    started = "KaimingUniform(negative_slope=5**0.5, nonlinearity='leaky_relu')"
+    bound = "bias_attr=nn.initializer.Uniform(-0.5, 0.5)"
+    assert f"nn.Linear(4, 128, weight_attr=nn.initializer.{started}, {bound})" in mended.replace(" ** ", "**")
+
+
 @pytest.mark.slow
 def test_four_faults_are_mended_by_one_command(twinalign, tmp_path):
     for name, text in (("reference", REFERENCE), ("port", FAULTY), ("case", CASE)):

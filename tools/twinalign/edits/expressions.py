@@ -73,8 +73,11 @@ def with_item(source: Source, line: int, name: str, item: str) -> Edit | None:
         for given in simple:
             named = isinstance(given, cst.Assign) and source.text_of(given.targets[0].target) == name
             if named and isinstance(given, cst.Assign) and isinstance(given.value, cst.Tuple | cst.List):
-                element = cst.Element(cst.SimpleString(f'"{item}"'))
-                return source.edit(given.value, given.value.with_changes(elements=[*given.value.elements, element]))
+                if not given.value.elements:
+                    return source.edit(given.value, cst.parse_expression(f'("{item}",)'))
+                behind = given.value.elements[-1]
+                text = source.text_of(behind)
+                return Edit(source.file, source.span(behind), text, f'{text}, "{item}"')
         for below in node.body.body:
             if isinstance(below, cst.FunctionDef):
                 row, column = source.lines(below)[0], source.span(below)[1]

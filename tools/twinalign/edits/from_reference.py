@@ -17,6 +17,8 @@ from twinalign.edits.source import Edit, Source
 from twinalign.edits.statements import Exchanged, Lines, Statement, code_of, in_paddle, statements, words
 
 _LATER = 10_000
+_UNKNOWN_NAMES = 5_000
+"""What is added to the size of an edit that leaves another difference, and of one that writes names new to the file."""
 _SAME_NAME, _OTHER_NAME = 0.3, 0.5
 """Share of equal words above which two statements are partners, where both begin alike and where they do not."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -39,7 +41,7 @@ def edits_from_reference(port: Source, span: Lines, reference: Source, other: Li
         elif ours and isinstance(ours[0], cst.BaseSmallStatement):
             found.append((_size(port, ours[0]), port.edit(ours[0], cst.Pass())))
     known = set(_NAME.findall(port.text))
-    ranked = [(size + _LATER * _is_spelling(edit, known), edit) for size, edit in found if edit is not None]
+    ranked = [(size + _UNKNOWN_NAMES * _is_spelling(edit, known), edit) for size, edit in found if edit is not None]
     return sorted(ranked, key=lambda one: one[0])
 
 
@@ -109,9 +111,10 @@ def _alike(ours: str, other: str) -> float:
 def _exchanged(
     port: Source, old: cst.CSTNode, reference: Source, new: cst.CSTNode, whole: bool = True
 ) -> Iterator[_Found]:
-    """Of two partners the smallest parts that differ, and what holds them.
+    """Of two partners the smallest parts that differ, and what holds several of them.
 
-    An edit that leaves another difference beside it (not `whole`) comes after those that leave none.
+    An edit that leaves another difference beside it (not `whole`) comes after those that leave none. What holds one
+    difference alone would be made the same by another edit.
     """
     ours, theirs = ([child for child in node.children if _is_code(child)] for node in (old, new))
     if type(old) is type(new):
@@ -121,8 +124,10 @@ def _exchanged(
             yield from found
         different = [pair for pair in pairs if words(port, pair[0]) != words(reference, pair[1])]
         alone = whole and len(different) == 1 and len(ours) == len(theirs)
-        for mine, other in different:
-            yield from _exchanged(port, mine, reference, other, alone)
+        smaller = [one for pair in different for one in _exchanged(port, pair[0], reference, pair[1], alone)]
+        yield from smaller
+        if alone and smaller:
+            return
     if isinstance(old, Exchanged) and isinstance(new, Exchanged):
         size = _size(port, old) + _size(reference, new)
         yield size + (0 if whole else _LATER), port.edit(old, in_paddle(new))

@@ -32,7 +32,7 @@ from twinalign.edits.source import (
     with_arguments,
 )
 
-_MOST = 12
+_MOST = 16
 _ALIKE = 0.6
 """Share of equal words from which functions of two names are taken for partners."""
 

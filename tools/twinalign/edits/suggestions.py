@@ -1,6 +1,7 @@
 """What to write against a fault, in words; for what no edit is known of, too."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from twinalign.edits.paddle_calls import FUNCTIONS
@@ -15,6 +16,10 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     where = _where(fault)
     if "output" in evidence.get("values", {}):  # another number of outputs
         return "return as many tensors as the reference does, or let the case's forward() pick those to compare"
+    if explanation is None and fault["reference_edits"]:
+        edit = fault["reference_edits"][0]
+        at = f"{Path(edit['file']).name}:{edit['line']}"
+        return f"{at}: write {_in_one_line(edit['after'])} for {_in_one_line(edit['before'])}, as the reference has it"
     if explanation is None:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
     written = _written(fault)
@@ -23,6 +28,10 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     calls = list(dict.fromkeys(call["name"] for call in explanation["evidence"].get("reference_calls", [])))
     to_do = f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does; now {explanation['text']}"
+
+
+def _in_one_line(text: str) -> str:
+    return f"`{' '.join(text.split())}`"
 
 
 def _written(fault: Mapping[str, Any]) -> str:

@@ -61,7 +61,6 @@ class RepairTrial(JsonFields):
     edits: list[str] = dataclasses.field(default_factory=list)
     """Texts that were written."""
     seconds: float = 0.0
-    processor_seconds: float = 0.0
 
     @property
     def counts(self) -> bool:
