@@ -13,6 +13,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if "convention" in evidence:
         return f'write accept = ("{evidence["convention"]}",) in the case to keep paddle\'s convention'
     where = _where(fault)
+    if explanation is None and "fits_here" in evidence:
+        return f"look first whether this is so in {where}: {evidence['fits_here']}"
     if explanation is None:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
     written = _written(fault)
