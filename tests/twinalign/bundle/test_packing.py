@@ -249,7 +249,8 @@ def test_commands_from_an_empty_folder(honest: Path, run_folder: Path, twinalign
     with zipfile.ZipFile(tmp_path / "b.zip") as archive:
         assert result["manifest_sha256"] == hashlib.sha256(archive.read("manifest.json")).hexdigest()
     missing = twinalign("verify", "none.zip")
-    assert (missing.returncode, missing.stderr) == (2, "twinalign: none.zip: No such file or directory\n")
+    said = "twinalign: none.zip: No such file or directory (twinalign help input-files)\n"
+    assert (missing.returncode, missing.stderr) == (2, said)
     without = twinalign("verify", "b.zip", "--data", "d")
     assert without.returncode == 2
     assert "give --replay as well" in without.stderr

@@ -167,6 +167,8 @@ def test_what_to_write_in_words():
     assert suggestion({**fault, "phase": "optimizer"}) == "write beta2=0.95 in the construction of the optimizer"
     fault = fault_of("mask missing", "add", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})
     assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; now mask missing"
+    fits = {**fault, "explanation": None, "evidence": {**fault["evidence"], "fits_here": "the mask is missing"}}
+    assert suggestion(fits) == "look first whether this is so in layer, near port.py:2: the mask is missing"
     assert "no known cause" in suggestion({**fault, "explanation": None})
     edit = {"file": "/here/port.py", "line": 3, "before": "x.sum(\n1)", "after": "x.mean(1)"}
     said = "port.py:3: write `x.mean(1)` for `x.sum( 1)`, as the reference has it"

@@ -20,6 +20,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         edit = fault["reference_edits"][0]
         at = f"{Path(edit['file']).name}:{edit['line']}"
         return f"{at}: write {_in_one_line(edit['after'])} for {_in_one_line(edit['before'])}, as the reference has it"
+    if explanation is None and "fits_here" in evidence:
+        return f"look first whether this is so in {where}: {evidence['fits_here']}"
     if explanation is None:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
     written = _written(fault)

@@ -52,19 +52,8 @@ class CaseRun:
             model = worker.build_model(case, stage, dtype, weights)
         worker.backend.set_training(model, case.train_mode)
         names = CanonicalNames.of(weights)
-        return cls(
-            case,
-            stage,
-            worker.backend,
-            worker.framework,
-            worker.device,
-            dtype,
-            model,
-            names,
-            weights,
-            worker.kept.get(_STEP, 0),
-            draw,
-        )
+        step, backend = worker.kept.get(_STEP, 0), worker.backend
+        return cls(case, stage, backend, worker.framework, worker.device, dtype, model, names, weights, step, draw)
 
     def inputs(self) -> dict[str, Any]:
         """The case's inputs of the step and draw, as tensors."""

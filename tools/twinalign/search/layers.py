@@ -324,8 +324,8 @@ class _Search:
             if key[1] == "forward":
                 fault.explanation = lines.get(calls[key], fault.explanation)
             if calls[key] in answer["refuted"] and fault.phase == "forward" and fault.explanation:
-                text = f"reproduces these values, but not those of the port's own pass: {fault.explanation.text}"
-                fault.note(text)
+                fault.note(f"fits these values, but not those of the port's own pass: {fault.explanation.text}")
+                fault.evidence["fits_here"] = fault.explanation.text
                 fault.explanation = None
             elif fault.phase == "forward":
                 fault.evidence["whole_reproduced"] = answer["reproduces"]

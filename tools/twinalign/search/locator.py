@@ -143,7 +143,7 @@ class Locator:
                         fault.note(*stopped)
                 result.faults += faults
         gradients.unlink(missing_ok=True)
-        if "backward" in wanted and not result.faults and not result.not_searched:
+        if "backward" in self._model_stages(wanted) and not result.faults and not result.not_searched:
             self._search_later_steps(result, explain)
         if any(fault.phase != "train" for fault in result.faults):
             # Other faults show in the training too; it counts as a fault only with a cause of its own.
