@@ -149,3 +149,24 @@ def test_paddle_against_torch_by_command_line(tmp_path: Path) -> None:
     found = run("compare", str(tmp_path / "torch"), str(tmp_path / "paddle"), "--json", "-")
     assert found.returncode == 0, found.stdout + found.stderr
     assert json.loads(found.stdout)["attached"]["first"] is None
+
+
+def test_fed_keywords_find_their_places_in_any_order(tmp_path: Path) -> None:
+    class Sum(torch.nn.Linear):
+        def forward(self, first: torch.Tensor, second: torch.Tensor, third: float = 0.0) -> torch.Tensor:
+            return super().forward(first) + second
+
+    def trained(out: Path, feed: Path | None, names: list[str], value: float) -> AttachedRecording:
+        model = Sum(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with twinalign.attach(model, optimizer, out=out, steps=[0], feed=feed):
+            given = {name: torch.full((1, 2), value + place) for place, name in enumerate(names)}
+            model(**given).sum().backward()
+            optimizer.step()
+        return AttachedRecording.load(out)
+
+    theirs = trained(tmp_path / "ref", None, ["first", "second"], 1.0).inputs(0, 0)
+    ours = trained(tmp_path / "port", tmp_path / "ref", ["second", "first"], 5.0).inputs(0, 0)
+    assert {name: array.tolist() for name, array in ours.items()} == {
+        name: array.tolist() for name, array in theirs.items()
+    }

@@ -23,15 +23,13 @@ def named_arguments(
 
 
 def _bound(model: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by parameter in the order of the call, which is that of `replaced_arguments`."""
     try:
         bound = inspect.signature(model.forward).bind(*arguments, **keywords)
     except (TypeError, ValueError):
         return {**{str(place): value for place, value in enumerate(arguments)}, **keywords}
-    found: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return found
+    by_position = list(bound.signature.bind_partial(*arguments).arguments)
+    return {**{name: bound.arguments[name] for name in by_position}, **keywords}
 
 
 def replaced_arguments(
@@ -50,13 +48,14 @@ def replaced_arguments(
         folder: of the recording that they are from, for messages.
 
     Raises:
-        InputError: the call has another number of tensors.
+        InputError: the call has tensors of other names, and another number of them.
     """
-    if len(own) != len(given):
+    named = set(own) <= set(given)  # what one side alone is given, such as a count of tokens, has no place here
+    if not named and len(own) != len(given):
         raise InputError(
             f"{folder}: the batch has {', '.join(given)}; this model is given {', '.join(own) or 'no tensor'}"
         )
-    by_name = dict(given) if set(own) == set(given) else dict(zip(own, given.values(), strict=True))
+    by_name = dict(given) if named else dict(zip(own, given.values(), strict=True))
     names = iter(own)
 
     def replace(value: Any) -> Any:

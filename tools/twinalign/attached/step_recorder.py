@@ -38,7 +38,8 @@ def _never_raises(event: Event) -> Event:
         except Exception as error:
             said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
             said = " ".join(said.split())
-            print(f"twinalign: recording stopped at step {self.step}, the training goes on: {said}", file=sys.stderr)
+            where = f"{self._folder}: recording stopped at step {self.step}, the training goes on"
+            print(f"twinalign: {where}: {said}", file=sys.stderr)
             self.end()
 
     return guarded  # type: ignore[return-value]

@@ -8,7 +8,7 @@ import numpy as np
 
 from twinalign.verdict.attached_average_causes import averages
 from twinalign.verdict.attached_evidence import Numbers, Recomputed, Sides, alike, cause_of, norm, same
-from twinalign.verdict.attached_model_causes import calls, detached, optimizers_order
+from twinalign.verdict.attached_model_causes import arguments, calls, detached, optimizers_order
 from twinalign.verdict.attached_steps import Name, Step
 from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, running_variance, schedule, skipped
 
@@ -165,8 +165,8 @@ def labels(sides: Sides) -> Iterator[dict[str, Any]]:
                 continue
             if {theirs.dtype.kind, ours.dtype.kind} - {"i", "u"}:  # probabilities
                 continue
-            given = [n for n in reference.arrays if n.startswith(f"call{call}.input")]
-            if not all(alike(reference.arrays[n], port.arrays.get(n)) for n in given):
+            given = [n for n in reference.arrays if n.startswith(f"call{call}.input") and n in port.arrays]
+            if not given or not all(alike(reference.arrays[n], port.arrays[n]) for n in given):
                 continue
             ignored = [
                 step.calls[call].get("cross_entropy", {}).get("ignore_index", -100) for step in (reference, port)
@@ -184,8 +184,13 @@ def labels(sides: Sides) -> Iterator[dict[str, Any]]:
                 moved, kept = (theirs[shift:], ours[:-shift]) if shift > 0 else (theirs[:shift], ours[-shift:])
                 used = (moved != ignored[0]) & (kept != ignored[1])
                 if used.any() and np.mean(moved[used] == kept[used]) > 0.95:
+                    id = "labels_shifted_twice" if shift > 0 else "labels_not_shifted"
                     text = f"call {call}: the port's labels are the reference's shifted by {shift} more"
-                    yield cause_of("labels_shifted_twice", reference.number, "labels", text)
+                    if shift < 0:
+                        text = (
+                            f"call {call}: the port's labels are the reference's before these are shifted by {-shift}"
+                        )
+                    yield cause_of(id, reference.number, "labels", text)
             yield cause_of("labels", reference.number, "labels", f"call {call}: the loss is given other labels")
 
 
@@ -300,7 +305,7 @@ def clipping(sides: Sides) -> Iterator[dict[str, Any]]:
 
 
 _ORDER: tuple[Callable[[Sides], Iterator[dict[str, Any]]], ...] = (
-    *(weights, optimizers_order, calls, batches, modes, moved_between, labels, loss_average, accumulation),
+    *(weights, optimizers_order, calls, batches, arguments, modes, moved_between, labels, loss_average, accumulation),
     *(detached, not_cleared, clipping),
     *(schedule, decay, optimizer, half_weights, skipped, running_variance, averages),
 )

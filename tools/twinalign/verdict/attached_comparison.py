@@ -204,8 +204,17 @@ def _compared_names(pair: Pair) -> Iterable[tuple[Step, list[str]]]:
         trained = set(one.settings) & set(other.settings)
         held = [quantity for quantity in _OF_THE_TRAINED if one.number or quantity != "first_gradient"]
         names = [n for n in names if Name.of(n).rest in trained or Name.of(n).quantity not in held]
+        alone = {*_of_one_signature(one, other), *_of_one_signature(other, one)}
+        names = [name for name in names if name not in alone]
         yield one, [name for name in names if not (kept and Name.of(name).quantity in BEFORE)]
         before = one, other
+
+
+def _of_one_signature(first: Step, second: Step) -> list[str]:
+    """Inputs that one side alone has, in calls that share others: the models take other arguments."""
+    inputs = [[name for name in step.arrays if Name.of(name).quantity == "input"] for step in (first, second)]
+    shared = {Name.of(name).call for name in set(inputs[0]) & set(inputs[1])}
+    return [name for name in inputs[0] if name not in inputs[1] and Name.of(name).call in shared]
 
 
 def moved_since(then: Step, now: Step) -> list[str]:
@@ -328,6 +337,11 @@ def _notes(pair: Pair) -> list[str]:
     notes = [f"the reference recorded {counts[0]} steps, the port {counts[1]}"] if counts[0] != counts[1] else []
     if (pair.recordings[0].about["framework"]) == pair.recordings[1].about["framework"]:
         notes.append(f"both recordings are of {pair.recordings[0].about['framework']}")
+    for first, second, whose in ((pair.reference, pair.port, "reference"), (pair.port, pair.reference, "port")):
+        alone = sorted(
+            {Name.of(n).rest for one, other in zip(first, second, strict=True) for n in _of_one_signature(one, other)}
+        )
+        notes += [f"the {whose}'s model alone is given {', '.join(alone)}"] if alone else []
     return notes
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.attached_evidence import Sides, cause_of
+from twinalign.verdict.attached_evidence import Sides, alike, cause_of
 from twinalign.verdict.attached_steps import Step
 
 
@@ -38,6 +38,23 @@ def calls(sides: Sides) -> Iterator[dict[str, Any]]:
             of = f" of {wrong[0]}" if wrong[0] else ""
             text = f"a step makes {counts[1][wrong[0]]} calls{of} in the port, {counts[0][wrong[0]]} in the reference"
             yield cause_of("model_calls", reference.number, "output", text)
+
+
+def arguments(sides: Sides) -> Iterator[dict[str, Any]]:
+    """A model is not given an argument that the other side's is, and returns something else."""
+    for reference, port in sides.steps():
+        for call in range(len(reference.calls)):
+            given, ours = (step.call_values(call, "input") for step in (reference, port))
+            returned = [step.call_values(call, "output") for step in (reference, port)]
+            shared = set(given) & set(ours)
+            apart = any(not alike(array, returned[1].get(name)) for name, array in returned[0].items())
+            if not shared or not apart or not all(alike(given[name], ours[name]) for name in shared):
+                continue
+            for there, here, whose in ((given, ours, "port"), (ours, given, "reference")):
+                missing = ", ".join(name for name in there if name not in here)
+                if missing:
+                    text = f"call {call}: the {whose}'s model is not given {missing}, and its output differs"
+                    yield cause_of("missing_argument", reference.number, "input", text)
 
 
 def detached(sides: Sides) -> Iterator[dict[str, Any]]:

@@ -78,6 +78,11 @@ class Step:
         prefix = f"{quantity}.{state}." if state else f"{quantity}."
         return {name.removeprefix(prefix): a for name, a in self.arrays.items() if name.startswith(prefix)}
 
+    def call_values(self, call: int, kind: str) -> dict[str, np.ndarray]:
+        """Name -> array of what a call of a model was given (`input`) or returned (`output`)."""
+        prefix = f"call{call}.{kind}"
+        return {name.removeprefix(prefix).lstrip("."): a for name, a in self.arrays.items() if name.startswith(prefix)}
+
     @functools.cached_property
     def settings(self) -> dict[str, dict[str, Any]]:
         """Parameter -> settings of its optimizer's step."""
