@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall
+from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
 from twinalign.causes.budget import BUDGET, Budget
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
-from twinalign.causes.layers.program import is_known
+from twinalign.causes.layers.program import is_known, is_rearranged
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, again, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
+from twinalign.replay.code_lines import print_of
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.rerun_unit import RerunUnit
 from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32
@@ -127,15 +128,19 @@ class _ExaminedUnit(Examined):
         return outcome
 
     def _is_contradicted(self, variant: Variant) -> bool:
-        """Whether the port's own code has the values of the calls that are changed, and none of those put in place."""
-        steps = [step["print"] for step in getattr(self._subject.unit, "steps", ())]
-        if not steps or not isinstance(variant, CallVariant) or self._subject.unit.phase != "forward":
+        """Whether values are put in another order only, and the port's own code has the first and not the second."""
+        unit = self._subject.unit
+        steps = [step["print"] for step in getattr(unit, "steps", ())]
+        if not steps or not isinstance(variant, CallVariant) or unit.phase != "forward":
             return False
+        prints = [*steps, *(print_of(array) for array in self._target.port())]
         pairs: list[tuple[bool, bool]] = []
 
         def noting(change: Change, call: FunctionCall) -> Any:
             before, after = call.result, change(call)
-            pairs.append((is_known(steps, before), is_known(steps, after)))
+            # What its layers return the port has, though its code may not give it a name.
+            seen = call.name == LAYER or is_known(steps, before)
+            pairs.append((seen and is_rearranged(before, after), is_known(prints, after)))
             return after
 
         changes = {key: functools.partial(noting, change) for key, change in variant.changes.items()}
