@@ -34,6 +34,8 @@ from twinalign.verdict.excuses import accepted_as
 
 _MOST_KNOWN = 6
 _MOST_NAMED = 10
+_MOST_SEEN = 12
+"""So many tensors behind a layer are looked at."""
 _OWN_WEIGHTS = "it has weights of its own: none of the reference's were proven to be its"
 _SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
 
@@ -134,7 +136,7 @@ class _Search:
         self._calls = [Call.from_json(call) for call in calls["calls"]]
         given = {"weights": self.weights["paddle"], "calls": calls["calls"]}
         own = self._call("paddle", port_own, "forward of the port", **given, rename=dict(self.rename))
-        port_calls = [Call.from_json(call) for call in own["calls"]]
+        port_calls = self._port_calls = [Call.from_json(call) for call in own["calls"]]
         matching = match_calls(self._calls, port_calls, own["names"])
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
         forced = self._forced_forward(calls, self.folder)
@@ -268,12 +270,17 @@ class _Search:
             self.progress(FOUND, f"wrong in {places}{more}")
         if not explain:
             return list(found.values())
-        self._explain(asked)
-        return self._decided(found, judged)
+        for key in self._explain(asked):
+            del found[key]
+        return self._decided(found, [(number, key) for number, key in judged if key in found])
 
-    def _explain(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> None:
-        """Look for the cause of each fault; with each comes what was reported of its unit."""
+    def _explain(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> list[tuple[str, str]]:
+        """Look for the cause of each fault; with each comes what was reported of its unit.
+
+        Returns layer and phase of those that are none.
+        """
         proven: list[tuple[str, dict[str, Any]]] = []
+        right: list[tuple[str, str]] = []
         left, second = "", self._second_draw(asked)
         for number, (fault, suspect) in enumerate(asked, start=1):
             answer = self._ask(
@@ -285,7 +292,10 @@ class _Search:
                 phase=fault.phase,
                 known=_likeliest(proven, suspect["layer"]),
                 second=second.get(suspect["call"]),
+                own=self._own(suspect) if fault.phase == "forward" else None,
             )
+            if answer["right"]:
+                right.append((fault.reference_layer, fault.phase))
             left = f"; {answer['left']:.0f} s left for causes"
             if answer["explanation"]:
                 proven.append((suspect["layer"], answer["explanation"]))
@@ -293,6 +303,17 @@ class _Search:
             else:
                 texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
                 fault.note(*texts, *filter(None, [answer["stopped"]]))
+        return right
+
+    def _own(self, suspect: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What the port's unit returns in the port's own pass, if one tensor, and what is given to others behind it."""
+        place = next((pair[:2] for pair in self._pairs if pair[2] == suspect["call"]), None)
+        call = next((call for call in self._port_calls if (call.path, call.ordinal) == place), None)
+        if call is None or len(call.outputs) != 1:
+            return None
+        behind = (tensor for other in self._port_calls[call.number + 1 :] for tensor in other.inputs)
+        seen = [tensor.sample for tensor in behind if tensor.shape == call.outputs[0].shape]
+        return {"output": call.outputs[0].sample, "seen": seen[:_MOST_SEEN]}
 
     def _decided(
         self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]

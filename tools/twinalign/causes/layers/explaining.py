@@ -11,6 +11,7 @@ import numpy as np
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
 from twinalign.causes.budget import BUDGET, Budget
 from twinalign.causes.explanation import Explanation
+from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.program import is_known, is_rearranged
@@ -222,30 +223,41 @@ def reference_explain(
     phase: str,
     known: Known,
     second: Mapping[str, Any] | None = None,
+    own: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Look for the cause of one suspect in one phase by trying every cause on the reference.
 
     Args:
         known: explanations of other units, which are tried first.
         second: the same suspect on the second draw of inputs, which a cause must fit, too.
+        own: arguments for `activation_behind`.
 
     Returns:
-        `explanation`; `left`, the seconds that are left for others; `stopped`, what was not tried and why, None if
-        everything was; `refuted`, causes that fit the first draw alone, in words.
+        `right`: whether the unit is, but for an activation that the port calls behind it; `explanation`; `left`: the
+        seconds that are left for others; `stopped`: what was not tried and why, None if everything was; `refuted`:
+        causes that fit the first draw alone, in words.
     """
-    found, stopped, examined = None, None, None
+    found, stopped, examined, right = None, None, None, False
     try:
         with BUDGET.of_one():
             unit = RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)
             other = RerunUnit(worker.kept[SECOND], second, Path(folder) / SECOND_DRAW, phase) if second else None
+            activation = activation_behind(unit, **own) if own else None
+            if activation is not None:
+                for one in filter(None, (unit, other)):
+                    one.port = behind(activation, one.port)
             examined = _examined(unit, known, other)
+            right = activation is not None and not _of(unit)[1].wrong()
             found = prove(examined, BUDGET) if examined is not None else None
             stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None
         if found is not None and examined is not None:
-            worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = Mend(suspect, phase, examined.applied)
+            worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = Mend(
+                suspect, phase, examined.applied, activation is not None
+            )
     except Exception as error:  # a user's code may not run twice
         stopped = f"no cause was tried: {type(error).__name__}: {error}"
     return {
+        "right": right,
         "explanation": found.to_json() if found is not None else None,
         "left": BUDGET.left,
         "stopped": stopped,
