@@ -193,3 +193,12 @@ def test_the_layer_that_takes_a_wrong_value_says_where_to_look(cause, name, path
 def test_a_value_that_no_call_of_the_code_takes_says_nothing(tmp_path):
     fault = fault_of("reduction_kind", "sum", [], {}, "port.Block", values={"input.other#0.0": {"relative": 1.0}})
     assert mended(tmp_path, FORWARD.format(taken="x", reduced="mean"), "port.Block", fault, built=False) is None
+
+
+def test_what_evaluates_text_is_given_no_argument_of_a_layer(tmp_path):
+    fault = fault_of("norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "LayerNorm")
+    assert (
+        mended(tmp_path, "model = nn.LayerNorm(8)\n", "paddle.nn.LayerNorm", fault)
+        == "model = nn.LayerNorm(8, epsilon=1e-6)\n"
+    )
+    assert mended(tmp_path, "model = eval(text)\n", "paddle.nn.LayerNorm", fault) is None
