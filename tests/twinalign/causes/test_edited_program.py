@@ -15,6 +15,7 @@ from tests.twinalign.causes.units import case as fault
 from twinalign.causes.layers import explaining
 from twinalign.causes.layers.program import Value, program_of
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.replay.code_lines import print_of
 
 TOKENS = (3, 4, 6)
 
@@ -75,7 +76,18 @@ def _added_before(s: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.tanh(s.child(x + other))
 
 
+def _turned(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.logsumexp(x.unsqueeze(-1) + s.table, -2).sin()
+
+
+def _not_turned(s: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.logsumexp(x.unsqueeze(-1) + s.table.T, -2).sin()
+
+
 CASES = [
+    fault(
+        "edited_program", unit(_turned, table=nn.Parameter(torch.ones(6, 6))), doing(_not_turned), TOKENS, name="turned"
+    ),
     fault("edited_program", unit(_gated), doing(_gates_exchanged), TOKENS, TOKENS, name="exchanged"),
     fault("edited_program", unit(_rates), doing(_rates_of_a_thousand), TOKENS, name="number"),
     fault("edited_program", unit(_halves), doing(_moved), TOKENS, name="moved"),
@@ -91,6 +103,9 @@ CASES = [
         forced=["child"],
     ),
 ]
+
+
+GATED = next(case for case in CASES if case.name == "exchanged")
 
 
 class Averages(nn.Module):
@@ -124,7 +139,7 @@ def test_edit_is_found(case: Case) -> None:
 
 
 def test_sentence_names_line_and_edit() -> None:
-    found = explained(CASES[1])
+    found = explained(next(case for case in CASES if case.name == "number"))
     assert found is not None
     assert "angles = 100.0 **" in found.text
     assert "1000 in place of 100" in found.text
@@ -132,14 +147,14 @@ def test_sentence_names_line_and_edit() -> None:
 
 
 def test_values_that_no_edit_gives_are_not_explained() -> None:
-    examined, port = values_of(CASES[0])
+    examined, port = values_of(GATED)
     rng = np.random.default_rng(0)
     examined.port = {name: value + 1e-6 * rng.standard_normal(value.shape) for name, value in port.items()}
     assert explaining.explain(examined) is None
 
 
 def test_program_knows_who_reads_what() -> None:
-    examined, _ = values_of(CASES[0])
+    examined, _ = values_of(GATED)
     program = program_of(LayerSubject(examined))
     assert [operation.name for operation in program.operations] == [
         *("entry", "tanh", "sigmoid", "mul", "cos", "mul", "add", "unit"),
@@ -150,7 +165,7 @@ def test_program_knows_who_reads_what() -> None:
 
 
 def test_what_the_port_computes_too_is_behind_the_frontier() -> None:
-    examined, _ = values_of(CASES[0])
+    examined, _ = values_of(GATED)
     program = program_of(LayerSubject(examined))
     next(operation for operation in program.operations if operation.name == "tanh").known = True
     names = [operation.key for operation in program.frontier()]
@@ -200,3 +215,19 @@ def test_channels_that_are_not_shuffled_are_no_heads() -> None:
     found = explained(fault("", unit(_shuffled), doing(_not_shuffled), (2, 6, 5)))
     assert found is not None
     assert found.id != "grouped_heads"
+
+
+def _part(begin: int, end: int | None) -> Callable[..., torch.Tensor]:
+    return lambda s, x: s.child(x)[..., begin:end].sin()
+
+
+@pytest.mark.parametrize(("steps", "found"), [(False, "qkv_order"), (True, "slice_shifted")])
+def test_an_order_that_the_port_is_seen_not_to_have_gives_way_to_another_cause(steps: bool, found: str) -> None:
+    """The last two thirds are the first two of thirds in another order, too."""
+    parts = unit(_part(0, 6), child=nn.Linear(6, 9))
+    examined, _ = values_of(fault("", parts, doing(_part(3, None)), TOKENS, forced=["child"]))
+    if steps:
+        examined.steps = [{"print": print_of(examined.inputs[0]), "source": ""}]  # type: ignore[attr-defined]
+    explanation = explaining.explain(examined)
+    assert explanation is not None
+    assert explanation.id == found

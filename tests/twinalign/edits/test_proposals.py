@@ -217,3 +217,12 @@ def test_a_convention_is_put_into_the_case(tmp_path, body, accepts):
     made = applied(text, edits)
     ast.parse(made)
     assert accepts in made
+
+
+def test_what_evaluates_text_is_given_no_argument_of_a_layer(tmp_path):
+    fault = fault_of("norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "LayerNorm")
+    assert (
+        mended(tmp_path, "model = nn.LayerNorm(8)\n", "paddle.nn.LayerNorm", fault)
+        == "model = nn.LayerNorm(8, epsilon=1e-6)\n"
+    )
+    assert mended(tmp_path, "model = eval(text)\n", "paddle.nn.LayerNorm", fault) is None

@@ -411,3 +411,38 @@ class Fewer(More):
     """The reference does."""
 
     both = ("torch",)
+
+
+class InPlace(Case):
+    """The port's code changes in place what its layers return, and its norm has another epsilon."""
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, in_place = root.nn, framework == "paddle"
+
+        class Net(kind.Layer if in_place else kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.last = kind.Linear(6, 8), kind.Linear(8, 3)
+                self.norm = kind.LayerNorm(8, epsilon=1e-3) if in_place else kind.LayerNorm(8)
+
+            def forward(self, x: Any) -> Any:
+                y = self.norm(self.first(x))
+                return self.last(y.add_(x.sum()) if in_place else y + x.sum())
+
+        return Net()
+
+    def reference(self) -> Any:
+        import torch
+
+        return self.net(torch, "torch")
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        return self.net(paddle, "paddle")
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 6), dtype="float32")}
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return (outputs**2).mean()

@@ -56,6 +56,19 @@ class Wrong(RightRegions):
     epsilon, activation = 1e-3, "ReLU6"
 
 
+class Epsilons(RightRegions):
+    """With another epsilon in every norm, so that no region agrees."""
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        made = super().reproduced()
+        for layer in made.sublayers():
+            if isinstance(layer, paddle.nn.BatchNorm2D):
+                layer._epsilon = 1e-3
+        return made
+
+
 class Training(RightRegions):
     """In training mode, in which paddle's own running variance differs and nothing else."""
 

@@ -188,6 +188,14 @@ def test_a_model_that_returns_another_number_of_tensors_is_at_fault_and_not_the_
     assert layers.left_out == {"(loss)": reason}
 
 
+def test_code_that_changes_in_place_what_layers_return_is_judged_on_copies(tmp_path: Path) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:InPlace", tmp_path / "out"))
+    assert places(result) == {("norm", "forward")}
+    assert cause(result, "norm", "forward") == "norm_epsilon"
+    (layers,) = result.layers.values()
+    assert layers.left_out == {}
+
+
 @pytest.mark.parametrize(("case", "found"), [("Apart", set()), ("WrongApart", {("", "forward")})])
 def test_a_layer_that_takes_another_size_than_its_partner_is_left_out_by_name(
     case: str, found: set[tuple[str, str]], tmp_path: Path

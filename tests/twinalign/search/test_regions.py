@@ -17,6 +17,7 @@ CASES = Path(__file__).with_name("region_cases.py")
     [
         ("RightRegions", {}),
         ("Wrong", {("2", "forward"): "activation_swapped+norm_epsilon"}),
+        ("Epsilons", {(path, "forward"): "norm_epsilon" for path in ("", "1", "2")}),
         (
             "Training",
             {(path, "state"): "running_variance_biased" for path in ("1.bn", "2.bn", "3")},

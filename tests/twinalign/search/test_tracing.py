@@ -123,3 +123,11 @@ def test_what_was_followed_is_free_afterwards():
 def twice(x):
     y = x * 2
     return y
+
+
+def test_complex_values_are_not_those_of_a_real_tensor_of_as_many_elements():
+    real = np.arange(12.0)
+    assert narrowed_down([step("a", real + 1j), step("b", real)], [print_of(real)]) == {
+        "unknown": {"name": "a", "file": "f.py", "line": 1, "source": ""},
+        "known": None,
+    }

@@ -1,6 +1,7 @@
 """From a located fault to edits of the port's source: argument and value in paddle's spelling, at their place."""
 
 import ast
+import builtins
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -130,7 +131,7 @@ class Proposals:
         for file, *position in place["calls"]:
             source = self._source(file)
             built = source.call_at(position)
-            if built is None:
+            if built is None or hasattr(builtins, name_of(built)):  # `eval` takes no argument of a layer
                 continue
             kind = place["class"].rpartition(".")[2]
             other = LAYERS.get(name)

@@ -248,6 +248,8 @@ def same_as_one_of(found: Print, known: Sequence[Print]) -> bool:
 
 
 def _is_same(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    if ours.shape != theirs.shape:  # complex values have two numbers each
+        return False
     scale = max(np.abs(ours).max(initial=0.0), np.abs(theirs).max(initial=0.0))
     return bool(np.abs(ours - theirs).max(initial=0.0) <= _SAME * scale)
 

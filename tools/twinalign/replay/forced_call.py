@@ -18,6 +18,9 @@ from twinalign.verdict.array_difference import Difference, difference, quick_roo
 
 LONGEST_REASON = 200
 """Characters of the reason why a layer is left out."""
+SHARED = 1e-12
+"""Up to this relative difference the port's own tensor is passed on, which saves the memory of a second copy. Before a
+layer is called wrong, its response to noise of this size is measured (`rerun_unit.PERTURBATION`)."""
 
 
 @dataclasses.dataclass(frozen=True)

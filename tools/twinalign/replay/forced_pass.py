@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 
@@ -23,6 +24,9 @@ def passed(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> tuple[Force
     """
     left_out: dict[str, str] = {}
     forced, failed = _attempt(begin, pairs)
+    if failed is not None and "inplace" in str(failed):
+        begin = functools.partial(_on_copies, begin)
+        forced, failed = _attempt(begin, pairs)
     for _ in range(_MOST_ATTEMPTS):
         if failed is None:
             break
@@ -41,6 +45,12 @@ def passed(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> tuple[Force
     if failed is not None:
         left_out[failed.unit.path] = f"{failed}; what comes after it was not judged"
     return forced, left_out
+
+
+def _on_copies(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> ForcedForward:
+    forced = begin(pairs)
+    forced.on_copies = True
+    return forced
 
 
 def _attempt(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> tuple[ForcedForward, UnitFailedError | None]:

@@ -16,21 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.conversion.canonical_names import CanonicalName
 from twinalign.patching import replaced
 from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
-from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
+from twinalign.replay.forced_call import SHARED, ForcedCall, UnitFailedError, is_packed
+from twinalign.replay.forced_state import ForcedState
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
 from twinalign.replay.layouts import Form, Layouts
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import Difference, difference
-
-SHARED = 1e-12
-"""Up to this relative difference the port's own tensor is passed on, which saves the memory of a second copy. Before a
-layer is called wrong, its response to noise of this size is measured (`rerun_unit.PERTURBATION`)."""
 
 
 class ForcedForward:
@@ -59,7 +55,7 @@ class ForcedForward:
         wanted: Mapping[int, Collection[str]],
     ) -> None:
         self.run, self.backend = run, run.backend
-        self.store, self.state_store = store, state_store
+        self.store = store
         self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted
         self.units: list[ForcedCall] = []
         self._state_alone: dict[int, ForcedCall] = {}
@@ -70,18 +66,15 @@ class ForcedForward:
         self._running: list[ForcedCall] = []
         self._trying = False
         """Whether a unit runs once more, which is not judged."""
+        self.on_copies = False
+        """Whether code gets copies of forced tensors: paddle changes no leaf in place that has a gradient."""
         self.left_out: dict[str, str] = {}
         """Path of a pseudo-call → why it is not judged."""
         self._ordinals = CallStack()
         self._layouts = Layouts()
         self._shared: dict[int, tuple[Any, int, Form | None]] = {}
         """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
-        self._changing = {
-            f"{path}.{name}".lstrip("."): tensor
-            for path, layer in self.backend.named_layers(run.model)
-            for name, tensor in self.backend.own_state(layer).items()
-            if name in self.backend.own_buffers(layer) or self._whole_part(path, name).name in moved
-        }
+        self._state = ForcedState(run, state_store, moved)
 
     def __call__(self) -> None:
         """Run forward and loss."""
@@ -130,15 +123,15 @@ class ForcedForward:
     def _without_pair(self, unit: ForcedCall, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         if unit.layer is None:
             return forward(*arguments, **keywords)
-        self._force_state(unit, unit.call.state)
+        self._state.force(unit, unit.call.state)
         result = forward(*arguments, **keywords)
-        self._force_state(unit, unit.call.state_after, after=True)
+        self._state.force(unit, unit.call.state_after, after=True)
         self._given_up[unit.call.number] = set(unit.differences)
         return result
 
     def _judged(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
         """Run a unit, and again without those pairs inside that its end results refute."""
-        begun, place, state = self._ordinals.mark(), len(self.units), self._state_in(unit)
+        begun, place, state = self._ordinals.mark(), len(self.units), self._state.of(unit)
 
         def run(tried: ForcedCall) -> ForcedCall:
             self.units.append(tried)
@@ -147,7 +140,7 @@ class ForcedForward:
         def without(numbers: Collection[int]) -> ForcedCall:
             self._given_up |= {number: set() for number in numbers}
             self._ordinals.back_to(begun)
-            self._set_state(state)
+            self._state.set(state)
             del self.units[place:]
             again = unit.anew()
             again.inputs = [self._again(unit, number) for number in range(len(unit.inputs))]
@@ -193,7 +186,7 @@ class ForcedForward:
         """Run the unit without the pairs of these calls; those that `settle` names then are given up for good."""
         if not numbers:
             return found
-        units, state = self.units[place:], self._state_in(found)
+        units, state = self.units[place:], self._state.of(found)
         try:
             final = without(numbers)
             settled = set(settle(final))
@@ -209,7 +202,7 @@ class ForcedForward:
             return final
         for number in numbers:
             self._given_up.pop(number, None)
-        self._set_state(state)
+        self._state.set(state)
         self.units[place:] = units
         return found
 
@@ -222,10 +215,10 @@ class ForcedForward:
 
     def _run(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
         if unit.layer is not None:
-            self._force_state(unit, unit.call.state)
+            self._state.force(unit, unit.call.state)
         self._running.append(unit)
         try:
-            forced = put_together(signature, unit.inputs)
+            forced = put_together(signature, self._given(unit.inputs))
             result = forward(*forced[0], **forced[1])
             returned, skeleton = take_apart(result, self.backend.is_tensor)
             self._force_outputs(unit, returned)
@@ -239,8 +232,12 @@ class ForcedForward:
             raise UnitFailedError(unit, error) from error
         finally:
             self._running.pop()
-        unit.returned, unit.ended = put_together(skeleton, unit.handed_on), True
+        unit.returned, unit.ended = put_together(skeleton, self._given(unit.handed_on)), True
         return unit
+
+    def _given(self, tensors: Sequence[Any]) -> list[Any]:
+        copied = self.on_copies
+        return [tensor.clone() if copied and self.backend.differentiable(tensor) else tensor for tensor in tensors]
 
     def _again(self, unit: ForcedCall, number: int) -> Any:
         """An input of the reference's once more: the unit may have changed its input in place."""
@@ -251,15 +248,6 @@ class ForcedForward:
         array = self._read(theirs) if layout is None else layout.to_port(self._read(theirs))
         made = self.backend.to_tensor(array, self.run.dtype, self.run.device)
         return self._known_as(self.backend.detached(made, theirs.differentiable), theirs, layout)
-
-    def _state_in(self, unit: ForcedCall) -> dict[str, np.ndarray]:
-        """Values of the unit's parameters and buffers that change in the pass, by the port's names."""
-        inside = f"{unit.path}." if unit.layer is not None and unit.path else ""
-        return {n: self.backend.to_array(tensor) for n, tensor in self._changing.items() if n.startswith(inside)}
-
-    def _set_state(self, values: Mapping[str, np.ndarray]) -> None:
-        for name, array in values.items():
-            self.backend.assign(self._changing[name], array)
 
     def _force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
         """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
@@ -369,37 +357,11 @@ class ForcedForward:
         self._shared[id(forced)] = (forced, theirs.number, layout)
         return forced
 
-    def _force_state(self, unit: ForcedCall, state: Mapping[str, int], after: bool = False) -> None:
-        """Judge parameters and buffers that the pass has changed, and give them the reference's values."""
-        own = self.backend.own_state(unit.layer)
-        names = {self._whole_part(unit.path, name).name: name for name in own}
-        owner = unit
-        while owner.parent is not None and not after:
-            owner = owner.parent
-        for theirs, number in state.items():
-            full = f"{unit.call.path}.{theirs}".lstrip(".")
-            name = names.get(full)
-            if name is None:
-                continue
-            reference = self.state_store.read(number)
-            part = self._whole_part(unit.path, name)
-            port = self.backend.to_array(own[name])
-            label = f"buffer.{theirs}" if owner is unit else f"state.{full}"
-            found = owner.judge(label, part.to_reference(port), reference)
-            if found.relative > SHARED:
-                self.backend.assign(own[name], part.from_reference(reference))
-
-    def _whole_part(self, path: str, name: str) -> CanonicalName:
-        """The reference's name of a layer's tensor; its own name without a single counterpart."""
-        key = f"{path}.{name}".lstrip(".")
-        parts = [part for part in self.run.canonical.parts(key) if part.rows is None and part.place is None]
-        return parts[0] if parts else CanonicalName(key)
-
     def _after(self, unit: ForcedCall, forward: Callable[..., Any], forced: tuple) -> None:
         """Judge the buffers that the call has changed, and the same call in evaluation mode."""
         if not unit.call.state_after:
             return
-        self._force_state(unit, unit.call.state_after, after=True)
+        self._state.force(unit, unit.call.state_after, after=True)
         if not unit.call.evaluation:
             return
         evaluating = replaced(self, "_trying", True)

@@ -23,7 +23,8 @@ def own_forward(run: CaseRun, calls: Sequence[Call], partner: Callable[[str], st
 
     def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         call = stack.begin(path, layer)
-        call.inputs = [_described(tensor) for tensor in take_apart((arguments, keywords), backend.is_tensor)[0]]
+        given, _ = take_apart((arguments, keywords), backend.is_tensor)
+        call.inputs = [_described(tensor, sample_of(backend.values_of(tensor))) for tensor in given]
         try:
             result = forward(*arguments, **keywords)
         finally:
@@ -41,7 +42,7 @@ def own_forward(run: CaseRun, calls: Sequence[Call], partner: Callable[[str], st
     return stack.calls
 
 
-def _described(tensor: Any, sample: Sequence[float] = ()) -> Tensor:
+def _described(tensor: Any, sample: Sequence[float]) -> Tensor:
     return Tensor(None, list(tensor.shape), str(tensor.dtype).rpartition(".")[2], sample=list(sample))
 
 

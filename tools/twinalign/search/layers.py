@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.explanation import Explanation
-from twinalign.causes.layers.explaining import SECOND_DRAW, reference_explain
 from twinalign.causes.layers.mended import reference_whole
-from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.processes.side_process import SideProcess
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
 from twinalign.replay.layers import (
     port_forced_backward,
@@ -23,16 +21,14 @@ from twinalign.replay.layers import (
     reference_backward,
     reference_confirm,
     reference_forward,
-    reference_second_backward,
-    reference_second_forward,
 )
 from twinalign.replay.wrong_unit import phase_of
+from twinalign.search.causes_of_layers import CauseSearch, place_of
 from twinalign.search.faults import Fault
 from twinalign.search.matching import Matching, match_calls
 from twinalign.sides import FOUND, SIDES
 from twinalign.verdict.excuses import accepted_as
 
-_MOST_KNOWN = 6
 _MOST_NAMED = 10
 _OWN_WEIGHTS = "it has weights of its own: none of the reference's were proven to be its"
 _SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
@@ -134,7 +130,7 @@ class _Search:
         self._calls = [Call.from_json(call) for call in calls["calls"]]
         given = {"weights": self.weights["paddle"], "calls": calls["calls"]}
         own = self._call("paddle", port_own, "forward of the port", **given, rename=dict(self.rename))
-        port_calls = [Call.from_json(call) for call in own["calls"]]
+        port_calls = self._port_calls = [Call.from_json(call) for call in own["calls"]]
         matching = match_calls(self._calls, port_calls, own["names"])
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
         forced = self._forced_forward(calls, self.folder)
@@ -176,37 +172,6 @@ class _Search:
     def _forced_backward(self, back: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         text = "each layer on the reference's gradient"
         return self._ask("paddle", port_forced_backward, text, folder=str(folder), **back)
-
-    def _second_draw(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> dict[int, Mapping[str, Any]]:
-        """What the port's units compute on a second draw of inputs, which a cause must give as well, by their calls.
-
-        Faults whose causes stand on one draw alone, since the two passes are unlike, get a note.
-        """
-        folder = self.folder / SECOND_DRAW
-        gradients = any(fault.phase == "backward" for fault, _ in asked)
-        given = {"folder": str(folder), "gradients": gradients}
-        calls = self._ask("ref", reference_second_forward, "forward on other inputs", **given)
-        if "unlike" in calls:
-            for fault, _ in asked:
-                fault.note(f"tried on one draw of inputs alone: on a second one {calls['unlike']}")
-            return {}
-        wanted = [(suspect["call"], list(suspect["differences"])) for _, suspect in asked]
-        try:
-            self._forced_forward(calls, folder, wanted=wanted)
-            back: dict[str, Any] = {"gradients": {}, "parameters": {}}
-            if gradients:
-                back = self._ask("ref", reference_second_backward, "backward on other inputs")
-            found = self._forced_backward(back, folder)["suspects"]
-        except ChildError as error:
-            if error.died:
-                raise
-            return {}
-        first = {suspect["call"]: suspect for _, suspect in asked}
-        return {
-            (number := other["call"]): {**first[number], "facts": other["facts"]}
-            for other in found
-            if other["call"] in first and other["children"] == first[other["call"]]["children"]
-        }
 
     def _of_own_weights(self, matching: Matching) -> list[tuple[Call, Call]]:
         """Pairs of layers that both have weights, of which the conversion has matched none."""
@@ -263,36 +228,17 @@ class _Search:
                 found[key] = fault
                 asked.append((fault, suspect))
         if asked:
-            places = ", ".join(_place(fault) for fault, _ in asked[:_MOST_NAMED])
+            places = ", ".join(place_of(fault) for fault, _ in asked[:_MOST_NAMED])
             more = f" and {len(asked) - _MOST_NAMED} more" if len(asked) > _MOST_NAMED else ""
             self.progress(FOUND, f"wrong in {places}{more}")
         if not explain:
             return list(found.values())
-        self._explain(asked)
-        return self._decided(found, judged)
-
-    def _explain(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> None:
-        """Look for the cause of each fault; with each comes what was reported of its unit."""
-        proven: list[tuple[str, dict[str, Any]]] = []
-        left, second = "", self._second_draw(asked)
-        for number, (fault, suspect) in enumerate(asked, start=1):
-            answer = self._ask(
-                "ref",
-                reference_explain,
-                f"why {_place(fault)} differs, {number} of {len(asked)}{left}",
-                folder=str(self.folder),
-                suspect=suspect,
-                phase=fault.phase,
-                known=_likeliest(proven, suspect["layer"]),
-                second=second.get(suspect["call"]),
-            )
-            left = f"; {answer['left']:.0f} s left for causes"
-            if answer["explanation"]:
-                proven.append((suspect["layer"], answer["explanation"]))
-                fault.explanation = Explanation(**answer["explanation"])
-            else:
-                texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
-                fault.note(*texts, *filter(None, [answer["stopped"]]))
+        search = CauseSearch(
+            self._ask, self._forced_forward, self._forced_backward, self.folder, self._pairs, self._port_calls
+        )
+        for key in search.explain(asked):
+            del found[key]
+        return self._decided(found, [(number, key) for number, key in judged if key in found])
 
     def _decided(
         self, found: Mapping[tuple[str, str], Fault], judged: Sequence[tuple[int, tuple[str, str]]]
@@ -357,17 +303,6 @@ class _Search:
     def _ask(self, side: str, function: Callable[..., dict[str, Any]], text: str, **arguments: Any) -> dict[str, Any]:
         self.progress(side, text)
         return self.processes[side].call(function, **arguments)
-
-
-def _place(fault: Fault) -> str:
-    return f"{fault.paddle_layer or 'the model'} ({fault.phase})"
-
-
-def _likeliest(proven: Sequence[tuple[str, dict[str, Any]]], layer: str) -> list[dict[str, Any]]:
-    """Explanations of other units, each once: those of the same class first, the latest first."""
-    latest = proven[::-1]
-    ordered = [item for same in (True, False) for item in latest if (item[0] == layer) == same]
-    return list({found["text"]: found for _, found in ordered}.values())[:_MOST_KNOWN]
 
 
 def _rounding_of_momentum(facts: Mapping[str, Any]) -> float:

@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall
+from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
 from twinalign.causes.budget import BUDGET, Budget
 from twinalign.causes.explanation import Explanation
+from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
-from twinalign.causes.layers.program import is_known
+from twinalign.causes.layers.program import is_known, is_rearranged
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
+from twinalign.replay.code_lines import print_of
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.rerun_unit import RerunUnit
 from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32
@@ -129,15 +131,19 @@ class _ExaminedUnit(Examined):
         return outcome
 
     def _is_contradicted(self, variant: Variant) -> bool:
-        """Whether the port's own code has the values of the calls that are changed, and none of those put in place."""
-        steps = [step["print"] for step in getattr(self._subject.unit, "steps", ())]
-        if not steps or not isinstance(variant, CallVariant) or self._subject.unit.phase != "forward":
+        """Whether values are put in another order only, and the port's own code has the first and not the second."""
+        unit = self._subject.unit
+        steps = [step["print"] for step in getattr(unit, "steps", ())]
+        if not steps or not isinstance(variant, CallVariant) or unit.phase != "forward":
             return False
+        prints = [*steps, *(print_of(array) for array in self._target.port())]
         pairs: list[tuple[bool, bool]] = []
 
         def noting(change: Change, call: FunctionCall) -> Any:
             before, after = call.result, change(call)
-            pairs.append((is_known(steps, before), is_known(steps, after)))
+            # What its layers return the port has, though its code may not give it a name.
+            seen = call.name == LAYER or is_known(steps, before)
+            pairs.append((seen and is_rearranged(before, after), is_known(prints, after)))
             return after
 
         changes = {key: functools.partial(noting, change) for key, change in variant.changes.items()}
@@ -238,18 +244,21 @@ def reference_explain(
     phase: str,
     known: Known,
     second: Mapping[str, Any] | None = None,
+    own: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Look for the cause of one suspect in one phase by trying every cause on the reference.
 
     Args:
         known: explanations of other units, which are tried first.
         second: the same suspect on the second draw of inputs, which a cause must fit, too.
+        own: arguments for `activation_behind`.
 
     Returns:
-        `explanation`; `left`, the seconds that are left for others; `stopped`, what was not tried and why, None if
-        everything was; `refuted`, causes that fit the first draw alone, in words.
+        `right`: whether the unit is, but for an activation that the port calls behind it; `explanation`; `left`: the
+        seconds that are left for others; `stopped`: what was not tried and why, None if everything was; `refuted`:
+        causes that fit the first draw alone, in words.
     """
-    found, stopped, examined = None, None, None
+    found, stopped, examined, right = None, None, None, False
     try:
         with BUDGET.of_one():
             unit = RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)
@@ -257,16 +266,22 @@ def reference_explain(
             other = RerunUnit(worker.kept[SECOND], second, Path(folder) / SECOND_DRAW, phase) if second else None
             if other is not None:
                 other.hold_what_agrees()
+            activation = activation_behind(unit, **own) if own else None
+            if activation is not None:
+                for one in filter(None, (unit, other)):
+                    one.port = behind(activation, one.port)
             examined = _examined(unit, known, other)
+            right = activation is not None and not _of(unit)[1].wrong()
             found = prove(examined, BUDGET) if examined is not None else None
             stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None
         if found is not None and examined is not None:
             line = None if examined.line is None else (examined.line[0], examined.line[1].to_json())
-            mend = Mend(suspect, phase, examined.applied, line)
+            mend = Mend(suspect, phase, examined.applied, line, activation is not None)
             worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = mend
     except Exception as error:  # a user's code may not run twice
         stopped = f"no cause was tried: {type(error).__name__}: {error}"
     return {
+        "right": right,
         "explanation": found.to_json() if found is not None else None,
         "left": BUDGET.left,
         "stopped": stopped,

@@ -174,6 +174,13 @@ def is_known(prints: Sequence[Print], value: Any) -> bool:
     return array.dtype.kind == "f" and array.size > 1 and same_as_one_of(print_of(array), prints)
 
 
+def is_rearranged(before: Any, after: Any) -> bool:
+    """Whether two tensors have the same values in another order."""
+    if not (rewriting().is_tensor(before) and rewriting().is_tensor(after)) or before.numel() != after.numel():
+        return False
+    return bool((before.flatten().sort().values == after.flatten().sort().values).all())
+
+
 def _group(operations: Sequence[Operation]) -> None:
     """Number the calls of each line, beginning anew where the line runs again."""
     lines: dict[str, list[Operation]] = {}

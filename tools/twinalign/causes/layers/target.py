@@ -63,6 +63,10 @@ class Target:
             self._pairs[name] = _Pair(ours, theirs, scale, _distance(ours, theirs, scale))
         self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
 
+    def port(self) -> list[np.ndarray]:
+        """The port's values."""
+        return [pair.port for pair in self._pairs.values()]
+
     def wrong(self) -> list[str]:
         """Names of the tensors in which the port differs beyond rounding, the worst first."""
         wrong = [n for n, pair in self._pairs.items() if pair.difference > ROUNDING * pair.scale + self._floor]

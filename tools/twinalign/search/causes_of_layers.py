@@ -1,0 +1,121 @@
+"""Looks for the causes of wrong layers: asks the reference's process, one layer after the other."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.causes.explanation import Explanation
+from twinalign.causes.layers.explaining import SECOND_DRAW, reference_explain
+from twinalign.processes.side_process import ChildError
+from twinalign.replay.layer_calls import Call
+from twinalign.replay.layers import reference_second_backward, reference_second_forward
+from twinalign.search.faults import Fault
+
+_MOST_KNOWN = 6
+_MOST_SEEN = 12
+"""So many tensors behind a layer are looked at."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CauseSearch:
+    """The search for causes in one part of a case.
+
+    Attributes:
+        ask: calls a function in a side's process: side, function, text for the reader, arguments.
+        forced_forward, forced_backward: the port on the values of a pass of the reference, which are in a folder.
+        folder: what the sides exchange.
+        pairs: path in the port, ordinal, number of the reference's call.
+        port_calls: those of the port's own pass.
+    """
+
+    ask: Callable[..., dict[str, Any]]
+    forced_forward: Callable[..., dict[str, Any]]
+    forced_backward: Callable[..., dict[str, Any]]
+    folder: Path
+    pairs: Sequence[tuple[str, int, int]]
+    port_calls: Sequence[Call]
+
+    def explain(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> list[tuple[str, str]]:
+        """Look for the cause of each fault; with each comes what was reported of its unit.
+
+        Returns layer and phase of those that are none.
+        """
+        proven: list[tuple[str, dict[str, Any]]] = []
+        right: list[tuple[str, str]] = []
+        left, second = "", self._second_draw(asked)
+        for number, (fault, suspect) in enumerate(asked, start=1):
+            answer = self.ask(
+                "ref",
+                reference_explain,
+                f"why {place_of(fault)} differs, {number} of {len(asked)}{left}",
+                folder=str(self.folder),
+                suspect=suspect,
+                phase=fault.phase,
+                known=_likeliest(proven, suspect["layer"]),
+                second=second.get(suspect["call"]),
+                own=self._own(suspect) if fault.phase == "forward" else None,
+            )
+            if answer["right"]:
+                right.append((fault.reference_layer, fault.phase))
+            left = f"; {answer['left']:.0f} s left for causes"
+            if answer["explanation"]:
+                proven.append((suspect["layer"], answer["explanation"]))
+                fault.explanation = Explanation(**answer["explanation"])
+            else:
+                texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
+                fault.note(*texts, *filter(None, [answer["stopped"]]))
+        return right
+
+    def _own(self, suspect: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What the port's unit returns in the port's own pass, if one tensor, and what is given to others behind it."""
+        place = next((pair[:2] for pair in self.pairs if pair[2] == suspect["call"]), None)
+        call = next((call for call in self.port_calls if (call.path, call.ordinal) == place), None)
+        if call is None or len(call.outputs) != 1:
+            return None
+        behind = (tensor for other in self.port_calls[call.number + 1 :] for tensor in other.inputs)
+        seen = [tensor.sample for tensor in behind if tensor.shape == call.outputs[0].shape]
+        return {"output": call.outputs[0].sample, "seen": seen[:_MOST_SEEN]}
+
+    def _second_draw(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> dict[int, Mapping[str, Any]]:
+        """What the port's units compute on a second draw of inputs, which a cause must give as well, by their calls.
+
+        Faults whose causes stand on one draw alone, since the two passes are unlike, get a note.
+        """
+        folder = self.folder / SECOND_DRAW
+        gradients = any(fault.phase == "backward" for fault, _ in asked)
+        given = {"folder": str(folder), "gradients": gradients}
+        calls = self.ask("ref", reference_second_forward, "forward on other inputs", **given)
+        if "unlike" in calls:
+            for fault, _ in asked:
+                fault.note(f"tried on one draw of inputs alone: on a second one {calls['unlike']}")
+            return {}
+        wanted = [(suspect["call"], list(suspect["differences"])) for _, suspect in asked]
+        try:
+            self.forced_forward(calls, folder, wanted=wanted)
+            back: dict[str, Any] = {"gradients": {}, "parameters": {}}
+            if gradients:
+                back = self.ask("ref", reference_second_backward, "backward on other inputs")
+            found = self.forced_backward(back, folder)["suspects"]
+        except ChildError as error:
+            if error.died:
+                raise
+            return {}
+        first = {suspect["call"]: suspect for _, suspect in asked}
+        return {
+            (number := other["call"]): {**first[number], "facts": other["facts"]}
+            for other in found
+            if other["call"] in first and other["children"] == first[other["call"]]["children"]
+        }
+
+
+def place_of(fault: Fault) -> str:
+    """A fault in words."""
+    return f"{fault.paddle_layer or 'the model'} ({fault.phase})"
+
+
+def _likeliest(proven: Sequence[tuple[str, dict[str, Any]]], layer: str) -> list[dict[str, Any]]:
+    """Explanations of other units, each once: those of the same class first, the latest first."""
+    latest = proven[::-1]
+    ordered = [item for same in (True, False) for item in latest if (item[0] == layer) == same]
+    return list({found["text"]: found for _, found in ordered}.values())[:_MOST_KNOWN]
