@@ -128,20 +128,25 @@ class Exchange:
             for name in ("__code__", "__defaults__"):
                 stack.callback(setattr, function, name, getattr(function, name))
                 setattr(function, name, getattr(made, name))
-            self._define(function.__globals__)
+            self._define(function.__globals__, [new for new in changes.values() if new is not None])
 
-    def _define(self, scope: dict[str, Any]) -> None:
+    def _define(self, scope: dict[str, Any], lines: Sequence[ast.AST]) -> None:
         """Put what lines of the port refer to into the module of the function that runs them."""
         variant, spelling = self._variant, paddle_spelling()
         known = {} if variant.module is None else {id(variant.module): variant.names}
         scope[_PADDLE] = spelling.PADDLE
         scope[_ATTRIBUTE] = functools.partial(spelling.attribute, known)
         scope[_IMPORTED] = importlib.import_module
-        for name, code in variant.helpers.alone().items():
-            tree = in_torch(code.tree, code, None, variant.helpers)
-            tree.name = _HELPER + name
-            module = ast.fix_missing_locations(ast.Module([tree], []))
-            exec(compile(module, code.file, "exec"), scope)
+        helpers, waiting, defined = variant.helpers.alone(), list(lines), set[str]()
+        while waiting:
+            names = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)}
+            for name in [name for name in helpers if _HELPER + name in names - defined]:
+                tree = in_torch(helpers[name].tree, helpers[name], None, variant.helpers)
+                tree.name = _HELPER + name
+                defined.add(tree.name)
+                waiting.append(tree)
+                module = ast.fix_missing_locations(ast.Module([tree], []))
+                exec(compile(module, helpers[name].file, "exec"), scope)
 
 
 def _compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionType:
