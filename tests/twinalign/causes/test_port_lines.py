@@ -169,13 +169,15 @@ def test_the_line_of_the_port_that_is_wrong_is_named(
 
 def test_a_helper_that_the_reference_lacks_is_run_as_the_port_has_it() -> None:
     right = Mixed()
-    other = type("Wrong", (Mixed,), {"forward": _with(RIGHT.replace("x.mean(1, keepdim=True)", "x.amax(1, True)"))})()
+    other = type(
+        "Wrong", (Mixed,), {"forward": _with(RIGHT.replace("x.mean(1, keepdim=True)", "x.amax(1, True).tanh()"))}
+    )()
     other.load_state_dict(right.state_dict())
     unit = ModuleUnit(right, [INPUT], {})
     unit.port = ModuleUnit(other, [INPUT], {}).reference
     port = PORT.replace("inputs.mean(1, keepdim=True)", "summary(inputs)")
     helper = "def summary(t: Tensor) -> Tensor:\n    return _largest(t)\n"
-    inner = "def _largest(t):\n    return t.max(axis=1, keepdim=True)\n"
+    inner = "def _largest(t):\n    return t.max(axis=1, keepdim=True).tanh()\n"
     files = {"file": "port.py", "line": 1}
     unit.functions = [  # type: ignore[attr-defined]
         {"source": port.strip(), "name": "Mixed.forward", "globals": {**NAMES, "summary": ["name", "port.summary"]}},
