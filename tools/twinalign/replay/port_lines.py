@@ -19,7 +19,7 @@ from typing import Any
 
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, Difference, Place, differences, line_of, parsed, partners
-from twinalign.replay.code_lines import Function, noting
+from twinalign.replay.code_lines import Function, is_of_library, noting
 from twinalign.replay.wrong_unit import paddle_spelling
 
 _PADDLE, _ATTRIBUTE, _HELPER = "_twinalign_paddle", "_twinalign_attribute", "_twinalign_helper_"
@@ -257,8 +257,7 @@ class _Spelling(ast.NodeTransformer):
 def _of_library(place: str) -> ast.expr | None:
     """A module, or something in one, that the reference's process has, too; None for the port's own modules."""
     for module, name in ((place, ""), place.rpartition(".")[::2]):
-        found = sys.modules.get(module)
-        if found is not None and "site-packages" in str(getattr(found, "__file__", "site-packages")):
+        if (found := sys.modules.get(module)) is not None and is_of_library(getattr(found, "__file__", None)):
             call: ast.expr = ast.Call(ast.Name(_IMPORTED, ast.Load()), [ast.Constant(module)], [])
             return ast.Attribute(call, name, ast.Load()) if name else call
     return None
