@@ -24,10 +24,11 @@ _HEAD = """# Faults that the causes were not written for
 
 Written by `python benchmarks/held_out_faults.py`.
 
-Each fault is one line of a small port that computes something else: {total} in three ports
-([list](../benchmarks/held_out/faults.py)). They are divided by lot into two halves: A may be looked at while causes are
-written; B is counted, and what was found in it is not shown, so that it stays unseen. {seen} were
-looked at before, and are no longer held out: they are in neither half. Faults that change no recorded number do not
+Each fault is one line of a small port that computes something else: {total} in six ports. Those of encoder, pyramid and
+graph ([list](../benchmarks/held_out/faults.py)) are divided by lot into two halves: A may be looked at while causes are
+written; B is counted, and what was found in it is not shown, so that it stays unseen. Those of window, decoder and
+series ([list](../benchmarks/held_out/looked_at.py)) were all looked at: they are in half A. {seen} were looked at
+before, and are no longer held out: they are in neither half. Faults that change no recorded number do not
 count either ({without}). A change of rounding counts: `encoder-7` (rotary positions are relative) and `encoder-22`
 (what differs is masked behind it) change nothing else, and are the two of half A that are not located.
 

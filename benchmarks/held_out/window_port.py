@@ -91,7 +91,6 @@ class Patches(nn.Layer):
         self.power = self.create_parameter([1])
 
     def forward(self, x):
-        batch, high, wide, width = x.shape
         patches = F.unfold(x.transpose([0, 3, 1, 2]), 3, strides=2, paddings=1)
         patches = F.softmax(self.mix(patches.transpose([0, 2, 1])), -1).clip(min=1e-6)
         return patches.pow(self.power).mean(1).pow(1.0 / self.power)

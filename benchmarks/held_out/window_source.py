@@ -91,7 +91,6 @@ class Patches(nn.Module):
         self.power = nn.Parameter(torch.full((1,), 3.0))
 
     def forward(self, x):
-        batch, high, wide, width = x.shape
         patches = F.unfold(x.permute(0, 3, 1, 2), 3, padding=1, stride=2)
         patches = self.mix(patches.transpose(1, 2)).softmax(-1).clamp(min=1e-6)
         return patches.pow(self.power).mean(1).pow(1.0 / self.power)

@@ -167,6 +167,29 @@ def test_the_line_of_the_port_that_is_wrong_is_named(
     assert found.evidence["remaining_error"] < 1e-12
 
 
+def test_a_helper_that_the_reference_lacks_is_run_as_the_port_has_it() -> None:
+    right = Mixed()
+    other = type(
+        "Wrong", (Mixed,), {"forward": _with(RIGHT.replace("x.mean(1, keepdim=True)", "x.amax(1, True).tanh()"))}
+    )()
+    other.load_state_dict(right.state_dict())
+    unit = ModuleUnit(right, [INPUT], {})
+    unit.port = ModuleUnit(other, [INPUT], {}).reference
+    port = PORT.replace("inputs.mean(1, keepdim=True)", "summary(inputs)")
+    helper = "def summary(t: Tensor) -> Tensor:\n    return _largest(t)\n"
+    inner = "def _largest(t):\n    return t.max(axis=1, keepdim=True).tanh()\n"
+    files = {"file": "port.py", "line": 1}
+    unit.functions = [  # type: ignore[attr-defined]
+        {"source": port.strip(), "name": "Mixed.forward", "globals": {**NAMES, "summary": ["name", "port.summary"]}},
+        {"source": helper, "name": "summary", "globals": {"_largest": ["name", "port._largest"]}},
+        {"source": inner, "name": "_largest", "globals": NAMES},
+    ]
+    unit.functions = [{**one, **files} for one in unit.functions]  # type: ignore[attr-defined]
+    found = explain(unit)
+    assert found is not None
+    assert "`summary(inputs)` in place of `x.mean(1, keepdim=True)`" in found.text
+
+
 def test_two_lines_that_are_wrong_are_named_together() -> None:
     port = PORT.replace("inputs.mean(1, keepdim=True)", "inputs.amax(1, keepdim=True).sin()")
     port = port.replace("attn = paddle.matmul", "attn = paddle.tanh(query).sum() * paddle.matmul")

@@ -6,7 +6,6 @@ import gc
 import sys
 import weakref
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import paddle
@@ -83,8 +82,13 @@ def test_values_are_the_same_up_to_float64_rounding(size, same):
     assert (narrowed_down([step("a", values * (1 + size))], [print_of(values)]) is None) == same
 
 
+class Notes:
+    def __init__(self):
+        self.steps, self.functions = [], {}
+
+
 def test_a_debugger_that_follows_the_code_is_not_disturbed():
-    steps: list = []
+    notes = Notes()
 
     def nothing(frame, event, argument):
         return None
@@ -92,23 +96,22 @@ def test_a_debugger_that_follows_the_code_is_not_disturbed():
     before = sys.gettrace()
     try:
         sys.settrace(nothing)
-        with OwnCode(paddle_backend, lambda: steps).followed():
+        with OwnCode(paddle_backend, lambda: notes).followed():
             assert sys.gettrace() is nothing
     finally:
         sys.settrace(before)
-    with OwnCode(paddle_backend, lambda: steps).followed():
+    with OwnCode(paddle_backend, lambda: notes).followed():
         twice(paddle.ones([2]))
     assert sys.gettrace() is before
-    assert [found.name for found in steps] == ["y", ""]
+    assert [found.name for found in notes.steps] == ["y", ""]
+    (function,) = notes.functions.values()
+    assert (function.name, function.source) == ("twice", "def twice(x):\n    y = x * 2\n    return y\n")
 
 
 def test_what_was_followed_is_free_afterwards():
-    class Pass:
-        steps: ClassVar[list] = []
-
     def follow() -> weakref.ref:
-        running = Pass()
-        with OwnCode(paddle_backend, lambda: running.steps).followed():
+        running = Notes()
+        with OwnCode(paddle_backend, lambda: running).followed():
             twice(paddle.ones([2]))
         assert running.steps
         return weakref.ref(running)

@@ -76,7 +76,10 @@ def parsed(source: str, file: str, line: int, name: str, side: str, **more: Any)
     if not isinstance(tree, ast.FunctionDef):
         return None
     ast.increment_lineno(tree, line - 1)
-    tree.decorator_list, tree.body = [], _of_side(tree.body, side)
+    tree.decorator_list, tree.body, tree.returns = [], _of_side(tree.body, side), None
+    for argument in ast.walk(tree.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None  # it may name what only a type checker imports
     return Code(tree, file, name, **more)
 
 

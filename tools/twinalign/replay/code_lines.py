@@ -208,6 +208,11 @@ def _described(value: Any) -> list[Any] | None:
     return ["name", f"{place}.{name}"] if place and name else None
 
 
+def is_of_library(file: str | None) -> bool:
+    """Whether a module with this file (None: it is built in) is installed or belongs to Python."""
+    return file is None or "site-packages" in file or file.startswith(_STANDARD_LIBRARY)
+
+
 def is_own_code(frame: FrameType) -> bool:
     """Whether a frame runs neither a framework nor the standard library."""
     module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename

@@ -19,7 +19,7 @@ from typing import Any
 
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, Difference, Place, differences, line_of, parsed, partners
-from twinalign.replay.code_lines import Function, noting
+from twinalign.replay.code_lines import Function, is_of_library, noting
 from twinalign.replay.wrong_unit import paddle_spelling
 
 _PADDLE, _ATTRIBUTE, _HELPER = "_twinalign_paddle", "_twinalign_attribute", "_twinalign_helper_"
@@ -128,20 +128,25 @@ class Exchange:
             for name in ("__code__", "__defaults__"):
                 stack.callback(setattr, function, name, getattr(function, name))
                 setattr(function, name, getattr(made, name))
-            self._define(function.__globals__)
+            self._define(function.__globals__, [new for new in changes.values() if new is not None])
 
-    def _define(self, scope: dict[str, Any]) -> None:
+    def _define(self, scope: dict[str, Any], lines: Sequence[ast.AST]) -> None:
         """Put what lines of the port refer to into the module of the function that runs them."""
         variant, spelling = self._variant, paddle_spelling()
         known = {} if variant.module is None else {id(variant.module): variant.names}
         scope[_PADDLE] = spelling.PADDLE
         scope[_ATTRIBUTE] = functools.partial(spelling.attribute, known)
         scope[_IMPORTED] = importlib.import_module
-        for name, code in variant.helpers.alone().items():
-            tree = in_torch(code.tree, code, None, variant.helpers)
-            tree.name = _HELPER + name
-            module = ast.fix_missing_locations(ast.Module([tree], []))
-            exec(compile(module, code.file, "exec"), scope)
+        helpers, waiting, defined = variant.helpers.alone(), list(lines), set[str]()
+        while waiting:
+            names = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)}
+            for name in [name for name in helpers if _HELPER + name in names - defined]:
+                tree = in_torch(helpers[name].tree, helpers[name], None, variant.helpers)
+                tree.name = _HELPER + name
+                defined.add(tree.name)
+                waiting.append(tree)
+                module = ast.fix_missing_locations(ast.Module([tree], []))
+                exec(compile(module, helpers[name].file, "exec"), scope)
 
 
 def _compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionType:
@@ -252,8 +257,7 @@ class _Spelling(ast.NodeTransformer):
 def _of_library(place: str) -> ast.expr | None:
     """A module, or something in one, that the reference's process has, too; None for the port's own modules."""
     for module, name in ((place, ""), place.rpartition(".")[::2]):
-        found = sys.modules.get(module)
-        if found is not None and "site-packages" in str(getattr(found, "__file__", "site-packages")):
+        if (found := sys.modules.get(module)) is not None and is_of_library(getattr(found, "__file__", None)):
             call: ast.expr = ast.Call(ast.Name(_IMPORTED, ast.Load()), [ast.Constant(module)], [])
             return ast.Attribute(call, name, ast.Load()) if name else call
     return None

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.mended import reference_whole
 from twinalign.processes.side_process import SideProcess
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call

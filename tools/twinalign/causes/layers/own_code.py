@@ -35,7 +35,7 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
 
 @state(alone=True, own_code=True)
 def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
-    """A line of the port moves buffers otherwise."""
+    """A line of the port updates buffers differently."""
     yield from line_of_port(subject)
 
 
