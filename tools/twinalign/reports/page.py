@@ -103,8 +103,6 @@ def _environment(code: str) -> Any:
     import jinja2
     import markupsafe
 
-    from twinalign.reports.compiled_templates import CompiledTemplates
-
     say = language(code)
 
     def finalize(value: Any) -> Any:
@@ -117,7 +115,6 @@ def _environment(code: str) -> Any:
         finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
-        bytecode_cache=CompiledTemplates(),
     )
 
     def breakable(text: str) -> Any:
