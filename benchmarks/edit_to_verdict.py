@@ -94,7 +94,9 @@ Seconds = tuple[float, float]
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), str(ROOT)])}
+    """This tree's package, whose compiled modules are kept, as those of an installed package are."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), str(ROOT)])}
 
 
 def timed(command: list[str], folder: Path, ends_with: int = 0) -> tuple[Seconds, str]:

@@ -413,7 +413,7 @@ _ASKED = """
 import sys
 from twinalign import compare
 compare(sys.argv[1], sys.argv[2], html=sys.argv[3])
-print([name for name in ("matplotlib", "jinja2.parser") if name in sys.modules])
+print("matplotlib" in sys.modules)
 """
 
 
@@ -421,34 +421,4 @@ def test_a_page_without_plots_does_not_wait_for_what_draws_them(tmp_path: Path) 
     for name in ("a.npy", "b.npy"):
         np.save(tmp_path / name, np.arange(4.0))
     command = [sys.executable, "-c", _ASKED, *(str(tmp_path / name) for name in ("a.npy", "b.npy", "page.html"))]
-    assert "matplotlib" not in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def test_templates_are_compiled_once_and_anew_where_what_was_kept_is_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import jinja2
-
-    from twinalign.reports.compiled_templates import CompiledTemplates
-
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    cache = CompiledTemplates()
-    cache._folder = tmp_path / "kept"
-    compiled = []
-
-    def rendered() -> str:
-        environment = jinja2.Environment(loader=jinja2.DictLoader({"a": "{{ 6 * 7 }}"}), bytecode_cache=cache)
-        compile_it = environment.compile
-        monkeypatch.setattr(environment, "compile", lambda *given: compiled.append(1) or compile_it(*given))
-        return environment.get_template("a").render()
-
-    assert [rendered(), rendered()] == ["42", "42"]
-    assert len(compiled) == 1
-    (kept,) = cache._folder.iterdir()
-    kept.write_bytes(kept.read_bytes()[:-9])
-    assert [rendered(), rendered()] == ["42", "42"]
-    assert len(compiled) == 2
-    assert list(cache._folder.iterdir()) == [kept]
-    cache._folder = tmp_path / "file" / "kept"
-    (tmp_path / "file").write_text("")
-    assert rendered() == "42"
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1] == "False"

@@ -104,8 +104,6 @@ def _environment(code: str) -> Any:
     import jinja2
     import markupsafe
 
-    from twinalign.reports.compiled_templates import CompiledTemplates
-
     say = language(code)
 
     def finalize(value: Any) -> Any:
@@ -118,7 +116,6 @@ def _environment(code: str) -> Any:
         finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
-        bytecode_cache=CompiledTemplates(),
     )
 
     def breakable(text: str) -> Any:
