@@ -13,7 +13,7 @@ from twinalign.bundle.case_source import CaseSource
 from twinalign.bundle.contents import Contents
 from twinalign.bundle.fabrication_in_metadata import CONTRADICTION, Sign
 from twinalign.bundle.layout import recording_member
-from twinalign.files.recordings import PROJECTIONS_SUFFIX, Recording
+from twinalign.files.recordings import PROJECTIONS_SUFFIX
 from twinalign.verdict.stage_recordings import StageRecordings
 from twinalign.verdict.tensor_judge import EPSILONS
 
@@ -28,8 +28,8 @@ _ALIKE, _UNLIKE = 1e-4, 1e-3
 _MOSTLY = 0.75
 _CLIPPED = 0.05
 """Share of elements that have the greatest magnitude only where gradients were clipped."""
-_SAME = 5e-4
-"""Relative distance that rounding leaves between two calls of one model; as far as it carries in float32."""
+_SAME, _NEARLY = 5e-4, 0.125
+"""Relative distance that rounding leaves at most between two calls of one model, in float64 and where it has none."""
 _MOVED = 64
 """Units in the last place by which a step must move a parameter before one that moves none is odd."""
 
@@ -53,7 +53,8 @@ def signs_between_stages(stage: str, recordings: StageRecordings, contents: Cont
         return
     for (side, dtype), recording in recordings.by_key.items():
         inputs = recording.metadata.get("inputs_sha256", {}).get("0")
-        if recording.metadata.get("draws") or inputs is None:
+        rounded = dtype != "float64" and (side, "float64") in recordings.by_key
+        if recording.metadata.get("draws") or inputs is None or rounded:
             continue
         values = kept.setdefault((contents.part_of(stage), side, dtype, inputs), {})
         if stage == "forward" and any(name.startswith("buffer.") for name in recording.arrays):
@@ -61,7 +62,7 @@ def signs_between_stages(stage: str, recordings: StageRecordings, contents: Cont
         elif stage == "loss":
             values |= _renamed(recording.arrays, "", "step0.loss.")
         elif stage == "backward":
-            for name in _differing(values, recording, "float32" if dtype == "float64" else dtype):
+            for name in _differing(values, recording.arrays, _SAME if dtype == "float64" else _NEARLY):
                 text = f"{name} is not what an earlier stage computed from the same inputs"
                 yield Sign(CONTRADICTION, recording_member(side, stage, dtype), text)
                 break
@@ -75,11 +76,10 @@ def _renamed(arrays: Arrays, prefix: str, other: str) -> dict[str, np.ndarray]:
 def _observes(contents: Contents) -> bool:
     """Whether the case's forward stage calls the model otherwise than its steps do."""
     source = CaseSource(map(contents.archive.read, contents.manifest["source"]), ("observe",))
-    return source.unread or bool(source.assigned("observe"))
+    return source.unread or source.defines("observe")
 
 
-def _differing(values: Arrays, recording: Recording, carried_in: str) -> Iterator[str]:
-    arrays = recording.arrays
+def _differing(values: Arrays, arrays: Arrays, most: float) -> Iterator[str]:
     # A schedule that sets more than the rate, a temperature say, may do so before the first step.
     scheduled = any(
         match[3] is None and match[2] not in ("loss", "learning_rate")
@@ -93,7 +93,7 @@ def _differing(values: Arrays, recording: Recording, carried_in: str) -> Iterato
             continue
         with np.errstate(all="ignore"):
             apart, size = (np.linalg.norm(part.ravel().astype(np.float64)) for part in (other - value, value))
-        if np.isfinite(apart) and apart > max(_SAME, 4096 * EPSILONS[carried_in]) * size:
+        if np.isfinite(apart) and apart > most * size:
             yield name
 
 
