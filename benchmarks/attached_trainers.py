@@ -59,7 +59,7 @@ GAN_FAULTS = {
     "evaluation": (0, "output", "training_mode"),
     "not_cleared": (2, "first_gradient", "gradients_not_cleared"),
     "average_decay": (2, "untrained", "average_decay"),
-    "average_before": (4, "untrained", "average_before_update"),
+    "average_before": (1, "buffer", "average_before_update"),  # it copies the buffers, too, before the step ends
     "average_never": (2, "untrained", "average_never_moves"),
 }
 # Of a port in torch: what paddle has no kernels for on a CPU.

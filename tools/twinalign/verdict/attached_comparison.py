@@ -345,6 +345,17 @@ def _notes(pair: Pair) -> list[str]:
     return notes
 
 
+def _places(pair: Pair) -> dict[str, tuple[int, float]]:
+    """Where each tensor stands in the order of execution; what the port alone has, behind what is before it there."""
+    places: dict[str, tuple[int, float]] = {}
+    for one, other in zip(pair.reference, pair.port, strict=True):
+        places |= {f"step{one.number}.{name}": (one.number, place) for place, name in enumerate(in_order(one))}
+        last = -1.0
+        for name in in_order(other):
+            last = places.setdefault(f"step{one.number}.{name}", (one.number, last + 1e-6))[1]
+    return places
+
+
 def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
     """What differs on equal inputs where no cause with a name is proven: the model's results, or its loss."""
     if first["quantity"] in ("output", "layer"):
@@ -368,7 +379,8 @@ def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
 def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]:
     by_step: dict[int, dict[str, list[TensorVerdict]]] = {}
     first: dict[str, Any] | None = None
-    for tensor in comparison.tensors:
+    places = _places(pair)
+    for tensor in sorted(comparison.tensors, key=lambda tensor: places.get(tensor.name, (0, 0.0))):
         head, _, rest = tensor.name.partition(".")
         number, quantity = int(head.removeprefix("step")), Name.of(rest).quantity
         by_step.setdefault(number, {}).setdefault(quantity, []).append(tensor)
