@@ -63,8 +63,8 @@ def cost_lines() -> list[str]:
     lines = [
         "## What it costs",
         "",
-        "Four blocks of width 256, batches of 16 × 64 tokens, AdamW, one thread of a shared CPU. Processor time, medians",
-        "of steps with and without recording in turns; whole tensors are gradients, weights and moments of a step.",
+        "Four blocks of width 256, batches of 16 × 64 tokens, AdamW, one thread of a shared CPU. Processor time,",
+        "medians of steps with and without recording in turns; whole tensors are gradients, weights and moments.",
         "",
         "| framework | step | with numbers | with whole tensors | bytes of a step | to write these bytes |",
         "| --- | --- | --- | --- | --- | --- |",
