@@ -106,6 +106,15 @@ class Step:
         return str(self.facts.get("dtypes", {}).get(name, self.arrays[name].dtype))
 
 
+@dataclasses.dataclass
+class Pair:
+    """Both sides' recordings, and their steps of the same numbers."""
+
+    recordings: tuple[AttachedRecording, AttachedRecording]
+    reference: list[Step]
+    port: list[Step]
+
+
 Translate = Callable[[Step], Step]
 
 
