@@ -136,7 +136,7 @@ def main() -> None:
         "warm-up, AdamW with two groups of weight decay. So is a generative adversarial network: two models, two",
         "optimizers, batch norm, a moving average of the generator. Faults are planted in the port, one each, and",
         "found from the recordings of `twinalign.attach` alone. Paddle's running variance is accepted",
-        "(`--accept bn_running_var_biased`). Written by `benchmarks/attached_trainers.py`.",
+        "(`--accept bn_running_var_biased`). The rules were adjusted on these faults. Written by `benchmarks/attached_trainers.py`.",
         "",
         f"With a repeat of the reference {len(right['repeat'])} of {count} trainers are judged as planted, clean ones",
         "included;",
