@@ -175,7 +175,7 @@ class StepRecorder:
                     f"{prefix}.{n}": self._backend.dtype_name(t) for n, t in (("logits", logits), ("labels", labels))
                 }
                 self._facts["dtypes"] |= dtypes
-                arrays = (self._backend.to_array(tensor) for tensor in (logits, labels))
+                arrays = self._backend.to_array(logits), self._backend.to_array(labels)
                 for name, array in zip(dtypes, _by_position(*arrays, settings["axis"]), strict=True):
                     self._write(name, array)
 

@@ -66,7 +66,7 @@ def _of_the_loop(causes: list[dict[str, Any]]) -> list[Fault]:
         if cause["id"] not in _FOUND_BY_LAYER:
             text = f"{cause['text']}; from step {cause['step']} on"
             explanation = Explanation(cause["id"], text, True, cause["evidence"])
-            evidence = {name: cause[name] for name in ("step", "quantity", "rank") if name in cause}
+            evidence: dict[str, Any] = {name: cause[name] for name in ("step", "quantity", "rank") if name in cause}
             found.append(Fault(LOOP, LOOP, "train", explanation, evidence))
     return found
 

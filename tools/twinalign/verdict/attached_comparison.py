@@ -1,6 +1,5 @@
 """Two attached trainers compared in the order of execution, and what is proven of why they differ."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,14 @@ from twinalign.errors import InputError
 from twinalign.files.attached_recordings import AttachedRecording, ranks_of
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.array_difference import distance, root_mean_square
-from twinalign.verdict.attached_causes import find_causes
-from twinalign.verdict.attached_evidence import cause_of, norm
+from twinalign.verdict.attached_evidence import norm
+from twinalign.verdict.attached_findings import findings
 from twinalign.verdict.attached_rank_causes import find_rank_causes
 from twinalign.verdict.attached_steps import (
     BEFORE,
     QUANTITIES,
     Name,
+    Pair,
     Step,
     in_order,
     paired_calls,
@@ -46,15 +46,6 @@ _WITHOUT_NOISE = (
     "no repeat of the reference and no float64 recordings were given, so that rounding is not measured: record the "
     "reference once more with attach(..., repeat=True) and give it as --ref-repeat"
 )
-
-
-@dataclasses.dataclass
-class Pair:
-    """Both sides' recordings, and their steps of the same numbers."""
-
-    recordings: tuple[AttachedRecording, AttachedRecording]
-    reference: list[Step]
-    port: list[Step]
 
 
 def compare_attached(
@@ -137,7 +128,8 @@ def _compare_rank(
     if not partners:
         comparison.notes.append(_WITHOUT_NOISE)
     comparison.notes += _notes(pair)
-    comparison.attached = _facts(comparison, pair, bool(partners))
+    noise = "measured" if partners else _WITHOUT_NOISE
+    comparison.attached = findings(comparison, pair, noise, recomputed, moved_since)
     accepted = {tensor.accepted for tensor in comparison.tensors}
     causes = [cause for cause in comparison.attached["causes"] if cause["id"] not in accepted]
     comparison.attached["causes"] = causes
@@ -343,54 +335,3 @@ def _notes(pair: Pair) -> list[str]:
         )
         notes += [f"the {whose}'s model alone is given {', '.join(alone)}"] if alone else []
     return notes
-
-
-def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
-    """What differs on equal inputs where no cause with a name is proven: the model's results, or its loss."""
-    if first["quantity"] in ("output", "layer"):
-        text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
-        return [cause_of("model", first["step"], "output", text)]
-    if first["quantity"] != "loss":
-        return []
-    ratios = [
-        ours / theirs
-        for one, other in zip(pair.reference, pair.port, strict=True)
-        for theirs, ours in zip(one.losses, other.losses, strict=False)
-        if theirs and one.number == first["step"]
-    ]
-    alike = ratios and max(ratios) - min(ratios) <= _MOVED * abs(ratios[0]) and len(ratios) > 1
-    found = f"{ratios[0]:.6g} times the reference's" if ratios else "another one"
-    every = " in every backward pass" if alike else ""
-    text = f"{first['name']} is {found}{every}, on equal outputs of the model: the loss computes something else"
-    return [cause_of("loss", first["step"], "loss", text, ratios=ratios)]
-
-
-def _facts(comparison: Comparison, pair: Pair, measured: bool) -> dict[str, Any]:
-    by_step: dict[int, dict[str, list[TensorVerdict]]] = {}
-    first: dict[str, Any] | None = None
-    for tensor in comparison.tensors:
-        head, _, rest = tensor.name.partition(".")
-        number, quantity = int(head.removeprefix("step")), Name.of(rest).quantity
-        by_step.setdefault(number, {}).setdefault(quantity, []).append(tensor)
-        if first is None and tensor.verdict == DIVERGED and not tensor.accepted:
-            first = {"step": number, "quantity": quantity, "name": tensor.name, "reason": tensor.reason}
-    steps = []
-    for number, quantities in by_step.items():
-        rows = []
-        for quantity, tensors in quantities.items():
-            verdict = whole(tensors)
-            wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED and not tensor.accepted]
-            row = {"quantity": quantity, "verdict": verdict, "tensors": len(tensors), "diverged": len(wrong)}
-            alone = quantity in ("setting", "updated", "updated_state", "input", "labels")
-            is_first = first is not None and bool(wrong) and wrong[0].name == first["name"]
-            row["inherits"] = (
-                bool(wrong) and not is_first and not (alone and wrong[0].basis in ("float64", "exact", "tolerance"))
-            )
-            rows.append(row)
-        steps.append({"step": number, "quantities": rows})
-    numbers = [recording.numbers for recording in pair.recordings]
-    causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)
-    if first and not any(one["step"] <= first["step"] for one in causes):
-        causes = [*_unnamed(first, pair), *causes]
-    noise = "measured" if measured else _WITHOUT_NOISE
-    return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}

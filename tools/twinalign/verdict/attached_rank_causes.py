@@ -70,7 +70,7 @@ def gradients(steps: Steps) -> Iterator[dict[str, Any]]:
         wanted, found = theirs[0].named(kind), [step.named(kind) for step in ours]
         if not wanted or any(set(wanted) - set(one) for one in found) or all(_all_alike(wanted, one) for one in found):
             continue
-        mean = {name: np.mean([one[name] for one in found], axis=0, dtype=np.float64) for name in wanted}
+        mean = {name: np.asarray(np.mean([one[name] for one in found], axis=0, dtype=np.float64)) for name in wanted}
         apart = not all(_all_alike(found[0], one) for one in found[1:])
         for factor, said in ((1.0, "each rank's own"), (len(ours), "summed"), (1 / len(ours), "divided once more")):
             of_factor = {name: array * factor for name, array in wanted.items()}
@@ -81,7 +81,7 @@ def gradients(steps: Steps) -> Iterator[dict[str, Any]]:
 
 def _nearly_all_alike(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     """Of gradients, some vanish and are rounding alone."""
-    return np.mean([alike(array, other[name], _DIFFERENT) for name, array in one.items()]) > 0.75
+    return sum(alike(array, other[name], _DIFFERENT) for name, array in one.items()) > 0.75 * len(one)
 
 
 def buffers(steps: Steps) -> Iterator[dict[str, Any]]:

@@ -106,6 +106,15 @@ class Step:
         return str(self.facts.get("dtypes", {}).get(name, self.arrays[name].dtype))
 
 
+@dataclasses.dataclass
+class Pair:
+    """Both sides' recordings, and their steps of the same numbers."""
+
+    recordings: tuple[AttachedRecording, AttachedRecording]
+    reference: list[Step]
+    port: list[Step]
+
+
 Translate = Callable[[Step], Step]
 
 
@@ -192,11 +201,12 @@ def _unscaled(step: Step) -> Step:
 def in_order(steps: Step) -> list[str]:
     """Names of a step's tensors in the order of execution."""
 
-    def key(item: tuple[int, str]) -> tuple[int, int, int]:
+    def key(item: tuple[int, str]) -> tuple[int, int]:
         name = Name.of(item[1])
         rank = QUANTITIES.index(name.quantity) if name.quantity in QUANTITIES else len(QUANTITIES)
         stage = 1 if name.quantity in OF_CALLS else 0 if name.quantity in ("weights", "untrained") else 2
-        return (stage, name.call, rank) if stage == 1 else (stage, 0, rank)
+        # Calls and losses are recorded as they happen; a loss may be of several calls.
+        return (stage, 0) if stage == 1 else (stage, rank)
 
     return [name for _, name in sorted(enumerate(steps.arrays), key=lambda item: (*key(item), item[0]))]
 

@@ -1,4 +1,4 @@
-"""Trainers in float64, by `paddle.Model.fit`, and of two processes; faults of them, alone and by `locate`."""
+"""Trainers in float64, by `paddle.Model.fit`, of two processes, of two models; faults of them, also by `locate`."""
 
 import json
 import os
@@ -18,10 +18,18 @@ LAUNCH = {
 }
 
 
-def record(framework: str, out: Path, *, ranks: int = 1, weights: Path | None = None, **settings: object) -> Path:
+def record(
+    framework: str,
+    out: Path,
+    *,
+    trainer: str = "classifier",
+    ranks: int = 1,
+    weights: Path | None = None,
+    **settings: object,
+) -> Path:
     attach = {"out": str(out), **({"weights": str(weights)} if weights else {})}
     given = json.dumps({"attach": attach, **settings})
-    script = str(ROOT / "tests" / "cases" / "attached" / f"{framework}_classifier.py")
+    script = str(ROOT / "tests" / "cases" / "attached" / f"{framework}_{trainer}.py")
     launch = [*LAUNCH[framework], *([f"--log_dir={out}_log"] if framework == "paddle" else [])] if ranks > 1 else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *launch, script, given]
@@ -50,6 +58,23 @@ def test_float64_recordings_of_model_fit_judge(reference: Path, tmp_path: Path) 
     assert {tensor.basis for tensor in accepting.tensors if ".gradient." in tensor.name} == {"float64"}
     with pytest.raises(InputError, match=r"begins with other values.*record it with weights="):
         compare(reference, port, reference64=record("torch", tmp_path / "own64", dtype="float64"))
+
+
+@pytest.mark.slow
+def test_two_models_two_optimizers_and_an_average(tmp_path: Path) -> None:
+    reference = record("torch", tmp_path / "ref", trainer="gan")
+    found = {}
+    for fault in ("", "not_detached", "generator_first", "average_never"):
+        port = record("paddle", tmp_path / f"port{fault}", trainer="gan", weights=reference, fault=fault)
+        attached = compare(reference, port, accept=["bn_running_var_biased"]).attached or {}
+        first = attached["first"] or {}
+        found[fault] = (first.get("step"), first.get("quantity"), [cause["id"] for cause in attached["causes"]])
+    assert found == {
+        "": (None, None, []),
+        "not_detached": (0, "first_gradient", ["not_detached", "gradients_not_cleared"]),
+        "generator_first": (0, "input", ["optimizers_order", "model_calls"]),
+        "average_never": (2, "untrained", ["average_never_moves"]),
+    }
 
 
 @pytest.mark.slow

@@ -1,0 +1,85 @@
+"""What differs first between two attached trainers in the order of execution, and why."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twinalign.verdict.attached_causes import find_causes
+from twinalign.verdict.attached_evidence import Recomputed, cause_of
+from twinalign.verdict.attached_steps import Name, Pair, Step, in_order
+from twinalign.verdict.results import DIVERGED, Comparison, TensorVerdict, whole
+
+MovedSince = Callable[[Step, Step], list[str]]
+_ALIKE = 1e-3
+"""Relative difference of the ratios of losses that are one ratio."""
+
+
+def _places(pair: Pair) -> dict[str, tuple[int, float]]:
+    """Where each tensor stands in the order of execution; what the port alone has, behind what is before it there."""
+    places: dict[str, tuple[int, float]] = {}
+    for one, other in zip(pair.reference, pair.port, strict=True):
+        places |= {f"step{one.number}.{name}": (one.number, place) for place, name in enumerate(in_order(one))}
+        last = -1.0
+        for name in in_order(other):
+            last = places.setdefault(f"step{one.number}.{name}", (one.number, last + 1e-6))[1]
+    return places
+
+
+def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
+    """What differs on equal inputs where no cause with a name is proven: the model's results, or its loss."""
+    if first["quantity"] in ("output", "layer"):
+        text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
+        return [cause_of("model", first["step"], "output", text)]
+    if first["quantity"] != "loss":
+        return []
+    ratios = [
+        ours / theirs
+        for one, other in zip(pair.reference, pair.port, strict=True)
+        for theirs, ours in zip(one.losses, other.losses, strict=False)
+        if theirs and one.number == first["step"]
+    ]
+    alike = ratios and max(ratios) - min(ratios) <= _ALIKE * abs(ratios[0]) and len(ratios) > 1
+    found = f"{ratios[0]:.6g} times the reference's" if ratios else "another one"
+    every = " in every backward pass" if alike else ""
+    text = f"{first['name']} is {found}{every}, on equal outputs of the model: the loss computes something else"
+    return [cause_of("loss", first["step"], "loss", text, ratios=ratios)]
+
+
+def findings(
+    comparison: Comparison, pair: Pair, noise: str, recomputed: Recomputed, moved_since: MovedSince
+) -> dict[str, Any]:
+    """What `Comparison.attached` holds: verdicts by step and quantity, what differs first, and the causes.
+
+    Args:
+        comparison: all tensors with their verdicts.
+        pair: the steps that they are of.
+        noise: what measured rounding, in words.
+        recomputed, moved_since: as `attached_evidence.Sides` has them.
+    """
+    by_step: dict[int, dict[str, list[TensorVerdict]]] = {}
+    first: dict[str, Any] | None = None
+    places = _places(pair)
+    for tensor in sorted(comparison.tensors, key=lambda tensor: places.get(tensor.name, (0, 0.0))):
+        head, _, rest = tensor.name.partition(".")
+        number, quantity = int(head.removeprefix("step")), Name.of(rest).quantity
+        by_step.setdefault(number, {}).setdefault(quantity, []).append(tensor)
+        if first is None and tensor.verdict == DIVERGED and not tensor.accepted:
+            first = {"step": number, "quantity": quantity, "name": tensor.name, "reason": tensor.reason}
+    steps = []
+    for number, quantities in by_step.items():
+        rows = []
+        for quantity, tensors in quantities.items():
+            verdict = whole(tensors)
+            wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED and not tensor.accepted]
+            row = {"quantity": quantity, "verdict": verdict, "tensors": len(tensors), "diverged": len(wrong)}
+            alone = quantity in ("setting", "updated", "updated_state", "input", "labels")
+            is_first = first is not None and bool(wrong) and wrong[0].name == first["name"]
+            row["inherits"] = (
+                bool(wrong) and not is_first and not (alone and wrong[0].basis in ("float64", "exact", "tolerance"))
+            )
+            rows.append(row)
+        steps.append({"step": number, "quantities": rows})
+    numbers = [recording.numbers for recording in pair.recordings]
+    causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)
+    if first and not any(one["step"] <= first["step"] for one in causes):
+        causes = [*_unnamed(first, pair), *causes]
+    return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}
