@@ -187,7 +187,7 @@ def test_a_helper_that_the_reference_lacks_is_run_as_the_port_has_it() -> None:
     unit.functions = [{**one, **files} for one in unit.functions]  # type: ignore[attr-defined]
     found = explain(unit)
     assert found is not None
-    assert "`summary(inputs)` in place of `x.mean(1, keepdim=True)`" in found.text
+    assert "`summary(inputs).expand_as(inputs)` in place of `x.mean(1, keepdim=True).expand_as(x)`" in found.text
 
 
 def test_two_lines_that_are_wrong_are_named_together() -> None:
