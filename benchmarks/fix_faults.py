@@ -81,6 +81,7 @@ Written by `python benchmarks/fix_faults.py`, on a CPU. Each fault is planted in
 at a time ([the ports](../benchmarks/fix_ports)). *Located*: a fault is named whose source holds the planted line.
 *Suggested*: with a proven cause, or an edit. *Repaired*: aligned with the patch, and then, with inputs that `fix` has
 not seen, aligned again and equal to the right port. A *wrong edit* is one that was called proven and is not so then.
+An initialiser counts as repaired if the check `initial` cannot tell it from the right one.
 Faults that change no result by more than rounding are not counted, nor are those with which the port stops with an
 error. Your own port is tested in the same way by `twinalign selftest CASE --fix N`.
 

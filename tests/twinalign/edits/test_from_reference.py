@@ -134,3 +134,14 @@ def test_a_function_of_both_frameworks_is_compared_branch_by_branch():
     assert [(edit.line, edit.before, edit.after) for _, edit in edits[:1]] == [(4, "sum", "mean")]
     same = Source("case.py", text.replace("sum(0)", "mean(0)"))
     assert edits_from_reference(same, (1, 4), same, (1, 4)) == []
+
+
+def test_what_is_missing_goes_beside_the_partner_of_its_neighbour_that_is_spelled_otherwise():
+    reference = (
+        "y = pool(x).transpose(1, 2)\ny = y + fall(act(rise(norm(y))))\nw = torch.softmax(y, dim=1)\nz = w.sum()"
+    )
+    port = "y = pool(x).transpose([0, 2, 1])\ny = y\nw = F.softmax(y, axis=1)\nz = w.sum()"
+    sources = Source("port.py", port), Source("source.py", reference)
+    edits = edits_from_reference(sources[0], (0, 0), sources[1], (0, 0))
+    made = [applied(port, [edit]) for _, edit in edits]
+    assert port.replace("[0, 2, 1])", "[0, 2, 1]); y = y + fall(act(rise(norm(y))))") in made

@@ -114,7 +114,7 @@ def test_faults_of_a_real_port_are_repaired(tmp_path, monkeypatch):
     summary = result.summary()
     assert summary["faults"] == summary["located"] == summary["repaired"] > 0
     assert (summary["wrong"], (tmp_path / "port.py").read_text()) == (0, PORTED)
-    (tmp_path / "port.py").write_text(PORTED.replace("1e-3", "1e-2"))
+    (tmp_path / "port.py").write_text(PORTED.replace("* 0.5", "* 0.25"))
     with pytest.raises(InputError, match="is diverged without any fault; mend it"):
         selftest_of_fix(RunSettings("case.py", out=tmp_path / "out"), 3)
 

@@ -8,7 +8,7 @@ re-run does.
 import difflib
 import itertools
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
@@ -33,11 +33,13 @@ def edits_from_reference(port: Source, span: Lines, reference: Source, other: Li
     """
     mine, theirs = statements(port, span, "paddle"), statements(reference, other, "torch")
     found: list[_Found] = [*_reordered(port, mine, reference, theirs), *_cut_off(port, mine, reference, theirs)]
-    for ours, partners in _differing(port, mine, reference, theirs):
+    differing = list(_differing(port, mine, reference, theirs))
+    alike = {partners[0]: ours[0] for ours, partners in differing if ours and partners}
+    for ours, partners in differing:
         if ours and partners:
             found += _exchanged(port, ours[0], reference, partners[0])
         elif partners and mine:
-            found += _inserted(port, mine, reference, theirs, partners)
+            found += _inserted(port, mine, reference, theirs, partners, alike)
         elif ours and isinstance(ours[0], cst.BaseSmallStatement):
             found.append((_size(port, ours[0]), port.edit(ours[0], cst.Pass())))
     known = set(_NAME.findall(port.text))
@@ -240,8 +242,12 @@ def _inserted(
     reference: Source,
     theirs: Sequence[Statement],
     missing: Sequence[Statement],
+    alike: Mapping[Statement, Statement],
 ) -> Iterator[_Found]:
-    """The reference's statement behind the partner of the one before it, or ahead of that of the next, in one line."""
+    """The reference's statement behind the partner of the one before it, or ahead of that of the next, in one line.
+
+    `alike`: the port's statements that are not the reference's and stand in the place of these.
+    """
     small = [node for node in missing if isinstance(node, cst.BaseSmallStatement)]
     if len(small) < len(missing):
         return
@@ -250,7 +256,8 @@ def _inserted(
     before = [node for node in theirs if reference.span(node) < reference.span(missing[0])]
     behind = [node for node in theirs if reference.span(node) > reference.span(missing[-1])]
     for nodes, is_before in ((before[::-1], True), (behind, False)):
-        partner = next((texts[key] for node in nodes if (key := tuple(words(reference, node))) in texts), None)
+        partners = (alike.get(node) or texts.get(tuple(words(reference, node))) for node in nodes)
+        partner = next((node for node in partners if isinstance(node, cst.BaseSmallStatement)), None)
         if partner is not None and not (is_before and isinstance(partner, cst.Return)):
             text = port.text_of(partner)
             after = f"{text}; {added}" if is_before else f"{added}; {text}"
