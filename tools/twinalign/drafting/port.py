@@ -95,7 +95,7 @@ def port(
     changes, left = _write(reference, batches, parts or {}, out, settings.pythons.get("ref"), drafting_python, progress)
     result = proven(out, settings, progress)
     if style == "native" and result.verdict == ALIGNED:
-        styled = _restyled(out, settings, progress)
+        styled = _restyled(out, _proof(out, settings), progress)
         result.native = [dataclasses.asdict(change) for change in styled.done]
         result.kept = [dataclasses.asdict(change) for change in styled.kept]
         _list(out / _CHANGES, styled)
@@ -104,16 +104,16 @@ def port(
     return result
 
 
-def _restyled(out: Path, settings: RunSettings, progress: Progress) -> Restyled:
+def _restyled(out: Path, proof: RunSettings, progress: Progress) -> Restyled:
     """Rewrite a proven port in paddle's style; what is on disk afterwards is proven, or as it was before."""
     before = {path: path.read_text(encoding="utf-8") for path in (out / package.package_name(out)).rglob("*.py")}
-    styled = restyle(out, _proof(out, settings), progress)
+    styled = restyle(out, proof, progress)
     with contextlib.suppress(SideCrashError):
-        if not styled.done or run(_proof(out, settings), progress).verdict == ALIGNED:
+        if not styled.done or run(proof, progress).verdict == ALIGNED:
             return styled
     for path, text in before.items():
         write_text(path, text)
-    run(_proof(out, settings), progress)
+    run(proof, progress)
     why = "proven in the trials, but not in the port as it was written"
     return Restyled([], [dataclasses.replace(change, why=why) for change in styled.done] + styled.kept)
 

@@ -63,6 +63,8 @@ class _Rewriter(cst.CSTTransformer):
         self._attributes = {rule.pattern: rule for rule in rules.ATTRIBUTES}
         self._lists = {rule.pattern: rule for rule in rules.LISTS}
         self._calls: dict[cst.BaseExpression, cst.Call] = {}
+        self._of_parts: set[cst.BaseExpression] = set()
+        """Calls of methods that stand as statements and change part of a tensor."""
 
     def _names(self, node: cst.CSTNode) -> set[str]:
         """Full names of what a dotted name stands for; what a call or an index gave has none."""
@@ -94,6 +96,11 @@ class _Rewriter(cst.CSTTransformer):
     def _fits(self, rule: rules.Rule, function: cst.BaseExpression) -> bool:
         call = self._calls.get(function)
         return not rule.when or call is None or re.search(rule.when, _arguments(call)) is not None
+
+    def visit_Expr(self, node: cst.Expr) -> None:
+        match node.value:
+            case cst.Call(cst.Attribute(cst.Subscript(), cst.Name(method))) if method.endswith("_"):
+                self._of_parts.add(node.value)
 
     def visit_Call(self, node: cst.Call) -> None:
         self._calls[node.func] = node
@@ -157,6 +164,8 @@ class _Rewriter(cst.CSTTransformer):
             )
             return updated_node.with_changes(args=[first, *updated_node.args[1:]])
         function = updated_node.func
+        if original_node in self._of_parts:
+            return updated_node
         if isinstance(function, cst.Attribute) and not self._names(original_node.func):
             method = self._methods.get(function.attr.value)
             if method is not None and self._fits(method, original_node.func) and not _is_own_or_text(function.value):
@@ -201,9 +210,8 @@ class _Rewriter(cst.CSTTransformer):
             self._note("x.name = torch.nn.Buffer(…) → x.register_buffer", "paddle has no class for buffers")
             return updated_node.with_changes(body=[registered])
         if isinstance(first, cst.Expr) and isinstance(first.value, cst.Call):
-            assigned = _assigned_part(updated_node.body[0])
+            assigned = self._assigned_part(updated_node.body[0])
             if assigned is not None:
-                self.shims |= _shims_in(assigned.value)
                 self._note("x[…].method_() → x[…] = …", "paddle's index gives a copy where torch's gives a view")
                 return updated_node.with_changes(body=[assigned])
             for name in self._names(first.value.func):
@@ -212,6 +220,28 @@ class _Rewriter(cst.CSTTransformer):
                         self._note(f"{name}(…) taken away", rule.why)
                         return updated_node.with_changes(body=[cst.Pass()])
         return updated_node
+
+    def _assigned_part(self, statement: cst.BaseSmallStatement) -> cst.Assign | None:
+        """`x[…] = value` for a method that changes `x[…]` in place."""
+        match statement:
+            case cst.Expr(cst.Call(cst.Attribute(cst.Subscript() as part, cst.Name(method)), arguments)):
+                pass
+            case _:
+                return None
+        if not method.endswith("_") or method.endswith("__"):
+            return None
+        value: cst.BaseExpression
+        name = method.removesuffix("_")
+        if method == "zero_":
+            value = cst.Integer("0")
+        elif method in ("fill_", "copy_") and arguments:
+            value = arguments[0].value
+        elif name in self._methods:
+            self.shims.add(self._methods[name].replacement)
+            value = cst.Call(_shim(self._methods[name].replacement), [cst.Arg(part), *arguments])
+        else:
+            value = cst.Call(cst.Attribute(part, cst.Name(name)), arguments)
+        return cst.Assign([cst.AssignTarget(part)], value)
 
     def _registered_buffer(self, original: cst.Assign, updated: cst.BaseSmallStatement) -> cst.Expr | None:
         value = original.value
@@ -270,39 +300,6 @@ def _arguments(call: cst.Call) -> str:
     return ", ".join(
         cst.Module([]).code_for_node(argument.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for argument in call.args
     )
-
-
-def _assigned_part(statement: cst.BaseSmallStatement) -> cst.Assign | None:
-    """`x[…] = value` for a method, or the shim of a method, that changes `x[…]` in place."""
-    shim = False
-    match statement:
-        case cst.Expr(cst.Call(cst.Attribute(cst.Subscript() as part, cst.Name(method)), arguments)):
-            pass
-        case cst.Expr(
-            cst.Call(cst.Attribute(cst.Name("shims"), cst.Name(method)), [cst.Arg(cst.Subscript() as part), *arguments])
-        ):
-            shim = True
-        case _:
-            return None
-    if not method.endswith("_") or method.endswith("__"):
-        return None
-    value: cst.BaseExpression
-    if method == "zero_":
-        value = cst.Integer("0")
-    elif method in ("fill_", "copy_") and arguments:
-        value = arguments[0].value
-    elif shim:
-        value = cst.Call(_shim(method.removesuffix("_")), [cst.Arg(part), *arguments])
-    else:
-        value = cst.Call(cst.Attribute(part, cst.Name(method.removesuffix("_"))), arguments)
-    return cst.Assign([cst.AssignTarget(part)], value)
-
-
-def _shims_in(value: cst.BaseExpression) -> set[str]:
-    match value:
-        case cst.Call(cst.Attribute(cst.Name("shims"), cst.Name(name))):
-            return {name}
-    return set()
 
 
 def _assigned_imports(statement: cst.BaseStatement | cst.BaseSmallStatement) -> Any:
