@@ -101,7 +101,8 @@ def _torch(
     single = getattr(torch, "single_precision", torch.float32)
     torch.single_precision = single  # what `torch.float32` was before this script changed it
     torch.set_default_dtype(torch.float64 if built else single)
-    torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
     model = real_ports_pairs.build(pair.reference).eval()
     missing = model.load_state_dict({key: torch.from_numpy(array) for key, array in weights.items()}, strict=False)
     assert not missing.unexpected_keys, missing
@@ -138,7 +139,9 @@ def _paddle(
     if by_order:
         weights = _in_order(model, weights)
     own = model.state_dict()
-    model.set_state_dict({k: paddle.to_tensor(a).astype(own[k].dtype) for k, a in weights.items() if k in own})
+    # What the constructor computes, such as a table of positions, keeps its own digits.
+    given = {k: a for k, a in weights.items() if k in own and not np.array_equal(own[k].numpy().astype(a.dtype), a)}
+    model.set_state_dict({key: paddle.to_tensor(array).astype(own[key].dtype) for key, array in given.items()})
     # `Layer.to` casts integers too, such as the indices of relative positions.
     whole = [
         (layer, key, buffer.clone())

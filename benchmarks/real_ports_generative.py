@@ -92,14 +92,24 @@ def _texts() -> Iterator[Pair]:
         model = f"{name}Model({name}Config({BERT}, {config}"
         # Its fused norm has no kernel for CPUs.
         port = f"paddleformers.transformers:{model}, fuse_rms_norm=False))"
-        yield Pair(name, f"transformers:{model}))", port, text(), "AdamW")
+        pair = Pair(name, f"transformers:{model}))", port, text(), "AdamW")
+        yield dataclasses.replace(pair, **DIFFERS.get(name, {}))
 
 
 DIFFERS: dict[str, Any] = {
     "MPNet": {
         "differs": "layer_norm_eps is 1e-5 by default for 1e-12 (`mpnet/configuration.py`, line 97)",
         "causes": ("norm_epsilon",),
-    }
+    },
+    "FNet": {
+        "differs": "the embedding returns zeros at the padding index (`fnet/modeling.py`, line 136)",
+        "causes": ("embedding_padding_zeroed",),
+    },
+    "VQModel": {"differs": "returns the sample alone, the original the loss of its codebook as well"},
+    "Ernie4_5": {
+        "differs": "rms_norm_eps is 1e-6 by default for 1e-5 (`ernie4_5/configuration.py`, line 41), and more",
+        "causes": ("norm_epsilon",),
+    },
 }
 """What ports compute differently, found by reading both sources."""
 BLOCKS = "block_out_channels=(32, 64), layers_per_block=1"
@@ -194,4 +204,5 @@ def _diffusion() -> Iterator[Pair]:
             },
         ),
     ):
-        yield Pair(name, f"diffusers:{model}({arguments})", f"ppdiffusers:{model}({arguments})", inputs, "AdamW")
+        pair = Pair(name, f"diffusers:{model}({arguments})", f"ppdiffusers:{model}({arguments})", inputs, "AdamW")
+        yield dataclasses.replace(pair, **DIFFERS.get(name, {}))

@@ -17,7 +17,11 @@ DIFFERS = {
     "MobileNetV3_small_x1_0": "another first block, with an expanding convolution",
     "ResNet18": "a projection in the first shortcut, which the original has not",
     "SqueezeNet1_1": "padding 1 in the first convolution (`model_zoo/squeezenet.py`, line 114), pools without "
-    "ceil_mode",
+    "ceil_mode, dropout scales in evaluation (line 129)",
+    "PPLCNet_x0_5": "dropout scales in evaluation (`legendary_models/pp_lcnet.py`, line 332), the last convolution has "
+    "no bias, norms have no weight decay (line 126)",
+    "EfficientNetB0": "epsilon 1e-3 for 1e-5 (`model_zoo/efficientnet.py`, line 112), convolutions are padded more "
+    "and cropped",
     "PVT_V2_linear": "epsilon 1e-5 for 1e-6 in norms of reduction and patch embedding (`model_zoo/pvt_v2.py`, lines "
     "118 and 240)",
 }
@@ -27,6 +31,9 @@ CAUSES = {
     "PVT_V2_linear": ("norm_epsilon",),
     "SwinTransformer": ("window_shift_kept",),
     "LeViT_128S": ("residual_source",),
+    "SqueezeNet1_1": ("window_padding", "dropout_mode"),
+    "PPLCNet_x0_5": ("bias_missing", "decay_missing_on_norm"),
+    "EfficientNetB0": ("norm_epsilon", "window_padding"),
 }
 
 
