@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class ModuleUnit:
     evaluate: bool = False
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     port_class: str = ""
+    held: Collection[str] = ()
     reference: Mapping[str, np.ndarray] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:

@@ -83,6 +83,7 @@ RUNS = {
     "mask": attention,
     "align_mode": lambda x, a: F.interpolate(x, [9, 9], mode="bilinear", align_mode=1),
     "cubic": lambda x, a: F.interpolate(x, [7, 11], mode="bicubic"),
+    "corners": lambda x, a: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
     "cubic_corners": lambda x, a: F.interpolate(x, [7, 11], mode="bicubic", align_corners=True),
     "coordinates": lambda x, a: F.interpolate(x, [7, 7], mode="bilinear"),
     "dropout": lambda x, a: F.dropout(x, 0.3, training=False, mode="downscale_in_infer"),

@@ -149,6 +149,11 @@ PAIRS: dict[str, Pair] = {
     "coordinates": Pair(
         "interpolate_float32_coordinates", of(lambda x: F.interpolate(x, (7, 7), mode="bilinear")), normal(2, 3, 6, 6)
     ),
+    "corners": Pair(
+        "interpolate_float32_coordinates",
+        of(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)),
+        normal(2, 3, 10, 12),
+    ),
     "cubic": Pair(
         "interpolate_float32_coordinates", of(lambda x: F.interpolate(x, (7, 11), mode="bicubic")), normal(2, 3, 6, 6)
     ),

@@ -62,7 +62,7 @@ def test_a_session_without_a_case_says_what_to_give() -> None:
 @pytest.mark.parametrize("side", ["ref", "paddle"])
 def test_importing_a_framework_starts_no_thread_that_a_fork_would_miss(side: str) -> None:
     with SideProcess(side, forks=True) as process:
-        process.call(import_framework, side=side)
+        process.call(import_framework, side=side, optimizers=False)
         importing = len(os.listdir(f"/proc/{process.pid}/task"))
     program = "import numpy, os; print(len(os.listdir('/proc/self/task')))"
     numpy_alone = int(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
@@ -78,7 +78,7 @@ def test_a_killed_fork_ends_its_process_in_the_same_way_and_the_next_run_gets_an
     fork = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     os.kill(fork, signal.SIGKILL)
     with pytest.raises(twinalign.SideCrashError, match="killed by SIGKILL"):
-        process.call(import_framework, side="ref")
+        process.call(import_framework, side="ref", optimizers=False)
     assert kept.versions(sys.executable, "ref") is versions
     process.close()
     assert kept.versions(sys.executable, "ref") is not versions

@@ -110,7 +110,7 @@ def _parse(buffer: memoryview, path: str | os.PathLike[str]) -> Any:
         from twinalign.files.numpy_files import read_npy
 
         return read_npy(buffer)
-    if head.startswith(b"PK\x03\x04"):
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # the second: an archive without members
         return _parse_zip(buffer, path)
     if head[0] == 0x80 and len(head) > 1 and head[1] in (2, 3, 4, 5):
         from twinalign.files.pickled import read_pickle_file
@@ -145,7 +145,7 @@ def _parse_zip(buffer: memoryview, path: str | os.PathLike[str]) -> Any:
         from twinalign.files.torch_files import read_torch
 
         return read_torch(archive, pickles[0])
-    if archive.members and all(name.endswith(".npy") for name in archive.members):
+    if all(name.endswith(".npy") for name in archive.members):
         return read_npz(archive)
     raise BrokenFileError("it is a zip archive, but neither an .npz nor a file of torch.save")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class RerunUnit:
             (report["path"], report["child_paths"]), (self._call.path, [child.path for child in self._children])
         )
         """First part of a child layer's path in the port → in the reference, where they differ."""
+        self.held: Collection[str] = frozenset()
         names = [name for name in report["differences"] if phase_of(name) == phase]
         self.port: Mapping[str, np.ndarray] = self._load("port", names)
         self.reference: Mapping[str, np.ndarray] = self._load("reference", names)
@@ -72,9 +73,10 @@ class RerunUnit:
         agreeing = {
             name: value
             for name, value in self.run(everything=True).items()
-            if name not in self.port and phase_of(name) == self.phase
+            if name not in self.port and name not in self._report["lacking"] and phase_of(name) == self.phase
         }
         self.port, self.reference = {**self.port, **agreeing}, {**self.reference, **agreeing}
+        self.held = frozenset(agreeing)
 
     def in_phase(self, phase: str) -> RerunUnit | None:
         """The same unit with what is wrong in another phase, None if nothing is."""

@@ -7,7 +7,7 @@ Names of values: `output.0`...; `input.CHILD#CALL.0` for the inputs that the uni
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ class WrongUnit(Protocol):
         facts: the port's layer: attributes that are numbers or text, and `extra_repr`.
         port: the port's values by name, which are to be reproduced.
         reference: the reference's values under the same names.
+        held: names of those among them that do not differ, and that no cause may change.
     """
 
     phase: str
@@ -33,6 +34,7 @@ class WrongUnit(Protocol):
     facts: Mapping[str, Any]
     port: Mapping[str, np.ndarray]
     reference: Mapping[str, np.ndarray]
+    held: Collection[str]
 
     def run(self, perturbation: float = 0.0) -> Mapping[str, np.ndarray]:
         """Run the unit again on its recorded inputs in float64; matched child layers return what was recorded.

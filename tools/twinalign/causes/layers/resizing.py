@@ -44,8 +44,10 @@ def interpolate_align_mode(call: FunctionCall) -> Any:
     return _linear(call, lambda at, old, new, scale, axis: at * scale)
 
 
-def _linear(call: FunctionCall, source: Any) -> Any:
-    """Interpolation along every spatial axis, from `source(target, old size, new size, scale, axis)`."""
+def _linear(call: FunctionCall, source: Any, weights: Any = lambda weight: weight) -> Any:
+    """Interpolation along every spatial axis, from `source(target, old size, new size, scale, axis)`; `weights` rounds
+    the weights of linear interpolation.
+    """
     torch, x, shape = call.torch, call["input"], call.result.shape
     cubic = call.get("mode", "nearest") == "bicubic"
     if call.get("mode", "nearest") not in SMOOTH or call.get("antialias", False):
@@ -63,7 +65,7 @@ def _linear(call: FunctionCall, source: Any) -> Any:
         low = at.floor().long().clamp(max=old - 1)
         high = (low + 1).clamp(max=old - 1)
         weight = (at - low).to(x.dtype).view(-1, *(1,) * (x.dim() - axis - 1))
-        x = x.index_select(axis, low) * (1.0 - weight) + x.index_select(axis, high) * weight
+        x = x.index_select(axis, low) * weights(1.0 - weight) + x.index_select(axis, high) * weight
     return x
 
 
@@ -109,7 +111,7 @@ def _in_float32(corners: bool, fused: set[int]) -> Change:
         product = product if axis in fused else product.float().to(at.dtype)
         return (product - 0.5).float().to(at.dtype)
 
-    return lambda call: _linear(call, source)
+    return lambda call: _linear(call, source, lambda weight: weight.float().to(weight.dtype))
 
 
 @forward("interpolate", difference="interpolate_scale_factor")

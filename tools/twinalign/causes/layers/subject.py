@@ -80,16 +80,20 @@ class LayerSubject:
     Attributes:
         unit: the unit.
         module: the reference's module, None for the loss and for the case's own forward.
-        port: the port's values, to be reproduced.
+        port: the port's values that differ, to be reproduced.
         reference: the reference's own.
     """
 
     def __init__(self, unit: WrongUnit) -> None:
         self.unit = unit
         self.module = unit.module
-        self.port = unit.port
-        self.reference = unit.reference
+        self._held = unit.held
+        self.port = self._differing(unit.port)
+        self.reference = self._differing(unit.reference)
         self._givers: dict[Key, list[Key]] = {}
+
+    def _differing(self, values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return {name: value for name, value in values.items() if name not in self._held}
 
     @property
     def backward(self) -> bool:
@@ -102,7 +106,8 @@ class LayerSubject:
         `moved`: relative size of the noise on inputs and parameters.
         """
         if isinstance(variant, ValueVariant):
-            return variant.adjust(self.unit.run(moved) if moved else self.traced[0])
+            values = self.unit.run(moved) if moved else self.traced[0]
+            return {**values, **variant.adjust(self._differing(values))}
         with rewriting().unchanged(self.module), variant.apply() if variant else contextlib.nullcontext():
             return self.unit.run(moved) if moved else self.unit.run()
 
