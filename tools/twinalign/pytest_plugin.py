@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from twinalign import api
-from twinalign.api import Result
+from twinalign.api.arguments import Result
 from twinalign.errors import TwinalignError
 from twinalign.testing import check
 

@@ -15,12 +15,11 @@ import libcst as cst
 
 from twinalign.edits.source import Edit, Source
 from twinalign.edits.statements import Exchanged, Lines, Statement, code_of, in_paddle, statements, words
+from twinalign.replay.likeness import partners_in_order, ratio
 
 _LATER = 10_000
 _UNKNOWN_NAMES = 5_000
 """What is added to the size of an edit that leaves another difference, and of one that writes names new to the file."""
-_SAME_NAME, _OTHER_NAME = 0.3, 0.5
-"""Share of equal words above which two statements are partners, where both begin alike and where they do not."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _Found = tuple[int, Edit | None]
 """Size of an edit, by which the likelier comes first, and the edit."""
@@ -62,7 +61,7 @@ def similarity(port: Source, span: Lines, reference: Source, other: Lines) -> fl
         [word for node in statements(source, lines, framework) for word in words(source, node)]
         for source, lines, framework in ((port, span, "paddle"), (reference, other, "torch"))
     )
-    return difflib.SequenceMatcher(None, ours, theirs, autojunk=False).ratio()
+    return ratio(ours, theirs)
 
 
 def _differing(
@@ -78,7 +77,8 @@ def _differing(
         if kind == "equal":
             continue
         left, right = first, begin
-        for at, partner in [*_pairs(ours[first:last], others[begin:end]), (last - first, end - begin)]:
+        pairs = _partners(ours[first:last], others[begin:end])
+        for at, partner in [*pairs, (last - first, end - begin)]:
             yield from ((mine[one : one + 1], ()) for one in range(left, first + at))
             if right < begin + partner:
                 yield (), theirs[right : begin + partner]
@@ -87,27 +87,8 @@ def _differing(
             left, right = first + at + 1, begin + partner + 1
 
 
-def _pairs(ours: Sequence[str], others: Sequence[str]) -> list[tuple[int, int]]:
-    """The most alike partners of two runs of statements, in order (Needleman and Wunsch, 1970, without gap costs)."""
-    best: dict[tuple[int, int], tuple[float, tuple[tuple[int, int], ...]]] = {}
-    for at in range(len(ours) + 1):
-        for other in range(len(others) + 1):
-            found = [best[at - 1, other]] if at else []
-            found += [best[at, other - 1]] if other else []
-            if at and other:
-                alike = _alike(ours[at - 1], others[other - 1])
-                score, pairs = best[at - 1, other - 1]
-                found += [(score + alike, (*pairs, (at - 1, other - 1)))] if alike else []
-            best[at, other] = max(found, key=lambda one: one[0], default=(0.0, ()))
-    return list(best[len(ours), len(others)][1])
-
-
-def _alike(ours: str, other: str) -> float:
-    """Share of equal words, more where both assign to one name; 0 if they have too little in common."""
-    one, two = ours.split(), other.split()
-    ratio = difflib.SequenceMatcher(None, one, two, autojunk=False).ratio()
-    same_name = one[:1] == two[:1]
-    return ratio + same_name if ratio > (_SAME_NAME if same_name else _OTHER_NAME) else 0.0
+def _partners(ours: Sequence[str], others: Sequence[str]) -> list[tuple[int, int]]:
+    return partners_in_order([text.split() for text in ours], [text.split() for text in others])
 
 
 def _exchanged(
@@ -169,7 +150,7 @@ def _matched(ours: Sequence[str], others: Sequence[str]) -> list[tuple[int, int]
         if kind == "equal":
             found += zip(range(first, last), range(begin, end), strict=True)
         elif kind == "replace":
-            found += [(first + one, begin + two) for one, two in _pairs(ours[first:last], others[begin:end])]
+            found += [(first + one, begin + two) for one, two in _partners(ours[first:last], others[begin:end])]
     return found
 
 

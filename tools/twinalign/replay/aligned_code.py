@@ -2,19 +2,18 @@
 
 import ast
 import dataclasses
-import difflib
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from twinalign.replay.likeness import partners_in_order, ratio
 
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
 _SPELLED = {
     "paddle": "torch", "axis": "dim", "epsilon": "eps", "concat": "cat", "clip": "clamp", "astype": "to",
     "tile": "repeat", "permute": "transpose", "stop_axis": "end_dim", "start_axis": "start_dim",
 }  # fmt: skip
-_SAME_NAME, _OTHER_NAME = 0.3, 0.5
-"""Share of equal words above which two statements are partners, where both begin alike and where they do not."""
 _LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
 _FIELDS = ("body", "orelse", "finalbody")
@@ -130,7 +129,7 @@ def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, C
     left, right = list(theirs), list(ours)
     for part in (lambda name: name, lambda name: name.rpartition(".")[2], None):
         scored = [
-            (_ratio(one.words, two.words), number, at, one, two)
+            (ratio(one.words, two.words), number, at, one, two)
             for number, one in enumerate(left)
             for at, two in enumerate(right)
             if part is None or part(one.name) == part(two.name)
@@ -204,7 +203,8 @@ def _aligned(
 ) -> Iterator[Difference]:
     """Differences of two runs of statements that stand in each other's place, and of those inside them."""
     left = right = 0
-    for at, to in [*_pairs(old, new), (len(old), len(new))]:
+    pairs = partners_in_order([words_of(one) for one in old], [words_of(one) for one in new])
+    for at, to in [*pairs, (len(old), len(new))]:
         anchor = (id(old[at]), "before") if at < len(old) else (id(parent), "behind")
         if at - left == to - right:  # as many without a likeness on either side: they stand in each other's place
             for one, two in zip(old[left:at], new[right:to], strict=True):
@@ -229,30 +229,6 @@ def _paired(theirs: Code, ours: Code, old: ast.stmt, new: ast.stmt) -> Iterator[
             yield Difference(theirs, ours, (id(head), "instead"), head, getattr(new, field))
     for field in inner:
         yield from _aligned(theirs, ours, old, getattr(old, field, []), getattr(new, field, []))
-
-
-def _pairs(old: Sequence[ast.stmt], new: Sequence[ast.stmt]) -> list[tuple[int, int]]:
-    """The most alike partners of two runs of statements, in order (Needleman and Wunsch, 1970, without gap costs)."""
-    one, two = ([words_of(statement) for statement in side] for side in (old, new))
-    best: dict[tuple[int, int], tuple[float, tuple[tuple[int, int], ...]]] = {}
-    for at in range(len(old) + 1):
-        for to in range(len(new) + 1):
-            found = [best[at - 1, to]] if at else []
-            found += [best[at, to - 1]] if to else []
-            if at and to and (alike := _alike(one[at - 1], two[to - 1])):
-                score, pairs = best[at - 1, to - 1]
-                found.append((score + alike, (*pairs, (at - 1, to - 1))))
-            best[at, to] = max(found, key=lambda item: item[0], default=(0.0, ()))
-    return list(best[len(old), len(new)][1])
-
-
-def _alike(one: list[str], two: list[str]) -> float:
-    ratio, same_name = _ratio(one, two), one[:1] == two[:1]
-    return ratio + same_name if ratio > (_SAME_NAME if same_name else _OTHER_NAME) else 0.0
-
-
-def _ratio(one: Sequence[str], two: Sequence[str]) -> float:
-    return difflib.SequenceMatcher(None, one, two, autojunk=False).ratio()
 
 
 def _smallest(old: ast.AST, new: ast.AST) -> tuple[ast.AST, ast.AST]:

@@ -1,0 +1,34 @@
+"""How alike pieces of code are by their words, and which of two runs of them are partners."""
+
+import difflib
+from collections.abc import Sequence
+
+_SAME_NAME, _OTHER_NAME = 0.3, 0.5
+"""Share of equal words above which two statements are partners, where both begin alike and where they do not."""
+Words = Sequence[str]
+
+
+def ratio(one: Words, two: Words) -> float:
+    """Share of equal words in order, 0 to 1."""
+    return difflib.SequenceMatcher(None, one, two, autojunk=False).ratio()
+
+
+def partners_in_order(ours: Sequence[Words], others: Sequence[Words]) -> list[tuple[int, int]]:
+    """The most alike partners of two runs of statements, in order (Needleman and Wunsch, 1970, without gap costs)."""
+    best: dict[tuple[int, int], tuple[float, tuple[tuple[int, int], ...]]] = {}
+    for at in range(len(ours) + 1):
+        for other in range(len(others) + 1):
+            found = [best[at - 1, other]] if at else []
+            found += [best[at, other - 1]] if other else []
+            if at and other and (alike := _alike(ours[at - 1], others[other - 1])):
+                score, pairs = best[at - 1, other - 1]
+                found.append((score + alike, (*pairs, (at - 1, other - 1))))
+            best[at, other] = max(found, key=lambda item: item[0], default=(0.0, ()))
+    return list(best[len(ours), len(others)][1])
+
+
+def _alike(one: Words, two: Words) -> float:
+    """Share of equal words, more where both assign to one name; 0 if they have too little in common."""
+    same_name = one[:1] == two[:1]
+    share = ratio(one, two)
+    return share + same_name if share > (_SAME_NAME if same_name else _OTHER_NAME) else 0.0
