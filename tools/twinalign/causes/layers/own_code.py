@@ -1,9 +1,10 @@
 """Lines of the port's own code, and values of its layer's attributes, in the reference's layer."""
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
@@ -28,7 +29,7 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     yield from single
     # What only the port computes changes nothing until another line reads it.
     added = [one for one in lines if changes[id(one)] == 0.0 and one.lines[0].old is None]
-    if len(single) + len(added) <= _MOST_TOGETHER:
+    if len(single) + len(added) <= _MOST_TOGETHER and not _is_refuted(subject, lines):
         yield from (one.merged(two) for one, two in itertools.combinations((*added, *single), 2))
     yield from (dataclasses.replace(one, spelled=spelled) for one in whole_functions(lines))
 
@@ -54,6 +55,23 @@ def _change(subject: LayerSubject, variant: LinesVariant) -> float:
     if any(name not in found or found[name].shape != usual[name].shape for name in usual):
         return math.inf
     return max((difference(found[name], usual[name]).relative for name in usual), default=0.0)
+
+
+def _is_refuted(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool:
+    """Whether all lines at once, which are the port's code as it is written, run and do not give the port's values.
+
+    Then what is wrong stands in none of them, and two of them together fit by chance.
+    """
+    if not lines:
+        return False
+    try:
+        found = subject.run(functools.reduce(LinesVariant.merged, lines))
+    except Exception:  # the code as a whole may need what one line alone does not
+        return False
+    return any(
+        name in found and found[name].shape == value.shape and not difference(found[name], value).relative <= _ROUNDING
+        for name, value in subject.port.items()
+    )
 
 
 def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
