@@ -126,7 +126,7 @@ def record(
     `out/weights`.
 
     >>> [path.name for path in record("case.py", "ref", out="there", precision="float32")]
-    ['forward_ref.npy', 'initial_ref.npy']
+    ['initial_ref.npy', 'forward_ref.npy']
     """
     settings = settings_of(locals(), "side")
     require_choice("side", side, SIDES)

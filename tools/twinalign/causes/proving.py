@@ -90,6 +90,12 @@ class Examined(abc.ABC):
     has_other_inputs: ClassVar[bool] = False
     not_tried: str = ""
     applied: Any = None
+
+    @property
+    def lines_first(self) -> bool:
+        """Whether lines of the port's code are tried before named causes."""
+        return True
+
     doubted: Sequence[tuple[Sequence[Candidate], Outcome]] = ()
     line: tuple[Any, Explanation] | None = None
 
@@ -132,7 +138,7 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
         if outcome is not None and outcome.proven:
             return _explanation(examined, known, outcome, variant)
     budget = budget or Budget()
-    if (own := _prove_alone(examined, budget, own_code=True)) is not None:
+    if examined.lines_first and (own := _prove_alone(examined, budget, own_code=True)) is not None:
         return _named(examined, own, budget) or _explanation(examined, [own[0]], own[1], own[0][1])
     best: tuple[Candidate, Outcome] | None = None
     close: list[tuple[float, Candidate]] = []
@@ -155,7 +161,8 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
                 close.append((outcome.distance, (cause, variant)))
     if best is not None:
         return _explanation(examined, [best[0]], best[1], best[0][1])
-    if (found := _prove_alone(examined, budget)) is not None:
+    found = None if examined.lines_first else _prove_alone(examined, budget, own_code=True)
+    if (found := found or _prove_alone(examined, budget)) is not None:
         return _explanation(examined, [found[0]], found[1], found[0][1])
     if examined.doubted:
         doubted, outcome = examined.doubted[0]

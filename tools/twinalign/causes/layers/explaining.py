@@ -86,6 +86,11 @@ class _ExaminedUnit(Examined):
         self.refuted: list[str] = []
         """Causes that give the port on the first draw of inputs, but not on the second."""
 
+    @property
+    def lines_first(self) -> bool:
+        """What moves a model's values stands inside the functions that a line calls, where named causes find it."""
+        return self._subject.unit.phase != "state"
+
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
         # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
         tried = [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
@@ -263,9 +268,10 @@ def reference_explain(
         with BUDGET.of_one():
             unit = RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)
             unit.hold_what_agrees()
+            # What a pass moves in the model would have to be put back before a second draw: one draw decides there.
+            if phase == "state":
+                second = None
             other = RerunUnit(worker.kept[SECOND], second, Path(folder) / SECOND_DRAW, phase) if second else None
-            if other is not None:
-                other.hold_what_agrees()
             activation = activation_behind(unit, **own) if own else None
             if activation is not None:
                 for one in filter(None, (unit, other)):
