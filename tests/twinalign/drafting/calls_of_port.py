@@ -96,9 +96,8 @@ def compare(mine: Any, other: Any) -> None:
         np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-7, atol=1e-7)
 
 
-def main(folder: Path) -> None:
-    """Write both packages, and compare call by call."""
-    given = {f"port/call{number}.py": source(call) for number, call in enumerate(CALLS)}
+def write_both(folder: Path, given: dict[str, str]) -> None:
+    """Write the modules, by their paths below `port/`, as the packages `reference` and `port`, and make these known."""
     rules, used = {}, set()
     for path, text in given.items():
         rules[path], _, shims = rewritten(path, text, ".")
@@ -108,6 +107,11 @@ def main(folder: Path) -> None:
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     sys.path.insert(0, str(folder))
+
+
+def main(folder: Path) -> None:
+    """Write both packages, and compare call by call."""
+    write_both(folder, {f"port/call{number}.py": source(call) for number, call in enumerate(CALLS)})
     wrong = {}
     for number, call in enumerate(CALLS):
         torch.manual_seed(0)

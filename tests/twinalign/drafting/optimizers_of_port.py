@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import paddle
 import torch
+from calls_of_port import write_both
 
-from twinalign.drafting.draft import draft
-from twinalign.drafting.package import shims_source
 from twinalign.drafting.parts import optimizer_and_schedule
-from twinalign.drafting.rewriting import rewritten
 
 LINES = (Path(__file__).parent / "optimizers.txt").read_text(encoding="utf-8").splitlines()
 STEPS = 6
@@ -60,16 +58,7 @@ def compare(mine: Any, other: Any) -> None:
 def main(folder: Path) -> None:
     """Write both packages, and compare line by line."""
     paddle.set_default_dtype("float64")
-    given = {f"port/line{number}.py": source(line) for number, line in enumerate(LINES)}
-    rules, used = {}, set()
-    for path, text in given.items():
-        rules[path], _, shims = rewritten(path, text, ".")
-        used |= shims
-    made = {**draft(rules), "port/shims.py": shims_source(used), "port/__init__.py": "", "reference/__init__.py": ""}
-    for path, text in {**made, **{path.replace("port", "reference"): text for path, text in given.items()}}.items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    sys.path.insert(0, str(folder))
+    write_both(folder, {f"port/line{number}.py": source(line) for number, line in enumerate(LINES)})
     wrong = {}
     for number, line in enumerate(LINES):
         try:
