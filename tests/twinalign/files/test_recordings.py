@@ -17,6 +17,7 @@ from twinalign.files.recordings import (
     Recording,
     hash_arrays,
     random_projections,
+    sample,
     sample_positions,
 )
 
@@ -146,3 +147,11 @@ def test_an_imaginary_part_moves_every_projection() -> None:
     wrong[1, 700] += 0.5j
     assert (random_projections(values) != random_projections(wrong)).all()
     np.testing.assert_array_equal(random_projections(values.T), random_projections(values.T.copy()))
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1, 0), (2, 0, 1), (2, 1, 0)])
+def test_what_is_recorded_of_a_tensor_does_not_depend_on_how_it_lies_in_memory(axes) -> None:
+    permuted = np.random.default_rng(0).standard_normal((130, 70, 3)[: len(axes)]).transpose(axes)
+    copied = np.array(permuted, order="C")
+    np.testing.assert_array_equal(sample(permuted), copied.reshape(-1)[sample_positions(copied.size)])
+    np.testing.assert_array_equal(random_projections(permuted), random_projections(copied))

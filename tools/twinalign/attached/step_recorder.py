@@ -19,7 +19,7 @@ from twinalign.files.recordings import (
     SAMPLE_SIZE,
     metadata_path,
     random_projections,
-    sample_positions,
+    sample,
     write_json,
 )
 
@@ -158,7 +158,7 @@ class StepRecorder:
             array = self._backend.to_array(value) if self._backend.is_tensor(value) else np.asarray(value)
             if not self._whole_layers and array.size > SAMPLE_SIZE:
                 self._write(key + PROJECTIONS_SUFFIX, random_projections(array))
-                array = array.reshape(-1)[sample_positions(array.size)]
+                array = sample(array)
             self._write(key, array)
 
     def _leaves(self, value: Any) -> Iterable[tuple[str, Any]]:

@@ -24,6 +24,8 @@ SAMPLE_SIZE = 4096
 
 PROJECTION_COUNT = 8
 _PROJECTION_WIDTH = 1024
+_STRIP = 64
+"""Columns of a transposed matrix that are copied at once: a few lines of the processor's cache for each row."""
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 PROJECTIONS_SUFFIX = " (projections)"
 
@@ -53,7 +55,7 @@ class Recording:
         if array.size <= SAMPLE_SIZE:
             self.add(name, array)
             return
-        self.add(name, array.reshape(-1)[sample_positions(array.size)])
+        self.add(name, sample(array))
         self.add(name + PROJECTIONS_SUFFIX, random_projections(array))
         self.metadata.setdefault("sampled", {})[name] = {"shape": list(array.shape)}
 
@@ -118,6 +120,26 @@ def sample_positions(size: int) -> np.ndarray:
     return positions
 
 
+def sample(array: np.ndarray) -> np.ndarray:
+    """The elements at `sample_positions`, one axis; a transposed array is not copied for it."""
+    positions = sample_positions(array.size)
+    return array.reshape(-1)[positions] if array.flags.c_contiguous else array[np.unravel_index(positions, array.shape)]
+
+
+def _in_order(array: np.ndarray) -> np.ndarray:
+    """The array itself if it is contiguous, else a contiguous copy.
+
+    A transposed matrix is copied in strips of columns: numpy goes along whole rows, and of a matrix with thousands of
+    columns each element then comes from memory anew.
+    """
+    if array.ndim != 2 or array.flags.c_contiguous:
+        return np.ascontiguousarray(array)
+    found = np.empty(array.shape, array.dtype)
+    for start in range(0, array.shape[1], _STRIP):
+        found[:, start : start + _STRIP] = array[:, start : start + _STRIP]
+    return found
+
+
 def random_projections(array: np.ndarray) -> np.ndarray:
     """`PROJECTION_COUNT` bilinear random projections of the whole tensor, float64, scaled to the elements' RMS.
 
@@ -130,7 +152,7 @@ def random_projections(array: np.ndarray) -> np.ndarray:
     rows = -(-size // _PROJECTION_WIDTH)
     right = _normal("columns", (_PROJECTION_WIDTH, PROJECTION_COUNT))
     left = _normal("rows", (rows, PROJECTION_COUNT))
-    flat = array.reshape(-1)
+    flat = _in_order(array).reshape(-1)
     total = np.zeros(PROJECTION_COUNT)
     for start in range(0, rows, 256):
         block = flat[start * _PROJECTION_WIDTH : (start + 256) * _PROJECTION_WIDTH].astype(np.float64, copy=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
-from twinalign.files.recordings import Recording, sample_positions
+from twinalign.files.recordings import Recording, sample
 from twinalign.replay.code_lines import noted
 
 STAGE = "backward"
@@ -89,7 +89,7 @@ def record_steps(
 def _record(recording: Recording, names: CanonicalNames, items: Iterable[tuple[str, str, np.ndarray]]) -> None:
     """Record a sample of each tensor, in the reference's layout."""
     for label, name, array in names.to_reference(items):
-        recording.add(f"{label}.{name}", np.asarray(array.reshape(-1)[sample_positions(array.size)], np.float64))
+        recording.add(f"{label}.{name}", np.asarray(sample(array), np.float64))
 
 
 @noted

@@ -3,7 +3,7 @@
 import numpy as np
 
 from twinalign.backends.state_layout import StateEntry
-from twinalign.files.recordings import sample_positions
+from twinalign.files.recordings import sample
 from twinalign.stages.context import StageContext
 
 SEEDS = 4
@@ -33,7 +33,7 @@ def record_initial(context: StageContext) -> None:
             if not values.size:
                 continue
             shapes[name] = list(values.shape)
-            draws.setdefault(name, []).append(values.reshape(-1)[sample_positions(values.size)])
+            draws.setdefault(name, []).append(sample(values))
             extremes.setdefault(name, []).append([values.min(), values.max()])
             if number == 0 and (cosine := _largest_cosine(values)) is not None:
                 context.recording.add(f"gram/{name}", np.array([cosine]))

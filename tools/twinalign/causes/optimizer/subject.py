@@ -17,7 +17,7 @@ import numpy as np
 
 from twinalign.causes.component import Component, explain, is_refuted, remainder, wrong_names
 from twinalign.causes.registry import Variant, cause
-from twinalign.files.recordings import Recording, sample_positions
+from twinalign.files.recordings import Recording, sample
 from twinalign.replay.optimizer import STAGE, gradient_of_step, quantities, start
 from twinalign.stages.context import step_inputs
 from twinalign.verdict.array_difference import root_mean_square
@@ -315,7 +315,7 @@ step_cause = functools.partial(cause, "optimizer", OptimizerSubject)
 
 
 def _sample_of(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array.reshape(-1)[sample_positions(array.size)], dtype=np.float64)
+    return np.asarray(sample(array), dtype=np.float64)
 
 
 def floors_of(compared: Mapping[str, np.ndarray], recorded: Mapping[str, np.ndarray]) -> dict[str, float]:
