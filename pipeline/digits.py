@@ -35,7 +35,7 @@ class DigitsTraining(Views):
     moco_m = 0.99
     moco_m_cos = True
     crop_min = 0.5
-    float64_train_steps = 12
+    float64_train_steps = 8
 
     splits = ("train",)
     data_samples = 2
