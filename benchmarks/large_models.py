@@ -118,7 +118,7 @@ def table(found: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--gigabytes", type=float, default=13.0)
     parser.add_argument("--folder", type=Path, help="where to write, a temporary folder if not given")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     arguments = parser.parse_args()
