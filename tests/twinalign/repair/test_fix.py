@@ -14,6 +14,7 @@ from twinalign.errors import InputError, SideCrashError
 from twinalign.files.recordings import Recording
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair import fix as fix_module
+from twinalign.repair import trials
 from twinalign.repair.fix import fix
 
 PORT = "a = 1  # kept\nb = 1\n"
@@ -74,7 +75,7 @@ def played(tmp_path, monkeypatch):
     port = tmp_path / "port.py"
     port.write_text(PORT)
     playing = Played(port)
-    monkeypatch.setattr(fix_module, "run", playing)
+    monkeypatch.setattr(trials, "run", playing)
     return playing
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import libcst as cst
 
@@ -109,13 +109,45 @@ def spelled(word: str, keyword: bool) -> str:
     return _SPELLED.get(word) or _OF_DIMENSIONS.sub(r"\1\2D", word)
 
 
-def in_paddle(node: cst.CSTNode) -> cst.CSTNode:
-    """With the commonest names as paddle spells them."""
-    found = node.visit(_PaddleSpelling())  # LibCST's matchers take many times as long
+def in_paddle(node: cst.CSTNode, reference: Source, port: Source) -> cst.CSTNode:
+    """A node of the reference with the commonest names as paddle spells them, and functions as the port calls them."""
+    # LibCST's matchers take many times as long.
+    found = node.visit(_PaddleSpelling(_modules(reference), _functions(port)))
     return found if isinstance(found, cst.CSTNode) else node
 
 
+@functools.lru_cache(maxsize=64)
+def _modules(source: Source) -> frozenset[str]:
+    """The names that a file imports."""
+    found = set()
+    for node in source.of_type(cst.Import, cst.ImportFrom):
+        for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
+            found.add(source.text_of(alias.asname.name if alias.asname else alias.name).partition(".")[0])
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=64)
+def _functions(source: Source) -> dict[str, str]:
+    """Name of a module's function or class -> how the file calls it: `softmax` -> `F.softmax`."""
+    calls = {source.text_of(call.func) for call in source.of_type(cst.Call) if isinstance(call.func, cst.Attribute)}
+    return {text.rpartition(".")[2]: text for text in sorted(calls) if text.partition(".")[0] in _modules(source)}
+
+
 class _PaddleSpelling(cst.CSTTransformer):
+    def __init__(self, modules: Container[str], functions: Mapping[str, str]) -> None:
+        super().__init__()
+        self._modules, self._functions = modules, functions
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        root = original_node.func
+        while isinstance(root, cst.Attribute):
+            root = root.value
+        func = updated_node.func
+        known = self._functions.get(func.attr.value) if isinstance(func, cst.Attribute) else None
+        if known is None or not isinstance(root, cst.Name) or root.value not in self._modules:
+            return updated_node
+        return updated_node.with_changes(func=cst.parse_expression(known))
+
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
         return updated_node.with_changes(value=spelled(updated_node.value, keyword=False))
 
@@ -136,6 +168,6 @@ class _PaddleSpelling(cst.CSTTransformer):
         return updated_node
 
 
-def code_of(nodes: Sequence[cst.CSTNode], between: str) -> str:
-    """The text of nodes of the reference, as paddle spells it."""
-    return between.join(cst.Module([]).code_for_node(in_paddle(node)).strip() for node in nodes)
+def code_of(nodes: Sequence[cst.CSTNode], between: str, reference: Source, port: Source) -> str:
+    """The text of nodes of the reference as the port would have it."""
+    return between.join(cst.Module([]).code_for_node(in_paddle(node, reference, port)).strip() for node in nodes)

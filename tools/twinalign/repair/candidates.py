@@ -1,0 +1,116 @@
+"""What is tried against each fault, and in which order: edits alone, then several of them at once."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from twinalign.edits.source import Edit, overlap
+
+FaultKey = tuple[str, str, str]
+"""A fault's layer in the port, its phase, and its cause."""
+_ALONE_FIRST = 4
+"""Edits that are tried alone before all are tried at once: one wrong line is commoner than two."""
+_MOST_AT_ONCE = 3
+"""Of edits that have an effect, where all of them at once mend nothing."""
+_AS_IN_REFERENCE = "as the reference's source has it"
+_Item = TypeVar("_Item")
+
+
+@dataclasses.dataclass(frozen=True)
+class Proposal:
+    """Edits that are tried as one, and the fault that they are for."""
+
+    key: FaultKey
+    edits: tuple[Edit, ...]
+    cause: str
+
+
+def key_of(fault: Mapping[str, Any]) -> FaultKey:
+    """The key of a fault that is given as JSON."""
+    return fault["paddle_layer"], fault["phase"], (fault["explanation"] or {"id": ""})["id"]
+
+
+class Candidates:
+    """Remembers what was tried, and what came of each edit that was tried alone."""
+
+    def __init__(self) -> None:
+        self._tried: set[tuple[FaultKey, tuple[Edit, ...]]] = set()
+        self._left_by: dict[tuple[FaultKey, Edit], float | None] = {}
+        """How far the port is off with an edit alone; None if it dies then, or gives what it gave without."""
+
+    def next_for(self, fault: Mapping[str, Any]) -> Proposal | None:
+        """The likeliest proposal that was not tried."""
+        alone = list(dict.fromkeys(_alone(fault)))
+        waiting = [one for one in alone if not self.was_tried(one)]
+        if waiting and len(alone) - len(waiting) < _ALONE_FIRST:
+            return waiting[0]
+        at_once = (one for one in self._at_once(fault, alone, not waiting) if not self.was_tried(one))
+        return next(itertools.chain(at_once, waiting), None)
+
+    def was_tried(self, proposal: Proposal) -> bool:
+        return (proposal.key, proposal.edits) in self._tried
+
+    def note_tried(self, proposal: Proposal) -> None:
+        self._tried.add((proposal.key, proposal.edits))
+
+    def note_effect(self, proposal: Proposal, left: float | None) -> None:
+        """Note how far the port is off with these edits; None if it dies, or gives what it gave without them."""
+        if len(proposal.edits) == 1:
+            self._left_by[proposal.key, proposal.edits[0]] = left
+
+    def _at_once(self, fault: Mapping[str, Any], alone: Sequence[Proposal], all_known: bool) -> Iterator[Proposal]:
+        """Where the reference's source differs in several places: all of them; then two or three that have an effect.
+
+        Of edits of the same text the likelier is taken.
+        """
+        key = key_of(fault)
+        of_reference = {edit_of(found) for found in fault["reference_edits"]}
+        may_help = [one for one in alone if self._left_by.get((key, one.edits[0]), 0.0) is not None]
+        taken: list[Edit] = []
+        for one in may_help:
+            edit = one.edits[0]
+            if edit in of_reference and not any(overlap(edit, other) for other in taken):
+                taken.append(edit)
+        cause = _cause(fault)
+        if len(taken) > 1:
+            yield Proposal(key, tuple(taken), cause)
+        nearest = sorted(may_help, key=lambda one: self._left_by.get((key, one.edits[0])) or 0.0) if all_known else []
+        for number in range(2, _MOST_AT_ONCE + 1):
+            for several in itertools.combinations([one.edits[0] for one in nearest], number):
+                if not any(overlap(one, other) for one, other in itertools.combinations(several, 2)):
+                    yield Proposal(key, several, cause)
+
+
+def edit_of(found: Mapping[str, Any]) -> Edit:
+    """An edit from its JSON."""
+    return Edit(found["file"], tuple(found["span"]), found["before"], found["after"])
+
+
+def _alone(fault: Mapping[str, Any]) -> Iterator[Proposal]:
+    for found in filter(None, [fault["edit"], *fault["further_edits"], *fault["reference_edits"]]):
+        yield Proposal(key_of(fault), (edit_of(found),), _cause(fault))
+
+
+def _cause(fault: Mapping[str, Any]) -> str:
+    known = fault["explanation"]
+    return f"{known['text']} [{known['id']}]" if known else _AS_IN_REFERENCE
+
+
+def fewest(items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool]) -> list[_Item]:
+    """A part of the items that holds as the whole does, and of which no item can be left out (Junker, 2004).
+
+    Of several such parts it is the one with the earlier items.
+    """
+
+    def needed(kept: Sequence[_Item], rest: Sequence[_Item], is_new: bool) -> list[_Item]:
+        if is_new and holds(kept):
+            return []
+        if len(rest) == 1:
+            return list(rest)
+        left, right = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        of_right = needed([*kept, *left], right, True)
+        of_left = needed([*kept, *of_right], left, bool(of_right))
+        return [*of_left, *of_right]
+
+    return needed([], list(items), False) if items else []
