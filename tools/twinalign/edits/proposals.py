@@ -63,8 +63,7 @@ class Proposals:
     def from_reference(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits that make the code of a fault's layer what the reference's has in its place; unproven, all of them."""
         place = self._places["layers"].get(fault["paddle_layer"], {"code": [], "around": []})
-        inside = fault["evidence"].get("inside") or {}
-        wrong = [(at["file"], at["line"]) for at in (inside.get("unknown"), inside.get("known")) if at]
+        wrong = wrong_lines(fault)
         found: list[tuple[bool, int, Edit]] = []
         for span in (*place["code"], *place["around"]):
             partner = self._partner(span, self._reference.get(fault["reference_layer"], ()))
@@ -214,6 +213,15 @@ class Proposals:
 
 def _lines(span: Sequence[Any]) -> tuple[int, int]:
     return span[1], span[2]
+
+
+def wrong_lines(fault: Mapping[str, Any]) -> set[tuple[str, int]]:
+    """File name and number of the port's lines that are proven to be wrong, or stand where the values go wrong."""
+    known = fault["explanation"] or {"evidence": {}}
+    inside = fault["evidence"].get("inside") or {}
+    proven = known["evidence"].get("lines_of_port", ())
+    found = {(Path(file).name, line) for file, first, last in proven for line in range(first, last + 1)}
+    return found or {(at["file"], at["line"]) for at in (inside.get("unknown"), inside.get("known")) if at}
 
 
 def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from twinalign.edits.source import Edit, overlap
 
@@ -11,19 +12,25 @@ FaultKey = tuple[str, str, str]
 """A fault's layer in the port, its phase, and its cause."""
 _ALONE_FIRST = 4
 """Edits that are tried alone before all are tried at once: one wrong line is commoner than two."""
+_MOST_OF_LINE, _MOST_CHOICES = 3, 8
+"""Edits of one line, and choices of one of each, where several lines are proven to be wrong together."""
 _MOST_AT_ONCE = 3
 """Of edits that have an effect, where all of them at once mend nothing."""
 _AS_IN_REFERENCE = "as the reference's source has it"
-_Item = TypeVar("_Item")
 
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """Edits that are tried as one, and the fault that they are for."""
+    """Edits that are tried as one, and the fault that they are for.
+
+    Attributes:
+        all_needed: whether it is proven that none of the edits can be left out.
+    """
 
     key: FaultKey
     edits: tuple[Edit, ...]
     cause: str
+    all_needed: bool = False
 
 
 def key_of(fault: Mapping[str, Any]) -> FaultKey:
@@ -42,6 +49,9 @@ class Candidates:
     def next_for(self, fault: Mapping[str, Any]) -> Proposal | None:
         """The likeliest proposal that was not tried."""
         alone = list(dict.fromkeys(_alone(fault)))
+        of_lines = next((one for one in self._of_lines(fault, alone) if not self.was_tried(one)), None)
+        if of_lines is not None:
+            return of_lines
         waiting = [one for one in alone if not self.was_tried(one)]
         if waiting and len(alone) - len(waiting) < _ALONE_FIRST:
             return waiting[0]
@@ -58,6 +68,23 @@ class Candidates:
         """Note how far the port is off with these edits; None if it dies, or gives what it gave without them."""
         if len(proposal.edits) == 1:
             self._left_by[proposal.key, proposal.edits[0]] = left
+
+    def _of_lines(self, fault: Mapping[str, Any], alone: Sequence[Proposal]) -> Iterator[Proposal]:
+        """Where several lines of the port are proven to be wrong together: an edit of each, the likeliest first."""
+        key, lines = key_of(fault), _proven_lines(fault)
+        of_lines = [
+            [
+                one.edits[0]
+                for one in alone
+                if Path(one.edits[0].file).name == file and first <= one.edits[0].line <= last
+            ]
+            for file, first, last in lines
+        ]
+        choices = itertools.product(*(range(min(len(edits), _MOST_OF_LINE)) for edits in of_lines))
+        for choice in sorted(choices, key=sum)[:_MOST_CHOICES] if len(lines) > 1 else ():
+            edits = tuple(of_line[at] for of_line, at in zip(of_lines, choice, strict=True))
+            if all(self._left_by.get((key, edit), 0.0) is not None for edit in edits) and not _overlapping(edits):
+                yield Proposal(key, edits, _cause(fault), all_needed=True)
 
     def _at_once(self, fault: Mapping[str, Any], alone: Sequence[Proposal], all_known: bool) -> Iterator[Proposal]:
         """Where the reference's source differs in several places: all of them; then two or three that have an effect.
@@ -78,8 +105,18 @@ class Candidates:
         nearest = sorted(may_help, key=lambda one: self._left_by.get((key, one.edits[0])) or 0.0) if all_known else []
         for number in range(2, _MOST_AT_ONCE + 1):
             for several in itertools.combinations([one.edits[0] for one in nearest], number):
-                if not any(overlap(one, other) for one, other in itertools.combinations(several, 2)):
+                if not _overlapping(several):
                     yield Proposal(key, several, cause)
+
+
+def _overlapping(edits: Sequence[Edit]) -> bool:
+    return len(set(edits)) < len(edits) or any(overlap(*pair) for pair in itertools.combinations(edits, 2))
+
+
+def _proven_lines(fault: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """File name, first and last line of the port's lines that are proven to be what is wrong."""
+    known = fault["explanation"]
+    return list(map(tuple, known["evidence"].get("lines_of_port", ()))) if known else []
 
 
 def edit_of(found: Mapping[str, Any]) -> Edit:
@@ -95,22 +132,3 @@ def _alone(fault: Mapping[str, Any]) -> Iterator[Proposal]:
 def _cause(fault: Mapping[str, Any]) -> str:
     known = fault["explanation"]
     return f"{known['text']} [{known['id']}]" if known else _AS_IN_REFERENCE
-
-
-def fewest(items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool]) -> list[_Item]:
-    """A part of the items that holds as the whole does, and of which no item can be left out (Junker, 2004).
-
-    Of several such parts it is the one with the earlier items.
-    """
-
-    def needed(kept: Sequence[_Item], rest: Sequence[_Item], is_new: bool) -> list[_Item]:
-        if is_new and holds(kept):
-            return []
-        if len(rest) == 1:
-            return list(rest)
-        left, right = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-        of_right = needed([*kept, *left], right, True)
-        of_left = needed([*kept, *of_right], left, bool(of_right))
-        return [*of_left, *of_right]
-
-    return needed([], list(items), False) if items else []

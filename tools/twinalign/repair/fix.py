@@ -7,19 +7,21 @@ Nothing on disk changes while edits are tried: the processes of both sides impor
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from twinalign.causes.fewest import fewest
 from twinalign.edits.source import Edit, applied, overlap, read_source
 from twinalign.errors import ExitCode, InputError, SideCrashError
 from twinalign.files.recordings import write_text
 from twinalign.notebook import Shown
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
-from twinalign.repair.candidates import Candidates, FaultKey, Proposal, fewest, key_of
+from twinalign.repair.candidates import Candidates, FaultKey, Proposal, key_of
 from twinalign.repair.patch import patch_of
 from twinalign.repair.trials import Attempt, Trials
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
@@ -27,7 +29,8 @@ from twinalign.verdict.results import ALIGNED, EXIT_CODES
 Progress = Callable[[str, str], None]
 FURTHER_SEED = 7919
 """What is added to the seed for the second draw of inputs; large, so that no case has that seed of its own."""
-_MOST_ROUNDS = 24
+_TIMES_OF_SEARCH, _SECONDS_OF_FURTHER_FAULT, _LEAST_SECONDS = 3.0, 30.0, 60.0
+"""How long edits are tried: so many times what the first run with its search took, and more for each further fault."""
 
 
 @dataclasses.dataclass(repr=False)
@@ -108,15 +111,19 @@ class _Repair:
             self._trials.remove()
 
     def _fix(self, write: bool) -> FixResult:
+        started = time.monotonic()
         first = present = self._trials.run({})
+        seconds = max(_LEAST_SECONDS, _TIMES_OF_SEARCH * (time.monotonic() - started))
+        until = started + seconds + _SECONDS_OF_FURTHER_FAULT * (len(first.faults) - 1)
         self._reference = self._trials.reference()
         self._concerned = first.concerned()
-        for _ in range(_MOST_ROUNDS):
-            chosen = self._chosen(present)
-            if present.verdict == ALIGNED or not chosen:
-                break
+        chosen = self._chosen(present)
+        while present.verdict != ALIGNED and chosen and time.monotonic() < until:
             present = self._tried_together(present, chosen)
+            chosen = self._chosen(present)
         result = FixResult(first.result.case, present.verdict, found=first.faults, left=present.faults)
+        if present.verdict != ALIGNED and chosen:
+            result.notes.append(f"not all edits that may help were tried in {time.monotonic() - started:.0f} s")
         if self._accepted and not self._holds_on_second_draw(present, result):
             result.verdict, result.left, self._accepted, self._sources = first.verdict, first.faults, [], {}
         result.edits = [
@@ -212,20 +219,21 @@ class _Repair:
         self, before: Mapping[str, str], after: Attempt, chosen: Sequence[Proposal]
     ) -> tuple[list[Proposal], Attempt]:
         """The proposals without those of several edits at once that are not needed, and the run with them."""
-        pieces = [dataclasses.replace(one, edits=(edit,)) for one in chosen for edit in one.edits]
-        if all(len(one.edits) == 1 for one in chosen):
-            return list(chosen), after
+        sure = [one for one in chosen if one.all_needed or len(one.edits) == 1]
+        pieces = [dataclasses.replace(one, edits=(edit,)) for one in chosen if one not in sure for edit in one.edits]
+        if not pieces:
+            return sure, after
         wrong = after.wrong_tensors()
 
         def holds(kept: Sequence[Proposal]) -> bool:
             try:
-                run = self._trials.run(self._with(before, kept), stages=self._concerned, locate=False)
+                run = self._trials.run(self._with(before, [*sure, *kept]), stages=self._concerned, locate=False)
             except (InputError, SideCrashError, ValueError):
                 return False
             left = run.wrong_tensors()
             return left.keys() <= wrong.keys() and all(left[name] <= wrong[name] for name in left)
 
-        kept = fewest(pieces, holds)
+        kept = [*sure, *fewest(pieces, holds)]
         self._sources = self._with(before, kept)
         return kept, self._trials.run(self._sources, stages=self._concerned, locate=after.verdict != ALIGNED)
 
