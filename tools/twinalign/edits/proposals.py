@@ -4,12 +4,13 @@ import ast
 import builtins
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
 
+from twinalign.edits.case_edits import exchanged_pairs, known_names, stored_otherwise
 from twinalign.edits.expressions import operations_as, reductions_as, with_item, with_layer
 from twinalign.edits.from_reference import edits_from_reference, similarity
 from twinalign.edits.paddle_calls import (
@@ -34,6 +35,8 @@ from twinalign.edits.source import (
 )
 
 _MOST = 16
+_OF_WEIGHTS = ("forward", "backward", "state")
+"""Phases in which a wrong weight shows."""
 _ALIKE = 0.6
 """Share of equal words from which functions of two names are taken for partners."""
 
@@ -74,6 +77,23 @@ class Proposals:
                 found += [((Path(one.file).name, one.line) not in wrong, size, one) for size, one in edits]
         found.sort(key=lambda one: one[:2])
         return self.readable(edit for *_, edit in found)
+
+    def of_case(self, fault: Mapping[str, Any]) -> list[Edit]:
+        """Edits of how the case converts the weights of a fault's layer; unproven, all of them."""
+        found: list[Edit | None] = []
+        if fault["phase"] in _OF_WEIGHTS:
+            for file, line, _ in self._places["case"]:
+                found += exchanged_pairs(self._source(file), line, fault["paddle_layer"])
+            for file in self._places["rules"]:
+                found += stored_otherwise(self._source(file))
+        return self.readable(found)
+
+    def of_names(self, names: Sequence[Collection[str]]) -> list[Edit]:
+        """Edits of the case's `rename` where it has names that are none of the reference's, or of the port's."""
+        found: list[Edit | None] = []
+        for file, line, _ in self._places["case"]:
+            found += known_names(self._source(file), line, names)
+        return self.readable(found)
 
     def source_of(self, fault: Mapping[str, Any]) -> list[list[Any]]:
         """`[file, first line, last line]` of the port's lines that build a fault's layer, or are a component's code."""

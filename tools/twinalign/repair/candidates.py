@@ -16,6 +16,7 @@ _MOST_OF_LINE, _MOST_CHOICES = 3, 8
 """Edits of one line, and choices of one of each, where several lines are proven to be wrong together."""
 _MOST_AT_ONCE = 3
 """Of edits that have an effect, where all of them at once mend nothing."""
+AS_CONVERTED = "the case gives layers of the port the weights of others"
 _AS_IN_REFERENCE = "as the reference's source has it"
 
 
@@ -125,8 +126,13 @@ def edit_of(found: Mapping[str, Any]) -> Edit:
 
 
 def _alone(fault: Mapping[str, Any]) -> Iterator[Proposal]:
-    for found in filter(None, [fault["edit"], *fault["further_edits"], *fault["reference_edits"]]):
-        yield Proposal(key_of(fault), (edit_of(found),), _cause(fault))
+    key = key_of(fault)
+    for found in filter(None, [fault["edit"], *fault["further_edits"]]):
+        yield Proposal(key, (edit_of(found),), _cause(fault))
+    for found in fault["case_edits"]:
+        yield Proposal(key, (edit_of(found),), AS_CONVERTED)
+    for found in fault["reference_edits"]:
+        yield Proposal(key, (edit_of(found),), _cause(fault))
 
 
 def _cause(fault: Mapping[str, Any]) -> str:

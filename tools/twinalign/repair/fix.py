@@ -112,7 +112,7 @@ class _Repair:
 
     def _fix(self, write: bool) -> FixResult:
         started = time.monotonic()
-        first = present = self._trials.run({})
+        first = present = self._first_run()
         seconds = max(_LEAST_SECONDS, _TIMES_OF_SEARCH * (time.monotonic() - started))
         until = started + seconds + _SECONDS_OF_FURTHER_FAULT * (len(first.faults) - 1)
         self._reference = self._trials.reference()
@@ -138,6 +138,24 @@ class _Repair:
         if write:
             result.written = self._write()
         return result
+
+    def _first_run(self) -> Attempt:
+        """The port as it is; where its weights cannot be converted, with the first edit of the case that lets them be.
+
+        Raises:
+            InputError, SideCrashError: as `Trials.run`, where no edit of the case helps.
+        """
+        try:
+            return self._trials.run({})
+        except InputError as error:
+            for edit in self._trials.edits_of_rename():
+                proposal = Proposal(("", "conversion", ""), (edit,), str(error))
+                with contextlib.suppress(InputError, SideCrashError):
+                    self._sources = self._with({}, [proposal])
+                    found = self._trials.run(self._sources)
+                    self._accepted = [proposal]
+                    return found
+            raise
 
     def _chosen(self, present: Attempt) -> list[Proposal]:
         """What is to be tried next of each fault, without what touches the same text."""

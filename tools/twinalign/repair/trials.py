@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.edits.source import Edit
 from twinalign.files.recordings import Recording, read_metadata
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.initial_faults import initial_faults
+from twinalign.repair.unconverted import edits_of_rename
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
 from twinalign.sides import INITIAL
@@ -99,6 +101,11 @@ class Trials:
             settings = dataclasses.replace(settings, out=self._folder / "places")
             faults += initial_faults(result.initial, settings, self._progress, self._kept)
         return Attempt(result, faults)
+
+    def edits_of_rename(self) -> list[Edit]:
+        """Edits of the case that may let the last run's conversion of weights end."""
+        settings = dataclasses.replace(self._settings, out=self._folder / "places")
+        return edits_of_rename(settings, self._folder / "weights", self._progress, self._kept)
 
     def reference(self) -> dict[str, dict[str, np.ndarray]]:
         """What the reference gave in the last run: file -> name -> array."""
