@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.conversion.initial_weights import unmatched_of
 from twinalign.edits.source import Edit
 from twinalign.files.recordings import Recording, read_metadata
 from twinalign.recorder.kept_processes import KeptProcesses
@@ -132,7 +133,10 @@ class Trials:
         self._recorded = None
 
     def _forget(self, sources: dict[str, str], options: Mapping[str, str] | None) -> None:
-        """Remove the recordings of other sources: the port's, and the reference's where it imports such a file."""
+        """Remove the recordings of other sources: the port's, and the reference's where it imports such a file.
+
+        The reference's lack what has no partner in the port.
+        """
         before, self._recorded = self._recorded, None if options else sources
         if before == sources and not options:
             return
@@ -142,7 +146,8 @@ class Trials:
             for metadata in self._folder.glob("*_ref.json")
             for file in read_metadata(metadata.with_suffix("")).get("code_sha256", {})
         }
-        if before is None or options or changed & imported:
+        alone = any(unmatched_of(ledger).note for ledger in self._folder.glob("weights/*_ledger.json"))
+        if before is None or options or changed & imported or alone:
             shutil.rmtree(self._folder, ignore_errors=True)
             return
         for path in [path for path in self._folder.rglob("*") if "_paddle" in path.name and path.is_file()]:
