@@ -181,7 +181,7 @@ def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -
             continue
         if examined.same(own[0][1], variant, LINES_ALIKE):
             examined.line = own[0][1], _explanation(examined, [own[0]], own[1], own[0][1])
-            outcome.evidence.update({k: v for k, v in own[1].evidence.items() if k == LINES_OF_PORT})
+            outcome.evidence["lines_of_port"] = own[1].evidence.get("lines_of_port", [])
             return _explanation(examined, [(cause, variant)], outcome, variant)
     return None
 

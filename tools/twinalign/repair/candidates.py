@@ -15,7 +15,7 @@ _ALONE_FIRST = 4
 _MOST_OF_LINE, _MOST_CHOICES = 3, 8
 """Edits of one line, and choices of one of each, where several lines are proven to be wrong together."""
 _MOST_AT_ONCE = 3
-"""Of edits that have an effect, where all of them at once mend nothing."""
+"""Of edits with which the port runs, where all of them at once mend nothing."""
 AS_CONVERTED = "the case gives layers of the port the weights of others"
 _AS_IN_REFERENCE = "as the reference's source has it"
 
@@ -45,7 +45,7 @@ class Candidates:
     def __init__(self) -> None:
         self._tried: set[tuple[FaultKey, tuple[Edit, ...]]] = set()
         self._left_by: dict[tuple[FaultKey, Edit], float | None] = {}
-        """How far the port is off with an edit alone; None if it dies then, or gives what it gave without."""
+        """How far the port is off with an edit alone: infinitely if that changes nothing, None if it dies."""
 
     def next_for(self, fault: Mapping[str, Any]) -> Proposal | None:
         """The likeliest proposal that was not tried."""
@@ -66,7 +66,7 @@ class Candidates:
         self._tried.add((proposal.key, proposal.edits))
 
     def note_effect(self, proposal: Proposal, left: float | None) -> None:
-        """Note how far the port is off with these edits; None if it dies, or gives what it gave without them."""
+        """Note how far the port is off with these edits: infinitely if they change nothing, None if it dies."""
         if len(proposal.edits) == 1:
             self._left_by[proposal.key, proposal.edits[0]] = left
 
@@ -88,7 +88,7 @@ class Candidates:
                 yield Proposal(key, edits, _cause(fault), all_needed=True)
 
     def _at_once(self, fault: Mapping[str, Any], alone: Sequence[Proposal], all_known: bool) -> Iterator[Proposal]:
-        """Where the reference's source differs in several places: all of them; then two or three that have an effect.
+        """Where the reference's source differs in several places: all of them; then two or three, the nearest first.
 
         Of edits of the same text the likelier is taken.
         """

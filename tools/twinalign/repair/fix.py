@@ -220,7 +220,7 @@ class _Repair:
         """The stages concerned with the edits; None where the one fault is seen to be there still, without a search."""
         after = self._trials.run(self._sources, stages=self._concerned, locate=False)
         before, now = present.wrong_tensors(), after.wrong_tensors()
-        self._note_effects(chosen, None if now == before else sum(np.log1p(list(now.values()))))
+        self._note_effects(chosen, np.inf if now == before else float(sum(map(np.log1p, now.values()))))
         if after.verdict == ALIGNED:
             return after
         one_cause = len(present.faults) == 1 and not any("+" in one.key[2] for one in chosen)
