@@ -45,6 +45,8 @@ def test_equal_functions_have_no_edits() -> None:
         ("self.act(self.norm(x))", "self.norm(self.act(x))", 4),
         ("axis=1", "axis=-1", 2),
         ("* self.scale", "* self.shift", 2),
+        ("paddle.softmax(y, axis=1) * self.scale", "F.softmax(y, axis=1) * self.scale * 2", 3),
+        ("x.flatten(1)", "paddle.tanh(x.flatten(1))", 2),
         (" * self.scale", "", 3),
         ("x.mean(1)", "x.sum(1)", 1),
         ("    x = x.flatten(1)\n", "", 1),
@@ -121,6 +123,27 @@ def test_what_is_left_out_put_in_or_in_another_order_becomes_the_references(refe
     sources = Source("port.py", port), Source("source.py", reference)
     edits = edits_from_reference(sources[0], (0, 0), sources[1], (0, 0))
     assert applied(port, [edits[0][1]]) == right
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "right"),
+    [
+        ("y = torch.softmax(a, dim=1)", "y = F.softmax(a, axis=1) * 2", "y = F.softmax(a, axis=1)"),
+        (
+            "y = torch.tanh(torch.softmax(a, dim=1))",
+            "y = F.softmax(a, axis=1)",
+            "y = paddle.tanh(F.softmax(a, axis=1))",
+        ),
+        ("y = torch.softmax(a, dim=1) * 2", "y = a * F.softmax(a, axis=1)", "y = F.softmax(a, axis=1) * 2"),
+        ("y = torch.softmax(a, dim=1) * 2", "y = F.softmax(a, axis=1) + b", "y = (F.softmax(a, axis=1) + b) * 2"),
+    ],
+    ids=["taken away", "put around", "both, called as the port does", "put around a sum"],
+)
+def test_what_both_have_stays_in_the_ports_spelling(reference: str, port: str, right: str) -> None:
+    head = "from paddle.nn import functional as F\n"
+    sources = Source("port.py", head + port), Source("source.py", "import torch\n" + reference)
+    edits = edits_from_reference(sources[0], (0, 0), sources[1], (0, 0))
+    assert head + right in [applied(head + port, [edit]) for _, edit in edits[:4]]
 
 
 def test_a_function_of_both_frameworks_is_compared_branch_by_branch():
