@@ -54,6 +54,6 @@ def test_a_case_without_pairs_has_no_edits() -> None:
 
 
 def test_a_rule_stores_tensors_transposed_or_in_another_order() -> None:
-    text = 'def own(layer):\n    return [Stored.of(layer, "w", transposed=True), Stored.packed(layer, "qkv", ["q", "k"])]\n'
+    text = 'weight = Stored.of(layer, "w", transposed=True)\nothers = Stored.packed(layer, "qkv", ["q", "k"])\n'
     found = made(text, stored_otherwise(Source("rules.py", text)))
     assert found == [text.replace("=True", "=False"), text.replace('["q", "k"]', '["k", "q"]')]

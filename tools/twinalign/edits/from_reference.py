@@ -173,8 +173,11 @@ def _sequences(
     matched = _matched(*said)
     pairs = [(ours[one], theirs[two]) for one, two in matched]
     surplus = [at for at in range(len(ours)) if at not in {one for one, _ in matched}]
+    missing = [at for at in range(len(theirs)) if at not in {two for _, two in matched}]
     found: list[_Found] = [(_size(port, ours[at]), _without(port, ours, at)) for at in surplus]
-    for at in [at for at in range(len(theirs)) if at not in {two for _, two in matched}]:
+    for one, two in itertools.product(surplus, missing):  # a keyword on one side may have no name on the other
+        found += _around(port, ours[one].value, reference, theirs[two].value, whole)
+    for at in missing:
         before = max((one for one, two in matched if two < at), default=-1)
         found.append((_size(reference, theirs[at]), _with(port, old, ours, before, reference, theirs[at])))
     alone = whole and len(found) == 1 and all(words(port, a) == words(reference, b) for a, b in [*heads, *pairs])
