@@ -109,6 +109,7 @@ def test_lines_that_are_spelled_otherwise_keep_their_partners(right: str, wrong:
     ("reference", "port", "right"),
     [
         ("y = conv(a, stride=2, eps=1e-3)", "y = conv(a, stride=2)", "y = conv(a, stride=2, epsilon=1e-3)"),
+        ("y = conv(a, bias=False)", "y = conv(a, weight_attr=w)", "y = conv(a, weight_attr=w, bias_attr=False)"),
         ("y = conv(a, stride=2)", "y = conv(a, groups=2, stride=2)", "y = conv(a, stride=2)"),
         ("y = conv(a, b)", "y = conv(b, a)", "y = conv(a, b)"),
         ("y = [crop(1), flip(), scale(2)]", "y = [crop(1), scale(2)]", "y = [crop(1), flip(), scale(2)]"),

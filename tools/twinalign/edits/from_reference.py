@@ -14,7 +14,7 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.source import Edit, Source
-from twinalign.edits.statements import Exchanged, Lines, Statement, code_of, in_paddle, statements, words
+from twinalign.edits.statements import Exchanged, Lines, Statement, code_of, in_paddle, spelled, statements, words
 from twinalign.replay.likeness import partners_in_order, ratio
 
 _LATER = 10_000
@@ -22,6 +22,8 @@ _UNKNOWN_NAMES = 5_000
 """What is added to the size of an edit that leaves another difference, and of one that writes names new to the file."""
 _PARTNERS = 0.6
 """Share of equal words from which a part of an expression is taken for the partner of another."""
+_OF_PADDLE = ("weight_attr", "default_initializer", "parameters", "name")
+"""Keywords that paddle's calls have where torch's have none of that name: they are no difference."""
 _PLACE = "__place__"
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _Found = tuple[int, Edit | None]
@@ -168,13 +170,16 @@ def _sequences(
         first, last = port.span(ours[0]), port.span(ours[-1])
         span = (*first[:2], *last[2:])
         return [(1 + _LATER * (not whole), Edit(port.file, span, port.text_at(span), ", ".join(texts)))], heads
-    if len(ours) == len(theirs):
-        return [], [*heads, *zip(ours, theirs, strict=True)]
-    matched = _matched(*said)
+    if isinstance(old, cst.Call):
+        matched = _paired_arguments(port, ours, reference, theirs)
+    else:
+        matched = [(at, at) for at in range(len(ours))] if len(ours) == len(theirs) else _matched(*said)
     pairs = [(ours[one], theirs[two]) for one, two in matched]
     surplus = [at for at in range(len(ours)) if at not in {one for one, _ in matched}]
     missing = [at for at in range(len(theirs)) if at not in {two for _, two in matched}]
-    found: list[_Found] = [(_size(port, ours[at]), _without(port, ours, at)) for at in surplus]
+    found: list[_Found] = [
+        (_size(port, ours[at]), _without(port, ours, at)) for at in surplus if _keyword(ours[at]) not in _OF_PADDLE
+    ]
     for one, two in itertools.product(surplus, missing):  # a keyword on one side may have no name on the other
         found += _around(port, ours[one].value, reference, theirs[two].value, whole)
     for at in missing:
@@ -182,6 +187,27 @@ def _sequences(
         found.append((_size(reference, theirs[at]), _with(port, old, ours, before, reference, theirs[at])))
     alone = whole and len(found) == 1 and all(words(port, a) == words(reference, b) for a, b in [*heads, *pairs])
     return [(size + (0 if alone else _LATER), edit) for size, edit in found], [*heads, *pairs]
+
+
+def _paired_arguments(
+    port: Source, ours: Sequence[cst.Arg], reference: Source, theirs: Sequence[cst.Arg]
+) -> list[tuple[int, int]]:
+    """Places of arguments of one name; of the others of one place, where none has a name, else of equal values."""
+    names = [_keyword(one) for one in ours], [spelled(_keyword(one), keyword=True) for one in theirs]
+    pairs = [(at, names[1].index(name)) for at, name in enumerate(names[0]) if name and name in names[1]]
+    rest = [[at for at in range(len(of)) if at not in {pair[side] for pair in pairs}] for side, of in enumerate(names)]
+    if len(rest[0]) == len(rest[1]) and not any(
+        of[at] for of, places in zip(names, rest, strict=True) for at in places
+    ):
+        return [*pairs, *zip(*rest, strict=True)]
+    values = [" ".join(words(port, ours[at].value)) for at in rest[0]]
+    others = [" ".join(words(reference, theirs[at].value)) for at in rest[1]]
+    return [*pairs, *((rest[0][one], rest[1][two]) for one, two in _matched(values, others))]
+
+
+def _keyword(item: Any) -> str:
+    keyword = getattr(item, "keyword", None)
+    return "" if keyword is None else str(keyword.value)
 
 
 def _matched(ours: Sequence[str], others: Sequence[str]) -> list[tuple[int, int]]:
