@@ -11,7 +11,7 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.case_edits import exchanged_pairs, known_names, stored_otherwise
-from twinalign.edits.expressions import operations_as, reductions_as, with_item, with_layer
+from twinalign.edits.expressions import meaning_as, operations_as, reductions_as, with_item, with_layer
 from twinalign.edits.from_reference import edits_from_reference, similarity
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
@@ -188,6 +188,7 @@ class Proposals:
                 elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
                     yield source.edit(found, called_otherwise(found, function))
             lines = _lines_near(source, inside, taker, first, last)
+            yield from meaning_as(source, causes, lines)
             yield from reductions_as(source, name, lines)
             if {"sign_wrong", "operation_swapped"} & set(causes):
                 yield from operations_as(source, name, lines)
