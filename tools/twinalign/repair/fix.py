@@ -220,12 +220,13 @@ class _Repair:
         """The stages concerned with the edits; None where the one fault is seen to be there still, without a search."""
         after = self._trials.run(self._sources, stages=self._concerned, locate=False)
         before, now = present.wrong_tensors(), after.wrong_tensors()
-        self._note_effects(chosen, np.inf if now == before else float(sum(map(np.log1p, now.values()))))
+        is_same = now == before and bool(np.isfinite(list(now.values())).all())
+        self._note_effects(chosen, np.inf if is_same else float(sum(map(np.log1p, now.values()))))
         if after.verdict == ALIGNED:
             return after
         one_cause = len(present.faults) == 1 and not any("+" in one.key[2] for one in chosen)
         nearer = now.keys() < before.keys() or all(now[name] < before.get(name, 0.0) / 2 for name in now)
-        if now == before or (one_cause and not nearer):
+        if is_same or (one_cause and not nearer):
             return None
         return self._trials.run(self._sources, stages=self._concerned)
 
