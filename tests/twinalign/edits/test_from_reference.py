@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import libcst
 import pytest
 
 from twinalign.edits.from_reference import edits_from_reference
@@ -170,3 +171,34 @@ def test_what_is_missing_goes_beside_the_partner_of_its_neighbour_that_is_spelle
     edits = edits_from_reference(sources[0], (0, 0), sources[1], (0, 0))
     made = [applied(port, [edit]) for _, edit in edits]
     assert port.replace("[0, 2, 1])", "[0, 2, 1]); y = y + fall(act(rise(norm(y))))") in made
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "right"),
+    [
+        ("x.permute(0, 2, 1, 3).reshape(b, t, c)", "x.transpose([0, 2, 3, 1]).reshape([b, t, c])", "[0, 2, 1, 3]"),
+        ("x.view(b, t, 3, c).permute(2, 0, 1)", "x.reshape([b, 3, t, c]).transpose([2, 0, 1])", "[b, t, 3, c]"),
+        ("x.repeat(1, t, 1)", "x.tile([1, 1, t])", "[1, t, 1]"),
+    ],
+)
+def test_sizes_and_axes_are_compared_where_torch_has_no_list_of_them(reference: str, port: str, right: str) -> None:
+    sources = [
+        Source(name, f"def forward(self, x):\n    return {text}\n") for name, text in (("p", port), ("r", reference))
+    ]
+    _, likeliest = edits_from_reference(sources[0], (1, 2), sources[1], (1, 2))[0]
+    assert right in applied(sources[0].text, [likeliest])
+    equal = Source("p", applied(sources[0].text, [likeliest]))
+    assert edits_from_reference(equal, (1, 2), sources[1], (1, 2)) == []
+
+
+def test_a_layer_that_has_the_name_of_such_a_method_takes_what_it_takes() -> None:
+    port = Source("p", "def forward(self, x):\n    return self.expand(x).reshape([2, -1])\n")
+    reference = Source("r", "def forward(self, x):\n    return self.expand(x).view(2, -1)\n")
+    assert edits_from_reference(port, (1, 2), reference, (1, 2)) == []
+
+
+def test_a_statement_that_is_taken_away_leaves_a_line_only_where_it_stands_alone() -> None:
+    alone = Source("p", "def forward(self, x):\n    if x:\n        y = f(x)\n    z = f(x)\n    return x\n")
+    inner, outer = (one for one in alone.of_type(libcst.Assign))
+    assert applied(alone.text, [alone.without(inner)]) == alone.text.replace("y = f(x)", "pass")
+    assert applied(alone.text, [alone.without(outer)]) == alone.text.replace("    z = f(x)\n", "")

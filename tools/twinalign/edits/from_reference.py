@@ -14,7 +14,17 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.source import Edit, Source
-from twinalign.edits.statements import Exchanged, Lines, Statement, code_of, in_paddle, spelled, statements, words
+from twinalign.edits.statements import (
+    Exchanged,
+    Lines,
+    Statement,
+    code_of,
+    in_paddle,
+    spelled,
+    statements,
+    with_lists,
+    words,
+)
 from twinalign.replay.likeness import partners_in_order, ratio
 
 _LATER = 10_000
@@ -35,6 +45,7 @@ def edits_from_reference(port: Source, span: Lines, reference: Source, other: Li
 
     Before each stands its size, by which edits of several functions are to be ordered.
     """
+    reference = with_lists(reference, port)
     mine, theirs = statements(port, span, "paddle"), statements(reference, other, "torch")
     found: list[_Found] = [*_reordered(port, mine, reference, theirs), *_cut_off(port, mine, reference, theirs)]
     differing = list(_differing(port, mine, reference, theirs))
@@ -45,7 +56,7 @@ def edits_from_reference(port: Source, span: Lines, reference: Source, other: Li
         elif partners and mine:
             found += _inserted(port, mine, reference, theirs, partners, alike)
         elif ours and isinstance(ours[0], cst.BaseSmallStatement):
-            found.append((_size(port, ours[0]), port.edit(ours[0], cst.Pass())))
+            found.append((_size(port, ours[0]), port.without(ours[0])))
     known = set(_NAME.findall(port.text))
     ranked = [(size + _UNKNOWN_NAMES * _is_spelling(edit, known), edit) for size, edit in found if edit is not None]
     return sorted(ranked, key=lambda one: one[0])

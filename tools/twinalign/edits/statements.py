@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import libcst as cst
 
-from twinalign.edits.source import Source
+from twinalign.edits.source import Edit, Source, applied, source_of
 
 Exchanged = cst.BaseExpression | cst.BaseSmallStatement
 Statement = Exchanged | cst.Param
@@ -23,9 +23,12 @@ _SPELLED = {
     "SiLU": "Silu",
     "cat": "concat",
     "permute": "transpose",
+    "clamp": "clip",
 }
 _KEYWORDS_ALONE = frozenset({"bias", "lr"})
 """Names that mean something else where they are no keyword."""
+_WITH_LISTS = {"permute": "transpose", "reshape": "reshape", "view": "reshape", "expand": "expand", "repeat": "tile"}
+"""Methods of torch that take several numbers where paddle's, of this name, takes a list of them."""
 _OF_DIMENSIONS = re.compile(r"([A-Z]\w*[a-z])([123])d")
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
 _TEST = re.compile(r"""framework\s*(==|!=)\s*["'](torch|paddle)["']""")
@@ -107,6 +110,41 @@ def spelled(word: str, keyword: bool) -> str:
     if word in _KEYWORDS_ALONE and not keyword:
         return word
     return _SPELLED.get(word) or _OF_DIMENSIONS.sub(r"\1\2D", word)
+
+
+@functools.lru_cache(maxsize=64)
+def with_lists(reference: Source, port: Source) -> Source:
+    """The reference with lists of sizes and of axes, `x.view([b, -1])`, if the port writes lists; each line stays."""
+    if not any(_takes_list(call) for call in port.of_type(cst.Call)):
+        return reference
+    edits = []
+    for call in reference.of_type(cst.Call):
+        name = call.func.attr if isinstance(call.func, cst.Attribute) else None
+        listed = _WITH_LISTS.get(name.value) if name is not None else None
+        if listed is None or name is None or not _is_of_numbers(call):
+            continue
+        span, first, last = (reference.span(node) for node in (name, call.args[0], call.args[-1]))
+        edits.append(Edit(reference.file, span, name.value, listed))
+        edits.append(Edit(reference.file, (*first[:2], *first[:2]), "", "["))
+        edits.append(Edit(reference.file, (*last[2:], *last[2:]), "", "]"))
+    return source_of(reference.file, applied(reference.text, edits)) if edits else reference
+
+
+def _takes_list(call: cst.Call) -> bool:
+    return (
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in _WITH_LISTS.values()
+        and any(isinstance(argument.value, cst.List) for argument in call.args)
+    )
+
+
+def _is_of_numbers(call: cst.Call) -> bool:
+    """Whether a method is called with numbers, one by one; a layer or a module's function takes a tensor."""
+    values = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    is_function = isinstance(owner, cst.Name) and owner.value in ("torch", "F", "self")
+    listed = any(isinstance(value, cst.List | cst.Tuple) for value in values)
+    return 0 < len(values) == len(call.args) and not is_function and not listed
 
 
 def in_paddle(node: cst.CSTNode, reference: Source, port: Source) -> cst.CSTNode:
