@@ -200,6 +200,18 @@ def test_two_lines_that_are_wrong_are_named_together() -> None:
     assert found.text.count("in place of") == 2
 
 
+def test_as_many_lines_as_are_wrong_are_named_together() -> None:
+    port = PORT.replace("inputs.mean(1, keepdim=True)", "inputs.amax(1, keepdim=True).sin()")
+    port = port.replace("attn = paddle.matmul", "attn = paddle.tanh(query).sum() * paddle.matmul")
+    wrong = RIGHT.replace("x.mean(1, keepdim=True)", "x.amax(1, keepdim=True).sin()")
+    wrong = wrong.replace("scores = torch.matmul", "scores = torch.tanh(q).sum() * torch.matmul")
+    port, wrong = (text.replace("range(2)", "range(3)") for text in (port, wrong))
+    found = _explained(port, _with(wrong))
+    assert found is not None
+    assert found.text.count("in place of") == 3
+    assert sorted(line for _, line, _ in found.evidence["lines_of_port"]) == [9, 12, 14]
+
+
 def test_a_cause_with_a_name_keeps_it_where_it_does_the_same() -> None:
     port = PORT.replace("axis=-1)\n    out", "axis=1)\n    out")
     found = _explained(port, _with(RIGHT.replace("scores, dim=-1", "scores, dim=1")))

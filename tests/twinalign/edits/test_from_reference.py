@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import libcst
 import pytest
 
 from twinalign.edits.from_reference import edits_from_reference
@@ -45,6 +46,8 @@ def test_equal_functions_have_no_edits() -> None:
         ("self.act(self.norm(x))", "self.norm(self.act(x))", 4),
         ("axis=1", "axis=-1", 2),
         ("* self.scale", "* self.shift", 2),
+        ("paddle.softmax(y, axis=1) * self.scale", "F.softmax(y, axis=1) * self.scale * 2", 3),
+        ("x.flatten(1)", "paddle.tanh(x.flatten(1))", 2),
         (" * self.scale", "", 3),
         ("x.mean(1)", "x.sum(1)", 1),
         ("    x = x.flatten(1)\n", "", 1),
@@ -107,6 +110,7 @@ def test_lines_that_are_spelled_otherwise_keep_their_partners(right: str, wrong:
     ("reference", "port", "right"),
     [
         ("y = conv(a, stride=2, eps=1e-3)", "y = conv(a, stride=2)", "y = conv(a, stride=2, epsilon=1e-3)"),
+        ("y = conv(a, bias=False)", "y = conv(a, weight_attr=w)", "y = conv(a, weight_attr=w, bias_attr=False)"),
         ("y = conv(a, stride=2)", "y = conv(a, groups=2, stride=2)", "y = conv(a, stride=2)"),
         ("y = conv(a, b)", "y = conv(b, a)", "y = conv(a, b)"),
         ("y = [crop(1), flip(), scale(2)]", "y = [crop(1), scale(2)]", "y = [crop(1), flip(), scale(2)]"),
@@ -121,6 +125,28 @@ def test_what_is_left_out_put_in_or_in_another_order_becomes_the_references(refe
     sources = Source("port.py", port), Source("source.py", reference)
     edits = edits_from_reference(sources[0], (0, 0), sources[1], (0, 0))
     assert applied(port, [edits[0][1]]) == right
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "right"),
+    [
+        ("y = torch.softmax(a, dim=1)", "y = F.softmax(a, axis=1) * 2", "y = F.softmax(a, axis=1)"),
+        (
+            "y = torch.tanh(torch.softmax(a, dim=1))",
+            "y = F.softmax(a, axis=1)",
+            "y = paddle.tanh(F.softmax(a, axis=1))",
+        ),
+        ("y = step(a, lr=2, b=3)", "y = step(c=[p for p in a if p], lr=2)", "y = step(c=a, lr=2)"),
+        ("y = torch.softmax(a, dim=1) * 2", "y = a * F.softmax(a, axis=1)", "y = F.softmax(a, axis=1) * 2"),
+        ("y = torch.softmax(a, dim=1) * 2", "y = F.softmax(a, axis=1) + b", "y = (F.softmax(a, axis=1) + b) * 2"),
+    ],
+    ids=["taken away", "put around", "behind a keyword", "both, called as the port does", "put around a sum"],
+)
+def test_what_both_have_stays_in_the_ports_spelling(reference: str, port: str, right: str) -> None:
+    head = "from paddle.nn import functional as F\n"
+    sources = Source("port.py", head + port), Source("source.py", "import torch\n" + reference)
+    edits = edits_from_reference(sources[0], (0, 0), sources[1], (0, 0))
+    assert head + right in [applied(head + port, [edit]) for _, edit in edits[:4]]
 
 
 def test_a_function_of_both_frameworks_is_compared_branch_by_branch():
@@ -145,3 +171,34 @@ def test_what_is_missing_goes_beside_the_partner_of_its_neighbour_that_is_spelle
     edits = edits_from_reference(sources[0], (0, 0), sources[1], (0, 0))
     made = [applied(port, [edit]) for _, edit in edits]
     assert port.replace("[0, 2, 1])", "[0, 2, 1]); y = y + fall(act(rise(norm(y))))") in made
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "right"),
+    [
+        ("x.permute(0, 2, 1, 3).reshape(b, t, c)", "x.transpose([0, 2, 3, 1]).reshape([b, t, c])", "[0, 2, 1, 3]"),
+        ("x.view(b, t, 3, c).permute(2, 0, 1)", "x.reshape([b, 3, t, c]).transpose([2, 0, 1])", "[b, t, 3, c]"),
+        ("x.repeat(1, t, 1)", "x.tile([1, 1, t])", "[1, t, 1]"),
+    ],
+)
+def test_sizes_and_axes_are_compared_where_torch_has_no_list_of_them(reference: str, port: str, right: str) -> None:
+    sources = [
+        Source(name, f"def forward(self, x):\n    return {text}\n") for name, text in (("p", port), ("r", reference))
+    ]
+    _, likeliest = edits_from_reference(sources[0], (1, 2), sources[1], (1, 2))[0]
+    assert right in applied(sources[0].text, [likeliest])
+    equal = Source("p", applied(sources[0].text, [likeliest]))
+    assert edits_from_reference(equal, (1, 2), sources[1], (1, 2)) == []
+
+
+def test_a_layer_that_has_the_name_of_such_a_method_takes_what_it_takes() -> None:
+    port = Source("p", "def forward(self, x):\n    return self.expand(x).reshape([2, -1])\n")
+    reference = Source("r", "def forward(self, x):\n    return self.expand(x).view(2, -1)\n")
+    assert edits_from_reference(port, (1, 2), reference, (1, 2)) == []
+
+
+def test_a_statement_that_is_taken_away_leaves_a_line_only_where_it_stands_alone() -> None:
+    alone = Source("p", "def forward(self, x):\n    if x:\n        y = f(x)\n    z = f(x)\n    return x\n")
+    inner, outer = (one for one in alone.of_type(libcst.Assign))
+    assert applied(alone.text, [alone.without(inner)]) == alone.text.replace("y = f(x)", "pass")
+    assert applied(alone.text, [alone.without(outer)]) == alone.text.replace("    z = f(x)\n", "")

@@ -6,8 +6,9 @@ import ast
 
 import pytest
 
+from twinalign.edits.expressions import meaning_as
 from twinalign.edits.proposals import Proposals, functions_of
-from twinalign.edits.source import applied
+from twinalign.edits.source import Source, applied
 from twinalign.edits.suggestions import suggestion
 
 PARAMETERS = {
@@ -43,6 +44,19 @@ def mended(tmp_path, text, kind, fault, built=True):
     places = {"layers": {"layer": layer, "optimizer": layer}, "parameters": PARAMETERS}
     edits = Proposals(places, {}, {}).for_fault(fault)
     return applied(text, edits[:1]) if edits else None
+
+
+@pytest.mark.parametrize(
+    ("cause", "text", "expected"),
+    [
+        ("median_between", "y = x.median(1)", 'y = x.median(1, mode="min")[0]'),
+        ("maximum_first_row", "y = x.max(1)[0] + 1", "y = x.max(1) + 1"),
+    ],
+)
+def test_a_call_that_paddle_takes_otherwise_is_written_as_torch_means_it(cause, text, expected, tmp_path):
+    source = Source(str(tmp_path / "port.py"), text)
+    edits = [edit for edit in meaning_as(source, [cause], [1]) if edit is not None]
+    assert [applied(text, [edit]).replace("'", '"') for edit in edits] == [expected]
 
 
 @pytest.mark.parametrize(

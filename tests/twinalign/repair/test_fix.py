@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from pathlib import Path
@@ -14,6 +15,8 @@ from twinalign.errors import InputError, SideCrashError
 from twinalign.files.recordings import Recording
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair import fix as fix_module
+from twinalign.repair import trials
+from twinalign.repair.candidates import AS_CONVERTED
 from twinalign.repair.fix import fix
 
 PORT = "a = 1  # kept\nb = 1\n"
@@ -27,11 +30,15 @@ class Played:
     def __init__(self, port: Path) -> None:
         self.port, self.edits = port, {"a": ["a = 2"], "b": ["b = 2"]}
         self.causes: dict[str, str] = {}
+        self.of_reference: dict[str, list[tuple[int, str, str]]] = {}
+        self.of_case: dict[str, list[tuple[int, str, str]]] = {}
+        self.lines: list[list] = []
         self.renamed: list[tuple[str, str, str]] = []
         self.breaks: dict[str, str] = {}
         self.crashes: list[str] = []
         self.reference = lambda text: 0.0
         self.seen: list[str] = []
+        self.is_wrong = lambda text, bad: bad in text
 
     def __call__(self, settings, progress, kept):
         text = settings.sources.get(str(self.port), PORT)
@@ -42,7 +49,7 @@ class Played:
         seed = int(settings.options.get("seed", 0))
         array = np.array([self.reference(text) + seed], np.float32)
         Recording({"output": array}, {}).save(settings.out / "forward_ref.npy")
-        wrong = [layer for layer, bad in BAD.items() if bad in text]
+        wrong = [layer for layer, bad in BAD.items() if self.is_wrong(text, bad)]
         causes = {layer: cause for made, layer, cause in self.renamed if made in text}
         wrong += [layer for layer in causes if layer not in wrong]
         wrong += [layer for made, layer in self.breaks.items() if made in text and (seed or layer != "drawn")]
@@ -63,9 +70,21 @@ class Played:
             for after in self.edits.get(layer, [])
         ]
         cause = self.causes.get(layer, f"cause_{layer}") if cause is None else cause
-        explanation = {"id": cause, "text": f"{layer} is wrong"} if cause else None
+        explanation = {"id": cause, "text": f"{layer} is wrong", "evidence": {"lines_of_port": self.lines}}
+        explanation = explanation if cause else None
         common = {"paddle_layer": layer, "phase": "forward", "explanation": explanation}
-        return {**common, "edit": (found or [None])[0], "further_edits": found[1:], "reference_edits": []}
+        return {**common, "edit": (found or [None])[0], "further_edits": found[1:], **self._of_sources(layer)}
+
+    def _of_sources(self, layer):
+        """Edits of the second file that the reference's source and the case suggest."""
+        edits = {
+            name: [
+                {"file": str(self.port), "line": line, "span": [line, 0, line, 5], "before": before, "after": after}
+                for line, before, after in found.get(layer, ())
+            ]
+            for name, found in (("reference_edits", self.of_reference), ("case_edits", self.of_case))
+        }
+        return {**edits, "evidence": {}}
 
 
 @pytest.fixture
@@ -74,7 +93,7 @@ def played(tmp_path, monkeypatch):
     port = tmp_path / "port.py"
     port.write_text(PORT)
     playing = Played(port)
-    monkeypatch.setattr(fix_module, "run", playing)
+    monkeypatch.setattr(trials, "run", playing)
     return playing
 
 
@@ -112,12 +131,73 @@ def test_edits_that_helped_are_taken_at_once_where_others_did_not(played):
     found = mend(played)
     assert [edit["after"] for edit in found.edits] == ["a = 2"]
     # As it is, with both edits, with the one that helped, with the other again, and on a second draw.
-    assert len(played.seen) == 5
+    assert len([text for text, _ in itertools.groupby(played.seen)]) == 5
 
 
 def test_the_next_edit_follows_one_that_mends_nothing(played):
     played.edits["a"] = ["a = 1 ", "a = 2"]
     assert [edit["after"] for edit in mend(played).edits if edit["layer"] == "a"] == ["a = 2"]
+
+
+@pytest.fixture
+def two_lines(played, monkeypatch):
+    """One fault, which is gone once both lines are right; a third one changes nothing."""
+    port = PORT + "c = 1\n"
+    played.port.write_text(port)
+    monkeypatch.setitem(globals(), "PORT", port)
+    monkeypatch.setitem(globals(), "BAD", {"a": ""})
+    played.is_wrong = lambda text, bad: "a = 2" not in text or "b = 2" not in text
+    played.edits = {}
+    played.of_reference = {"a": [(1, "a = 1", "a = 2"), (3, "c = 1", "c = 2"), (2, "b = 1", "b = 2")]}
+    return played
+
+
+def test_lines_that_are_wrong_together_are_mended_without_what_is_not_needed(two_lines):
+    found = mend(two_lines, write=True)
+    assert (found.verdict, [edit["after"] for edit in found.edits]) == ("aligned", ["a = 2", "b = 2"])
+    assert two_lines.port.read_text() == "a = 2  # kept\nb = 2\nc = 1\n"
+
+
+def test_lines_that_are_proven_to_be_wrong_together_are_tried_first(two_lines):
+    two_lines.lines = [["port.py", 1, 1], ["port.py", 2, 2]]
+    found = mend(two_lines)
+    assert [edit["after"] for edit in found.edits] == ["a = 2", "b = 2"]
+    assert len(two_lines.seen) == 3  # as it is, with both, and on a second draw
+
+
+def test_an_edit_of_the_case_is_tried_and_says_why(played):
+    played.edits, played.of_case = {"b": ["b = 2"]}, {"a": [(1, "a = 1", "a = 2")]}
+    causes = {edit["after"]: edit["cause"] for edit in mend(played).edits}
+    assert causes == {"a = 2": AS_CONVERTED, "b = 2": "b is wrong [cause_b]"}
+
+
+def test_edits_are_tried_for_a_time(played, monkeypatch):
+    monkeypatch.setattr(fix_module, "_LEAST_SECONDS", -1e9)
+    monkeypatch.setattr(fix_module, "_TIMES_OF_SEARCH", -1e9)
+    found = mend(played)
+    assert (found.edits, len(found.left)) == ([], 2)
+    assert found.notes == ["not all edits that may help were tried in 0 s"]
+
+
+def test_what_the_reference_recorded_stands_until_a_file_of_its_own_is_edited(played, monkeypatch):
+    imported = {}
+    monkeypatch.setattr(trials, "read_metadata", lambda path: {"code_sha256": imported})
+    kept = []
+
+    def noting(settings, *given, **named):
+        kept.append((settings.out / "forward_ref.npy").exists())
+        (settings.out / "forward_paddle.npy").unlink(missing_ok=True)
+        found = played(settings, *given, **named)
+        (settings.out / "forward_ref.json").write_text("{}")
+        return found
+
+    monkeypatch.setattr(trials, "run", noting)
+    mend(played)
+    assert kept == [False, True, False]  # a second draw has other inputs
+    kept.clear()
+    imported[str(played.port)] = ""
+    mend(played)
+    assert kept == [False, False, False]
 
 
 def test_an_edit_that_brings_another_fault_is_not_taken(played):

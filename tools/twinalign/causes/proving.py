@@ -181,6 +181,8 @@ def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -
             continue
         if examined.same(own[0][1], variant, LINES_ALIKE):
             examined.line = own[0][1], _explanation(examined, [own[0]], own[1], own[0][1])
+            if "lines_of_port" in own[1].evidence:
+                outcome.evidence["lines_of_port"] = own[1].evidence["lines_of_port"]
             return _explanation(examined, [(cause, variant)], outcome, variant)
     return None
 

@@ -1,11 +1,11 @@
 """Edits of the expressions of a line: its operators, its reductions, and the layers that it calls."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import libcst as cst
 
-from twinalign.edits.source import Edit, Source, called_otherwise, name_of
+from twinalign.edits.source import Edit, Source, called_otherwise, name_of, with_arguments
 
 _OPERATORS: dict[str, Any] = {"add": cst.Add, "sub": cst.Subtract, "mul": cst.Multiply, "div": cst.Divide}
 _ASSIGNING: dict[str, Any] = {
@@ -42,6 +42,16 @@ def reductions_as(source: Source, name: str, lines: Sequence[int]) -> Iterator[E
     for node in source.within(lines) if name in _REDUCTIONS else ():
         if isinstance(node, cst.Call) and name_of(node) in _REDUCTIONS - {name}:
             yield source.edit(node, called_otherwise(node, name))
+
+
+def meaning_as(source: Source, causes: Collection[str], lines: Sequence[int]) -> Iterator[Edit | None]:
+    """Calls of these lines that paddle takes otherwise than torch, written so that they mean what torch's do."""
+    for node in source.within(lines):
+        if "median_between" in causes and isinstance(node, cst.Call) and name_of(node) == "median":
+            lower = with_arguments(node, {"mode": "min"}, [])
+            yield source.edit(node, cst.Subscript(lower, [cst.SubscriptElement(cst.Index(cst.Integer("0")))]))
+        if "maximum_first_row" in causes and isinstance(node, cst.Subscript) and isinstance(node.value, cst.Call):
+            yield source.edit(node, node.value)
 
 
 def with_layer(source: Source, path: str, lines: Sequence[int], taker: str = "") -> Iterator[Edit | None]:

@@ -14,12 +14,27 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.source import Edit, Source
-from twinalign.edits.statements import Exchanged, Lines, Statement, code_of, in_paddle, statements, words
+from twinalign.edits.statements import (
+    Exchanged,
+    Lines,
+    Statement,
+    code_of,
+    in_paddle,
+    spelled,
+    statements,
+    with_lists,
+    words,
+)
 from twinalign.replay.likeness import partners_in_order, ratio
 
 _LATER = 10_000
 _UNKNOWN_NAMES = 5_000
 """What is added to the size of an edit that leaves another difference, and of one that writes names new to the file."""
+_PARTNERS = 0.6
+"""Share of equal words from which a part of an expression is taken for the partner of another."""
+_OF_PADDLE = ("weight_attr", "default_initializer", "parameters", "name")
+"""Keywords that paddle's calls have where torch's have none of that name: they are no difference."""
+_PLACE = "__place__"
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _Found = tuple[int, Edit | None]
 """Size of an edit, by which the likelier comes first, and the edit."""
@@ -30,6 +45,7 @@ def edits_from_reference(port: Source, span: Lines, reference: Source, other: Li
 
     Before each stands its size, by which edits of several functions are to be ordered.
     """
+    reference = with_lists(reference, port)
     mine, theirs = statements(port, span, "paddle"), statements(reference, other, "torch")
     found: list[_Found] = [*_reordered(port, mine, reference, theirs), *_cut_off(port, mine, reference, theirs)]
     differing = list(_differing(port, mine, reference, theirs))
@@ -40,7 +56,7 @@ def edits_from_reference(port: Source, span: Lines, reference: Source, other: Li
         elif partners and mine:
             found += _inserted(port, mine, reference, theirs, partners, alike)
         elif ours and isinstance(ours[0], cst.BaseSmallStatement):
-            found.append((_size(port, ours[0]), port.edit(ours[0], cst.Pass())))
+            found.append((_size(port, ours[0]), port.without(ours[0])))
     known = set(_NAME.findall(port.text))
     ranked = [(size + _UNKNOWN_NAMES * _is_spelling(edit, known), edit) for size, edit in found if edit is not None]
     return sorted(ranked, key=lambda one: one[0])
@@ -99,6 +115,7 @@ def _exchanged(
     An edit that leaves another difference beside it (not `whole`) comes after those that leave none. What holds one
     difference alone would be made the same by another edit.
     """
+    yield from _around(port, old, reference, new, whole)
     ours, theirs = ([child for child in node.children if _is_code(child)] for node in (old, new))
     if type(old) is type(new):
         pairs = list(zip(ours, theirs, strict=True)) if len(ours) == len(theirs) else []
@@ -113,7 +130,41 @@ def _exchanged(
             return
     if isinstance(old, Exchanged) and isinstance(new, Exchanged):
         size = _size(port, old) + _size(reference, new)
-        yield size + (0 if whole else _LATER), port.edit(old, in_paddle(new))
+        yield size + (0 if whole else _LATER), port.edit(old, in_paddle(new, reference, port))
+
+
+def _around(port: Source, old: cst.CSTNode, reference: Source, new: cst.CSTNode, whole: bool) -> Iterator[_Found]:
+    """What stands around the part of one partner that is the other's partner rather, taken away or put in.
+
+    What is alike stays in the port's spelling.
+    """
+    if not isinstance(old, cst.BaseExpression) or not isinstance(new, cst.BaseExpression):
+        return
+    ours, theirs, later = words(port, old), words(reference, new), _LATER * (not whole)
+    least = ratio(ours, theirs)
+    inside = _likest(port, old, theirs, least)
+    if inside is not None:
+        yield _size(port, old) - _size(port, inside) + later, port.edit(old, inside)
+    kept = _likest(reference, new, ours, least)
+    if kept is not None:
+        text, bare = port.text_of(old), isinstance(old, cst.Call | cst.Name | cst.Attribute | cst.Subscript)
+        around = code_of([new.deep_replace(kept, cst.Name(_PLACE))], "", reference, port)
+        after = around.replace(_PLACE, text if bare else f"({text})")
+        yield _size(reference, new) - _size(reference, kept) + later, Edit(port.file, port.span(old), text, after)
+
+
+def _likest(source: Source, node: cst.CSTNode, wanted: Sequence[str], least: float) -> Any:
+    """The part of an expression with the greatest share of words equal to these; None if the whole has as many."""
+    best = None
+    for child in node.children:
+        if isinstance(child, cst.BaseExpression):
+            alike = ratio(words(source, child), wanted)
+            if alike > max(least, _PARTNERS):
+                best, least = child, alike
+        inner = _likest(source, child, wanted, least)
+        if inner is not None:
+            best, least = inner, ratio(words(source, inner), wanted)
+    return best
 
 
 def _sequences(
@@ -130,17 +181,44 @@ def _sequences(
         first, last = port.span(ours[0]), port.span(ours[-1])
         span = (*first[:2], *last[2:])
         return [(1 + _LATER * (not whole), Edit(port.file, span, port.text_at(span), ", ".join(texts)))], heads
-    if len(ours) == len(theirs):
-        return [], [*heads, *zip(ours, theirs, strict=True)]
-    matched = _matched(*said)
+    if isinstance(old, cst.Call):
+        matched = _paired_arguments(port, ours, reference, theirs)
+    else:
+        matched = [(at, at) for at in range(len(ours))] if len(ours) == len(theirs) else _matched(*said)
     pairs = [(ours[one], theirs[two]) for one, two in matched]
     surplus = [at for at in range(len(ours)) if at not in {one for one, _ in matched}]
-    found: list[_Found] = [(_size(port, ours[at]), _without(port, ours, at)) for at in surplus]
-    for at in [at for at in range(len(theirs)) if at not in {two for _, two in matched}]:
+    missing = [at for at in range(len(theirs)) if at not in {two for _, two in matched}]
+    found: list[_Found] = [
+        (_size(port, ours[at]), _without(port, ours, at)) for at in surplus if _keyword(ours[at]) not in _OF_PADDLE
+    ]
+    for one, two in itertools.product(surplus, missing):  # a keyword on one side may have no name on the other
+        found += _around(port, ours[one].value, reference, theirs[two].value, whole)
+    for at in missing:
         before = max((one for one, two in matched if two < at), default=-1)
-        found.append((_size(reference, theirs[at]), _with(port, old, ours, before, theirs[at])))
+        found.append((_size(reference, theirs[at]), _with(port, old, ours, before, reference, theirs[at])))
     alone = whole and len(found) == 1 and all(words(port, a) == words(reference, b) for a, b in [*heads, *pairs])
     return [(size + (0 if alone else _LATER), edit) for size, edit in found], [*heads, *pairs]
+
+
+def _paired_arguments(
+    port: Source, ours: Sequence[cst.Arg], reference: Source, theirs: Sequence[cst.Arg]
+) -> list[tuple[int, int]]:
+    """Places of arguments of one name; of the others of one place, where none has a name, else of equal values."""
+    names = [_keyword(one) for one in ours], [spelled(_keyword(one), keyword=True) for one in theirs]
+    pairs = [(at, names[1].index(name)) for at, name in enumerate(names[0]) if name and name in names[1]]
+    rest = [[at for at in range(len(of)) if at not in {pair[side] for pair in pairs}] for side, of in enumerate(names)]
+    if len(rest[0]) == len(rest[1]) and not any(
+        of[at] for of, places in zip(names, rest, strict=True) for at in places
+    ):
+        return [*pairs, *zip(*rest, strict=True)]
+    values = [" ".join(words(port, ours[at].value)) for at in rest[0]]
+    others = [" ".join(words(reference, theirs[at].value)) for at in rest[1]]
+    return [*pairs, *((rest[0][one], rest[1][two]) for one, two in _matched(values, others))]
+
+
+def _keyword(item: Any) -> str:
+    keyword = getattr(item, "keyword", None)
+    return "" if keyword is None else str(keyword.value)
 
 
 def _matched(ours: Sequence[str], others: Sequence[str]) -> list[tuple[int, int]]:
@@ -164,13 +242,15 @@ def _without(port: Source, items: Sequence[cst.CSTNode], at: int) -> Edit:
     return Edit(port.file, span, port.text_at(span), "")
 
 
-def _with(port: Source, old: Any, items: Sequence[cst.CSTNode], before: int, item: Any) -> Edit | None:
+def _with(
+    port: Source, old: Any, items: Sequence[cst.CSTNode], before: int, reference: Source, item: Any
+) -> Edit | None:
     """The edit that puts in an item of the reference's behind that of number `before`; -1: ahead of the first."""
     bare = item.with_changes(comma=cst.MaybeSentinel.DEFAULT)
     if not items:
         of = "args" if isinstance(old, cst.Call) else "elements"
-        return port.edit(old, old.with_changes(**{of: [in_paddle(bare)]}))
-    written = code_of([bare], "")
+        return port.edit(old, old.with_changes(**{of: [in_paddle(bare, reference, port)]}))
+    written = code_of([bare], "", reference, port)
     if isinstance(item, cst.Arg) and item.keyword is not None:
         before = len(items) - 1  # a keyword may stand behind all others
     text = port.text_of(items[max(before, 0)])
@@ -232,7 +312,7 @@ def _inserted(
     small = [node for node in missing if isinstance(node, cst.BaseSmallStatement)]
     if len(small) < len(missing):
         return
-    added = code_of(small, "; ")
+    added = code_of(small, "; ", reference, port)
     texts = {tuple(words(port, node)): node for node in mine if isinstance(node, cst.BaseSmallStatement)}
     before = [node for node in theirs if reference.span(node) < reference.span(missing[0])]
     behind = [node for node in theirs if reference.span(node) > reference.span(missing[-1])]

@@ -4,13 +4,14 @@ import ast
 import builtins
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
 
-from twinalign.edits.expressions import operations_as, reductions_as, with_item, with_layer
+from twinalign.edits.case_edits import exchanged_pairs, known_names, stored_otherwise
+from twinalign.edits.expressions import meaning_as, operations_as, reductions_as, with_item, with_layer
 from twinalign.edits.from_reference import edits_from_reference, similarity
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
@@ -34,6 +35,8 @@ from twinalign.edits.source import (
 )
 
 _MOST = 16
+_OF_WEIGHTS = ("forward", "backward", "state")
+"""Phases in which a wrong weight shows."""
 _ALIKE = 0.6
 """Share of equal words from which functions of two names are taken for partners."""
 
@@ -63,8 +66,7 @@ class Proposals:
     def from_reference(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits that make the code of a fault's layer what the reference's has in its place; unproven, all of them."""
         place = self._places["layers"].get(fault["paddle_layer"], {"code": [], "around": []})
-        inside = fault["evidence"].get("inside") or {}
-        wrong = [(at["file"], at["line"]) for at in (inside.get("unknown"), inside.get("known")) if at]
+        wrong = wrong_lines(fault)
         found: list[tuple[bool, int, Edit]] = []
         for span in (*place["code"], *place["around"]):
             partner = self._partner(span, self._reference.get(fault["reference_layer"], ()))
@@ -75,6 +77,23 @@ class Proposals:
                 found += [((Path(one.file).name, one.line) not in wrong, size, one) for size, one in edits]
         found.sort(key=lambda one: one[:2])
         return self.readable(edit for *_, edit in found)
+
+    def of_case(self, fault: Mapping[str, Any]) -> list[Edit]:
+        """Edits of how the case converts the weights of a fault's layer; unproven, all of them."""
+        found: list[Edit | None] = []
+        if fault["phase"] in _OF_WEIGHTS:
+            for file, line, _ in self._places["case"]:
+                found += exchanged_pairs(self._source(file), line, fault["paddle_layer"])
+            for file in self._places["rules"]:
+                found += stored_otherwise(self._source(file))
+        return self.readable(found)
+
+    def of_names(self, names: Sequence[Collection[str]]) -> list[Edit]:
+        """Edits of the case's `rename` where it has names that are none of the reference's, or of the port's."""
+        found: list[Edit | None] = []
+        for file, line, _ in self._places["case"]:
+            found += known_names(self._source(file), line, names)
+        return self.readable(found)
 
     def source_of(self, fault: Mapping[str, Any]) -> list[list[Any]]:
         """`[file, first line, last line]` of the port's lines that build a fault's layer, or are a component's code."""
@@ -169,6 +188,7 @@ class Proposals:
                 elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
                     yield source.edit(found, called_otherwise(found, function))
             lines = _lines_near(source, inside, taker, first, last)
+            yield from meaning_as(source, causes, lines)
             yield from reductions_as(source, name, lines)
             if {"sign_wrong", "operation_swapped"} & set(causes):
                 yield from operations_as(source, name, lines)
@@ -214,6 +234,15 @@ class Proposals:
 
 def _lines(span: Sequence[Any]) -> tuple[int, int]:
     return span[1], span[2]
+
+
+def wrong_lines(fault: Mapping[str, Any]) -> set[tuple[str, int]]:
+    """File name and number of the port's lines that are proven to be wrong, or stand where the values go wrong."""
+    known = fault["explanation"] or {"evidence": {}}
+    inside = fault["evidence"].get("inside") or {}
+    proven = known["evidence"].get("lines_of_port", ())
+    found = {(Path(file).name, line) for file, first, last in proven for line in range(first, last + 1)}
+    return found or {(at["file"], at["line"]) for at in (inside.get("unknown"), inside.get("known")) if at}
 
 
 def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:

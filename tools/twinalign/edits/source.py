@@ -129,6 +129,16 @@ class Source:
         before, after = self.text_of(old), self._module.code_for_node(new).replace("\n", f"\n{self._indentation(old)}")
         return Edit(self.file, self.span(old), before, after) if before != after else None
 
+    def without(self, statement: cst.BaseSmallStatement) -> Edit | None:
+        """The edit that takes a statement away: its lines, or where its block has no other statement, `pass` for it."""
+        first, last = self.lines(statement)
+        lines = [one for one in self.of_type(cst.SimpleStatementLine) if statement in one.body]
+        blocks = [one for one in self.of_type(cst.IndentedBlock) if lines and lines[0] in one.body]
+        if not blocks or len(lines[0].body) > 1 or len(blocks[0].body) == 1 or last == len(self._lines):
+            return self.edit(statement, cst.Pass())
+        span = (first, 0, last + 1, 0)
+        return Edit(self.file, span, self.text_at(span), "")
+
     def _indentation(self, node: cst.CSTNode) -> str:
         """White space before the statement that a node belongs to."""
         line = self.span(node)[0]

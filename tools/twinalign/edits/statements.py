@@ -2,11 +2,11 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import libcst as cst
 
-from twinalign.edits.source import Source
+from twinalign.edits.source import Edit, Source, applied, source_of
 
 Exchanged = cst.BaseExpression | cst.BaseSmallStatement
 Statement = Exchanged | cst.Param
@@ -23,9 +23,12 @@ _SPELLED = {
     "SiLU": "Silu",
     "cat": "concat",
     "permute": "transpose",
+    "clamp": "clip",
 }
 _KEYWORDS_ALONE = frozenset({"bias", "lr"})
 """Names that mean something else where they are no keyword."""
+_WITH_LISTS = {"permute": "transpose", "reshape": "reshape", "view": "reshape", "expand": "expand", "repeat": "tile"}
+"""Methods of torch that take several numbers where paddle's, of this name, takes a list of them."""
 _OF_DIMENSIONS = re.compile(r"([A-Z]\w*[a-z])([123])d")
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
 _TEST = re.compile(r"""framework\s*(==|!=)\s*["'](torch|paddle)["']""")
@@ -109,13 +112,80 @@ def spelled(word: str, keyword: bool) -> str:
     return _SPELLED.get(word) or _OF_DIMENSIONS.sub(r"\1\2D", word)
 
 
-def in_paddle(node: cst.CSTNode) -> cst.CSTNode:
-    """With the commonest names as paddle spells them."""
-    found = node.visit(_PaddleSpelling())  # LibCST's matchers take many times as long
+@functools.lru_cache(maxsize=64)
+def with_lists(reference: Source, port: Source) -> Source:
+    """The reference with lists of sizes and of axes, `x.view([b, -1])`, if the port writes lists; each line stays."""
+    if not any(_takes_list(call) for call in port.of_type(cst.Call)):
+        return reference
+    edits = []
+    for call in reference.of_type(cst.Call):
+        name = call.func.attr if isinstance(call.func, cst.Attribute) else None
+        listed = _WITH_LISTS.get(name.value) if name is not None else None
+        if listed is None or name is None or not _is_of_numbers(call):
+            continue
+        span, first, last = (reference.span(node) for node in (name, call.args[0], call.args[-1]))
+        edits.append(Edit(reference.file, span, name.value, listed))
+        edits.append(Edit(reference.file, (*first[:2], *first[:2]), "", "["))
+        edits.append(Edit(reference.file, (*last[2:], *last[2:]), "", "]"))
+    return source_of(reference.file, applied(reference.text, edits)) if edits else reference
+
+
+def _takes_list(call: cst.Call) -> bool:
+    return (
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in _WITH_LISTS.values()
+        and any(isinstance(argument.value, cst.List) for argument in call.args)
+    )
+
+
+def _is_of_numbers(call: cst.Call) -> bool:
+    """Whether a method is called with numbers, one by one; a layer or a module's function takes a tensor."""
+    values = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    is_function = isinstance(owner, cst.Name) and owner.value in ("torch", "F", "self")
+    listed = any(isinstance(value, cst.List | cst.Tuple) for value in values)
+    return 0 < len(values) == len(call.args) and not is_function and not listed
+
+
+def in_paddle(node: cst.CSTNode, reference: Source, port: Source) -> cst.CSTNode:
+    """A node of the reference with the commonest names as paddle spells them, and functions as the port calls them."""
+    # LibCST's matchers take many times as long.
+    found = node.visit(_PaddleSpelling(_modules(reference), _functions(port)))
     return found if isinstance(found, cst.CSTNode) else node
 
 
+@functools.lru_cache(maxsize=64)
+def _modules(source: Source) -> frozenset[str]:
+    """The names that a file imports."""
+    found = set()
+    for node in source.of_type(cst.Import, cst.ImportFrom):
+        for alias in node.names if not isinstance(node.names, cst.ImportStar) else ():
+            found.add(source.text_of(alias.asname.name if alias.asname else alias.name).partition(".")[0])
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=64)
+def _functions(source: Source) -> dict[str, str]:
+    """Name of a module's function or class -> how the file calls it: `softmax` -> `F.softmax`."""
+    calls = {source.text_of(call.func) for call in source.of_type(cst.Call) if isinstance(call.func, cst.Attribute)}
+    return {text.rpartition(".")[2]: text for text in sorted(calls) if text.partition(".")[0] in _modules(source)}
+
+
 class _PaddleSpelling(cst.CSTTransformer):
+    def __init__(self, modules: Container[str], functions: Mapping[str, str]) -> None:
+        super().__init__()
+        self._modules, self._functions = modules, functions
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        root = original_node.func
+        while isinstance(root, cst.Attribute):
+            root = root.value
+        func = updated_node.func
+        known = self._functions.get(func.attr.value) if isinstance(func, cst.Attribute) else None
+        if known is None or not isinstance(root, cst.Name) or root.value not in self._modules:
+            return updated_node
+        return updated_node.with_changes(func=cst.parse_expression(known))
+
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
         return updated_node.with_changes(value=spelled(updated_node.value, keyword=False))
 
@@ -136,6 +206,6 @@ class _PaddleSpelling(cst.CSTTransformer):
         return updated_node
 
 
-def code_of(nodes: Sequence[cst.CSTNode], between: str) -> str:
-    """The text of nodes of the reference, as paddle spells it."""
-    return between.join(cst.Module([]).code_for_node(in_paddle(node)).strip() for node in nodes)
+def code_of(nodes: Sequence[cst.CSTNode], between: str, reference: Source, port: Source) -> str:
+    """The text of nodes of the reference as the port would have it."""
+    return between.join(cst.Module([]).code_for_node(in_paddle(node, reference, port)).strip() for node in nodes)

@@ -31,6 +31,7 @@ from twinalign.recorder.recording_plan import PlannedRecording as PlannedRecordi
 from twinalign.recorder.recording_plan import RecordingPlan
 from twinalign.recorder.refused_inputs import is_of_call, refused_inputs
 from twinalign.recorder.run_settings import RunSettings as RunSettings
+from twinalign.recorder.served_sources import serving
 from twinalign.recorder.worker import RankWorker, Worker
 from twinalign.sides import HALVES, INITIAL
 from twinalign.sides import SIDES as SIDES
@@ -238,19 +239,16 @@ class Recorder(RecordingPlan):
                 return answer if self._concurrent else process.call(Worker.release)  # the other side needs the memory
 
             self._on_each(sides, build, together=self._concurrent)
-            made[part] = convert_weights(
-                self._ledger(part),
-                files,
-                Options(
-                    remedy="Make the port's layers those of the reference",
-                    rename=self.description["rename"].get(part, {}),
-                    allow_missing=self.description["allow_missing"].get(part, ()),
-                    allow_unexpected=self.description["allow_unexpected"].get(part, ()),
-                    rules=self.description.get("rules", ()),
-                ),
-                functools.partial(self._trial_models, part, stage),
-                for_paddle="paddle" in sides,
+            options = Options(
+                remedy="Make the port's layers those of the reference",
+                rename=self.description["rename"].get(part, {}),
+                allow_missing=self.description["allow_missing"].get(part, ()),
+                allow_unexpected=self.description["allow_unexpected"].get(part, ()),
+                rules=self.description.get("rules", ()),
             )
+            trial = functools.partial(self._trial_models, part, stage)
+            with serving(self.settings.sources):  # rules run in this process as well
+                made[part] = convert_weights(self._ledger(part), files, options, trial, for_paddle="paddle" in sides)
         return made
 
     @contextlib.contextmanager

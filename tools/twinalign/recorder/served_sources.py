@@ -1,9 +1,11 @@
 """Lets a process import the text of other source files in place of those on disk, which stay untouched."""
 
+import contextlib
 import importlib.machinery
 import linecache
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from types import CodeType
 
 _served: dict[str, str] = {}
@@ -20,6 +22,27 @@ class _Serving(importlib.machinery.SourceFileLoader):
 
 
 _usual_get_code = importlib.machinery.SourceFileLoader.get_code
+
+
+@contextlib.contextmanager
+def serving(sources: Mapping[str, str]) -> Iterator[None]:
+    """In the context modules of these files are made of these texts, anew; behind it, of the files, anew."""
+    before = dict(_served)
+    try:
+        serve_sources(sources)
+        _forget(sources)
+        yield
+    finally:
+        _served.clear()
+        _served.update(before)
+        _forget(sources)
+
+
+def _forget(files: Collection[str]) -> None:
+    """Let the modules of these files be made anew when they are imported next."""
+    for name, module in list(sys.modules.items()) if files else ():
+        if os.path.realpath(getattr(module, "__file__", None) or "") in files:
+            del sys.modules[name]
 
 
 def serve_sources(sources: Mapping[str, str]) -> None:

@@ -124,7 +124,7 @@ class Worker:
             "rename": {parts[stage]: dict(self.case.part(stage).rename) for stage in stages},
             "allow_missing": {parts[stage]: list(self.case.part(stage).allow_missing) for stage in stages},
             "allow_unexpected": {parts[stage]: list(self.case.part(stage).allow_unexpected) for stage in stages},
-            "rules": self._rules(),
+            "rules": self.rules(),
             "accept": list(self.case.accept),
             "initial": self.case.initial,
             "allowances": list(self.case.allowances),
@@ -133,7 +133,8 @@ class Worker:
             "environment": environment(self.framework, self.device, self.backend),
         }
 
-    def _rules(self) -> list[str]:
+    def rules(self) -> list[str]:
+        """The case's storage rules: paths of files, or names of modules."""
         folder = Path(getattr(sys.modules[type(self.case).__module__], "__file__", ".")).resolve().parent
         return [str(folder / rule) if rule.endswith(".py") else rule for rule in self.case.rules]
 
@@ -355,7 +356,7 @@ class Worker:
         """The converter's model of a stage's case, kept until the next recording is made."""
         if self._trial is None or self._trial[0] != stage:
             self.forget_model()
-            load_rules(self._rules())
+            load_rules(self.rules())
             case = self.fresh_case(stage)
             made = TrialModel(
                 self.backend,

@@ -75,5 +75,6 @@ def _fault(
         "edit": edits[0] if edits else None,
         "further_edits": edits[1:],
         "reference_edits": [],
+        "case_edits": [],
         "suggestion": f"let {layer or 'the model'} start from {written}" if written else "",
     }

@@ -53,6 +53,14 @@ class Difference:
     new: ast.AST | None
 
     @property
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        """File, first and last line of what the port has here; none where it lacks something."""
+        node = self.new
+        if not isinstance(node, (ast.expr, ast.stmt)):
+            return []
+        return [(self.ours.file, node.lineno, node.end_lineno or node.lineno)]
+
+    @property
     def text(self) -> str:
         """The smallest parts that differ, with their lines."""
         if self.old is None or self.new is None:

@@ -51,7 +51,8 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
         line]` of its own methods and the functions that they call), `constructor` (the same of its own) and `around`
         (of the constructors that build it, its own first, and of what stands outside functions, in line
         `OUTSIDE_FUNCTIONS`); `parameters`: function -> the names of its parameters in order, keyword-only ones last;
-        `case`: where the case's method `reproduced` stands, in that form.
+        `case`: where the case's method `reproduced` stands, in that form; `rules`: the user's own files of storage
+        rules.
     """
     from twinalign.backends.paddle.port_only.construction import function_named, layers_built
 
@@ -87,8 +88,15 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
     return {
         "layers": layers,
         "parameters": {name: _parameters(function_named(name)) for name in functions},
-        "case": _spans([type(case).reproduced], _is_editable),
+        **case_places(worker),
     }
+
+
+def case_places(worker: Any) -> dict[str, Any]:
+    """`case` and `rules` of `port_places`."""
+    case = worker.case
+    rules = [rule for rule in worker.rules() if _is_editable(rule)]
+    return {"case": _spans([type(case).reproduced], _is_editable), "rules": rules}
 
 
 def reference_code(worker: Any, stage: str, paths: Sequence[str]) -> dict[str, Any]:

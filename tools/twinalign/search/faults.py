@@ -30,6 +30,8 @@ class Fault:
     """Other edits that may be meant, the likelier first."""
     reference_edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     """Edits that make the port's code what the reference's has in its place; unproven, for `fix` to try."""
+    case_edits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """Edits of how the case converts weights; unproven, for `fix` to try."""
     suggestion: str = ""
     """What to write, in words; empty where it is accepted or was not looked for."""
 

@@ -219,16 +219,17 @@ class Locator:
                 found = [
                     [
                         [edit.to_json() for edit in edits(fault)]
-                        for edits in (proposals.for_fault, proposals.from_reference)
+                        for edits in (proposals.for_fault, proposals.of_case, proposals.from_reference)
                     ]
                     for fault in asked
                 ]
             except (ChildError, SyntaxError, OSError, ValueError):  # the faults stand without a proposal
                 continue
-            for fault, (proven, others) in zip(wrong, found, strict=True):
+            for fault, (proven, of_case, others) in zip(wrong, found, strict=True):
                 fault.evidence.setdefault("source", proposals.source_of(fault.to_json()))
                 if proven and fault.edit is None:
                     fault.edit, fault.further_edits = proven[0], proven[1:]
+                fault.case_edits = fault.case_edits or of_case
                 fault.reference_edits = fault.reference_edits or others
 
     @contextlib.contextmanager

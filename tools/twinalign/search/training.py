@@ -9,6 +9,7 @@ import numpy as np
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.training.subject import explain_training
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE
+from twinalign.processes.side_process import ChildError
 from twinalign.replay.training import STAGE, record_curves, wrong_curves
 from twinalign.search.components import ComponentContext
 from twinalign.search.data import locate_data
@@ -54,8 +55,14 @@ def _fault(context: ComponentContext, wrong: Mapping[str, Any], paths: Mapping[s
     explanation = explanation or context.explanation(
         explain_training, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"])
     )
-    if explanation is None and (swaps := try_swaps(context.processes, weights, context.folder)) is not None:
-        evidence["swaps"] = swaps
+    if explanation is None:
+        try:
+            swaps = try_swaps(context.processes, weights, context.folder)
+        except ChildError as error:  # one side's batches may not fit the other side's training
+            if error.died:
+                raise
+            swaps = None
+        evidence |= {"swaps": swaps} if swaps is not None else {}
     return Fault(TRAINING, TRAINING, "train", explanation, evidence)
 
 

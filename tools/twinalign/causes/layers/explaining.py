@@ -22,6 +22,7 @@ from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, 
 from twinalign.causes.registry import Cause, Variant, known_causes
 from twinalign.replay.code_lines import print_of
 from twinalign.replay.layers import KEPT, SECOND
+from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rerun_unit import RerunUnit
 from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32
 from twinalign.verdict.case_allowances import bound_of_classes
@@ -125,6 +126,8 @@ class _ExaminedUnit(Examined):
             evidence["differences"] = differences
         if proof.confirmed and isinstance(variant, CallVariant):
             evidence["reference_calls"] = calls_of_reference(self._subject, variant)
+        if proof.confirmed and isinstance(variant, LinesVariant):
+            evidence["lines_of_port"] = [place for one in variant.lines for place in one.lines_of_port]
         close = proof.distance < CLOSER * self._start and isinstance(variant, CallVariant)
         # A search over many edits needs more: what is left must be rounding, whatever the difference was.
         exact = proof.exact and (proof.after <= TO_ROUNDING or not any(cause.alone for cause in causes))

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from twinalign.causes.fewest import fewest
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.replay.port_lines import Helpers, LinesVariant, lines_of, whole_functions
@@ -29,7 +30,13 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     yield from single
     # What only the port computes changes nothing until another line reads it.
     added = [one for one in lines if changes[id(one)] == 0.0 and one.lines[0].old is None]
-    if len(single) + len(added) <= _MOST_TOGETHER and not _is_refuted(subject, lines):
+    whole = _gives_port(subject, lines)
+    if whole:
+        others = [one for one in lines if changes[id(one)] == 0.0 and one not in added]
+        needed = fewest([*single, *added, *others], lambda some: bool(_gives_port(subject, some)))
+        if len(needed) > 1:
+            yield dataclasses.replace(functools.reduce(LinesVariant.merged, needed), spelled=spelled)
+    elif whole is None and len(single) + len(added) <= _MOST_TOGETHER:
         yield from (one.merged(two) for one, two in itertools.combinations((*added, *single), 2))
     yield from (dataclasses.replace(one, spelled=spelled) for one in whole_functions(lines))
 
@@ -57,19 +64,20 @@ def _change(subject: LayerSubject, variant: LinesVariant) -> float:
     return max((difference(found[name], usual[name]).relative for name in usual), default=0.0)
 
 
-def _is_refuted(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool:
-    """Whether all lines at once, which are the port's code as it is written, run and do not give the port's values.
+def _gives_port(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool | None:
+    """Whether these lines at once give the port's values; None where they do not run together.
 
-    Then what is wrong stands in none of them, and two of them together fit by chance.
+    All lines are the port's code as it is written. If they do not give the port's values, what is wrong stands in none
+    of them, and two of them together fit by chance.
     """
     if not lines:
-        return False
+        return None
     try:
         found = subject.run(functools.reduce(LinesVariant.merged, lines))
-    except Exception:  # the code as a whole may need what one line alone does not
-        return False
-    return any(
-        name in found and found[name].shape == value.shape and not difference(found[name], value).relative <= _ROUNDING
+    except Exception:  # the code as a whole may need what some lines alone do not have
+        return None
+    return all(
+        name not in found or (found[name].shape == value.shape and difference(found[name], value).relative <= _ROUNDING)
         for name, value in subject.port.items()
     )
 

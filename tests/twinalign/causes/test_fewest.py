@@ -1,0 +1,37 @@
+"""The fewest of several things that hold together."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from twinalign.causes.fewest import fewest
+
+
+def test_nothing_of_nothing() -> None:
+    assert fewest([], lambda some: True) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_needed_is_kept_and_nothing_else(seed: int) -> None:
+    draw = random.Random(seed)
+    items = list(range(draw.randint(1, 17)))
+    needed = set(draw.sample(items, draw.randint(1, min(4, len(items)))))
+    asked: list[int] = []
+
+    def holds(some: object) -> bool:
+        asked.append(1)
+        return needed <= set(some)  # type: ignore[call-overload]
+
+    assert fewest(items, holds) == sorted(needed)
+    assert len(asked) <= 2 * len(needed) * len(items).bit_length()
+
+
+def test_of_two_parts_that_hold_no_item_can_be_left_out() -> None:
+    parts = [{1, 4}, {2, 3, 5}]
+    found = fewest(range(6), lambda some: any(part <= set(some) for part in parts))
+    assert set(found) in parts
+    left = [set(some) for some in itertools.combinations(found, len(found) - 1)]
+    assert not any(part <= some for part in parts for some in left)

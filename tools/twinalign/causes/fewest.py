@@ -1,0 +1,25 @@
+"""The fewest of several things that do together what all of them do."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+
+
+def fewest(items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool]) -> list[_Item]:
+    """A part of the items that holds as the whole does, and of which no item can be left out (Junker, 2004).
+
+    Of several such parts it is the one with the earlier items.
+    """
+
+    def needed(kept: Sequence[_Item], rest: Sequence[_Item], is_new: bool) -> list[_Item]:
+        if is_new and holds(kept):
+            return []
+        if len(rest) == 1:
+            return list(rest)
+        left, right = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        of_right = needed([*kept, *left], right, True)
+        of_left = needed([*kept, *of_right], left, bool(of_right))
+        return [*of_left, *of_right]
+
+    return needed([], list(items), False) if items else []
