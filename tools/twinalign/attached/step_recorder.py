@@ -274,14 +274,17 @@ class StepRecorder:
 
     def _finish_step(self, optimizer: Any, skipped: bool) -> None:
         self._updating = False
-        numbers = {"step": self.step, "losses": [self._number(loss) / scale for loss, scale in self._losses]}
-        numbers |= {"gradient_norm": None if skipped else self._norm, "calls": self.calls, "skipped": skipped}
+        norms = {} if skipped else {"gradient_norm": self._norm}
         if self._clipped is not None:
-            numbers["unclipped_norm"] = numbers["gradient_norm"]
-            numbers["gradient_norm"] = self._backend.total_norm([gradient for _, gradient in self._clipped])
+            clipped = self._backend.total_norm([gradient for _, gradient in self._clipped])
+            norms = {"gradient_norm": clipped, "unclipped_norm": self._norm}
         elif self._unclipped is not None:
-            numbers["unclipped_norm"] = self._number(self._unclipped)
-        scales = {scale for _, scale in self._losses}
+            norms["unclipped_norm"] = self._unclipped
+        sums = self._backend.sums([*(loss for loss, _ in self._losses), *norms.values()])
+        scales = [scale for _, scale in self._losses]
+        numbers: dict[str, Any] = {"step": self.step, "gradient_norm": None, "calls": self.calls, "skipped": skipped}
+        numbers["losses"] = [loss / scale for loss, scale in zip(sums, scales, strict=False)]
+        numbers |= dict(zip(norms, sums[len(scales) :], strict=True))
         numbers |= {
             "scale": max(scales, default=1.0),
             "rates": sorted(set(self._backend.learning_rates(optimizer)), reverse=True)[:8],
@@ -307,10 +310,6 @@ class StepRecorder:
             self._numbers.flush()
         self.step += 1
         self._clear()
-
-    def _number(self, value: Any) -> float:
-        array = self._backend.to_array(value) if self._backend.is_tensor(value) else np.asarray(value)
-        return float(array.astype(np.float64).sum())
 
 
 def _by_position(logits: np.ndarray, labels: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

@@ -273,8 +273,11 @@ class Backend(Protocol):
     def dtype_name(self, tensor: Tensor) -> str:
         """numpy's name of a tensor's dtype, or `bfloat16`."""
 
-    def total_norm(self, tensors: Sequence[Tensor]) -> float:
-        """Euclidean norm of all tensors together, in their own precision; fast."""
+    def total_norm(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Euclidean norm of all tensors together, in their own precision, as one number that stays on the device."""
+
+    def sums(self, tensors: Sequence[Tensor]) -> list[float]:
+        """Sum of each tensor, in one copy from the device for all of them."""
 
     def clips_itself(self, optimizer: Optimizer) -> bool:
         """Whether gradients are clipped inside of the optimizer's step."""

@@ -154,13 +154,24 @@ def dtype_name(tensor: paddle.Tensor) -> str:
     return str(tensor.dtype).removeprefix("paddle.")
 
 
+def _summed_rows(tensor: paddle.Tensor) -> paddle.Tensor:
+    return paddle.nn.clip.get_tensor_from_selected_rows(paddle.nn.clip.merge_selected_rows(tensor))
+
+
 @paddle.no_grad()
-def total_norm(tensors: Sequence[Any]) -> float:
+def total_norm(tensors: Sequence[Any]) -> paddle.Tensor:
     if not tensors:
-        return 0.0
-    # One copy to numpy for all: each takes as long as the norm of a small tensor.
-    squares = paddle.concat([paddle._C_ops.squared_l2_norm(tensor).reshape([1]) for tensor in tensors])
-    return float(np.sqrt(np.sum(squares.numpy(), dtype=np.float64)))
+        return paddle.zeros([])
+    dense = [_summed_rows(tensor) if tensor.is_selected_rows() else tensor for tensor in tensors]
+    squares = paddle.concat([paddle._C_ops.squared_l2_norm(tensor).reshape([1]) for tensor in dense])
+    return squares.sum(dtype="float64").sqrt()
+
+
+@paddle.no_grad()
+def sums(tensors: Sequence[Any]) -> list[float]:
+    if not tensors:
+        return []
+    return list(paddle.stack([tensor.detach().sum(dtype="float64") for tensor in tensors]).tolist())
 
 
 def clips_itself(optimizer: Any) -> bool:

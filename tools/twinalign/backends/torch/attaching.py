@@ -136,10 +136,17 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 
 @torch.no_grad()
-def total_norm(tensors: Sequence[torch.Tensor]) -> float:
+def total_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if not tensors:
-        return 0.0
-    return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm([t.detach() for t in tensors])).double()))
+        return torch.zeros(())
+    norms = torch._foreach_norm([t.coalesce().values() if t.is_sparse else t.detach() for t in tensors])
+    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]).double())
+
+
+@torch.no_grad()
+def sums(tensors: Sequence[torch.Tensor]) -> list[float]:
+    found = [tensor.detach().sum(dtype=torch.float64) for tensor in tensors]
+    return torch.stack([one.to(found[0].device) for one in found]).tolist() if found else []
 
 
 def clips_itself(optimizer: Any) -> bool:
