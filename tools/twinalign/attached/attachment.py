@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,7 +59,7 @@ def attach(
         weights: start from these weights: a checkpoint of this framework, or a recording of the other trainer, whose
             first weights are converted.
         feed: a recording of the other trainer, whose batches take the place of the model's own in the steps that it
-            recorded. What does not pass through the model, such as labels of a separate loss, stays the trainer's own.
+            recorded, with the labels of `cross_entropy`. What passes through neither stays the trainer's own.
         repeat: change each weight by one unit in the last place: a second recording of the reference, which measures
             rounding.
 
@@ -215,6 +216,8 @@ class Attachment:
     ) -> None:
         self._backend, self._recorder, self._feed = backend, recorder, feed
         self._depth = 0
+        self._labels: tuple[Any, Any] = (None, None)
+        """The trainer's own labels of the latest loss, and what took their place."""
         self._stack = contextlib.ExitStack()
         recorder.on_end = self._stack.close
         for name, model in models.items():
@@ -231,7 +234,7 @@ class Attachment:
                     self._stack.callback(backend.watch_calls(layer, _Hook(_nothing), hook))
         self._stack.enter_context(backend.watching_updates(recorder.before_update, recorder.after_update))
         self._stack.enter_context(backend.watching_backward(recorder.backward))
-        self._stack.enter_context(backend.watching_cross_entropy(recorder.cross_entropy))
+        self._stack.enter_context(backend.watching_cross_entropy(self._cross_entropy))
         self._stack.enter_context(backend.watching_clipping(recorder.before_clip, recorder.after_clip))
         self._stack.enter_context(backend.watching_scalers(recorder.scaler))
 
@@ -266,6 +269,22 @@ class Attachment:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and self._is_training(model):
             self._recorder.output(output)
+
+    def _cross_entropy(self, logits: Any, labels: Any, settings: dict[str, Any]) -> Any:
+        fed = self._labels[1] if self._labels[0] is labels else self._fed_labels(labels)
+        self._labels = labels, fed
+        self._recorder.cross_entropy(logits, labels if fed is None else fed, settings)
+        return fed
+
+    def _fed_labels(self, labels: Any) -> Any:
+        """The reference's labels for this call; None where labels pass through the model, which is fed already."""
+        step, call = self._recorder.step, self._recorder.calls - 1
+        if self._feed is None or self._depth or step not in self._feed.steps:
+            return None
+        given = self._feed.arrays(step).get(f"call{call}.labels")
+        if given is None or given.size != math.prod(labels.shape):
+            return None
+        return self._backend.to_tensor_like(given.reshape(tuple(labels.shape)), labels)
 
     def _is_training(self, model: Any) -> bool:
         """Not a validation in between: no gradients, in evaluation mode, of a model that is trained."""

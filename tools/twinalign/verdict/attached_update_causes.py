@@ -1,5 +1,6 @@
 """Why the updates of two attached trainers differ: learning rate, optimizer and weight decay."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -108,30 +109,33 @@ def decay(sides: Sides) -> Iterator[dict[str, Any]]:
             yield cause_of(id, n, "updated", text, parameters=wrong, **proof)
 
 
+_WRITTEN = (Name("updated"), *(Name("updated_state", state=one) for one in ("velocity", "moment1", "moment2")))
+"""What a step of an optimizer writes; at a small learning rate the weights show less than the state."""
+
+
 def _proof(sides: Sides, reference: Step, port: Step, names: Sequence[str], key: str) -> dict[str, Any] | None:
     """Evidence that this setting alone takes the reference's formula to the port's update; None where it does not.
 
     The learning rate is the port's: a schedule has a cause of its own.
     """
-    before: list[float] = []
-    after: list[float] = []
-    for name in names:
-        ours = port.settings[name]
-        rate = {"lr": ours["lr"]}
-        for place, changed in ((before, rate), (after, ours if key == "decoupled" else rate | {key: ours[key]})):
-            found = sides.recomputed(port, reference, Name("updated", rest=name), **changed)
-            if found is not None:
-                place.append(found)
-    if not after or max(after) > 2:  # another setting differs as well: take them all
-        after = [f for m in names if (f := sides.recomputed(port, port, Name("updated", rest=m))) is not None]
-        before = [
-            f
-            for m in names
-            if (f := sides.recomputed(port, reference, Name("updated", rest=m), lr=port.settings[m]["lr"])) is not None
-        ]
-    if not after or not before or max(after) > 2 or max(before) <= 2:
-        return None
-    return {"left_over_with_it": max(after), "left_over_without_it": max(before)}
+    rates = {name: {"lr": port.settings[name]["lr"]} for name in names}
+    changed = {
+        name: port.settings[name] if key == "decoupled" else rates[name] | {key: port.settings[name][key]}
+        for name in names
+    }
+    for written in _WRITTEN:
+
+        def left(settings_of: Step, given: dict[str, dict[str, Any]], written: Name = written) -> float | None:
+            quantities = {name: dataclasses.replace(written, rest=name) for name in names}
+            found = [sides.recomputed(port, settings_of, quantities[name], **given.get(name, {})) for name in names]
+            return max((one for one in found if one is not None), default=None)
+
+        before, after = left(reference, rates), left(reference, changed)
+        if after is None or after > 2:  # another setting differs as well: take them all
+            after = left(port, {})
+        if before is not None and after is not None and after <= 2 < before:
+            return {"left_over_with_it": after, "left_over_without_it": before}
+    return None
 
 
 def half_weights(sides: Sides) -> Iterator[dict[str, Any]]:

@@ -62,7 +62,7 @@ def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> Iterator[None]:
+def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> Iterator[None]:
     original = torch.nn.functional.cross_entropy
     signature = inspect.signature(original)
 
@@ -72,8 +72,10 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> 
         given.apply_defaults()
         logits, labels, *_ = given.arguments.values()
         settings = {name: given.arguments[name] for name in ("ignore_index", "reduction")}
-        seen(logits, labels, {**settings, "axis": min(1, logits.ndim - 1)})
-        return original(*arguments, **keywords)
+        fed = seen(logits, labels, {**settings, "axis": min(1, logits.ndim - 1)})
+        if fed is not None:
+            given.arguments["target"] = fed
+        return original(*given.args, **given.kwargs)
 
     with replaced_everywhere(original, cross_entropy):
         yield
