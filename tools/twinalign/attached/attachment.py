@@ -22,6 +22,7 @@ from twinalign.backends.protocol import Backend
 from twinalign.case.moved_values import moved_at_random
 from twinalign.conversion.checkpoint import read_checkpoint
 from twinalign.conversion.convert_arrays import convert_state
+from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.errors import InputError
 from twinalign.files.attached_recordings import ABOUT, FORMAT, INITIAL, AttachedRecording, array_stream, is_attached
 from twinalign.files.recordings import write_json
@@ -141,7 +142,8 @@ def _load_weights(backend: Backend, models: Mapping[str, Any], path: Path) -> No
             if recording.about["framework"] != backend.FRAMEWORK:
                 source = "ref" if recording.about["framework"] == "torch" else "paddle"
                 theirs = recording.about["layouts"][name]
-                arrays = convert_state(arrays, theirs, layout, source=source).arrays
+                rename = wrapper_rules(*((theirs, layout) if source == "ref" else (layout, theirs)))
+                arrays = convert_state(arrays, theirs, layout, source=source, rename=rename).arrays
         assign_state(backend, model, arrays)
 
 
@@ -203,6 +205,12 @@ class _Hook:
 def _nothing(*_: Any) -> None: ...
 
 
+def _parts(backend: Backend, model: Any) -> list[tuple[str, Any]]:
+    """Path and layer of what a trainer may call where it does not call the model as a whole."""
+    layers = [(path, layer) for path, layer in backend.named_layers(model) if path and "." not in path]
+    return [(path, layer) for path, layer in layers if backend.named_parameters(layer)]
+
+
 class Attachment:
     """A trainer that is being recorded; `close()` ends the recording and takes every hook off."""
 
@@ -220,20 +228,20 @@ class Attachment:
         """The trainer's own labels of the latest loss, and what took their place."""
         self._stack = contextlib.ExitStack()
         recorder.on_end = self._stack.close
-        for name, model in models.items():
-            watch = backend.watch_calls(
-                model,
-                _Hook(functools.partial(self._before_call, name, backend.unwrapped(model))),
-                _Hook(functools.partial(self._after_call, name)),
-            )
-            self._stack.callback(watch)
-            for path, layer in backend.named_layers(backend.unwrapped(model)):
+        whole = [backend.unwrapped(model) for model in models.values()]
+        for (name, model), inner in zip(models.items(), whole, strict=True):
+            parts = [(path, part) for path, part in _parts(backend, inner) if all(part is not one for one in whole)]
+            for path, part in (("", model), *parts):
+                before = _Hook(functools.partial(self._before_call, name, path, part if path else inner))
+                after = _Hook(self._after_call)
+                self._stack.callback(backend.watch_calls(part, before, after))
+            for path, layer in backend.named_layers(inner):
                 if path and any(fnmatch.fnmatchcase(path, pattern) for pattern in layers):
                     key = f"{name}:{path}" if name else path
                     hook = _Hook(lambda _, given, keywords, output, key=key: recorder.layer(key, output))
                     self._stack.callback(backend.watch_calls(layer, _Hook(_nothing), hook))
-        self._stack.enter_context(backend.watching_updates(recorder.before_update, recorder.after_update))
-        self._stack.enter_context(backend.watching_backward(recorder.backward))
+        self._stack.enter_context(backend.watching_updates(self._before_update, recorder.after_update))
+        self._stack.enter_context(backend.watching_backward(self._before_backward, self._after_backward))
         self._stack.enter_context(backend.watching_cross_entropy(self._cross_entropy))
         self._stack.enter_context(backend.watching_clipping(recorder.before_clip, recorder.after_clip))
         self._stack.enter_context(backend.watching_scalers(recorder.scaler))
@@ -250,7 +258,7 @@ class Attachment:
         self.close()
 
     def _before_call(
-        self, name: str, inner: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self, name: str, path: str, inner: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
         self._depth += 1
         if self._depth > 1 or not self._is_training(inner):
@@ -262,13 +270,24 @@ class Attachment:
             own = [name for name, _ in named_arguments(self._backend, inner, arguments, keywords)]
             changed = replaced_arguments(self._backend, own, arguments, keywords, given, self._feed.folder)
         seen = changed or (arguments, keywords)
-        self._recorder.call(name, inner, lambda: named_arguments(self._backend, inner, *seen))
+        self._recorder.call(name, path, inner, lambda: named_arguments(self._backend, inner, *seen))
         return changed
 
-    def _after_call(self, name: str, model: Any, arguments: Any, keywords: Any, output: Any) -> None:
+    def _after_call(self, model: Any, arguments: Any, keywords: Any, output: Any) -> None:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and self._is_training(model):
             self._recorder.output(output)
+
+    def _before_update(self, optimizer: Any, closure: bool) -> None:
+        self._depth = 0  # a call or a backward pass that raised has not ended
+        self._recorder.before_update(optimizer, closure)
+
+    def _before_backward(self) -> None:
+        self._depth += 1  # what checkpointing computes again is no call
+
+    def _after_backward(self, tensor: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+        self._recorder.backward(tensor)
 
     def _cross_entropy(self, logits: Any, labels: Any, settings: dict[str, Any]) -> Any:
         fed = self._labels[1] if self._labels[0] is labels else self._fed_labels(labels)

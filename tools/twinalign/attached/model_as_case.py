@@ -13,6 +13,7 @@ from twinalign.attached.named_arguments import replaced_arguments
 from twinalign.attached.script_again import Captured, run_again
 from twinalign.backends import load_backend
 from twinalign.case.definition import Case
+from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.errors import InputError
 from twinalign.files.attached_recordings import AttachedRecording
 
@@ -32,6 +33,12 @@ class AttachedModel(Case):
     @functools.cached_property
     def _reference(self) -> AttachedRecording:
         return AttachedRecording.load(Path(self.reference_recording))
+
+    @functools.cached_property
+    def rename(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Of models of which one is held by a wrapper."""
+        port = AttachedRecording.load(Path(self.port_recording))
+        return wrapper_rules(*(one.about["layouts"][self.model] for one in (self._reference, port)))
 
     @functools.cached_property
     def _first_call(self) -> tuple[int, int, bool]:
@@ -87,9 +94,9 @@ class AttachedTrainedModel(AttachedModel):
 
 
 def first_call(recording: AttachedRecording, model: str) -> tuple[int, int, bool] | None:
-    """Step, number of the call and whether it was in training mode; None if no recorded step calls the model."""
+    """Step, number of the call and whether it was in training mode; None if no recorded step calls the whole model."""
     for step in recording.steps:
         for number, call in enumerate(recording.facts(step).get("calls", ())):
-            if call["model"] == model:
+            if call["model"] == model and not call.get("part"):
                 return step, number, bool(call["training"])
     return None

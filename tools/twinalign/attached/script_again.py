@@ -99,6 +99,8 @@ class _Watch:
     def __init__(self, backend: Backend, name: str) -> None:
         self._backend, self._name = backend, name
         self._call: tuple[tuple[Any, ...], dict[str, Any], list[str]] | None = None
+        self._stepping: Any = None
+        """An optimizer whose step calls the model itself, by a function that it is given."""
         self.captured: Captured | None = None
         self.stack = contextlib.ExitStack()
 
@@ -108,13 +110,16 @@ class _Watch:
             inner = self._backend.unwrapped(model)
             nothing: Callable[..., None] = lambda *_: None  # noqa: E731
             self.stack.callback(self._backend.watch_calls(model, lambda *given: self._called(inner, *given), nothing))
-            self.stack.enter_context(self._backend.watching_updates(lambda one: self._step(inner, one), nothing))
+            updates = self._backend.watching_updates(lambda one, _: self._step(inner, one), self._stepped)
+            self.stack.enter_context(updates)
         return contextlib.closing(self.stack)
 
     def _called(self, inner: Any, _: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self._call is None and (inner.training or not self._is_trained(inner)):
             names = [name for name, _ in named_arguments(self._backend, inner, arguments, keywords)]
             self._call = arguments, keywords, names
+            if self._stepping is not None:
+                self._step(inner, self._stepping)
 
     def _is_trained(self, model: Any) -> bool:
         return any(self._backend.trainable(one) for one in self._backend.named_parameters(model).values())
@@ -122,10 +127,14 @@ class _Watch:
     def _step(self, model: Any, optimizer: Any) -> None:
         own = {id(one) for one in self._backend.named_parameters(model).values()}
         mine = any(id(one) in own for one in self._backend.held_parameters(optimizer))
+        self._stepping = optimizer if mine else self._stepping
         if self._call is not None and (mine or not self._is_trained(model)):
             self._backend.clear_gradients(model)
             self.captured = Captured(model, *self._call, optimizer if mine else None)
             raise _Made
+
+    def _stepped(self, _: Any) -> None:
+        self._stepping = None
 
 
 @contextlib.contextmanager

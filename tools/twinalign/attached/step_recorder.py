@@ -72,7 +72,7 @@ class StepRecorder:
         self._file = contextlib.ExitStack()
         self._stream: ArrayStream | None = None
         self._numbers: Any = None
-        self._updating = False
+        self._updating = self._computes_gradients = False
         self._clear()
 
     def _clear(self) -> None:
@@ -124,11 +124,13 @@ class StepRecorder:
             self._write(f"{prefix}.{name}" if name else prefix, value)
 
     @_never_raises
-    def call(self, name: str, model: Any, arguments: Callable[[], Iterable[tuple[str, Any]]]) -> None:
+    def call(self, name: str, part: str, model: Any, arguments: Callable[[], Iterable[tuple[str, Any]]]) -> None:
+        """A call of a model, or of the `part` of it at this path where the whole is not called."""
         self._facts["events"].append("call")
         if self._open() is not None:
-            fact = {"model": name, "training": bool(model.training), "autocast": self._backend.autocast_dtype()}
-            self._facts["calls"].append({**fact, "random": self._backend.random_state()})
+            fact = {"model": name, "part": part, "training": bool(model.training)}
+            fact |= {"autocast": self._backend.autocast_dtype(), "random": self._backend.random_state()}
+            self._facts["calls"].append(fact)
             if self.calls == 0 and self._known:
                 self._write_untrained()
             self._write_all(f"call{self.calls}.input", arguments())
@@ -232,10 +234,11 @@ class StepRecorder:
                     self._write(f"{prefix}.{model_name}:{key}" if model_name else f"{prefix}.{key}", parameter.grad)
 
     @_never_raises
-    def before_update(self, optimizer: Any) -> None:
+    def before_update(self, optimizer: Any, closure: bool) -> None:
         if not self._is_mine(optimizer):
             return
         self._updating, self._clipped = True, None
+        self._computes_gradients = closure
         if self._open() is not None:
             named = self._named_settings(optimizer)
             self._facts["settings"] = {name: settings for name, _, settings in named}
@@ -244,10 +247,14 @@ class StepRecorder:
             for name, parameter, _ in named:
                 self._write(f"weights.{name}", parameter)
             self._write_state(optimizer, named, "state", "master")
-            if not self._backend.clips_itself(optimizer):
+            if not closure and not self._backend.clips_itself(optimizer):
                 self._write_all("gradient", ((name, p.grad) for name, p, _ in named if p.grad is not None))
-        gradients = [p.grad for p in self._backend.held_parameters(optimizer) if p.grad is not None]
-        self._norm = self._backend.total_norm(gradients)
+        if not closure:
+            self._norm = self._norm_of_gradients(optimizer)
+
+    def _norm_of_gradients(self, optimizer: Any) -> Any:
+        held = self._backend.held_parameters(optimizer)
+        return self._backend.total_norm([p.grad for p in held if p.grad is not None])
 
     def _named_settings(self, optimizer: Any) -> list[tuple[str, Any, dict[str, Any]]]:
         # paddle gives an optimizer the running statistics of batch norms as well, which it never moves.
@@ -270,6 +277,8 @@ class StepRecorder:
         self._updated_in_scaler = True
         if self._updating and self._is_mine(optimizer):
             self._facts["events"].append("update")
+            if self._computes_gradients:
+                self._norm = self._norm_of_gradients(optimizer)
             self._finish_step(optimizer, skipped=False)
 
     def _finish_step(self, optimizer: Any, skipped: bool) -> None:

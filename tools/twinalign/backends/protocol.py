@@ -239,17 +239,23 @@ class Backend(Protocol):
         """
 
     def watching_updates(
-        self, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+        self, before: Callable[[Optimizer, bool], None], after: Callable[[Optimizer], None]
     ) -> AbstractContextManager[None]:
-        """As `watching_steps`, also for steps that a schedule or a scaler calls and for `minimize`."""
+        """As `watching_steps`, also for steps that a schedule or a scaler calls and for `minimize`.
 
-    def watching_backward(self, after: Callable[[Tensor], None]) -> AbstractContextManager[None]:
-        """Call `after(tensor)` with the tensor that a backward pass started from."""
+        `before(optimizer, closure)`: whether the step is given a function that computes the gradients.
+        """
 
-    def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], None]) -> AbstractContextManager[None]:
+    def watching_backward(
+        self, before: Callable[[], None], after: Callable[[Tensor], None]
+    ) -> AbstractContextManager[None]:
+        """Call `before()` and `after(tensor)`, with the tensor that it starts from, around each backward pass."""
+
+    def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], Any]) -> AbstractContextManager[None]:
         """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`.
 
-        The settings are `ignore_index`, `reduction` and `axis`, that of the classes.
+        The settings are `ignore_index`, `reduction` and `axis`, that of the classes. What is returned takes the place
+        of the labels, unless it is None.
         """
 
     def watching_clipping(

@@ -39,23 +39,28 @@ def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any
 
 
 def watching_updates(
-    before: Callable[[Any], None], after: Callable[[Any], None]
+    before: Callable[[Any, bool], None], after: Callable[[Any], None]
 ) -> contextlib.AbstractContextManager[None]:
-    return watching_steps_of(paddle.optimizer.Optimizer, before, after, ("step", "minimize"))
+    def about_to_step(optimizer: Any) -> None:
+        before(optimizer, isinstance(optimizer, paddle.optimizer.LBFGS))
+
+    return watching_steps_of(paddle.optimizer.Optimizer, about_to_step, after, ("step", "minimize"))
 
 
 @contextlib.contextmanager
-def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
+def watching_backward(before: Callable[[], None], after: Callable[[Any], None]) -> Iterator[None]:
     original, several = paddle.Tensor.backward, paddle.autograd.backward
 
     @functools.wraps(original)
     def backward(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        before()
         result = original(self, *arguments, **keywords)
         after(self)
         return result
 
     @functools.wraps(several)
     def backward_of(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
+        before()
         result = several(tensors, *arguments, **keywords)
         after(tensors[0] if isinstance(tensors, (list, tuple)) else tensors)
         return result

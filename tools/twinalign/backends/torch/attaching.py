@@ -34,10 +34,14 @@ def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any
 
 
 @contextlib.contextmanager
-def watching_updates(before: Callable[[Any], None], after: Callable[[Any], None]) -> Iterator[None]:
+def watching_updates(before: Callable[[Any, bool], None], after: Callable[[Any], None]) -> Iterator[None]:
+    def about_to_step(optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        given = (*arguments[1:], *keywords.values())  # the first is the optimizer
+        before(optimizer, any(map(callable, given)))
+
     # Not a replaced `step`: a schedule that was made before keeps the method that it found.
     handles = [
-        register_optimizer_step_pre_hook(lambda optimizer, *_: before(optimizer)),
+        register_optimizer_step_pre_hook(about_to_step),
         register_optimizer_step_post_hook(lambda optimizer, *_: after(optimizer)),
     ]
     try:
@@ -48,11 +52,12 @@ def watching_updates(before: Callable[[Any], None], after: Callable[[Any], None]
 
 
 @contextlib.contextmanager
-def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
+def watching_backward(before: Callable[[], None], after: Callable[[Any], None]) -> Iterator[None]:
     original = torch.autograd.backward
 
     @functools.wraps(original)
     def backward(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
+        before()
         result = original(tensors, *arguments, **keywords)
         after(tensors if isinstance(tensors, torch.Tensor) else tensors[0])
         return result
