@@ -42,6 +42,7 @@ def attach(
     whole_layers: bool = False,
     weights: PathLike | None = None,
     feed: PathLike | None = None,
+    rename: Mapping[str, str] | None = None,
     repeat: bool = False,
 ) -> Attachment:
     """Record the training of a torch or paddle model from inside its trainer, whose loop stays as it is.
@@ -61,6 +62,8 @@ def attach(
             first weights are converted.
         feed: a recording of the other trainer, whose batches take the place of the model's own in the steps that it
             recorded, with the labels of `cross_entropy`. What passes through neither stays the trainer's own.
+        rename: in the port's trainer, where layers have other names: `{reference name: paddle name}`, keys or prefixes;
+            of several models, such a dictionary each under the model's name.
         repeat: change each weight by one unit in the last place: a second recording of the reference, which measures
             rounding.
 
@@ -78,8 +81,10 @@ def attach(
     if int(os.environ.get("WORLD_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
         folder /= f"rank{int(os.environ.get('RANK') or os.environ.get('PADDLE_TRAINER_ID') or 0)}"
     inner = {name: backend.unwrapped(one) for name, one in models.items()}
+    renamed: Any = dict(rename or {})
+    renamed = {"": renamed} if "" in models else renamed
     if weights is not None:
-        _load_weights(backend, inner, Path(weights))
+        _load_weights(backend, inner, Path(weights), renamed)
     if repeat:
         for one in inner.values():
             arrays = moved_at_random(dict(backend.state_items(one)), 0)
@@ -88,7 +93,7 @@ def attach(
     patterns = [layers] if isinstance(layers, str) else list(layers)
     fed = None if feed is None else _recording_of_rank(Path(feed), folder)
     recorder = StepRecorder(backend, inner, optimizers, folder, frozenset(steps), whole_layers)
-    recorder.begin(functools.partial(_write_beginning, backend, inner, folder, repeat))
+    recorder.begin(functools.partial(_write_beginning, backend, inner, folder, repeat, renamed))
     return Attachment(backend, models, recorder, patterns, fed)
 
 
@@ -115,7 +120,9 @@ def assign_state(backend: Backend, model: Any, arrays: Mapping[str, np.ndarray])
             backend.assign(tensor, arrays[name])
 
 
-def _load_weights(backend: Backend, models: Mapping[str, Any], path: Path) -> None:
+def _load_weights(
+    backend: Backend, models: Mapping[str, Any], path: Path, renamed: Mapping[str, Mapping[str, str]]
+) -> None:
     recording = (
         AttachedRecording.load(path / "rank0" if (path / "rank0").is_dir() else path) if is_attached(path) else None
     )
@@ -142,12 +149,18 @@ def _load_weights(backend: Backend, models: Mapping[str, Any], path: Path) -> No
             if recording.about["framework"] != backend.FRAMEWORK:
                 source = "ref" if recording.about["framework"] == "torch" else "paddle"
                 theirs = recording.about["layouts"][name]
-                rename = wrapper_rules(*((theirs, layout) if source == "ref" else (layout, theirs)))
+                rename = renamed.get(name) or wrapper_rules(*((theirs, layout) if source == "ref" else (layout, theirs)))
                 arrays = convert_state(arrays, theirs, layout, source=source, rename=rename).arrays
         assign_state(backend, model, arrays)
 
 
-def _write_beginning(backend: Backend, models: Mapping[str, Any], folder: Path, repeat: bool) -> None:
+def _write_beginning(
+    backend: Backend,
+    models: Mapping[str, Any],
+    folder: Path,
+    repeat: bool,
+    renamed: Mapping[str, Mapping[str, str]],
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("step*.npz"), *folder.glob("step*.json"), folder / ABOUT, folder / INITIAL):
         old.unlink(missing_ok=True)
@@ -161,6 +174,7 @@ def _write_beginning(backend: Backend, models: Mapping[str, Any], folder: Path, 
         "versions": backend.versions(),
         "flags": backend.numerics_flags(),
         "repeat": repeat,
+        "rename": renamed,
         "started": how_started(),
         "layer_classes": {
             kind: facts for model in models.values() for kind, facts in layer_classes(backend, model).items()

@@ -15,7 +15,7 @@ from twinalign.backends import load_backend
 from twinalign.case.definition import Case
 from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.errors import InputError
-from twinalign.files.attached_recordings import AttachedRecording
+from twinalign.files.attached_recordings import AttachedRecording, rename_rules
 
 _captured: "weakref.WeakKeyDictionary[Any, Captured]" = weakref.WeakKeyDictionary()
 """Model -> what was captured with it; several are alive where one was built anew."""
@@ -36,9 +36,10 @@ class AttachedModel(Case):
 
     @functools.cached_property
     def rename(self) -> Mapping[str, str]:  # type: ignore[override]
-        """Of models of which one is held by a wrapper."""
+        """As the port's trainer was attached with, or for a wrapper around one of the models."""
         port = AttachedRecording.load(Path(self.port_recording))
-        return wrapper_rules(*(one.about["layouts"][self.model] for one in (self._reference, port)))
+        layouts = (one.about["layouts"][self.model] for one in (self._reference, port))
+        return rename_rules(port, self.model) or wrapper_rules(*layouts)
 
     @functools.cached_property
     def _first_call(self) -> tuple[int, int, bool]:

@@ -38,7 +38,9 @@ def run_attached(command: Sequence[str], options: Mapping[str, Any]) -> int:
     package = Path(__file__).parents[1]
     kept = [path for path in (os.environ.get("PYTHONPATH"),) if path]
     paths = [str(package / "attached" / "injection"), *kept, str(package.parent)]
-    options = {**options, "out": str(Path(options["out"]).absolute())}
+    # A script may go to another folder before it makes its model.
+    paths_of = {name: str(Path(options[name]).absolute()) for name in ("out", "weights", "feed") if options.get(name)}
+    options = {**options, **paths_of}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TWINALIGN_ATTACH": json.dumps(options)}
     try:
         return subprocess.run(list(command), env=environment, check=False).returncode

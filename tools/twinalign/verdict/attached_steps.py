@@ -12,7 +12,7 @@ from twinalign.conversion.canonical_names import CanonicalNames, names_of_moves
 from twinalign.conversion.convert_arrays import convert_state
 from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.errors import InputError
-from twinalign.files.attached_recordings import AttachedRecording
+from twinalign.files.attached_recordings import AttachedRecording, rename_rules
 
 QUANTITIES = (
     *(
@@ -144,7 +144,7 @@ def translation(reference: AttachedRecording, port: AttachedRecording) -> Transl
         shapes = {entry["key"]: tuple(entry["shape"]) for entry in layout if entry["persistent"]}
         arrays = {key: np.broadcast_to(np.float32(0), shape) for key, shape in shapes.items()}
         sides = (layout, layouts[1][model]) if source == "ref" else (layouts[1][model], layout)
-        rename = wrapper_rules(*sides)
+        rename = rename_rules(port, model) or rename_rules(reference, model) or wrapper_rules(*sides)
         moves = convert_state(arrays, layout, layouts[1][model], source=source, rename=rename).moves
         names[model] = CanonicalNames(names_of_moves(moves, shapes))
     return functools.partial(_translated, names)
