@@ -78,7 +78,7 @@ def attach(
     if divert is not None:
         return divert(models)
     folder = Path(out)
-    if int(os.environ.get("WORLD_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
+    if _processes() > 1:
         folder /= f"rank{int(os.environ.get('RANK') or os.environ.get('PADDLE_TRAINER_ID') or 0)}"
     inner = {name: backend.unwrapped(one) for name, one in models.items()}
     renamed: Any = dict(rename or {})
@@ -95,6 +95,10 @@ def attach(
     recorder = StepRecorder(backend, inner, optimizers, folder, frozenset(steps), whole_layers)
     recorder.begin(functools.partial(_write_beginning, backend, inner, folder, repeat, renamed))
     return Attachment(backend, models, recorder, patterns, fed)
+
+
+def _processes() -> int:
+    return int(os.environ.get("WORLD_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1)
 
 
 def _backend_of(models: Mapping[str, Any]) -> Backend:
@@ -197,6 +201,7 @@ def how_started() -> dict[str, Any] | None:
         "path": [os.path.abspath(path) for path in sys.path],
         "python": sys.executable,
         "untouched": "TWINALIGN_ATTACH" in os.environ,
+        "processes": _processes(),
     }
 
 

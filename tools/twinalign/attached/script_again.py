@@ -8,6 +8,7 @@ import contextlib
 import copy
 import dataclasses
 import importlib.util
+import os
 import sys
 import types
 from collections import defaultdict
@@ -75,6 +76,7 @@ def run_again(started: Mapping[str, Any] | None, backend: Backend, name: str, fo
     watch = _Watch(backend, name)
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: watch.stack.close())
+        stack.callback(backend.leave_ranks)
         stack.enter_context(replaced(attachment, "divert", watch.attached))
         if started["untouched"]:
             stack.enter_context(attaching_to_first_optimizer(backend.FRAMEWORK))
@@ -137,12 +139,20 @@ class _Watch:
         self._stepping = None
 
 
+_SOLE_PROCESS = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+_SOLE_PROCESS |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+"""What torchrun tells the process of a training that has no other; port 0 is any that is free."""
+
+
 @contextlib.contextmanager
 def _as_started(started: Mapping[str, Any]) -> Iterator[None]:
     """Arguments, folder and search path as the script had them; what it imports later needs the path for good."""
     sys.path[:0] = [path for path in started["path"] if path not in sys.path]
     if not Path(started["folder"]).is_dir():
         raise InputError(f"{started['folder']}: the folder in which {started['script']} was run is gone")
+    if started.get("processes", 1) > 1:
+        for name, value in _SOLE_PROCESS.items():
+            os.environ.setdefault(name, value)
     with replaced(sys, "argv", [started["script"], *started["arguments"]]), contextlib.chdir(started["folder"]):
         yield
 

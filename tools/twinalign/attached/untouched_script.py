@@ -26,7 +26,7 @@ _OPTIMIZERS = {
 
 
 def run_attached(command: Sequence[str], options: Mapping[str, Any]) -> int:
-    """Run a command whose Python processes record themselves; returns its exit code.
+    """Run a command whose Python processes record themselves; returns its exit code, as a shell has it.
 
     Args:
         command: program and arguments, as `["python", "train.py"]`.
@@ -43,9 +43,10 @@ def run_attached(command: Sequence[str], options: Mapping[str, Any]) -> int:
     options = {**options, **paths_of}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TWINALIGN_ATTACH": json.dumps(options)}
     try:
-        return subprocess.run(list(command), env=environment, check=False).returncode
+        code = subprocess.run(list(command), env=environment, check=False).returncode
     except OSError as error:
         raise InputError(f"{command[0]}: cannot be started ({error.strerror or error})") from None
+    return code if code >= 0 else 128 - code
 
 
 def attach_when_made(options: Mapping[str, Any]) -> None:

@@ -310,6 +310,9 @@ class Backend(Protocol):
 
     # distributed: several processes
 
+    def leave_ranks(self) -> None:
+        """Leave the processes that were joined, by whatever code, so that a script can join them again."""
+
     def join_ranks(self, device: str) -> tuple[int, int]:
         """Join the processes of the launcher, on a device of this rank's own; returns its rank and their number.
 
