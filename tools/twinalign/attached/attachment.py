@@ -153,7 +153,9 @@ def _load_weights(
             if recording.about["framework"] != backend.FRAMEWORK:
                 source = "ref" if recording.about["framework"] == "torch" else "paddle"
                 theirs = recording.about["layouts"][name]
-                rename = renamed.get(name) or wrapper_rules(*((theirs, layout) if source == "ref" else (layout, theirs)))
+                rename = renamed.get(name) or wrapper_rules(
+                    *((theirs, layout) if source == "ref" else (layout, theirs))
+                )
                 arrays = convert_state(arrays, theirs, layout, source=source, rename=rename).arrays
         assign_state(backend, model, arrays)
 

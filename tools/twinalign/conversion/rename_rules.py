@@ -1,7 +1,6 @@
 """Translate names of one state dict into the other's: rename rules, and names that differ between the frameworks."""
 
 import fnmatch
-import os.path
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -101,8 +100,12 @@ def wrapper_rules(reference: Iterable[Mapping[str, Any]], paddle: Iterable[Mappi
 
 def _common_steps(names: Sequence[str]) -> str:
     """The steps that all names begin with, but for each name's last."""
-    steps = [name.split(".")[:-1] for name in names]
-    return ".".join(os.path.commonprefix(steps)) if steps else ""
+    common = []
+    for step in zip(*(name.split(".")[:-1] for name in names), strict=False):
+        if len(set(step)) > 1:
+            break
+        common.append(step[0])
+    return ".".join(common)
 
 
 def _pattern(rule: str) -> re.Pattern[str]:

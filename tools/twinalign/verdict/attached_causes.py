@@ -9,10 +9,8 @@ import numpy as np
 from twinalign.verdict.attached_average_causes import averages
 from twinalign.verdict.attached_evidence import Numbers, Recomputed, Sides, alike, cause_of, norm, same
 from twinalign.verdict.attached_model_causes import arguments, calls, detached, optimizers_order
-from twinalign.verdict.attached_steps import Name, Step
+from twinalign.verdict.attached_steps import HALVES, Name, Step
 from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, running_variance, schedule, skipped
-
-_HALVES = ("float16", "bfloat16")
 
 
 def find_causes(
@@ -87,7 +85,7 @@ def weights(sides: Sides) -> Iterator[dict[str, Any]]:
     wrong = [
         name
         for name, array in reference.named("weights").items()
-        if name in ours and not alike(array, ours[name], 1e-2 if port.dtype(f"weights.{name}") in _HALVES else 1e-4)
+        if name in ours and not alike(array, ours[name], 1e-2 if port.dtype(f"weights.{name}") in HALVES else 1e-4)
     ]
     if wrong:
         text = f"{len(wrong)} parameters begin with other values, {wrong[0]} first; start both from one (weights=)"

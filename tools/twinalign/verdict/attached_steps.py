@@ -14,6 +14,7 @@ from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.errors import InputError
 from twinalign.files.attached_recordings import AttachedRecording, rename_rules
 
+HALVES = ("float16", "bfloat16")
 QUANTITIES = (
     *(
         "weights",
@@ -216,7 +217,7 @@ def in_order(steps: Step) -> list[str]:
 
 def paired_calls(reference: Step, port: Step) -> Step:
     """The port's step with its inputs and outputs under the reference's names, by order where no name is shared."""
-    arrays = dict(port.arrays)
+    arrays, dtypes = dict(port.arrays), dict(port.facts.get("dtypes", {}))
     for kind in ("input", "output"):
         for call in range(len(reference.calls)):
             prefix = f"call{call}.{kind}"
@@ -225,5 +226,7 @@ def paired_calls(reference: Step, port: Step) -> Step:
             )
             if set(first) & set(second) or len(first) != len(second):
                 continue
+            kinds = [port.dtype(name) for name in second]
             arrays |= {theirs: arrays.pop(ours) for theirs, ours in zip(first, second, strict=True)}
-    return Step(port.number, arrays, port.facts)
+            dtypes |= dict(zip(first, kinds, strict=True))
+    return Step(port.number, arrays, {**port.facts, "dtypes": dtypes})

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from twinalign.verdict.attached_evidence import Sides, alike, cause_of, fitted, norm, same
-from twinalign.verdict.attached_steps import Name, Step
+from twinalign.verdict.attached_steps import HALVES, Name, Step
 
-_HALVES = ("float16", "bfloat16")
 _SETTINGS = ("beta1", "beta2", "epsilon", "momentum", "dampening", "nesterov")
 _SETTINGS_IN_WORDS = {"epsilon": "the optimizer's epsilon", "nesterov": "Nesterov's momentum"}
 
@@ -147,7 +146,7 @@ def half_weights(sides: Sides) -> Iterator[dict[str, Any]]:
                 step.dtype(f"weights.{name}") if f"weights.{name}" in step.arrays else "" for step in (reference, port)
             ]
             masters = [f"master.{name}" in step.arrays for step in (reference, port)]
-            if kinds[1] in _HALVES and not masters[1] and (masters[0] or kinds[0] == "float32"):
+            if kinds[1] in HALVES and not masters[1] and (masters[0] or kinds[0] == "float32"):
                 found = sides.recomputed(port, port, Name("updated", rest=name))
                 if found is None or found <= 2:  # the formula, rounded to the half precision
                     wrong.append(name)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle.amp.grad_scaler import AmpScaler
 from paddle.nn.clip import ClipGradBase
