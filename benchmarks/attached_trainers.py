@@ -61,6 +61,7 @@ GAN_FAULTS = {
     "average_decay": (2, "untrained", "average_decay"),
     "average_before": (1, "buffer", "average_before_update"),  # it copies the buffers, too, before the step ends
     "average_never": (2, "untrained", "average_never_moves"),
+    "average_of_statistics": (2, "buffer", "average_of_statistics"),
 }
 # Of a port in torch: what paddle has no kernels for on a CPU.
 TORCH_FAULTS = {

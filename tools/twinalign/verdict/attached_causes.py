@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.attached_average_causes import averages
+from twinalign.verdict.attached_average_causes import average_of_statistics, averages
 from twinalign.verdict.attached_evidence import Numbers, Recomputed, Sides, alike, cause_of, norm, same
 from twinalign.verdict.attached_model_causes import arguments, calls, detached, optimizers_order
 from twinalign.verdict.attached_steps import HALVES, Name, Step
@@ -305,5 +305,5 @@ def clipping(sides: Sides) -> Iterator[dict[str, Any]]:
 _ORDER: tuple[Callable[[Sides], Iterator[dict[str, Any]]], ...] = (
     *(weights, optimizers_order, calls, batches, arguments, modes, moved_between, labels, loss_average, accumulation),
     *(detached, not_cleared, clipping),
-    *(schedule, decay, optimizer, half_weights, skipped, running_variance, averages),
+    *(schedule, decay, optimizer, half_weights, skipped, running_variance, averages, average_of_statistics),
 )
