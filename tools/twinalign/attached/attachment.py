@@ -244,7 +244,7 @@ class Attachment:
         feed: AttachedRecording | None,
     ) -> None:
         self._backend, self._recorder, self._feed = backend, recorder, feed
-        self._depth = 0
+        self._depth = self._backwards = 0
         self._labels: tuple[Any, Any] = (None, None)
         """The trainer's own labels of the latest loss, and what took their place."""
         self._stack = contextlib.ExitStack()
@@ -282,7 +282,7 @@ class Attachment:
         self, name: str, path: str, inner: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
         self._depth += 1
-        if self._depth > 1 or not self._is_training(inner):
+        if self._depth > 1 or self._backwards or not self._is_training(inner):
             return None
         changed = None
         step, call = self._recorder.step, self._recorder.calls
@@ -296,19 +296,21 @@ class Attachment:
 
     def _after_call(self, model: Any, arguments: Any, keywords: Any, output: Any) -> None:
         self._depth = max(0, self._depth - 1)
-        if self._depth == 0 and self._is_training(model):
+        if self._depth == 0 and not self._backwards and self._is_training(model):
             self._recorder.output(output)
 
     def _before_update(self, optimizer: Any, closure: bool) -> None:
-        self._depth = 0  # a call or a backward pass that raised has not ended
+        self._depth = self._backwards = 0  # a call or a backward pass that raised has not ended
         self._recorder.before_update(optimizer, closure)
 
     def _before_backward(self) -> None:
-        self._depth += 1  # what checkpointing computes again is no call
+        # Checkpointing calls layers again inside of a backward pass, and some begin one of their own in it.
+        self._backwards += 1
 
     def _after_backward(self, tensor: Any) -> None:
-        self._depth = max(0, self._depth - 1)
-        self._recorder.backward(tensor)
+        self._backwards -= 1
+        if self._backwards == 0:
+            self._recorder.backward(tensor)
 
     def _cross_entropy(self, logits: Any, labels: Any, settings: dict[str, Any]) -> Any:
         fed = self._labels[1] if self._labels[0] is labels else self._fed_labels(labels)

@@ -254,8 +254,8 @@ class Backend(Protocol):
     def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], Any]) -> AbstractContextManager[None]:
         """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`.
 
-        The settings are `ignore_index`, `reduction` and `axis`, that of the classes. What is returned takes the place
-        of the labels, unless it is None.
+        The settings are `ignore_index`, `reduction`, `label_smoothing` and `axis`, that of the classes. What is
+        returned takes the place of the labels, unless it is None.
         """
 
     def watching_clipping(

@@ -161,10 +161,12 @@ def labels(sides: Sides) -> Iterator[dict[str, Any]]:
             theirs, ours = (step.arrays.get(f"call{call}.labels") for step in (reference, port))
             if theirs is None or ours is None or theirs.size != ours.size or not len(port.calls) > call:
                 continue
-            if {theirs.dtype.kind, ours.dtype.kind} - {"i", "u"}:  # probabilities
-                continue
             given = [n for n in reference.arrays if n.startswith(f"call{call}.input") and n in port.arrays]
             if not given or not all(alike(reference.arrays[n], port.arrays[n]) for n in given):
+                continue
+            if {theirs.dtype.kind, ours.dtype.kind} - {"i", "u"}:
+                if not alike(theirs, ours):
+                    yield _soft_labels(reference.number, call, theirs, ours)
                 continue
             ignored = [
                 step.calls[call].get("cross_entropy", {}).get("ignore_index", -100) for step in (reference, port)
@@ -190,6 +192,18 @@ def labels(sides: Sides) -> Iterator[dict[str, Any]]:
                         )
                     yield cause_of(id, reference.number, "labels", text)
             yield cause_of("labels", reference.number, "labels", f"call {call}: the loss is given other labels")
+
+
+def _soft_labels(number: int, call: int, theirs: np.ndarray, ours: np.ndarray) -> dict[str, Any]:
+    """Why probabilities of the classes differ: by how much labels are smoothed, or otherwise."""
+    counted = [rows[rows.any(1)] for rows in (theirs, ours)]
+    shares = [(1 - rows.max(1)) * rows.shape[1] / (rows.shape[1] - 1) for rows in counted]
+    constant = all(len(share) and np.ptp(share) < 1e-4 for share in shares)
+    if constant and np.array_equal(counted[0].argmax(1), counted[1].argmax(1)):
+        found = [float(share[0]) for share in shares]
+        text = f"call {call}: the port smooths labels by {found[1]:.3g}, the reference by {found[0]:.3g}"
+        return cause_of("label_smoothing", number, "labels", text, reference=found[0], port=found[1])
+    return cause_of("labels", number, "labels", f"call {call}: the loss is given other probabilities of the classes")
 
 
 def loss_average(sides: Sides) -> Iterator[dict[str, Any]]:

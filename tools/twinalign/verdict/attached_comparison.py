@@ -21,6 +21,7 @@ from twinalign.verdict.attached_steps import (
     Pair,
     Step,
     in_order,
+    pair_labels,
     paired_calls,
     read_steps,
     translation,
@@ -161,6 +162,8 @@ def _pair(recordings: tuple[AttachedRecording, AttachedRecording]) -> Pair:
         shown = " and ".join(f"{r.folder} ({', '.join(map(str, r.steps)) or 'none'})" for r in recordings)
         raise InputError(f"{shown}: no recorded step in common; attach both with the same steps")
     both = [_filled(one, paired_calls(one, other)) for one, other in both]
+    for one, other in both:
+        pair_labels(one, other)
     return Pair(recordings, [one for one, _ in both], [other for _, other in both])
 
 

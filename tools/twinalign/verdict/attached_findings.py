@@ -1,6 +1,6 @@
 """What differs first between two attached trainers in the order of execution, and why."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twinalign.verdict.attached_causes import find_causes
@@ -24,11 +24,24 @@ def _places(pair: Pair) -> dict[str, tuple[int, float]]:
     return places
 
 
-def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
+def _of_backward(first: Mapping[str, Any], tensors: Sequence[TensorVerdict]) -> list[dict[str, Any]]:
+    """Gradients that differ on equal outputs and losses."""
+    start = f"step{first['step']}.{first['quantity']}."
+    gradients = {t.name.removeprefix(start): t.verdict == DIVERGED for t in tensors if t.name.startswith(start)}
+    wrong, right = ([name for name, found in gradients.items() if found is differs] for differs in (True, False))
+    agree = f"; that of {right[0]} and {len(right) - 1} more agree" if right else ""
+    text = f"gradients of {len(wrong)} parameters differ on equal outputs and losses, {wrong[0]} first{agree}: "
+    text += "the backward pass computes something else"
+    return [cause_of("backward", first["step"], first["quantity"], text, parameters=wrong)]
+
+
+def _unnamed(first: Mapping[str, Any], tensors: Sequence[TensorVerdict], pair: Pair) -> list[dict[str, Any]]:
     """What differs on equal inputs where no cause with a name is proven: the model's results, or its loss."""
     if first["quantity"] in ("output", "layer"):
         text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
         return [cause_of("model", first["step"], "output", text)]
+    if first["quantity"] in ("first_gradient", "unclipped", "gradient"):
+        return _of_backward(first, tensors)
     if first["quantity"] != "loss":
         return []
     ratios = [
@@ -81,5 +94,5 @@ def findings(
     numbers = [recording.numbers for recording in pair.recordings]
     causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)
     if first and not any(one["step"] <= first["step"] for one in causes):
-        causes = [*_unnamed(first, pair), *causes]
+        causes = [*_unnamed(first, comparison.tensors, pair), *causes]
     return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}

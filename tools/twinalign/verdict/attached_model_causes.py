@@ -72,6 +72,13 @@ def detached(sides: Sides) -> Iterator[dict[str, Any]]:
                     f"update, {known[0]} first: what the loss is computed from is not detached there"
                 )
                 yield cause_of(id, reference.number, "first_gradient", text, parameters=known)
+        cut = [name for name in reached[0] if name in port.settings and name not in reached[1]]
+        if cut:
+            text = (
+                f"the port's backward gives no gradient to {len(cut)} parameters that it should train, {cut[0]} first: "
+                "what they return is detached or not used"
+            )
+            yield cause_of("no_gradient", reference.number, "first_gradient", text, parameters=cut)
 
 
 def _reached(step: Step) -> list[str]:

@@ -215,6 +215,36 @@ def in_order(steps: Step) -> list[str]:
     return [name for _, name in sorted(enumerate(steps.arrays), key=lambda item: (*key(item), item[0]))]
 
 
+def pair_labels(reference: Step, port: Step) -> None:
+    """Put probabilities of the classes in place of labels where either side smooths them or gives probabilities."""
+    for call in range(min(len(reference.calls), len(port.calls))):
+        name = f"call{call}.labels"
+        sides = [step for step in (reference, port) if name in step.arrays and f"call{call}.logits" in step.arrays]
+        if len(sides) == 2 and any(_are_soft(step, call) for step in sides):
+            for step in sides:
+                step.arrays[name] = _probabilities(step, call)
+
+
+def _are_soft(step: Step, call: int) -> bool:
+    return step.arrays[f"call{call}.labels"].dtype.kind == "f" or _smoothing(step, call) > 0
+
+
+def _smoothing(step: Step, call: int) -> float:
+    return float(step.calls[call].get("cross_entropy", {}).get("label_smoothing") or 0.0)
+
+
+def _probabilities(step: Step, call: int) -> np.ndarray:
+    """Of shape (rows, classes); zeros for a row that is ignored."""
+    labels, classes = step.arrays[f"call{call}.labels"], step.arrays[f"call{call}.logits"].shape[-1]
+    share, found = _smoothing(step, call), labels
+    if labels.dtype.kind != "f":
+        labels = labels.reshape(-1, 1)
+        found = (np.arange(classes) == labels).astype(np.float32)
+    found = found * np.float32(1 - share) + np.float32(share / classes)
+    ignored = step.calls[call].get("cross_entropy", {}).get("ignore_index", -100)
+    return found if labels is step.arrays[f"call{call}.labels"] else np.where(labels == ignored, np.float32(0), found)
+
+
 def paired_calls(reference: Step, port: Step) -> Step:
     """The port's step with its inputs and outputs under the reference's names, by order where no name is shared."""
     arrays, dtypes = dict(port.arrays), dict(port.facts.get("dtypes", {}))

@@ -76,7 +76,8 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> I
         given = signature.bind(*arguments, **keywords)
         given.apply_defaults()
         logits, labels, *_ = given.arguments.values()
-        settings = {name: given.arguments[name] for name in ("ignore_index", "reduction")}
+        known = ("ignore_index", "reduction", "label_smoothing")
+        settings = {name: given.arguments[name] for name in known if name in given.arguments}
         fed = seen(logits, labels, {**settings, "axis": min(1, logits.ndim - 1)})
         if fed is not None:
             given.arguments["target"] = fed
