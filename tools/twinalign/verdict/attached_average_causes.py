@@ -31,6 +31,11 @@ def averages(sides: Sides) -> Iterator[dict[str, Any]]:
             kept = [1 - late - early, 1 - our_late - our_early]
             text = f"the port's average keeps {kept[1]:.4g} of itself in a step, the reference's {kept[0]:.4g}"
             yield cause_of("average_decay", number, "untrained", text, reference=kept[0], port=kept[1])
+    resting = [number for number, _, ways in moving if not any(ways[1])]
+    if resting and moving and len(resting) < len(moving):
+        counts = f"{len(resting)} of {len(moving)} steps in which the reference's moves"
+        text = f"the port's average does not move in {counts}: it is taken less often"
+        yield cause_of("average_interval", resting[0], "untrained", text, steps=resting)
 
 
 def average_of_statistics(sides: Sides) -> Iterator[dict[str, Any]]:

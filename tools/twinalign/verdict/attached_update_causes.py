@@ -1,6 +1,7 @@
 """Why the updates of two attached trainers differ: learning rate, optimizer and weight decay."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -44,6 +45,13 @@ def schedule(sides: Sides) -> Iterator[dict[str, Any]]:
     if len(set(ours)) == 1 and len(set(theirs)) > 1:
         text = f"the port's learning rate stays {ours[0]:.4g}, the reference's moves: its schedule is never stepped"
         yield cause_of("schedule_not_stepped", wrong[0], "setting", text)
+    runs = [[(value, len(list(run))) for value, run in itertools.groupby(of_side)] for of_side in (theirs, ours)]
+    values = [[value for value, _ in of_side] for of_side in runs]
+    if min(map(len, values)) > 1 and all(same(a, b, 1e-6) for a, b in zip(*values, strict=False)):
+        lengths = [of_side[0][1] for of_side in runs]
+        text = f"the port's schedule first moves after {lengths[1]} steps, the reference's after {lengths[0]}, by the "
+        text += "same values: one is stepped an epoch, the other an update?"
+        yield cause_of("schedule_interval", wrong[0], "setting", text, reference=lengths[0], port=lengths[1])
     place = steps.index(wrong[0])
     yield cause_of(
         "schedule",
