@@ -16,6 +16,8 @@ from twinalign import compare
 
 ROOT = Path(__file__).parents[1]
 CASES = "tests.cases.attached"
+BY_HAND = "## Trainers of others"
+"""From here on the page is written by hand."""
 # Fault of the port: the step and the quantity that differ first, and the cause to be proven.
 PADDLE_FAULTS = {
     "schedule_early": (0, "setting", "schedule_moved"),
@@ -159,13 +161,13 @@ def main() -> None:
         "",
         "A small language model is trained by a loop in torch and one in paddle: two micro-batches a step, clipping,",
         "warm-up, AdamW with two groups of weight decay. So is a generative adversarial network: two models, two",
-        "optimizers, batch norm, a moving average of the generator; and a detector: three losses, a teacher that is its",
-        "moving average, checkpointing, a learning rate that moves every epoch. Faults are planted in the port, one each,",
-        "and found from the recordings of `twinalign.attach` alone. Paddle's running variance is accepted",
-        "(`--accept bn_running_var_biased`). The rules were adjusted on these faults; those of the detector were planted",
-        "when the rules for the others stood: two false alarms hid them at first (a backward pass inside of another, and",
-        "labels that one side smooths); once these were mended, all 14 were found at the right step and quantity, and 10",
-        "had a cause. Written by `benchmarks/attached_trainers.py`.",
+        "optimizers, batch norm, a moving average of the generator; and a detector: three losses, a teacher that is",
+        "its moving average, checkpointing, a learning rate that moves every epoch. Faults are planted in the port,",
+        "one each, and found from the recordings of `twinalign.attach` alone. Paddle's running variance is accepted",
+        "(`--accept bn_running_var_biased`). The rules were adjusted on these faults. Those of the detector were",
+        "planted when the rules for the others stood: two false alarms hid them at first (a backward pass inside of",
+        "another, and labels that one side smooths); once these were mended, all 14 were found at the right step and",
+        "quantity, and 10 had a cause. Written by `benchmarks/attached_trainers.py`.",
         "",
         f"With a repeat of the reference {len(right['repeat'])} of {count} trainers are judged as planted, clean ones",
         f"included; without any measure of noise {len(right['none'])} of {count}.",
@@ -176,7 +178,9 @@ def main() -> None:
         "",
         *cost_lines(),
     ]
-    (ROOT / "docs" / "attached-trainers.md").write_text("\n".join(lines) + "\n")
+    page = ROOT / "docs" / "attached-trainers.md"
+    _, heading, by_hand = page.read_text(encoding="utf-8").partition(BY_HAND)
+    page.write_text("\n".join([*lines, "", heading]) + by_hand, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A detector in torch: three losses, a teacher that is its moving average, checkpointing, a rate that moves an epoch."""
+"""A detector in torch: three losses, a teacher that is its moving average, checkpointing, a rate of each epoch."""
 
 import copy
 import json
