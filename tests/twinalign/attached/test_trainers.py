@@ -79,6 +79,24 @@ def test_two_models_two_optimizers_and_an_average(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_teacher_smoothed_labels_and_checkpointing(tmp_path: Path) -> None:
+    reference = record("torch", tmp_path / "ref", trainer="detector")
+    found = {}
+    for fault in ("", "no_smoothing", "body_detached", "schedule_each_step", "average_each_epoch"):
+        port = record("paddle", tmp_path / f"port{fault}", trainer="detector", weights=reference, fault=fault)
+        attached = compare(reference, port).attached or {}
+        first = attached["first"] or {}
+        found[fault] = (first.get("step"), first.get("quantity"), [cause["id"] for cause in attached["causes"]])
+    assert found == {
+        "": (None, None, []),
+        "no_smoothing": (0, "labels", ["label_smoothing"]),
+        "body_detached": (0, "first_gradient", ["no_gradient"]),
+        "schedule_each_step": (1, "setting", ["schedule_interval"]),
+        "average_each_epoch": (1, "untrained", ["average_interval"]),
+    }
+
+
+@pytest.mark.slow
 def test_two_ranks_are_judged_together(tmp_path: Path) -> None:
     reference = record("torch", tmp_path / "ref", ranks=2)
     found = {}

@@ -33,8 +33,10 @@ def averages(sides: Sides) -> Iterator[dict[str, Any]]:
             yield cause_of("average_decay", number, "untrained", text, reference=kept[0], port=kept[1])
     resting = [number for number, _, ways in moving if not any(ways[1])]
     if resting and moving and len(resting) < len(moving):
-        counts = f"{len(resting)} of {len(moving)} steps in which the reference's moves"
-        text = f"the port's average does not move in {counts}: it is taken less often"
+        text = (
+            f"the port's average rests in {len(resting)} of {len(moving)} steps in which the reference's moves: it is "
+            "taken less often"
+        )
         yield cause_of("average_interval", resting[0], "untrained", text, steps=resting)
 
 
@@ -54,8 +56,7 @@ def average_of_statistics(sides: Sides) -> Iterator[dict[str, Any]]:
         # One side may move it a step before the other, when one of several optimizers steps.
         theirs, ours = (max(of_step[place] for of_step in shares) for place in (1, 2))
         if not same(theirs, ours, 1e-2):
-            taken = f"takes {ours:.4g} of {name} from {source} in a step"
-            text = f"the port's average {taken}, the reference's {theirs:.4g}"
+            text = f"in a step the port's {name} takes {ours:.4g} of {source}, the reference's takes {theirs:.4g}"
             first = next(number for number, one, other in shares if not same(one, other, 1e-2))
             yield cause_of("average_of_statistics", first, "buffer", text, reference=theirs, port=ours)
 

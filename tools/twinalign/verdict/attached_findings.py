@@ -29,9 +29,8 @@ def _of_backward(first: Mapping[str, Any], tensors: Sequence[TensorVerdict]) -> 
     start = f"step{first['step']}.{first['quantity']}."
     gradients = {t.name.removeprefix(start): t.verdict == DIVERGED for t in tensors if t.name.startswith(start)}
     wrong, right = ([name for name, found in gradients.items() if found is differs] for differs in (True, False))
-    agree = f"; that of {right[0]} and {len(right) - 1} more agree" if right else ""
-    text = f"gradients of {len(wrong)} parameters differ on equal outputs and losses, {wrong[0]} first{agree}: "
-    text += "the backward pass computes something else"
+    text = f"gradients of {len(wrong)} parameters differ on equal outputs and losses, {wrong[0]} first"
+    text += f"; those of {len(right)} parameters agree, {right[0]} first" if right else ""
     return [cause_of("backward", first["step"], first["quantity"], text, parameters=wrong)]
 
 
@@ -51,9 +50,18 @@ def _unnamed(first: Mapping[str, Any], tensors: Sequence[TensorVerdict], pair: P
         if theirs and one.number == first["step"]
     ]
     alike = ratios and max(ratios) - min(ratios) <= _ALIKE * abs(ratios[0]) and len(ratios) > 1
-    found = f"{ratios[0]:.6g} times the reference's" if ratios else "another one"
-    every = " in every backward pass" if alike else ""
-    text = f"{first['name']} is {found}{every}, on equal outputs of the model: the loss computes something else"
+    name = first["name"]
+    text = f"{name} differs on equal outputs of the model: the loss computes something else"
+    if ratios and not alike:
+        text = (
+            f"{name} is {ratios[0]:.6g} times the reference's, on equal outputs of the model: the loss computes "
+            "something else"
+        )
+    elif ratios:
+        text = (
+            f"{name} is {ratios[0]:.6g} times the reference's in every backward pass, on equal outputs of the model: "
+            "the loss computes something else"
+        )
     return [cause_of("loss", first["step"], "loss", text, ratios=ratios)]
 
 

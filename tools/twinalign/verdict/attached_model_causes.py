@@ -35,8 +35,11 @@ def calls(sides: Sides) -> Iterator[dict[str, Any]]:
         )  # another number of micro-batches has a cause of its own
         wrong = [model for model in {**counts[0], **counts[1]} if counts[0][model] != counts[1][model]]
         if wrong and same_passes:
-            of = f" of {wrong[0]}" if wrong[0] else ""
-            text = f"a step makes {counts[1][wrong[0]]} calls{of} in the port, {counts[0][wrong[0]]} in the reference"
+            theirs, ours = (count[wrong[0]] for count in counts)
+            text = f"a step makes {ours} calls in the port, {theirs} in the reference"
+            text = (
+                f"a step makes {ours} calls of {wrong[0]} in the port, {theirs} in the reference" if wrong[0] else text
+            )
             yield cause_of("model_calls", reference.number, "output", text)
 
 

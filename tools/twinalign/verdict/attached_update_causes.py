@@ -49,8 +49,10 @@ def schedule(sides: Sides) -> Iterator[dict[str, Any]]:
     values = [[value for value, _ in of_side] for of_side in runs]
     if min(map(len, values)) > 1 and all(same(a, b, 1e-6) for a, b in zip(*values, strict=False)):
         lengths = [of_side[0][1] for of_side in runs]
-        text = f"the port's schedule first moves after {lengths[1]} steps, the reference's after {lengths[0]}, by the "
-        text += "same values: one is stepped an epoch, the other an update?"
+        text = (
+            f"the port's schedule first moves after {lengths[1]} steps, the reference's after {lengths[0]}, through "
+            "the same values: one moves with each epoch, the other with each update?"
+        )
         yield cause_of("schedule_interval", wrong[0], "setting", text, reference=lengths[0], port=lengths[1])
     place = steps.index(wrong[0])
     yield cause_of(
