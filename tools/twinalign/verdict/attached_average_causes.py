@@ -67,7 +67,8 @@ def _taken(then: Step, now: Step, name: str, source: str) -> float | None:
     if after is None or not {name, source} <= before.keys() or before[name].shape != before[source].shape:
         return None
     start = before[name].astype(np.float64)
-    return _share(start, after - start, before[source] - start)
+    way = before[source] - start
+    return _share(start, after - start, way) if way.any() else None
 
 
 def _share(start: np.ndarray, moved: np.ndarray, way: np.ndarray) -> float | None:
