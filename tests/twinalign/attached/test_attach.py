@@ -227,6 +227,7 @@ def test_sparse_gradients_are_recorded_as_dense_ones(tmp_path: Path) -> None:
 
 def test_labels_of_the_loss_are_fed(tmp_path: Path) -> None:
     def trained(out: Path, feed: Path | None, label: int) -> AttachedRecording:
+        torch.manual_seed(0)
         model = torch.nn.Linear(2, 3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with twinalign.attach(model, optimizer, out=out, steps=[0], feed=feed):
@@ -234,8 +235,11 @@ def test_labels_of_the_loss_are_fed(tmp_path: Path) -> None:
             optimizer.step()
         return AttachedRecording.load(out)
 
-    trained(tmp_path / "ref", None, 1)
-    assert trained(tmp_path / "port", tmp_path / "ref", 2).arrays(0)["call0.labels"].tolist() == [1, 1, 1, 1]
+    reference = trained(tmp_path / "ref", None, 1)
+    port = trained(tmp_path / "port", tmp_path / "ref", 2)
+    assert port.arrays(0)["call0.labels"].tolist() == [1, 1, 1, 1]
+    assert reference.numbers[0]["losses"] != trained(tmp_path / "own", None, 2).numbers[0]["losses"]
+    assert port.numbers[0]["losses"] == reference.numbers[0]["losses"]
 
 
 def test_the_model_inside_of_a_librarys_wrapper(tmp_path: Path) -> None:

@@ -245,8 +245,8 @@ class Attachment:
     ) -> None:
         self._backend, self._recorder, self._feed = backend, recorder, feed
         self._depth = self._backwards = 0
-        self._labels: tuple[Any, Any] = (None, None)
-        """The trainer's own labels of the latest loss, and what took their place."""
+        self._labels: tuple[Any, Any, Any] = (None, None, None)
+        """Step and call of the latest loss, the trainer's own labels, and what took their place."""
         self._stack = contextlib.ExitStack()
         recorder.on_end = self._stack.close
         whole = [backend.unwrapped(model) for model in models.values()]
@@ -313,15 +313,19 @@ class Attachment:
             self._recorder.backward(tensor)
 
     def _cross_entropy(self, logits: Any, labels: Any, settings: dict[str, Any]) -> Any:
-        fed = self._labels[1] if self._labels[0] is labels else self._fed_labels(labels)
-        self._labels = labels, fed
+        place = self._recorder.step, self._recorder.calls
+        known = self._labels[0] == place and self._labels[1] is labels  # a second loss on the same ones
+        fed = self._labels[2] if known else self._fed_labels(labels)
+        self._labels = place, labels, fed
         self._recorder.cross_entropy(logits, labels if fed is None else fed, settings)
         return fed
 
     def _fed_labels(self, labels: Any) -> Any:
         """The reference's labels for this call; None where labels pass through the model, which is fed already."""
         step, call = self._recorder.step, self._recorder.calls - 1
-        if self._feed is None or self._depth or step not in self._feed.steps:
+        if self._feed is None or self._depth or not self._backend.is_recording_gradients():
+            return None
+        if step not in self._feed.steps:
             return None
         given = self._feed.arrays(step).get(f"call{call}.labels")
         if given is None or given.size != math.prod(labels.shape):

@@ -39,8 +39,8 @@ def run_attached(command: Sequence[str], options: Mapping[str, Any]) -> int:
     kept = [path for path in (os.environ.get("PYTHONPATH"),) if path]
     paths = [str(package / "attached" / "injection"), *kept, str(package.parent)]
     # A script may go to another folder before it makes its model.
-    paths_of = {name: str(Path(options[name]).absolute()) for name in ("out", "weights", "feed") if options.get(name)}
-    options = {**options, **paths_of}
+    files = {name: str(Path(options[name]).absolute()) for name in ("out", "weights", "feed") if options.get(name)}
+    options = {**options, **files}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TWINALIGN_ATTACH": json.dumps(options)}
     try:
         code = subprocess.run(list(command), env=environment, check=False).returncode

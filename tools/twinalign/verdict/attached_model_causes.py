@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.attached_evidence import Sides, alike, cause_of
+from twinalign.verdict.attached_evidence import Sides, alike, cause_of, norm
 from twinalign.verdict.attached_steps import Step
+
+_VANISHES = 1e-5
+"""Of the norm of all gradients: a smaller one may be rounding of a sum that cancels, which the other side has as 0."""
 
 
 def optimizers_order(sides: Sides) -> Iterator[dict[str, Any]]:
@@ -75,7 +78,9 @@ def detached(sides: Sides) -> Iterator[dict[str, Any]]:
                     f"update, {known[0]} first: what the loss is computed from is not detached there"
                 )
                 yield cause_of(id, reference.number, "first_gradient", text, parameters=known)
-        cut = [name for name in reached[0] if name in port.settings and name not in reached[1]]
+        gradients = reference.named("first_gradient")
+        counts = [name for name in reached[0] if norm({name: gradients[name]}) > _VANISHES * norm(gradients)]
+        cut = [name for name in counts if name in port.settings and name not in reached[1]]
         if cut:
             text = (
                 f"the port's backward gives no gradient to {len(cut)} parameters that it should train, {cut[0]} first: "
