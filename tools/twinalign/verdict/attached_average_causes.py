@@ -42,7 +42,7 @@ def averages(sides: Sides) -> Iterator[dict[str, Any]]:
 
 def average_of_statistics(sides: Sides) -> Iterator[dict[str, Any]]:
     """Running statistics of an average are averaged, copied or left alone otherwise than on the other side."""
-    seen: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
+    seen: dict[tuple[str, str], list[tuple[int, float | None, float | None]]] = {}
     for then, now in sides.following():
         models = {name.rpartition(":")[0] for name in then[0].named("untrained")}
         after = [step.named("buffer") for step in now]
@@ -50,15 +50,16 @@ def average_of_statistics(sides: Sides) -> Iterator[dict[str, Any]]:
         trained = {name: array for name, array in then[0].named("buffer").items() if name not in own}
         for name, source in _partners(own, trained).items():
             theirs, ours = (_taken(*steps, name, source) for steps in zip(then, now, strict=True))
-            if theirs is not None and ours is not None:
-                seen.setdefault((name, source), []).append((now[0].number, theirs, ours))
+            seen.setdefault((name, source), []).append((now[0].number, theirs, ours))
     for (name, source), shares in seen.items():
         # One side may move it a step before the other, when one of several optimizers steps.
-        theirs, ours = (max(of_step[place] for of_step in shares) for place in (1, 2))
-        if not same(theirs, ours, 1e-2):
-            text = f"in a step the port's {name} takes {ours:.4g} of {source}, the reference's takes {theirs:.4g}"
-            first = next(number for number, one, other in shares if not same(one, other, 1e-2))
-            yield cause_of("average_of_statistics", first, "buffer", text, reference=theirs, port=ours)
+        most = [
+            max((s for s in of_side if s is not None), default=None) for of_side in list(zip(*shares, strict=True))[1:]
+        ]
+        if most[0] is not None and most[1] is not None and not same(most[0], most[1], 1e-2):
+            text = f"in a step the port's {name} takes {most[1]:.4g} of {source}, the reference's takes {most[0]:.4g}"
+            first = next(n for n, a, b in shares if a is None or b is None or not same(a, b, 1e-2))
+            yield cause_of("average_of_statistics", first, "buffer", text, reference=most[0], port=most[1])
 
 
 def _taken(then: Step, now: Step, name: str, source: str) -> float | None:
