@@ -17,3 +17,15 @@ def gan_batches(steps):
     random = np.random.RandomState(11)
     for _ in range(steps):
         yield np.tanh(random.randn(6, 3, 8, 8)).astype("float32"), random.randn(6, 6).astype("float32")
+
+
+def detector_batches(epochs, per_epoch=2):
+    """Per epoch batches of inputs (8, 10), labels (8,), boxes (8, 4) and whether a row has a box (8,)."""
+    random = np.random.RandomState(2)
+    for _ in range(epochs):
+        epoch = []
+        for _ in range(per_epoch):
+            inputs, labels = random.randn(8, 10), random.randint(0, 4, 8)
+            boxes, valid = random.randn(8, 4), random.rand(8) > 0.4
+            epoch.append((inputs.astype("float32"), labels, boxes.astype("float32"), valid.astype("float32")))
+        yield epoch

@@ -9,11 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import twinalign
 from tests.cases.attached import torch_trainer
 from tests.cases.attached.batches import micro_batches
 from twinalign import InputError, compare
+from twinalign.attached.untouched_script import _without_wrappers
+from twinalign.backends import load_backend
+from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.files.attached_recordings import AttachedRecording, has_line
 from twinalign.verdict.optimizer_formula import left_over, updated
 
@@ -170,3 +174,96 @@ def test_fed_keywords_find_their_places_in_any_order(tmp_path: Path) -> None:
     assert {name: array.tolist() for name, array in ours.items()} == {
         name: array.tolist() for name, array in theirs.items()
     }
+
+
+def test_the_gradient_of_a_step_is_what_its_closure_computes(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.arange(6.0).reshape(2, 3)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(inputs).sum()
+        loss.backward()
+        return loss
+
+    with twinalign.attach(model, optimizer, out=tmp_path, steps=[0, 1]):
+        for _ in range(2):
+            optimizer.step(closure)
+            inputs = inputs * 2
+    found = AttachedRecording.load(tmp_path)
+    assert [found.arrays(step)["gradient.weight"].tolist() for step in (0, 1)] == [[[3, 5, 7]], [[6, 10, 14]]]
+    assert found.numbers[0]["gradient_norm"] == pytest.approx((9 + 25 + 49 + 4) ** 0.5)
+
+
+def test_parts_of_a_model_and_what_checkpointing_computes_again(tmp_path: Path) -> None:
+    class Pair(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder, self.loss = torch.nn.Linear(3, 2), torch.nn.Linear(2, 3), torch.nn.MSELoss()
+
+    model = Pair()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.ones(2, 3, requires_grad=True)
+    with twinalign.attach(model, optimizer, out=tmp_path, steps=[0]):
+        code = checkpoint(model.encoder, inputs, use_reentrant=True)  # whose backward begins one of its own
+        model.loss(model.decoder(code), inputs.detach()).backward()
+        optimizer.step()
+    found = AttachedRecording.load(tmp_path)
+    assert [call["part"] for call in found.facts(0)["calls"]] == ["encoder", "decoder"]
+    assert found.facts(0)["events"] == ["call", "call", "backward", "update"]
+
+
+def test_sparse_gradients_are_recorded_as_dense_ones(tmp_path: Path) -> None:
+    model = torch.nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with twinalign.attach(model, optimizer, out=tmp_path, steps=[0]):
+        model(torch.tensor([1, 3, 3])).sum().backward()
+        optimizer.step()
+    found = AttachedRecording.load(tmp_path)
+    assert found.arrays(0)["gradient.weight"].tolist() == [[0, 0], [1, 1], [0, 0], [2, 2], [0, 0]]
+    assert found.numbers[0]["gradient_norm"] == pytest.approx(10**0.5)
+
+
+def test_labels_of_the_loss_are_fed(tmp_path: Path) -> None:
+    def trained(out: Path, feed: Path | None, label: int) -> AttachedRecording:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with twinalign.attach(model, optimizer, out=out, steps=[0], feed=feed):
+            torch.nn.functional.cross_entropy(model(torch.ones(4, 2)), torch.full((4,), label)).backward()
+            optimizer.step()
+        return AttachedRecording.load(out)
+
+    reference = trained(tmp_path / "ref", None, 1)
+    port = trained(tmp_path / "port", tmp_path / "ref", 2)
+    assert port.arrays(0)["call0.labels"].tolist() == [1, 1, 1, 1]
+    assert reference.numbers[0]["losses"] != trained(tmp_path / "own", None, 2).numbers[0]["losses"]
+    assert port.numbers[0]["losses"] == reference.numbers[0]["losses"]
+
+
+def test_the_model_inside_of_a_librarys_wrapper(tmp_path: Path) -> None:
+    class Task(torch.nn.Module):
+        def __init__(self, model: torch.nn.Module) -> None:
+            super().__init__()
+            self.trained, self.loss = model, torch.nn.CrossEntropyLoss()
+
+    class Head(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.flatten = torch.nn.Linear(2, 2), torch.nn.Flatten()
+
+    inner = torch_trainer.Model()
+    task, head = Task(inner), Head()
+    backend = load_backend("torch")
+    for model, wanted in ((task, inner), (head, head)):
+        assert _without_wrappers(backend, model, {id(one) for one in model.parameters()}) is wanted
+
+
+def test_rename_rules_of_wrappers_and_of_ports() -> None:
+    def layout(*keys: str) -> list[dict[str, str]]:
+        return [{"key": key} for key in keys]
+
+    assert wrapper_rules(layout("net.a.weight", "net.b.weight"), layout("a.weight", "b.weight")) == {"net": ""}
+    assert wrapper_rules(layout("a.weight", "b.weight"), layout("m.a.weight", "m.b.weight")) == {"": "m"}
+    assert wrapper_rules(layout("a.weight", "b.weight"), layout("a.weight", "c.weight")) == {}

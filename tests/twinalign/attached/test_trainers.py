@@ -64,7 +64,7 @@ def test_float64_recordings_of_model_fit_judge(reference: Path, tmp_path: Path) 
 def test_two_models_two_optimizers_and_an_average(tmp_path: Path) -> None:
     reference = record("torch", tmp_path / "ref", trainer="gan")
     found = {}
-    for fault in ("", "not_detached", "generator_first", "average_never"):
+    for fault in ("", "not_detached", "generator_first", "average_never", "average_of_statistics"):
         port = record("paddle", tmp_path / f"port{fault}", trainer="gan", weights=reference, fault=fault)
         attached = compare(reference, port, accept=["bn_running_var_biased"]).attached or {}
         first = attached["first"] or {}
@@ -73,7 +73,26 @@ def test_two_models_two_optimizers_and_an_average(tmp_path: Path) -> None:
         "": (None, None, []),
         "not_detached": (0, "first_gradient", ["not_detached", "gradients_not_cleared"]),
         "generator_first": (0, "input", ["optimizers_order", "model_calls"]),
-        "average_never": (2, "untrained", ["average_never_moves"]),
+        "average_never": (2, "untrained", ["average_never_moves", "average_of_statistics"]),
+        "average_of_statistics": (2, "buffer", ["average_of_statistics"]),
+    }
+
+
+@pytest.mark.slow
+def test_a_teacher_smoothed_labels_and_checkpointing(tmp_path: Path) -> None:
+    reference = record("torch", tmp_path / "ref", trainer="detector")
+    found = {}
+    for fault in ("", "no_smoothing", "body_detached", "schedule_each_step", "average_each_epoch"):
+        port = record("paddle", tmp_path / f"port{fault}", trainer="detector", weights=reference, fault=fault)
+        attached = compare(reference, port).attached or {}
+        first = attached["first"] or {}
+        found[fault] = (first.get("step"), first.get("quantity"), [cause["id"] for cause in attached["causes"]])
+    assert found == {
+        "": (None, None, []),
+        "no_smoothing": (0, "labels", ["label_smoothing"]),
+        "body_detached": (0, "first_gradient", ["no_gradient"]),
+        "schedule_each_step": (1, "setting", ["schedule_interval"]),
+        "average_each_epoch": (1, "untrained", ["average_interval"]),
     }
 
 
@@ -103,6 +122,6 @@ def test_locate_finds_a_layer_and_an_optimizer(reference: Path, tmp_path: Path) 
     convention = ("1", "running_variance_biased")
     assert found == {
         "": {convention},
-        "leaky": {convention, ("2", "")},  # no cause is known of an activation with a slope for one without
+        "leaky": {convention, ("2", "leaky_slope")},
         "momentum": {convention, ("optimizer", "momentum_value")},
     }

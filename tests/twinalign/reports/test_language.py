@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import string
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -17,7 +20,15 @@ from twinalign.causes.registry import known_causes
 from twinalign.reports import write_report
 from twinalign.reports.language import CODES, language
 from twinalign.reports.markdown import markdown
-from twinalign.verdict import compare_arrays
+from twinalign.verdict import (
+    attached_average_causes,
+    attached_causes,
+    attached_findings,
+    attached_model_causes,
+    attached_rank_causes,
+    attached_update_causes,
+    compare_arrays,
+)
 
 _FOLDER = Path(twinalign.reports.__file__).parent
 _CALL = re.compile(r"""\bsay\(\s*f?["']([a-z_0-9.]+)["']""")
@@ -70,7 +81,7 @@ def test_every_sentence_is_used() -> None:
     )
     for key in keys(language("en").sentences):
         group = key.partition(".")[0]
-        built = re.search(rf"""["']{group}\.(["']|\{{)""", text) or group in ("verdict", "stage", "phase")
+        built = re.search(rf"""["']{group}\.(["']|\{{)""", text) or group in ("verdict", "stage", "phase", "quantity")
         assert f'"{key}"' in text or f"'{key}'" in text or built, key
 
 
@@ -126,6 +137,43 @@ def test_a_cause_without_translation_would_be_found(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(globals(), "language", lambda code: found._replace(causes=left))
     with pytest.raises(AssertionError):
         test_every_cause_has_a_translation()
+
+
+def sentences_of(module: ModuleType) -> set[str]:
+    """Texts in a module's source, with braces for their values; docstrings are left out."""
+    tree = ast.parse(inspect.getsource(module))
+    apart = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            apart |= {id(part) for part in ast.walk(node)}
+            found.add("".join(p.value if isinstance(p, ast.Constant) else "{}" for p in node.values))
+    found |= {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in apart
+    }
+    return {text.strip(" :;") for text in found if len(text.split()) > 3}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        attached_average_causes,
+        attached_causes,
+        attached_findings,
+        attached_model_causes,
+        attached_rank_causes,
+        attached_update_causes,
+    ],
+)
+def test_causes_of_attached_trainers_are_chinese(module: ModuleType) -> None:
+    texts = sentences_of(module)
+    assert len(texts) > 2
+    for text in texts:
+        chinese = language("zh").translated(text.replace("{}", "7"))
+        assert re.search("[\u4e00-\u9fff]", chinese), text
+        assert not re.search(r"\b(the|is|of|in)\b", chinese), (text, chinese)
 
 
 def test_templates_name_the_values_of_their_sentences() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from twinalign.backends.protocol import Backend
 from twinalign.case.moved_values import moved_at_random
 from twinalign.conversion.checkpoint import read_checkpoint
 from twinalign.conversion.convert_arrays import convert_state
+from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.errors import InputError
 from twinalign.files.attached_recordings import ABOUT, FORMAT, INITIAL, AttachedRecording, array_stream, is_attached
 from twinalign.files.recordings import write_json
@@ -40,6 +42,7 @@ def attach(
     whole_layers: bool = False,
     weights: PathLike | None = None,
     feed: PathLike | None = None,
+    rename: Mapping[str, str] | None = None,
     repeat: bool = False,
 ) -> Attachment:
     """Record the training of a torch or paddle model from inside its trainer, whose loop stays as it is.
@@ -58,7 +61,9 @@ def attach(
         weights: start from these weights: a checkpoint of this framework, or a recording of the other trainer, whose
             first weights are converted.
         feed: a recording of the other trainer, whose batches take the place of the model's own in the steps that it
-            recorded. What does not pass through the model, such as labels of a separate loss, stays the trainer's own.
+            recorded, with the labels of `cross_entropy`. What passes through neither stays the trainer's own.
+        rename: in the port's trainer, where layers have other names: `{reference name: paddle name}`, keys or prefixes;
+            of several models, such a dictionary each under the model's name.
         repeat: change each weight by one unit in the last place: a second recording of the reference, which measures
             rounding.
 
@@ -73,11 +78,13 @@ def attach(
     if divert is not None:
         return divert(models)
     folder = Path(out)
-    if int(os.environ.get("WORLD_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1) > 1:
+    if _processes() > 1:
         folder /= f"rank{int(os.environ.get('RANK') or os.environ.get('PADDLE_TRAINER_ID') or 0)}"
     inner = {name: backend.unwrapped(one) for name, one in models.items()}
+    renamed: Any = dict(rename or {})
+    renamed = {"": renamed} if "" in models else renamed
     if weights is not None:
-        _load_weights(backend, inner, Path(weights))
+        _load_weights(backend, inner, Path(weights), renamed)
     if repeat:
         for one in inner.values():
             arrays = moved_at_random(dict(backend.state_items(one)), 0)
@@ -86,8 +93,12 @@ def attach(
     patterns = [layers] if isinstance(layers, str) else list(layers)
     fed = None if feed is None else _recording_of_rank(Path(feed), folder)
     recorder = StepRecorder(backend, inner, optimizers, folder, frozenset(steps), whole_layers)
-    recorder.begin(functools.partial(_write_beginning, backend, inner, folder, repeat))
+    recorder.begin(functools.partial(_write_beginning, backend, inner, folder, repeat, renamed))
     return Attachment(backend, models, recorder, patterns, fed)
+
+
+def _processes() -> int:
+    return int(os.environ.get("WORLD_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1)
 
 
 def _backend_of(models: Mapping[str, Any]) -> Backend:
@@ -113,7 +124,9 @@ def assign_state(backend: Backend, model: Any, arrays: Mapping[str, np.ndarray])
             backend.assign(tensor, arrays[name])
 
 
-def _load_weights(backend: Backend, models: Mapping[str, Any], path: Path) -> None:
+def _load_weights(
+    backend: Backend, models: Mapping[str, Any], path: Path, renamed: Mapping[str, Mapping[str, str]]
+) -> None:
     recording = (
         AttachedRecording.load(path / "rank0" if (path / "rank0").is_dir() else path) if is_attached(path) else None
     )
@@ -140,11 +153,20 @@ def _load_weights(backend: Backend, models: Mapping[str, Any], path: Path) -> No
             if recording.about["framework"] != backend.FRAMEWORK:
                 source = "ref" if recording.about["framework"] == "torch" else "paddle"
                 theirs = recording.about["layouts"][name]
-                arrays = convert_state(arrays, theirs, layout, source=source).arrays
+                rename = renamed.get(name) or wrapper_rules(
+                    *((theirs, layout) if source == "ref" else (layout, theirs))
+                )
+                arrays = convert_state(arrays, theirs, layout, source=source, rename=rename).arrays
         assign_state(backend, model, arrays)
 
 
-def _write_beginning(backend: Backend, models: Mapping[str, Any], folder: Path, repeat: bool) -> None:
+def _write_beginning(
+    backend: Backend,
+    models: Mapping[str, Any],
+    folder: Path,
+    repeat: bool,
+    renamed: Mapping[str, Mapping[str, str]],
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("step*.npz"), *folder.glob("step*.json"), folder / ABOUT, folder / INITIAL):
         old.unlink(missing_ok=True)
@@ -158,6 +180,7 @@ def _write_beginning(backend: Backend, models: Mapping[str, Any], folder: Path, 
         "versions": backend.versions(),
         "flags": backend.numerics_flags(),
         "repeat": repeat,
+        "rename": renamed,
         "started": how_started(),
         "layer_classes": {
             kind: facts for model in models.values() for kind, facts in layer_classes(backend, model).items()
@@ -180,6 +203,7 @@ def how_started() -> dict[str, Any] | None:
         "path": [os.path.abspath(path) for path in sys.path],
         "python": sys.executable,
         "untouched": "TWINALIGN_ATTACH" in os.environ,
+        "processes": _processes(),
     }
 
 
@@ -202,6 +226,12 @@ class _Hook:
 def _nothing(*_: Any) -> None: ...
 
 
+def _parts(backend: Backend, model: Any) -> list[tuple[str, Any]]:
+    """Path and layer of what a trainer may call where it does not call the model as a whole."""
+    layers = [(path, layer) for path, layer in backend.named_layers(model) if path and "." not in path]
+    return [(path, layer) for path, layer in layers if backend.named_parameters(layer)]
+
+
 class Attachment:
     """A trainer that is being recorded; `close()` ends the recording and takes every hook off."""
 
@@ -214,24 +244,26 @@ class Attachment:
         feed: AttachedRecording | None,
     ) -> None:
         self._backend, self._recorder, self._feed = backend, recorder, feed
-        self._depth = 0
+        self._depth = self._backwards = 0
+        self._labels: tuple[Any, Any, Any] = (None, None, None)
+        """Step and call of the latest loss, the trainer's own labels, and what took their place."""
         self._stack = contextlib.ExitStack()
         recorder.on_end = self._stack.close
-        for name, model in models.items():
-            watch = backend.watch_calls(
-                model,
-                _Hook(functools.partial(self._before_call, name, backend.unwrapped(model))),
-                _Hook(functools.partial(self._after_call, name)),
-            )
-            self._stack.callback(watch)
-            for path, layer in backend.named_layers(backend.unwrapped(model)):
+        whole = [backend.unwrapped(model) for model in models.values()]
+        for (name, model), inner in zip(models.items(), whole, strict=True):
+            parts = [(path, part) for path, part in _parts(backend, inner) if all(part is not one for one in whole)]
+            for path, part in (("", model), *parts):
+                before = _Hook(functools.partial(self._before_call, name, path, part if path else inner))
+                after = _Hook(self._after_call)
+                self._stack.callback(backend.watch_calls(part, before, after))
+            for path, layer in backend.named_layers(inner):
                 if path and any(fnmatch.fnmatchcase(path, pattern) for pattern in layers):
                     key = f"{name}:{path}" if name else path
                     hook = _Hook(lambda _, given, keywords, output, key=key: recorder.layer(key, output))
                     self._stack.callback(backend.watch_calls(layer, _Hook(_nothing), hook))
-        self._stack.enter_context(backend.watching_updates(recorder.before_update, recorder.after_update))
-        self._stack.enter_context(backend.watching_backward(recorder.backward))
-        self._stack.enter_context(backend.watching_cross_entropy(recorder.cross_entropy))
+        self._stack.enter_context(backend.watching_updates(self._before_update, recorder.after_update))
+        self._stack.enter_context(backend.watching_backward(self._before_backward, self._after_backward))
+        self._stack.enter_context(backend.watching_cross_entropy(self._cross_entropy))
         self._stack.enter_context(backend.watching_clipping(recorder.before_clip, recorder.after_clip))
         self._stack.enter_context(backend.watching_scalers(recorder.scaler))
 
@@ -247,10 +279,10 @@ class Attachment:
         self.close()
 
     def _before_call(
-        self, name: str, inner: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+        self, name: str, path: str, inner: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
         self._depth += 1
-        if self._depth > 1 or not self._is_training(inner):
+        if self._depth > 1 or self._backwards or not self._is_training(inner):
             return None
         changed = None
         step, call = self._recorder.step, self._recorder.calls
@@ -259,13 +291,46 @@ class Attachment:
             own = [name for name, _ in named_arguments(self._backend, inner, arguments, keywords)]
             changed = replaced_arguments(self._backend, own, arguments, keywords, given, self._feed.folder)
         seen = changed or (arguments, keywords)
-        self._recorder.call(name, inner, lambda: named_arguments(self._backend, inner, *seen))
+        self._recorder.call(name, path, inner, lambda: named_arguments(self._backend, inner, *seen))
         return changed
 
-    def _after_call(self, name: str, model: Any, arguments: Any, keywords: Any, output: Any) -> None:
+    def _after_call(self, model: Any, arguments: Any, keywords: Any, output: Any) -> None:
         self._depth = max(0, self._depth - 1)
-        if self._depth == 0 and self._is_training(model):
+        if self._depth == 0 and not self._backwards and self._is_training(model):
             self._recorder.output(output)
+
+    def _before_update(self, optimizer: Any, closure: bool) -> None:
+        self._depth = self._backwards = 0  # a call or a backward pass that raised has not ended
+        self._recorder.before_update(optimizer, closure)
+
+    def _before_backward(self) -> None:
+        # Checkpointing calls layers again inside of a backward pass, and some begin one of their own in it.
+        self._backwards += 1
+
+    def _after_backward(self, tensor: Any) -> None:
+        self._backwards -= 1
+        if self._backwards == 0:
+            self._recorder.backward(tensor)
+
+    def _cross_entropy(self, logits: Any, labels: Any, settings: dict[str, Any]) -> Any:
+        place = self._recorder.step, self._recorder.calls
+        known = self._labels[0] == place and self._labels[1] is labels  # a second loss on the same ones
+        fed = self._labels[2] if known else self._fed_labels(labels)
+        self._labels = place, labels, fed
+        self._recorder.cross_entropy(logits, labels if fed is None else fed, settings)
+        return fed
+
+    def _fed_labels(self, labels: Any) -> Any:
+        """The reference's labels for this call; None where labels pass through the model, which is fed already."""
+        step, call = self._recorder.step, self._recorder.calls - 1
+        if self._feed is None or self._depth or not self._backend.is_recording_gradients():
+            return None
+        if step not in self._feed.steps:
+            return None
+        given = self._feed.arrays(step).get(f"call{call}.labels")
+        if given is None or given.size != math.prod(labels.shape):
+            return None
+        return self._backend.to_tensor_like(given.reshape(tuple(labels.shape)), labels)
 
     def _is_training(self, model: Any) -> bool:
         """Not a validation in between: no gradients, in evaluation mode, of a model that is trained."""

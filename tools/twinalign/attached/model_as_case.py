@@ -13,8 +13,9 @@ from twinalign.attached.named_arguments import replaced_arguments
 from twinalign.attached.script_again import Captured, run_again
 from twinalign.backends import load_backend
 from twinalign.case.definition import Case
+from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.errors import InputError
-from twinalign.files.attached_recordings import AttachedRecording
+from twinalign.files.attached_recordings import AttachedRecording, rename_rules
 
 _captured: "weakref.WeakKeyDictionary[Any, Captured]" = weakref.WeakKeyDictionary()
 """Model -> what was captured with it; several are alive where one was built anew."""
@@ -32,6 +33,13 @@ class AttachedModel(Case):
     @functools.cached_property
     def _reference(self) -> AttachedRecording:
         return AttachedRecording.load(Path(self.reference_recording))
+
+    @functools.cached_property
+    def rename(self) -> Mapping[str, str]:  # type: ignore[override]
+        """As the port's trainer was attached with, or for a wrapper around one of the models."""
+        port = AttachedRecording.load(Path(self.port_recording))
+        layouts = (one.about["layouts"][self.model] for one in (self._reference, port))
+        return rename_rules(port, self.model) or wrapper_rules(*layouts)
 
     @functools.cached_property
     def _first_call(self) -> tuple[int, int, bool]:
@@ -87,9 +95,9 @@ class AttachedTrainedModel(AttachedModel):
 
 
 def first_call(recording: AttachedRecording, model: str) -> tuple[int, int, bool] | None:
-    """Step, number of the call and whether it was in training mode; None if no recorded step calls the model."""
+    """Step, number of the call and whether it was in training mode; None if no recorded step calls the whole model."""
     for step in recording.steps:
         for number, call in enumerate(recording.facts(step).get("calls", ())):
-            if call["model"] == model:
+            if call["model"] == model and not call.get("part"):
                 return step, number, bool(call["training"])
     return None

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import dataclasses
 import importlib.util
+import os
 import sys
 import types
 from collections import defaultdict
@@ -75,6 +76,7 @@ def run_again(started: Mapping[str, Any] | None, backend: Backend, name: str, fo
     watch = _Watch(backend, name)
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: watch.stack.close())
+        stack.callback(backend.leave_ranks)
         stack.enter_context(replaced(attachment, "divert", watch.attached))
         if started["untouched"]:
             stack.enter_context(attaching_to_first_optimizer(backend.FRAMEWORK))
@@ -99,6 +101,8 @@ class _Watch:
     def __init__(self, backend: Backend, name: str) -> None:
         self._backend, self._name = backend, name
         self._call: tuple[tuple[Any, ...], dict[str, Any], list[str]] | None = None
+        self._stepping: Any = None
+        """An optimizer whose step calls the model itself, by a function that it is given."""
         self.captured: Captured | None = None
         self.stack = contextlib.ExitStack()
 
@@ -108,13 +112,16 @@ class _Watch:
             inner = self._backend.unwrapped(model)
             nothing: Callable[..., None] = lambda *_: None  # noqa: E731
             self.stack.callback(self._backend.watch_calls(model, lambda *given: self._called(inner, *given), nothing))
-            self.stack.enter_context(self._backend.watching_updates(lambda one: self._step(inner, one), nothing))
+            updates = self._backend.watching_updates(lambda one, _: self._step(inner, one), self._stepped)
+            self.stack.enter_context(updates)
         return contextlib.closing(self.stack)
 
     def _called(self, inner: Any, _: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self._call is None and (inner.training or not self._is_trained(inner)):
             names = [name for name, _ in named_arguments(self._backend, inner, arguments, keywords)]
             self._call = arguments, keywords, names
+            if self._stepping is not None:
+                self._step(inner, self._stepping)
 
     def _is_trained(self, model: Any) -> bool:
         return any(self._backend.trainable(one) for one in self._backend.named_parameters(model).values())
@@ -122,10 +129,19 @@ class _Watch:
     def _step(self, model: Any, optimizer: Any) -> None:
         own = {id(one) for one in self._backend.named_parameters(model).values()}
         mine = any(id(one) in own for one in self._backend.held_parameters(optimizer))
+        self._stepping = optimizer if mine else self._stepping
         if self._call is not None and (mine or not self._is_trained(model)):
             self._backend.clear_gradients(model)
             self.captured = Captured(model, *self._call, optimizer if mine else None)
             raise _Made
+
+    def _stepped(self, _: Any) -> None:
+        self._stepping = None
+
+
+_SOLE_PROCESS = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+_SOLE_PROCESS |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+"""What torchrun tells the process of a training that has no other; port 0 is any that is free."""
 
 
 @contextlib.contextmanager
@@ -134,6 +150,9 @@ def _as_started(started: Mapping[str, Any]) -> Iterator[None]:
     sys.path[:0] = [path for path in started["path"] if path not in sys.path]
     if not Path(started["folder"]).is_dir():
         raise InputError(f"{started['folder']}: the folder in which {started['script']} was run is gone")
+    if started.get("processes", 1) > 1:
+        for name, value in _SOLE_PROCESS.items():
+            os.environ.setdefault(name, value)
     with replaced(sys, "argv", [started["script"], *started["arguments"]]), contextlib.chdir(started["folder"]):
         yield
 

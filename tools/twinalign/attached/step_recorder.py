@@ -72,7 +72,7 @@ class StepRecorder:
         self._file = contextlib.ExitStack()
         self._stream: ArrayStream | None = None
         self._numbers: Any = None
-        self._updating = False
+        self._updating = self._computes_gradients = False
         self._clear()
 
     def _clear(self) -> None:
@@ -124,11 +124,13 @@ class StepRecorder:
             self._write(f"{prefix}.{name}" if name else prefix, value)
 
     @_never_raises
-    def call(self, name: str, model: Any, arguments: Callable[[], Iterable[tuple[str, Any]]]) -> None:
+    def call(self, name: str, part: str, model: Any, arguments: Callable[[], Iterable[tuple[str, Any]]]) -> None:
+        """A call of a model, or of the `part` of it at this path where the whole is not called."""
         self._facts["events"].append("call")
         if self._open() is not None:
-            fact = {"model": name, "training": bool(model.training), "autocast": self._backend.autocast_dtype()}
-            self._facts["calls"].append({**fact, "random": self._backend.random_state()})
+            fact = {"model": name, "part": part, "training": bool(model.training)}
+            fact |= {"autocast": self._backend.autocast_dtype(), "random": self._backend.random_state()}
+            self._facts["calls"].append(fact)
             if self.calls == 0 and self._known:
                 self._write_untrained()
             self._write_all(f"call{self.calls}.input", arguments())
@@ -232,10 +234,11 @@ class StepRecorder:
                     self._write(f"{prefix}.{model_name}:{key}" if model_name else f"{prefix}.{key}", parameter.grad)
 
     @_never_raises
-    def before_update(self, optimizer: Any) -> None:
+    def before_update(self, optimizer: Any, closure: bool) -> None:
         if not self._is_mine(optimizer):
             return
         self._updating, self._clipped = True, None
+        self._computes_gradients = closure
         if self._open() is not None:
             named = self._named_settings(optimizer)
             self._facts["settings"] = {name: settings for name, _, settings in named}
@@ -244,10 +247,14 @@ class StepRecorder:
             for name, parameter, _ in named:
                 self._write(f"weights.{name}", parameter)
             self._write_state(optimizer, named, "state", "master")
-            if not self._backend.clips_itself(optimizer):
+            if not closure and not self._backend.clips_itself(optimizer):
                 self._write_all("gradient", ((name, p.grad) for name, p, _ in named if p.grad is not None))
-        gradients = [p.grad for p in self._backend.held_parameters(optimizer) if p.grad is not None]
-        self._norm = self._backend.total_norm(gradients)
+        if not closure:
+            self._norm = self._norm_of_gradients(optimizer)
+
+    def _norm_of_gradients(self, optimizer: Any) -> Any:
+        held = self._backend.held_parameters(optimizer)
+        return self._backend.total_norm([p.grad for p in held if p.grad is not None])
 
     def _named_settings(self, optimizer: Any) -> list[tuple[str, Any, dict[str, Any]]]:
         # paddle gives an optimizer the running statistics of batch norms as well, which it never moves.
@@ -270,18 +277,23 @@ class StepRecorder:
         self._updated_in_scaler = True
         if self._updating and self._is_mine(optimizer):
             self._facts["events"].append("update")
+            if self._computes_gradients:
+                self._norm = self._norm_of_gradients(optimizer)
             self._finish_step(optimizer, skipped=False)
 
     def _finish_step(self, optimizer: Any, skipped: bool) -> None:
         self._updating = False
-        numbers = {"step": self.step, "losses": [self._number(loss) / scale for loss, scale in self._losses]}
-        numbers |= {"gradient_norm": None if skipped else self._norm, "calls": self.calls, "skipped": skipped}
+        norms = {} if skipped else {"gradient_norm": self._norm}
         if self._clipped is not None:
-            numbers["unclipped_norm"] = numbers["gradient_norm"]
-            numbers["gradient_norm"] = self._backend.total_norm([gradient for _, gradient in self._clipped])
+            clipped = self._backend.total_norm([gradient for _, gradient in self._clipped])
+            norms = {"gradient_norm": clipped, "unclipped_norm": self._norm}
         elif self._unclipped is not None:
-            numbers["unclipped_norm"] = self._number(self._unclipped)
-        scales = {scale for _, scale in self._losses}
+            norms["unclipped_norm"] = self._unclipped
+        sums = self._backend.sums([*(loss for loss, _ in self._losses), *norms.values()])
+        scales = [scale for _, scale in self._losses]
+        numbers: dict[str, Any] = {"step": self.step, "gradient_norm": None, "calls": self.calls, "skipped": skipped}
+        numbers["losses"] = [loss / scale for loss, scale in zip(sums, scales, strict=False)]
+        numbers |= dict(zip(norms, sums[len(scales) :], strict=True))
         numbers |= {
             "scale": max(scales, default=1.0),
             "rates": sorted(set(self._backend.learning_rates(optimizer)), reverse=True)[:8],
@@ -307,10 +319,6 @@ class StepRecorder:
             self._numbers.flush()
         self.step += 1
         self._clear()
-
-    def _number(self, value: Any) -> float:
-        array = self._backend.to_array(value) if self._backend.is_tensor(value) else np.asarray(value)
-        return float(array.astype(np.float64).sum())
 
 
 def _by_position(logits: np.ndarray, labels: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

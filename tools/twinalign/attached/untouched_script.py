@@ -26,7 +26,7 @@ _OPTIMIZERS = {
 
 
 def run_attached(command: Sequence[str], options: Mapping[str, Any]) -> int:
-    """Run a command whose Python processes record themselves; returns its exit code.
+    """Run a command whose Python processes record themselves; returns its exit code, as a shell has it.
 
     Args:
         command: program and arguments, as `["python", "train.py"]`.
@@ -38,12 +38,15 @@ def run_attached(command: Sequence[str], options: Mapping[str, Any]) -> int:
     package = Path(__file__).parents[1]
     kept = [path for path in (os.environ.get("PYTHONPATH"),) if path]
     paths = [str(package / "attached" / "injection"), *kept, str(package.parent)]
-    options = {**options, "out": str(Path(options["out"]).absolute())}
+    # A script may go to another folder before it makes its model.
+    files = {name: str(Path(options[name]).absolute()) for name in ("out", "weights", "feed") if options.get(name)}
+    options = {**options, **files}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TWINALIGN_ATTACH": json.dumps(options)}
     try:
-        return subprocess.run(list(command), env=environment, check=False).returncode
+        code = subprocess.run(list(command), env=environment, check=False).returncode
     except OSError as error:
         raise InputError(f"{command[0]}: cannot be started ({error.strerror or error})") from None
+    return code if code >= 0 else 128 - code
 
 
 def attach_when_made(options: Mapping[str, Any]) -> None:
@@ -116,7 +119,7 @@ def _attaching(kind: Any, framework: str, options: Mapping[str, Any]) -> Callabl
 
 
 def _model_of(backend: Any, optimizer: Any) -> Any:
-    """The outermost model that holds the most of an optimizer's parameters; None if none holds any."""
+    """The model that holds the most of an optimizer's parameters, without wrappers; None if none holds any."""
     held = {id(parameter) for parameter in backend.held_parameters(optimizer)}
     # By its class first: some objects answer `isinstance` with a warning.
     models = [each for each in gc.get_objects() if hasattr(type(each), "forward") and backend.is_model(each)]
@@ -124,4 +127,26 @@ def _model_of(backend: Any, optimizer: Any) -> Any:
     roots = [model for model in models if id(model) not in inner]
     counts = [sum(id(p) in held for p in backend.named_parameters(model).values()) for model in roots]
     most = max(counts, default=0)
-    return roots[counts.index(most)] if most else None
+    return _without_wrappers(backend, roots[counts.index(most)], held) if most else None
+
+
+def _without_wrappers(backend: Any, model: Any, held: set[int]) -> Any:
+    """The model inside of what a library puts around it for its loss and metrics, whose name its weights would bear."""
+    inner = backend.unwrapped(model)
+    children = [layer for path, layer in backend.named_layers(inner) if path and "." not in path]
+    trained = [child for child in children if _holds(backend, child, held)]
+    if len(trained) != 1 or _is_of_framework(inner) or any(map(_is_of_framework, children)):
+        return model
+    own = {id(one) for one in backend.named_parameters(trained[0]).values()}
+    complete = all(id(one) in own for one in backend.named_parameters(inner).values() if id(one) in held)
+    return _without_wrappers(backend, trained[0], held) if complete else model
+
+
+def _holds(backend: Any, layer: Any, held: set[int]) -> bool:
+    return any(id(one) in held for one in backend.named_parameters(layer).values())
+
+
+def _is_of_framework(layer: Any) -> bool:
+    """Whether it is a layer that computes something of its own; a loss belongs to the loop."""
+    module = type(layer).__module__
+    return module.startswith(("torch.nn.", "paddle.nn.")) and not module.endswith(".loss")

@@ -239,17 +239,23 @@ class Backend(Protocol):
         """
 
     def watching_updates(
-        self, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+        self, before: Callable[[Optimizer, bool], None], after: Callable[[Optimizer], None]
     ) -> AbstractContextManager[None]:
-        """As `watching_steps`, also for steps that a schedule or a scaler calls and for `minimize`."""
+        """As `watching_steps`, also for steps that a schedule or a scaler calls and for `minimize`.
 
-    def watching_backward(self, after: Callable[[Tensor], None]) -> AbstractContextManager[None]:
-        """Call `after(tensor)` with the tensor that a backward pass started from."""
+        `before(optimizer, closure)`: whether the step is given a function that computes the gradients.
+        """
 
-    def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], None]) -> AbstractContextManager[None]:
+    def watching_backward(
+        self, before: Callable[[], None], after: Callable[[Tensor], None]
+    ) -> AbstractContextManager[None]:
+        """Call `before()` and `after(tensor)`, with the tensor that it starts from, around each backward pass."""
+
+    def watching_cross_entropy(self, seen: Callable[[Any, Any, dict[str, Any]], Any]) -> AbstractContextManager[None]:
         """Call `seen(logits, labels, settings)` before each call of the framework's function `cross_entropy`.
 
-        The settings are `ignore_index`, `reduction` and `axis`, that of the classes.
+        The settings are `ignore_index`, `reduction`, `label_smoothing` and `axis`, that of the classes. What is
+        returned takes the place of the labels, unless it is None.
         """
 
     def watching_clipping(
@@ -273,8 +279,11 @@ class Backend(Protocol):
     def dtype_name(self, tensor: Tensor) -> str:
         """numpy's name of a tensor's dtype, or `bfloat16`."""
 
-    def total_norm(self, tensors: Sequence[Tensor]) -> float:
-        """Euclidean norm of all tensors together, in their own precision; fast."""
+    def total_norm(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Euclidean norm of all tensors together, in their own precision, as one number that stays on the device."""
+
+    def sums(self, tensors: Sequence[Tensor]) -> list[float]:
+        """Sum of each tensor, in one copy from the device for all of them."""
 
     def clips_itself(self, optimizer: Optimizer) -> bool:
         """Whether gradients are clipped inside of the optimizer's step."""
@@ -300,6 +309,9 @@ class Backend(Protocol):
         """The float32 weight that an optimizer keeps beside one in half precision."""
 
     # distributed: several processes
+
+    def leave_ranks(self) -> None:
+        """Leave the processes that were joined, by whatever code, so that a script can join them again."""
 
     def join_ranks(self, device: str) -> tuple[int, int]:
         """Join the processes of the launcher, on a device of this rank's own; returns its rank and their number.

@@ -17,10 +17,11 @@ _PATH = click.Path(path_type=Path)
 @click.option("--whole-layers", is_flag=True, help="Record these whole, not as samples.")
 @click.option("--weights", type=_PATH, help="Start from a checkpoint, or from the other trainer's recording.")
 @click.option("--feed", type=_PATH, help="Give the model the batches of the other trainer's recording.")
+@click.option("--rename", type=_PATH, metavar="FILE", help="JSON: {reference name: paddle name}.")
 @click.option("--repeat", is_flag=True, help="Change weights by one unit in the last place, to measure rounding.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(steps: str, command: tuple[str, ...], debug: bool, **options: Any) -> int:
+def command(steps: str, command: tuple[str, ...], rename: Path | None, debug: bool, **options: Any) -> int:
     """Record a trainer that must not be touched: `twinalign attach --out DIR -- python train.py`.
 
     The model is the one whose parameters the script's first optimizer is given, in torch or paddle. In a script of
@@ -30,10 +31,12 @@ def command(steps: str, command: tuple[str, ...], debug: bool, **options: Any) -
     The exit code is the script's.
     """
     from twinalign.attached.untouched_script import run_attached
+    from twinalign.conversion.options import read_rules
 
     try:
         numbers = [int(step) for step in steps.split(",") if step.strip()]
     except ValueError:
         raise InputError(f"--steps {steps}: whole numbers with commas between them, as 0,1,2") from None
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
-    return run_attached(command, {**chosen, "layers": list(chosen["layers"]), "steps": numbers})
+    chosen |= {"layers": list(chosen["layers"]), "steps": numbers, "rename": read_rules(rename) if rename else None}
+    return run_attached(command, chosen)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from twinalign.cli.outputs import json_text, one_to_stdout, output_option, write_output
+from twinalign.reports.language import CODES
 
 if TYPE_CHECKING:
     from twinalign.verdict.results import Comparison
@@ -40,6 +41,7 @@ _TOLERANCE = click.FloatRange(min=0)
 @output_option("--md", "markdown_path", "Write a Markdown table")
 @output_option("--html", "html_path", "Write the report, one page that opens offline")
 @output_option("--log", "log_path", "Write log lines in reprod_log's format")
+@click.option("--lang", type=click.Choice(CODES), default="en", help="Language of causes and reasons in --md.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def command(
     reference: Path,
@@ -49,6 +51,7 @@ def command(
     markdown_path: Path | None,
     html_path: Path | None,
     log_path: Path | None,
+    lang: str,
     debug: bool,
     **options: Any,
 ) -> int:
@@ -71,7 +74,7 @@ def command(
     comparison = compare_files(reference, reproduced, **options)
     title = f"{reference.name} against {reproduced.name}"
     write_output(json_path, lambda: json_text(comparison.to_json()))
-    write_output(markdown_path, lambda: _markdown(comparison, title))
+    write_output(markdown_path, lambda: _markdown(comparison, title, lang))
     write_output(html_path, lambda: _page(comparison, title))
     write_output(log_path, lambda: "\n".join(log_lines(comparison.classic)) + "\n")
     if not quiet:
@@ -79,10 +82,10 @@ def command(
     return {"aligned": 0, "diverged": 1, "inconclusive": 3}[comparison.verdict]
 
 
-def _markdown(comparison: Comparison, title: str) -> str:
+def _markdown(comparison: Comparison, title: str, lang: str) -> str:
     from twinalign.reports.tables import comparison_markdown
 
-    return comparison_markdown(comparison.to_json(), title)
+    return comparison_markdown(comparison.to_json(), title, lang)
 
 
 def _page(comparison: Comparison, title: str) -> str:

@@ -3,6 +3,7 @@
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from twinalign.backends.state_layout import Layer
 from twinalign.errors import InputError
@@ -85,6 +86,26 @@ class Renaming:
         if unused:
             patterns = f". {_PATTERNS}" if any("*" in rule for rule in unused) else ""
             raise InputError(f"rename rules that match no name of the reference: {listed(map(repr, unused))}{patterns}")
+
+
+def wrapper_rules(reference: Iterable[Mapping[str, Any]], paddle: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The rename rule for models of which one is held by a wrapper; none where all names begin alike.
+
+    Args:
+        reference, paddle: the entries of both layouts.
+    """
+    first, second = (_common_steps([entry["key"] for entry in layout]) for layout in (reference, paddle))
+    return {first: second} if first != second else {}
+
+
+def _common_steps(names: Sequence[str]) -> str:
+    """The steps that all names begin with, but for each name's last."""
+    common = []
+    for step in zip(*(name.split(".")[:-1] for name in names), strict=False):
+        if len(set(step)) > 1:
+            break
+        common.append(step[0])
+    return ".".join(common)
 
 
 def _pattern(rule: str) -> re.Pattern[str]:

@@ -130,6 +130,11 @@ class AttachedRecording:
         return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
 
 
+def rename_rules(recording: AttachedRecording, model: str) -> dict[str, str]:
+    """The rules `{reference name: paddle name}` that a trainer was attached with."""
+    return dict(recording.about.get("rename", {}).get(model, {}))
+
+
 def ranks_of(folder: Path) -> list[Path]:
     """The folders of a recording's processes, by rank; the folder itself if there is one alone."""
     found = [path for path in folder.glob("rank*") if path.name[4:].isdigit() and (path / ABOUT).is_file()]

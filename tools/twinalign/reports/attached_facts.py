@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from twinalign.reports.language import Language
 
-def sentences(found: Mapping[str, Any]) -> Iterator[str]:
+
+def sentences(found: Mapping[str, Any], say: Language) -> Iterator[str]:
     """One line per step with the verdict of each quantity in the order of execution, then the first to differ and why.
 
     `found`: the entry `attached` of a comparison's JSON.
@@ -12,15 +14,20 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
     for step in found["steps"]:
         rows = []
         for row in step["quantities"]:
-            inherits = " (after what differs before)" if row["inherits"] else ""
-            rows.append(f"{row['quantity'].replace('_', ' ')} {row['verdict']}{inherits}")
-        yield f"step {step['step']}: {', '.join(rows)}"
+            inherits = say("attached.inherits") if row["inherits"] else ""
+            rows.append(f"{_quantity(row, say)} {say.known('verdict', row['verdict'])}{inherits}")
+        yield say("attached.step", step=step["step"], quantities=", ".join(rows))
     if found["first"]:
         first = found["first"]
-        quantity = first["quantity"].replace("_", " ")
-        yield f"first to differ: step {first['step']}, {quantity}: {first['name']}: {first['reason']}"
+        reason = say.translated(first["reason"])
+        quantity = _quantity(first, say)
+        yield say("attached.first", step=first["step"], quantity=quantity, name=first["name"], reason=reason)
     for cause in found["causes"]:
-        rank = f"rank {cause['rank']}, " if "rank" in cause else ""
-        yield f"cause {cause['id']} ({rank}step {cause['step']}): {cause['text']}"
+        rank = say("attached.rank", rank=cause["rank"]) if "rank" in cause else ""
+        yield say("attached.cause", id=cause["id"], rank=rank, step=cause["step"], text=say.translated(cause["text"]))
     if found["first"] and not found["causes"]:
-        yield "no cause is proven by what was recorded"
+        yield say("attached.no_cause")
+
+
+def _quantity(row: Mapping[str, Any], say: Language) -> str:
+    return say.known("quantity", row["quantity"])

@@ -5,6 +5,7 @@ from typing import Any
 
 from twinalign.files.text import printable
 from twinalign.reports.attached_facts import sentences
+from twinalign.reports.language import language
 from twinalign.reports.shown_values import plain
 from twinalign.reports.summary import worst_first
 
@@ -30,16 +31,20 @@ def comparison_cells(tensor: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def comparison_markdown(comparison: Mapping[str, Any], title: str = "Comparison") -> str:
-    """A Markdown section: summary, notes, and a table of all tensors, the diverged first."""
+def comparison_markdown(comparison: Mapping[str, Any], title: str = "Comparison", lang: str = "en") -> str:
+    """A Markdown section: summary, notes, and a table of all tensors, the diverged first.
+
+    `lang`: of what is said of attached trainers and of the reasons.
+    """
+    say = language(lang)
     lines = [f"## {plain(title)}", "", f"**{plain(summary_line(comparison))}**", ""]
-    lines += (
-        [f"- {plain(sentence)}" for sentence in sentences(comparison["attached"])] if "attached" in comparison else []
-    )
+    told = sentences(comparison["attached"], say) if "attached" in comparison else ()
+    lines += [f"- {plain(sentence)}" for sentence in told]
     lines += [f"- {plain(note)}" for note in comparison["notes"]]
     lines += ["", markdown_row(COMPARISON_HEADERS), "|" + " --- |" * len(COMPARISON_HEADERS)]
     for tensor in worst_first(comparison["tensors"]):
-        lines.append(markdown_row(map(plain, comparison_cells(tensor))))
+        *cells, reason = comparison_cells(tensor)
+        lines.append(markdown_row(map(plain, [*cells, say.translated(reason)])))
     return "\n".join(lines) + "\n"
 
 

@@ -57,6 +57,8 @@ def locate_attached(
     for name in recordings[0].about["layouts"]:
         if first_call(recordings[0], name) is not None:
             _add(result, name, _search_model(recordings, name, settings, progress, explain))
+        elif any(call["model"] == name for step in recordings[0].steps for call in recordings[0].facts(step)["calls"]):
+            result.not_searched[name or "model"] = "the trainer calls parts of it, and never the whole"
     return result
 
 

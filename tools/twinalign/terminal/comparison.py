@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinalign.files.text import printable
 from twinalign.reports.attached_facts import sentences
+from twinalign.reports.language import language
 from twinalign.reports.summary import worst_first
 from twinalign.reports.tables import COMPARISON_HEADERS, comparison_cells, summary_line
 from twinalign.terminal.console import line_writer
@@ -40,7 +41,7 @@ def print_comparison(found: Mapping[str, Any], console: Console | None = None, *
     tensors, classic = found["tensors"], found["classic"]
     if limit is not None and len(tensors) > limit:
         write(f"({len(tensors) - limit} more tensors; --limit 0 shows all)")
-    for sentence in sentences(found["attached"]) if "attached" in found else ():
+    for sentence in sentences(found["attached"], language("en")) if "attached" in found else ():
         write(printable(sentence))
     for note in found["notes"]:
         write(f"note: {note}")

@@ -31,6 +31,54 @@ def averages(sides: Sides) -> Iterator[dict[str, Any]]:
             kept = [1 - late - early, 1 - our_late - our_early]
             text = f"the port's average keeps {kept[1]:.4g} of itself in a step, the reference's {kept[0]:.4g}"
             yield cause_of("average_decay", number, "untrained", text, reference=kept[0], port=kept[1])
+    resting = [number for number, _, ways in moving if not any(ways[1])]
+    if resting and moving and len(resting) < len(moving):
+        text = (
+            f"the port's average rests in {len(resting)} of {len(moving)} steps in which the reference's moves: it is "
+            "taken less often"
+        )
+        yield cause_of("average_interval", resting[0], "untrained", text, steps=resting)
+
+
+def average_of_statistics(sides: Sides) -> Iterator[dict[str, Any]]:
+    """Running statistics of an average are averaged, copied or left alone otherwise than on the other side."""
+    seen: dict[tuple[str, str], list[tuple[int, float | None, float | None]]] = {}
+    for then, now in sides.following():
+        models = {name.rpartition(":")[0] for name in then[0].named("untrained")}
+        after = [step.named("buffer") for step in now]
+        own = [name for name in after[0] if name.rpartition(":")[0] in models and name in after[1]]
+        trained = {name: array for name, array in then[0].named("buffer").items() if name not in own}
+        for name, source in _partners(own, trained).items():
+            theirs, ours = (_taken(*steps, name, source) for steps in zip(then, now, strict=True))
+            seen.setdefault((name, source), []).append((now[0].number, theirs, ours))
+    for (name, source), shares in seen.items():
+        # One side may move it a step before the other, when one of several optimizers steps.
+        most = [
+            max((s for s in of_side if s is not None), default=None) for of_side in list(zip(*shares, strict=True))[1:]
+        ]
+        if most[0] is not None and most[1] is not None and not same(most[0], most[1], 1e-2):
+            text = f"in a step the port's {name} takes {most[1]:.4g} of {source}, the reference's takes {most[0]:.4g}"
+            first = next(n for n, a, b in shares if a is None or b is None or not same(a, b, 1e-2))
+            yield cause_of("average_of_statistics", first, "buffer", text, reference=most[0], port=most[1])
+
+
+def _taken(then: Step, now: Step, name: str, source: str) -> float | None:
+    """The share of the way to its source that an average went; None where it went elsewhere."""
+    before, after = then.named("buffer"), now.named("buffer").get(name)
+    if after is None or not {name, source} <= before.keys() or before[name].shape != before[source].shape:
+        return None
+    start = before[name].astype(np.float64)
+    way = before[source] - start
+    return _share(start, after - start, way) if way.any() else None
+
+
+def _share(start: np.ndarray, moved: np.ndarray, way: np.ndarray) -> float | None:
+    """The share of a way that something moved from its start; None where that was another way."""
+    if not moved.any():
+        return 0.0
+    left = 1e-2 + _ROUNDING * norm({"": start}) / norm({"": moved})
+    found = fitted([way], moved, left) if way.any() else None
+    return float(found[0]) if found is not None and 0 < found[0] <= 1.001 else None
 
 
 Way = tuple[float, float]
@@ -80,13 +128,5 @@ def _way(then: Step, now: Step, partners: Mapping[str, str]) -> Way | None:
 
     start = joined(before, 0)
     moved = joined(after, 0) - start
-    if not moved.any():
-        return 0.0, 0.0
-    left = 1e-2 + _ROUNDING * norm({"": start}) / norm({"": moved})
-    terms = joined(updated, 1) - start, joined(weights, 1) - start
-    for place, term in enumerate(terms):
-        found = fitted([term], moved, left) if term.any() else None
-        if found is not None and 0 < found[0] <= 1.001:
-            share = float(found[0])
-            return (share, 0.0) if place == 0 else (0.0, share)
-    return None
+    late, early = (_share(start, moved, joined(of, 1) - start) for of in (updated, weights))
+    return (late, 0.0) if late is not None else (0.0, early) if early is not None else None

@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.attached_average_causes import averages
+from twinalign.verdict.attached_average_causes import average_of_statistics, averages
 from twinalign.verdict.attached_evidence import Numbers, Recomputed, Sides, alike, cause_of, norm, same
 from twinalign.verdict.attached_model_causes import arguments, calls, detached, optimizers_order
-from twinalign.verdict.attached_steps import Name, Step
+from twinalign.verdict.attached_steps import HALVES, Name, Step
 from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, running_variance, schedule, skipped
-
-_HALVES = ("float16", "bfloat16")
 
 
 def find_causes(
@@ -87,7 +85,7 @@ def weights(sides: Sides) -> Iterator[dict[str, Any]]:
     wrong = [
         name
         for name, array in reference.named("weights").items()
-        if name in ours and not alike(array, ours[name], 1e-2 if port.dtype(f"weights.{name}") in _HALVES else 1e-4)
+        if name in ours and not alike(array, ours[name], 1e-2 if port.dtype(f"weights.{name}") in HALVES else 1e-4)
     ]
     if wrong:
         text = f"{len(wrong)} parameters begin with other values, {wrong[0]} first; start both from one (weights=)"
@@ -163,10 +161,12 @@ def labels(sides: Sides) -> Iterator[dict[str, Any]]:
             theirs, ours = (step.arrays.get(f"call{call}.labels") for step in (reference, port))
             if theirs is None or ours is None or theirs.size != ours.size or not len(port.calls) > call:
                 continue
-            if {theirs.dtype.kind, ours.dtype.kind} - {"i", "u"}:  # probabilities
-                continue
             given = [n for n in reference.arrays if n.startswith(f"call{call}.input") and n in port.arrays]
             if not given or not all(alike(reference.arrays[n], port.arrays[n]) for n in given):
+                continue
+            if {theirs.dtype.kind, ours.dtype.kind} - {"i", "u"}:
+                if not alike(theirs, ours):
+                    yield _soft_labels(reference.number, call, theirs, ours)
                 continue
             ignored = [
                 step.calls[call].get("cross_entropy", {}).get("ignore_index", -100) for step in (reference, port)
@@ -192,6 +192,18 @@ def labels(sides: Sides) -> Iterator[dict[str, Any]]:
                         )
                     yield cause_of(id, reference.number, "labels", text)
             yield cause_of("labels", reference.number, "labels", f"call {call}: the loss is given other labels")
+
+
+def _soft_labels(number: int, call: int, theirs: np.ndarray, ours: np.ndarray) -> dict[str, Any]:
+    """Why probabilities of the classes differ: by how much labels are smoothed, or otherwise."""
+    counted = [rows[rows.any(1)] for rows in (theirs, ours)]
+    shares = [(1 - rows.max(1)) * rows.shape[1] / (rows.shape[1] - 1) for rows in counted]
+    constant = all(len(share) and np.ptp(share) < 1e-4 for share in shares)
+    if constant and np.array_equal(counted[0].argmax(1), counted[1].argmax(1)):
+        found = [float(share[0]) for share in shares]
+        text = f"call {call}: the port smooths labels by {found[1]:.3g}, the reference by {found[0]:.3g}"
+        return cause_of("label_smoothing", number, "labels", text, reference=found[0], port=found[1])
+    return cause_of("labels", number, "labels", f"call {call}: the loss is given other probabilities of the classes")
 
 
 def loss_average(sides: Sides) -> Iterator[dict[str, Any]]:
@@ -307,5 +319,5 @@ def clipping(sides: Sides) -> Iterator[dict[str, Any]]:
 _ORDER: tuple[Callable[[Sides], Iterator[dict[str, Any]]], ...] = (
     *(weights, optimizers_order, calls, batches, arguments, modes, moved_between, labels, loss_average, accumulation),
     *(detached, not_cleared, clipping),
-    *(schedule, decay, optimizer, half_weights, skipped, running_variance, averages),
+    *(schedule, decay, optimizer, half_weights, skipped, running_variance, averages, average_of_statistics),
 )

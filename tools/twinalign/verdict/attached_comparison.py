@@ -15,11 +15,13 @@ from twinalign.verdict.attached_findings import findings
 from twinalign.verdict.attached_rank_causes import find_rank_causes
 from twinalign.verdict.attached_steps import (
     BEFORE,
+    HALVES,
     QUANTITIES,
     Name,
     Pair,
     Step,
     in_order,
+    pair_labels,
     paired_calls,
     read_steps,
     translation,
@@ -123,6 +125,7 @@ def _compare_rank(
         raise InputError(f"{reference} and {reproduced}: {error}") from error
     if options.get("rtol") is None:
         _judge_updates(comparison.tensors, pair)
+        _judge_casts(comparison.tensors, pair)
         _judge_by_step(comparison.tensors, first, pair.reference[0].number)
         comparison.verdict = whole(comparison.tensors)
     if not partners:
@@ -159,6 +162,8 @@ def _pair(recordings: tuple[AttachedRecording, AttachedRecording]) -> Pair:
         shown = " and ".join(f"{r.folder} ({', '.join(map(str, r.steps)) or 'none'})" for r in recordings)
         raise InputError(f"{shown}: no recorded step in common; attach both with the same steps")
     both = [_filled(one, paired_calls(one, other)) for one, other in both]
+    for one, other in both:
+        pair_labels(one, other)
     return Pair(recordings, [one for one, _ in both], [other for _, other in both])
 
 
@@ -261,6 +266,19 @@ def _judge_updates(tensors: Sequence[TensorVerdict], pair: Pair) -> None:
         elif tensor.verdict != DIVERGED:
             tensor.verdict, tensor.basis = DIVERGED, "float64"
             tensor.reason = f"{judged:.3g} times over the rounding of the reference's optimizer on the port's gradient"
+
+
+def _judge_casts(tensors: Sequence[TensorVerdict], pair: Pair) -> None:
+    """An output in half precision on one side alone differs, though by no more than this precision rounds."""
+    steps = {one.number: (one, other) for one, other in zip(pair.reference, pair.port, strict=True)}
+    for tensor in tensors:
+        head, _, rest = tensor.name.partition(".")
+        sides = steps[int(head.removeprefix("step"))]
+        if Name.of(rest).quantity == "output" and all(rest in side.arrays for side in sides):
+            theirs, ours = (side.dtype(rest) for side in sides)
+            if (theirs in HALVES) != (ours in HALVES):
+                tensor.verdict, tensor.basis = DIVERGED, "exact"
+                tensor.reason = f"the port's output is {ours}, the reference's {theirs}"
 
 
 def recomputed(side: Step, settings_of: Step, name: Name, **changed: Any) -> float | None:

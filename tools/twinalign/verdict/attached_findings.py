@@ -1,6 +1,6 @@
 """What differs first between two attached trainers in the order of execution, and why."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twinalign.verdict.attached_causes import find_causes
@@ -24,11 +24,23 @@ def _places(pair: Pair) -> dict[str, tuple[int, float]]:
     return places
 
 
-def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
+def _of_backward(first: Mapping[str, Any], tensors: Sequence[TensorVerdict]) -> list[dict[str, Any]]:
+    """Gradients that differ on equal outputs and losses."""
+    start = f"step{first['step']}.{first['quantity']}."
+    gradients = {t.name.removeprefix(start): t.verdict == DIVERGED for t in tensors if t.name.startswith(start)}
+    wrong, right = ([name for name, found in gradients.items() if found is differs] for differs in (True, False))
+    text = f"gradients of {len(wrong)} parameters differ on equal outputs and losses, {wrong[0]} first"
+    text += f"; those of {len(right)} parameters agree, {right[0]} first" if right else ""
+    return [cause_of("backward", first["step"], first["quantity"], text, parameters=wrong)]
+
+
+def _unnamed(first: Mapping[str, Any], tensors: Sequence[TensorVerdict], pair: Pair) -> list[dict[str, Any]]:
     """What differs on equal inputs where no cause with a name is proven: the model's results, or its loss."""
     if first["quantity"] in ("output", "layer"):
         text = f"{first['name']} differs on equal weights and batches: the model computes something else (layers=)"
         return [cause_of("model", first["step"], "output", text)]
+    if first["quantity"] in ("first_gradient", "unclipped", "gradient"):
+        return _of_backward(first, tensors)
     if first["quantity"] != "loss":
         return []
     ratios = [
@@ -38,9 +50,18 @@ def _unnamed(first: Mapping[str, Any], pair: Pair) -> list[dict[str, Any]]:
         if theirs and one.number == first["step"]
     ]
     alike = ratios and max(ratios) - min(ratios) <= _ALIKE * abs(ratios[0]) and len(ratios) > 1
-    found = f"{ratios[0]:.6g} times the reference's" if ratios else "another one"
-    every = " in every backward pass" if alike else ""
-    text = f"{first['name']} is {found}{every}, on equal outputs of the model: the loss computes something else"
+    name = first["name"]
+    text = f"{name} differs on equal outputs of the model: the loss computes something else"
+    if ratios and not alike:
+        text = (
+            f"{name} is {ratios[0]:.6g} times the reference's, on equal outputs of the model: the loss computes "
+            "something else"
+        )
+    elif ratios:
+        text = (
+            f"{name} is {ratios[0]:.6g} times the reference's in every backward pass, on equal outputs of the model: "
+            "the loss computes something else"
+        )
     return [cause_of("loss", first["step"], "loss", text, ratios=ratios)]
 
 
@@ -81,5 +102,5 @@ def findings(
     numbers = [recording.numbers for recording in pair.recordings]
     causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)
     if first and not any(one["step"] <= first["step"] for one in causes):
-        causes = [*_unnamed(first, pair), *causes]
+        causes = [*_unnamed(first, comparison.tensors, pair), *causes]
     return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.attached_evidence import Sides, alike, cause_of
+from twinalign.verdict.attached_evidence import Sides, alike, cause_of, norm
 from twinalign.verdict.attached_steps import Step
+
+_VANISHES = 1e-5
+"""Of the norm of all gradients: a smaller one may be rounding of a sum that cancels, which the other side has as 0."""
 
 
 def optimizers_order(sides: Sides) -> Iterator[dict[str, Any]]:
@@ -35,8 +38,11 @@ def calls(sides: Sides) -> Iterator[dict[str, Any]]:
         )  # another number of micro-batches has a cause of its own
         wrong = [model for model in {**counts[0], **counts[1]} if counts[0][model] != counts[1][model]]
         if wrong and same_passes:
-            of = f" of {wrong[0]}" if wrong[0] else ""
-            text = f"a step makes {counts[1][wrong[0]]} calls{of} in the port, {counts[0][wrong[0]]} in the reference"
+            theirs, ours = (count[wrong[0]] for count in counts)
+            text = f"a step makes {ours} calls in the port, {theirs} in the reference"
+            text = (
+                f"a step makes {ours} calls of {wrong[0]} in the port, {theirs} in the reference" if wrong[0] else text
+            )
             yield cause_of("model_calls", reference.number, "output", text)
 
 
@@ -72,6 +78,15 @@ def detached(sides: Sides) -> Iterator[dict[str, Any]]:
                     f"update, {known[0]} first: what the loss is computed from is not detached there"
                 )
                 yield cause_of(id, reference.number, "first_gradient", text, parameters=known)
+        gradients = reference.named("first_gradient")
+        counts = [name for name in reached[0] if norm({name: gradients[name]}) > _VANISHES * norm(gradients)]
+        cut = [name for name in counts if name in port.settings and name not in reached[1]]
+        if cut:
+            text = (
+                f"the port's backward gives no gradient to {len(cut)} parameters that it should train, {cut[0]} first: "
+                "what they return is detached or not used"
+            )
+            yield cause_of("no_gradient", reference.number, "first_gradient", text, parameters=cut)
 
 
 def _reached(step: Step) -> list[str]:

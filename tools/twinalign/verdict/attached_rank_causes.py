@@ -95,6 +95,8 @@ def buffers(steps: Steps) -> Iterator[dict[str, Any]]:
                     if name in old and name in of_first:
                         share = fitted([old[name] - of_first[name]], kept[name] - taken[name])
                         if share is not None and 0 < share[0] <= 1:
-                            text = f"the {whose}'s ranks begin each step with rank 0's buffers, the other side's keep "
-                            text += f"their own (broadcast_buffers of DistributedDataParallel): {name}"
+                            text = (
+                                f"the {whose}'s ranks begin each step with rank 0's buffers, the other side's keep "
+                                f"their own (broadcast_buffers of DistributedDataParallel): {name}"
+                            )
                             yield cause_of("rank_buffers", now[0][0].number, "buffer", text)

@@ -10,9 +10,11 @@ import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalNames, names_of_moves
 from twinalign.conversion.convert_arrays import convert_state
+from twinalign.conversion.rename_rules import wrapper_rules
 from twinalign.errors import InputError
-from twinalign.files.attached_recordings import AttachedRecording
+from twinalign.files.attached_recordings import AttachedRecording, rename_rules
 
+HALVES = ("float16", "bfloat16")
 QUANTITIES = (
     *(
         "weights",
@@ -142,7 +144,9 @@ def translation(reference: AttachedRecording, port: AttachedRecording) -> Transl
     for model, layout in layouts[0].items():
         shapes = {entry["key"]: tuple(entry["shape"]) for entry in layout if entry["persistent"]}
         arrays = {key: np.broadcast_to(np.float32(0), shape) for key, shape in shapes.items()}
-        moves = convert_state(arrays, layout, layouts[1][model], source=source).moves
+        sides = (layout, layouts[1][model]) if source == "ref" else (layouts[1][model], layout)
+        rename = rename_rules(port, model) or rename_rules(reference, model) or wrapper_rules(*sides)
+        moves = convert_state(arrays, layout, layouts[1][model], source=source, rename=rename).moves
         names[model] = CanonicalNames(names_of_moves(moves, shapes))
     return functools.partial(_translated, names)
 
@@ -211,9 +215,39 @@ def in_order(steps: Step) -> list[str]:
     return [name for _, name in sorted(enumerate(steps.arrays), key=lambda item: (*key(item), item[0]))]
 
 
+def pair_labels(reference: Step, port: Step) -> None:
+    """Put probabilities of the classes in place of labels where either side smooths them or gives probabilities."""
+    for call in range(min(len(reference.calls), len(port.calls))):
+        name = f"call{call}.labels"
+        sides = [step for step in (reference, port) if name in step.arrays and f"call{call}.logits" in step.arrays]
+        if len(sides) == 2 and any(_are_soft(step, call) for step in sides):
+            for step in sides:
+                step.arrays[name] = _probabilities(step, call)
+
+
+def _are_soft(step: Step, call: int) -> bool:
+    return step.arrays[f"call{call}.labels"].dtype.kind == "f" or _smoothing(step, call) > 0
+
+
+def _smoothing(step: Step, call: int) -> float:
+    return float(step.calls[call].get("cross_entropy", {}).get("label_smoothing") or 0.0)
+
+
+def _probabilities(step: Step, call: int) -> np.ndarray:
+    """Of shape (rows, classes); zeros for a row that is ignored."""
+    labels, classes = step.arrays[f"call{call}.labels"], step.arrays[f"call{call}.logits"].shape[-1]
+    share, found = _smoothing(step, call), labels
+    if labels.dtype.kind != "f":
+        labels = labels.reshape(-1, 1)
+        found = (np.arange(classes) == labels).astype(np.float32)
+    found = found * np.float32(1 - share) + np.float32(share / classes)
+    ignored = step.calls[call].get("cross_entropy", {}).get("ignore_index", -100)
+    return found if labels is step.arrays[f"call{call}.labels"] else np.where(labels == ignored, np.float32(0), found)
+
+
 def paired_calls(reference: Step, port: Step) -> Step:
     """The port's step with its inputs and outputs under the reference's names, by order where no name is shared."""
-    arrays = dict(port.arrays)
+    arrays, dtypes = dict(port.arrays), dict(port.facts.get("dtypes", {}))
     for kind in ("input", "output"):
         for call in range(len(reference.calls)):
             prefix = f"call{call}.{kind}"
@@ -222,5 +256,7 @@ def paired_calls(reference: Step, port: Step) -> Step:
             )
             if set(first) & set(second) or len(first) != len(second):
                 continue
+            kinds = [port.dtype(name) for name in second]
             arrays |= {theirs: arrays.pop(ours) for theirs, ours in zip(first, second, strict=True)}
-    return Step(port.number, arrays, port.facts)
+            dtypes |= dict(zip(first, kinds, strict=True))
+    return Step(port.number, arrays, {**port.facts, "dtypes": dtypes})

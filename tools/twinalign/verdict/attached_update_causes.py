@@ -1,14 +1,15 @@
 """Why the updates of two attached trainers differ: learning rate, optimizer and weight decay."""
 
+import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinalign.verdict.attached_evidence import Sides, alike, cause_of, fitted, norm, same
-from twinalign.verdict.attached_steps import Name, Step
+from twinalign.verdict.attached_steps import HALVES, Name, Step
 
-_HALVES = ("float16", "bfloat16")
 _SETTINGS = ("beta1", "beta2", "epsilon", "momentum", "dampening", "nesterov")
 _SETTINGS_IN_WORDS = {"epsilon": "the optimizer's epsilon", "nesterov": "Nesterov's momentum"}
 
@@ -44,6 +45,15 @@ def schedule(sides: Sides) -> Iterator[dict[str, Any]]:
     if len(set(ours)) == 1 and len(set(theirs)) > 1:
         text = f"the port's learning rate stays {ours[0]:.4g}, the reference's moves: its schedule is never stepped"
         yield cause_of("schedule_not_stepped", wrong[0], "setting", text)
+    runs = [[(value, len(list(run))) for value, run in itertools.groupby(of_side)] for of_side in (theirs, ours)]
+    values = [[value for value, _ in of_side] for of_side in runs]
+    if min(map(len, values)) > 1 and all(same(a, b, 1e-6) for a, b in zip(*values, strict=False)):
+        lengths = [of_side[0][1] for of_side in runs]
+        text = (
+            f"the port's schedule first moves after {lengths[1]} steps, the reference's after {lengths[0]}, through "
+            "the same values: one moves with each epoch, the other with each update?"
+        )
+        yield cause_of("schedule_interval", wrong[0], "setting", text, reference=lengths[0], port=lengths[1])
     place = steps.index(wrong[0])
     yield cause_of(
         "schedule",
@@ -108,30 +118,33 @@ def decay(sides: Sides) -> Iterator[dict[str, Any]]:
             yield cause_of(id, n, "updated", text, parameters=wrong, **proof)
 
 
+_WRITTEN = (Name("updated"), *(Name("updated_state", state=one) for one in ("velocity", "moment1", "moment2")))
+"""What a step of an optimizer writes; at a small learning rate the weights show less than the state."""
+
+
 def _proof(sides: Sides, reference: Step, port: Step, names: Sequence[str], key: str) -> dict[str, Any] | None:
     """Evidence that this setting alone takes the reference's formula to the port's update; None where it does not.
 
     The learning rate is the port's: a schedule has a cause of its own.
     """
-    before: list[float] = []
-    after: list[float] = []
-    for name in names:
-        ours = port.settings[name]
-        rate = {"lr": ours["lr"]}
-        for place, changed in ((before, rate), (after, ours if key == "decoupled" else rate | {key: ours[key]})):
-            found = sides.recomputed(port, reference, Name("updated", rest=name), **changed)
-            if found is not None:
-                place.append(found)
-    if not after or max(after) > 2:  # another setting differs as well: take them all
-        after = [f for m in names if (f := sides.recomputed(port, port, Name("updated", rest=m))) is not None]
-        before = [
-            f
-            for m in names
-            if (f := sides.recomputed(port, reference, Name("updated", rest=m), lr=port.settings[m]["lr"])) is not None
-        ]
-    if not after or not before or max(after) > 2 or max(before) <= 2:
-        return None
-    return {"left_over_with_it": max(after), "left_over_without_it": max(before)}
+    rates = {name: {"lr": port.settings[name]["lr"]} for name in names}
+    changed = {
+        name: port.settings[name] if key == "decoupled" else rates[name] | {key: port.settings[name][key]}
+        for name in names
+    }
+    for written in _WRITTEN:
+
+        def left(settings_of: Step, given: dict[str, dict[str, Any]], written: Name = written) -> float | None:
+            quantities = {name: dataclasses.replace(written, rest=name) for name in names}
+            found = [sides.recomputed(port, settings_of, quantities[name], **given.get(name, {})) for name in names]
+            return max((one for one in found if one is not None), default=None)
+
+        before, after = left(reference, rates), left(reference, changed)
+        if after is None or after > 2:  # another setting differs as well: take them all
+            after = left(port, {})
+        if before is not None and after is not None and after <= 2 < before:
+            return {"left_over_with_it": after, "left_over_without_it": before}
+    return None
 
 
 def half_weights(sides: Sides) -> Iterator[dict[str, Any]]:
@@ -143,7 +156,7 @@ def half_weights(sides: Sides) -> Iterator[dict[str, Any]]:
                 step.dtype(f"weights.{name}") if f"weights.{name}" in step.arrays else "" for step in (reference, port)
             ]
             masters = [f"master.{name}" in step.arrays for step in (reference, port)]
-            if kinds[1] in _HALVES and not masters[1] and (masters[0] or kinds[0] == "float32"):
+            if kinds[1] in HALVES and not masters[1] and (masters[0] or kinds[0] == "float32"):
                 found = sides.recomputed(port, port, Name("updated", rest=name))
                 if found is None or found <= 2:  # the formula, rounded to the half precision
                     wrong.append(name)

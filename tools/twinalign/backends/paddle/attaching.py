@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle.amp.grad_scaler import AmpScaler
 from paddle.nn.clip import ClipGradBase
@@ -39,23 +38,28 @@ def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any
 
 
 def watching_updates(
-    before: Callable[[Any], None], after: Callable[[Any], None]
+    before: Callable[[Any, bool], None], after: Callable[[Any], None]
 ) -> contextlib.AbstractContextManager[None]:
-    return watching_steps_of(paddle.optimizer.Optimizer, before, after, ("step", "minimize"))
+    def about_to_step(optimizer: Any) -> None:
+        before(optimizer, isinstance(optimizer, paddle.optimizer.LBFGS))
+
+    return watching_steps_of(paddle.optimizer.Optimizer, about_to_step, after, ("step", "minimize"))
 
 
 @contextlib.contextmanager
-def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
+def watching_backward(before: Callable[[], None], after: Callable[[Any], None]) -> Iterator[None]:
     original, several = paddle.Tensor.backward, paddle.autograd.backward
 
     @functools.wraps(original)
     def backward(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        before()
         result = original(self, *arguments, **keywords)
         after(self)
         return result
 
     @functools.wraps(several)
     def backward_of(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
+        before()
         result = several(tensors, *arguments, **keywords)
         after(tensors[0] if isinstance(tensors, (list, tuple)) else tensors)
         return result
@@ -65,7 +69,7 @@ def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> Iterator[None]:
+def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> Iterator[None]:
     original = paddle.nn.functional.cross_entropy
     signature = inspect.signature(original)
 
@@ -74,9 +78,12 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> 
         given = signature.bind(*arguments, **keywords)
         given.apply_defaults()
         logits, labels, *_ = given.arguments.values()
-        settings = {name: given.arguments[name] for name in ("ignore_index", "reduction")}
-        seen(logits, labels, {**settings, "axis": given.arguments["axis"]})
-        return original(*arguments, **keywords)
+        known = ("ignore_index", "reduction", "label_smoothing")
+        settings = {name: given.arguments[name] for name in known if name in given.arguments}
+        fed = seen(logits, labels, {**settings, "axis": given.arguments["axis"]})
+        if fed is not None:
+            given.arguments["label"] = fed
+        return original(*given.args, **given.kwargs)
 
     with replaced_everywhere(original, cross_entropy):
         yield
@@ -154,13 +161,24 @@ def dtype_name(tensor: paddle.Tensor) -> str:
     return str(tensor.dtype).removeprefix("paddle.")
 
 
+def _summed_rows(tensor: paddle.Tensor) -> paddle.Tensor:
+    return paddle.nn.clip.get_tensor_from_selected_rows(paddle.nn.clip.merge_selected_rows(tensor))
+
+
 @paddle.no_grad()
-def total_norm(tensors: Sequence[Any]) -> float:
+def total_norm(tensors: Sequence[Any]) -> paddle.Tensor:
     if not tensors:
-        return 0.0
-    # One copy to numpy for all: each takes as long as the norm of a small tensor.
-    squares = paddle.concat([paddle._C_ops.squared_l2_norm(tensor).reshape([1]) for tensor in tensors])
-    return float(np.sqrt(np.sum(squares.numpy(), dtype=np.float64)))
+        return paddle.zeros([])
+    dense = [_summed_rows(tensor) if tensor.is_selected_rows() else tensor for tensor in tensors]
+    squares = paddle.concat([paddle._C_ops.squared_l2_norm(tensor).reshape([1]) for tensor in dense])
+    return squares.sum(dtype="float64").sqrt()
+
+
+@paddle.no_grad()
+def sums(tensors: Sequence[Any]) -> list[float]:
+    if not tensors:
+        return []
+    return list(paddle.stack([tensor.detach().sum(dtype="float64") for tensor in tensors]).tolist())
 
 
 def clips_itself(optimizer: Any) -> bool:

@@ -32,6 +32,11 @@ class _LossLayer(paddle.nn.Layer):
         return loss
 
 
+def leave_ranks() -> None:
+    if paddle.distributed.is_initialized():
+        paddle.distributed.destroy_process_group()
+
+
 def loss_layer(
     model: paddle.nn.Layer, run: Callable[[Any, Mapping[str, Any]], tuple[Any, paddle.Tensor]]
 ) -> paddle.nn.Layer:

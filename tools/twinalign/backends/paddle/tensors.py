@@ -35,10 +35,20 @@ def to_tensor_like(array: np.ndarray, tensor: paddle.Tensor) -> paddle.Tensor:
 
 
 def to_array(tensor: paddle.Tensor) -> np.ndarray:
+    if tensor.is_selected_rows():
+        return _dense_rows(tensor)
     tensor = tensor.detach()
     if tensor.dtype == paddle.bfloat16:
         tensor = tensor.astype("float32")
     return np.asarray(tensor.numpy())  # paddle makes a copy of its own
+
+
+def _dense_rows(tensor: paddle.Tensor) -> np.ndarray:
+    """Of a sparse embedding's gradient, whose shape is that of its rows alone."""
+    rows = to_array(paddle.nn.clip.get_tensor_from_selected_rows(tensor))
+    found = np.zeros((tensor.get_selected_rows().height(), *rows.shape[1:]), rows.dtype)
+    np.add.at(found, tensor.rows(), rows)
+    return found
 
 
 def values_of(tensor: paddle.Tensor) -> np.ndarray:

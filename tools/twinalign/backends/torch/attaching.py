@@ -34,10 +34,14 @@ def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any
 
 
 @contextlib.contextmanager
-def watching_updates(before: Callable[[Any], None], after: Callable[[Any], None]) -> Iterator[None]:
+def watching_updates(before: Callable[[Any, bool], None], after: Callable[[Any], None]) -> Iterator[None]:
+    def about_to_step(optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        given = (*arguments[1:], *keywords.values())  # the first is the optimizer
+        before(optimizer, any(map(callable, given)))
+
     # Not a replaced `step`: a schedule that was made before keeps the method that it found.
     handles = [
-        register_optimizer_step_pre_hook(lambda optimizer, *_: before(optimizer)),
+        register_optimizer_step_pre_hook(about_to_step),
         register_optimizer_step_post_hook(lambda optimizer, *_: after(optimizer)),
     ]
     try:
@@ -48,11 +52,12 @@ def watching_updates(before: Callable[[Any], None], after: Callable[[Any], None]
 
 
 @contextlib.contextmanager
-def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
+def watching_backward(before: Callable[[], None], after: Callable[[Any], None]) -> Iterator[None]:
     original = torch.autograd.backward
 
     @functools.wraps(original)
     def backward(tensors: Any, *arguments: Any, **keywords: Any) -> Any:
+        before()
         result = original(tensors, *arguments, **keywords)
         after(tensors if isinstance(tensors, torch.Tensor) else tensors[0])
         return result
@@ -62,7 +67,7 @@ def watching_backward(after: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> Iterator[None]:
+def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> Iterator[None]:
     original = torch.nn.functional.cross_entropy
     signature = inspect.signature(original)
 
@@ -71,9 +76,12 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], None]) -> 
         given = signature.bind(*arguments, **keywords)
         given.apply_defaults()
         logits, labels, *_ = given.arguments.values()
-        settings = {name: given.arguments[name] for name in ("ignore_index", "reduction")}
-        seen(logits, labels, {**settings, "axis": min(1, logits.ndim - 1)})
-        return original(*arguments, **keywords)
+        known = ("ignore_index", "reduction", "label_smoothing")
+        settings = {name: given.arguments[name] for name in known if name in given.arguments}
+        fed = seen(logits, labels, {**settings, "axis": min(1, logits.ndim - 1)})
+        if fed is not None:
+            given.arguments["target"] = fed
+        return original(*given.args, **given.kwargs)
 
     with replaced_everywhere(original, cross_entropy):
         yield
@@ -136,10 +144,17 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 
 @torch.no_grad()
-def total_norm(tensors: Sequence[torch.Tensor]) -> float:
+def total_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if not tensors:
-        return 0.0
-    return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm([t.detach() for t in tensors])).double()))
+        return torch.zeros(())
+    norms = torch._foreach_norm([t.coalesce().values() if t.is_sparse else t.detach() for t in tensors])
+    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]).double())
+
+
+@torch.no_grad()
+def sums(tensors: Sequence[torch.Tensor]) -> list[float]:
+    found = [tensor.detach().sum(dtype=torch.float64) for tensor in tensors]
+    return torch.stack([one.to(found[0].device) for one in found]).tolist() if found else []
 
 
 def clips_itself(optimizer: Any) -> bool:

@@ -30,6 +30,11 @@ class _LossLayer(torch.nn.Module):
         return loss
 
 
+def leave_ranks() -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def loss_layer(
     model: torch.nn.Module, run: Callable[[Any, Mapping[str, Any]], tuple[Any, torch.Tensor]]
 ) -> torch.nn.Module:

@@ -35,6 +35,8 @@ def to_tensor_like(array: np.ndarray, tensor: torch.Tensor) -> torch.Tensor:
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.detach().cpu()
+    if tensor.layout is not torch.strided:  # gradients of an embedding may be sparse
+        tensor = tensor.to_dense()
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     return np.array(tensor.numpy())

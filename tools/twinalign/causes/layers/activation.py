@@ -98,11 +98,21 @@ def activation_twice(call: FunctionCall) -> Any:
     return call.run(input=call.result)
 
 
-@forward("leaky_relu", float32_constants=True)
+@forward("leaky_relu", "relu", float32_constants=True)
 def leaky_slope(site: Site, subject: LayerSubject) -> Changes:
     """The leaky ReLU has another slope."""
     usual = (0.01, 0.1, 0.2, 0.25, 0.3, 0.02, 0.05, 0.001, 0.0, 1 / 5.5)
-    return other_values(site, subject, "negative_slope", default=0.01, words=("negative_slope",), usual=usual)
+    if site.name == "leaky_relu":
+        yield from other_values(site, subject, "negative_slope", default=0.01, words=("negative_slope",), usual=usual)
+    else:
+        for slope in subject.candidates(("negative_slope",), usual, 0.0):
+            if slope != 0.01:  # the default, which `activation_swapped` names
+                yield f"{slope:g} in place of 0, as ReLU has", _leaky(slope)
+
+
+@as_change
+def _leaky(call: FunctionCall, slope: float) -> Any:
+    return call.torch.nn.functional.leaky_relu(call["input"], slope)
 
 
 @forward("hardsigmoid", "hardswish", difference="hard_activations", float32_constants=True)
