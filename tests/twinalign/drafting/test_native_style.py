@@ -147,11 +147,11 @@ def test_what_is_on_disk_is_proven_or_as_it_was(monkeypatch, tmp_path, ends):
     source.parent.mkdir(parents=True)
     source.write_text("before\n")
 
-    def restyle(out, settings, progress):
+    def restyle(out, settings, progress, kept):
         source.write_text("after\n")
         return Restyled([Change("m.py", "a → b", "paddle's name")], [])
 
-    def run(settings, progress):
+    def run(settings, progress, kept):
         if ends == "crash" and source.read_text() == "after\n":
             raise SideCrashError("it crashed")
         return SimpleNamespace(verdict=ends if source.read_text() == "after\n" else "aligned")
@@ -159,7 +159,7 @@ def test_what_is_on_disk_is_proven_or_as_it_was(monkeypatch, tmp_path, ends):
     monkeypatch.setattr(port_module, "restyle", restyle)
     monkeypatch.setattr(port_module, "run", run)
     settings = RunSettings("case.py", out=tmp_path / "mine")
-    found = port_module._restyled(tmp_path / "mine", settings, lambda side, text: None)
+    found = port_module._restyled(tmp_path / "mine", settings, lambda side, text: None, None)
     if ends == "aligned":
         assert (source.read_text(), len(found.done), found.kept) == ("after\n", 1, [])
     else:

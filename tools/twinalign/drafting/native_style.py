@@ -12,6 +12,7 @@ from twinalign.drafting.native_rewriting import Rewrite, Rewritten, rewritten
 from twinalign.drafting.rewriting import Change
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.recordings import write_text
+from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.runs.run_stages import run
 from twinalign.sides import INITIAL
@@ -30,12 +31,13 @@ class Restyled:
     kept: list[Change]
 
 
-def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], None]) -> Restyled:
+def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], None], kept: KeptProcesses) -> Restyled:
     """Rewrite the proven port in the folder `out`: the rewrites that its case, run with `settings`, proves.
 
-    All are tried first, then halves of those that fail. Nothing on disk changes before.
+    All are tried first, then halves of those that fail. Nothing on disk changes before. `kept` lends the processes; the
+    reference is not recorded again.
     """
-    restyling = _Restyling(out, settings, progress)
+    restyling = _Restyling(out, settings, progress, kept)
     every = rewritten(restyling.files).done
     taken, failed = proven_ones(every, restyling.fault)
     found = rewritten(restyling.files, taken)
@@ -68,9 +70,11 @@ def proven_ones(
 
 
 class _Restyling:
-    def __init__(self, out: Path, settings: RunSettings, progress: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, out: Path, settings: RunSettings, progress: Callable[[str, str], None], kept: KeptProcesses
+    ) -> None:
         self._root = out / package.package_name(out)
-        self._settings, self._progress = settings, progress
+        self._settings, self._progress, self._kept = settings, progress, kept
         paths = [path for path in sorted(self._root.rglob("*.py")) if path != self._root / _SHIMS]
         self.files = {path.relative_to(self._root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
@@ -102,16 +106,12 @@ class _Restyling:
 
     def _judged(self, sources: dict[str, str]) -> tuple[dict[str, str], set[str]]:
         folder = self._settings.out / "native"
-        settings = dataclasses.replace(
-            self._settings,
-            out=folder,
-            sources=sources,
-            stages=(*self._settings.stages, INITIAL),
-            locate=False,
-            fresh=True,
-        )
+        of_port = shutil.ignore_patterns("native", "*_paddle*", "*_ledger.json", "log")  # made from other sources
+        shutil.copytree(self._settings.out, folder, ignore=of_port)
+        stages = (*self._settings.stages, INITIAL)
+        settings = dataclasses.replace(self._settings, out=folder, sources=sources, stages=stages, locate=False)
         try:
-            found = run(settings, self._progress)
+            found = run(settings, self._progress, self._kept)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         differences = found.initial.differences if found.initial is not None else []
