@@ -127,6 +127,20 @@ def test_halves_find_what_is_not_proven(wrong):
     assert (set(taken), set(failed)) == (set(every) - bad, bad)
 
 
+def test_the_class_that_a_fault_is_about_is_tried_apart():
+    texts = ["shims.Linear(…) → paddle.nn.Linear(…)", *(f".method{number}()" for number in range(16))]
+    every = [Rewrite("m.py", text, "why") for text in texts]
+    tried = []
+
+    def fault_of(chosen):
+        tried.append(len(chosen))
+        crash = "AttributeError: 'Linear' object has no attribute 'in_features'"
+        return crash if every[0] in chosen else None
+
+    assert proven_ones(every, fault_of)[0] == every[1:]
+    assert tried == [17, 16, 17]
+
+
 def test_proofs_are_limited(monkeypatch):
     monkeypatch.setattr(native_style, "MOST_PROOFS", 3)
     every = [Rewrite("m.py", str(number), "why") for number in range(8)]

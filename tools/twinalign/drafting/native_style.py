@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from twinalign.verdict.results import ALIGNED
 
 MOST_PROOFS = 24
 _SHIMS = f"{package.SHIMS}.py"
+_CLASS = re.compile(r"'(\w+)' object|(\w+)\.__init__\(\)")
 _NOT_TRIED = f"not tried: {MOST_PROOFS} proofs were spent on others"
 
 
@@ -49,7 +51,11 @@ def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], Non
 def proven_ones(
     every: Sequence[Rewrite], fault_of: Callable[[list[Rewrite]], str | None]
 ) -> tuple[list[Rewrite], dict[Rewrite, str]]:
-    """The rewrites that hold together, and of the others why not; `fault_of` says what is wrong with a choice."""
+    """The rewrites that hold together, and of the others why not; `fault_of` says what is wrong with a choice.
+
+    A choice that fails is tried in two parts: those that build the class that the fault is about and the others, or
+    else two halves.
+    """
     taken: list[Rewrite] = []
     failed: dict[Rewrite, str] = {}
     waiting = [list(every)] if every else []
@@ -63,8 +69,10 @@ def proven_ones(
         elif len(group) == 1:
             failed[group[0]] = fault
         else:
-            middle = len(group) // 2
-            waiting += [group[:middle], group[middle:]]
+            named = {name for found in _CLASS.findall(fault) for name in found}
+            about = [one for one in group if named & set(re.findall(r"\w+", one.text.partition("→")[2]))]
+            about = about if 0 < len(about) < len(group) else group[len(group) // 2 :]
+            waiting += [[one for one in group if one not in about], about]
     failed.update({one: _NOT_TRIED for group in waiting for one in group})
     return taken, failed
 

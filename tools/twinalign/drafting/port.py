@@ -26,7 +26,7 @@ from twinalign.runs.run_stages import run
 from twinalign.runs.scaffold import InputArray
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
-STAGES = ("forward", "data", "loss", "backward")
+STAGES = ("forward", "data", "loss", "backward", "train")
 """Those that the port's case defines are proven."""
 STYLES = ("compat", "native")
 _CHANGES = "changes.txt"
