@@ -300,11 +300,10 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     for name, row in results.items():
         size = row.get("float64")
         shown = "–" if size is None else f"{size:.0e}"
-        left = (
-            (row.get("left") or [""])[0].partition(" (traceback in ")[0].replace("|", "\\|")[:160]
-            if row.get("verdict") != "aligned"
-            else ""
-        )
+        left = ""
+        if row.get("verdict") != "aligned":
+            found = (row.get("left") or [""])[0 if row.get("verdict") else -1]  # what does not run ends with the crash
+            left = found.partition(" (traceback in ")[0].replace("|", "\\|")[:160]
         verdict = shown_verdict(row)
         again = shown_verdict(row["again"]) if "again" in row else ""
         draft = row.get("alone", "–").replace("|", "\\|")[:60]

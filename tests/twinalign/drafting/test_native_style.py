@@ -82,9 +82,25 @@ def test_what_is_not_known_stays(before):
     assert code_of(f"a = {before}\n") == f"a = {before}\n"
 
 
+STATEMENTS = {
+    "shims.zeros_(layer.bias)": "paddle.nn.initializer.Constant(0.0)(layer.bias)",
+    "shims.normal_(w, std=0.02)": "paddle.nn.initializer.Normal(0.0, 0.02)(w)",
+    "shims.normal_(w, 0, 0.01)": "paddle.nn.initializer.Normal(0, 0.01)(w)",
+    "shims.uniform_(w, -a, a)": "paddle.nn.initializer.Uniform(-a, a)(w)",
+    "shims.normal_(w, 0.0, 0.1, generator)": "shims.normal_(w, 0.0, 0.1, generator)",
+    "shims.constant_(w)": "shims.constant_(w)",
+    "return shims.ones_(w)": "return shims.ones_(w)",
+}
+
+
+@pytest.mark.parametrize("before", STATEMENTS)
+def test_a_call_whose_value_nobody_takes(before):
+    assert code_of(f"def f():\n    {before}  # why\n") == f"def f():\n    {STATEMENTS[before]}  # why\n"
+
+
 def test_every_rule_of_a_shim_has_one():
     known = {rule.replacement for rule in (*rules.SHIMS, *rules.METHODS)}
-    assert native_rules.CALLS.keys() <= known
+    assert native_rules.CALLS.keys() | native_rules.STATEMENTS.keys() <= known
 
 
 def test_device_and_dtype_are_left_out_of_a_layer():
