@@ -21,7 +21,7 @@ from twinalign.verdict.results import ALIGNED
 
 MOST_PROOFS = 24
 _SHIMS = f"{package.SHIMS}.py"
-_CLASS = re.compile(r"'(\w+)' object|(\w+)\.__init__\(\)")
+_CLASS = re.compile(r"'(\w+)' object|(\w+)(?:\.__init__)?\(\)")
 _NOT_TRIED = f"not tried: {MOST_PROOFS} proofs were spent on others"
 
 
