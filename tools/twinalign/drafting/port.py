@@ -22,6 +22,7 @@ from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.fix import Progress, fix
+from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
 from twinalign.runs.scaffold import InputArray
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
@@ -30,6 +31,8 @@ STAGES = ("forward", "data", "loss", "backward", "train")
 """Those that the port's case defines are proven."""
 STYLES = ("compat", "native")
 _CHANGES = "changes.txt"
+_MOST_TENSORS = 5
+"""That are named where no layer is at fault."""
 SMALLEST_BATCH = 4
 """Batch norm over two samples gives 1 and -1 whatever they are, and gradients that are rounding alone."""
 
@@ -133,12 +136,26 @@ def proven(out: Path, settings: RunSettings, progress: Progress, kept: KeptProce
         found = run(settings, progress, kept)
     except SideCrashError as error:
         return PortResult(str(out), None, left=[str(error)])
-    stages = {name: comparison.verdict for name, comparison in found.stages.items()}
     if found.verdict == ALIGNED:
-        return PortResult(str(out), found.verdict, stages)
+        return PortResult(str(out), found.verdict, _verdicts(found))
     mended = fix(settings, progress, write=True, kept=kept)
+    verdict, stages = mended.verdict, _verdicts(found)
     left = [f"{fault['paddle_layer'] or fault['reference_layer']}: {_cause(fault)}" for fault in mended.left]
-    return PortResult(str(out), mended.verdict, stages, edits=mended.edits, left=left)
+    if verdict == ALIGNED:  # what is in the result's folder is to be the proof of what is on disk
+        found = run(dataclasses.replace(settings, fresh=True, locate=False), progress, kept)
+        verdict, stages = found.verdict, _verdicts(found)
+    if verdict != ALIGNED and not left:
+        left = [
+            f"{stage}: {tensor.name}: {tensor.reason}"
+            for stage, comparison in found.stages.items()
+            for tensor in comparison.tensors
+            if tensor.verdict == comparison.verdict != ALIGNED
+        ][:_MOST_TENSORS]
+    return PortResult(str(out), verdict, stages, edits=mended.edits, left=left)
+
+
+def _verdicts(found: RunResult) -> dict[str, str]:
+    return {name: comparison.verdict for name, comparison in found.stages.items()}
 
 
 def _proof(out: Path, settings: RunSettings) -> RunSettings:
