@@ -275,6 +275,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
     def mended(rows: dict[str, dict[str, Any]]) -> str:
         again = [row["again"] for row in rows.values() if "again" in row]
+        if not again:
+            return ""
         more = sum(row.get("verdict") == "aligned" and (row.get("float64") or 0) <= 1e-6 for row in again)
         return (
             f" Run again after rules or verdicts were mended for them: {len(again)}, of which {more} are proven then."
@@ -291,7 +293,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         f"**Models that the rules were written against: {counted(known)}.**{mended(known)}",
         "",
         *([f"**Models drawn by lot when the rules stood: {counted(lot)}.**{mended(lot)}", ""] if lot else []),
-        *([f"**Models of transformers and diffusers: {counted(others)}.**", ""] if others else []),
+        *([f"**Models of transformers and diffusers: {counted(others)}.**{mended(others)}", ""] if others else []),
         "*PaConvert alone*: what its draft of the same files does without a rule, when it is built and run once.",
         "",
         "| model | verdict | again | float64 | changes | edits | left | seconds | PaConvert alone |",
