@@ -275,6 +275,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
     def mended(rows: dict[str, dict[str, Any]]) -> str:
         again = [row["again"] for row in rows.values() if "again" in row]
+        if not again:
+            return ""
         more = sum(row.get("verdict") == "aligned" and (row.get("float64") or 0) <= 1e-6 for row in again)
         return (
             f" Run again after rules or verdicts were mended for them: {len(again)}, of which {more} are proven then."
@@ -291,7 +293,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         f"**Models that the rules were written against: {counted(known)}.**{mended(known)}",
         "",
         *([f"**Models drawn by lot when the rules stood: {counted(lot)}.**{mended(lot)}", ""] if lot else []),
-        *([f"**Models of transformers and diffusers: {counted(others)}.**", ""] if others else []),
+        *([f"**Models of transformers and diffusers: {counted(others)}.**{mended(others)}", ""] if others else []),
         "*PaConvert alone*: what its draft of the same files does without a rule, when it is built and run once.",
         "",
         "| model | verdict | again | float64 | changes | edits | left | seconds | PaConvert alone |",
@@ -300,11 +302,10 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     for name, row in results.items():
         size = row.get("float64")
         shown = "–" if size is None else f"{size:.0e}"
-        left = (
-            (row.get("left") or [""])[0].partition(" (traceback in ")[0].replace("|", "\\|")[:160]
-            if row.get("verdict") != "aligned"
-            else ""
-        )
+        left = ""
+        if row.get("verdict") != "aligned":
+            found = (row.get("left") or [""])[0 if row.get("verdict") else -1]  # what does not run ends with the crash
+            left = found.partition(" (traceback in ")[0].replace("|", "\\|")[:160]
         verdict = shown_verdict(row)
         again = shown_verdict(row["again"]) if "again" in row else ""
         draft = row.get("alone", "–").replace("|", "\\|")[:60]

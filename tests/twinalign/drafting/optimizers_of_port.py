@@ -18,7 +18,21 @@ from twinalign.drafting.parts import optimizer_and_schedule
 
 LINES = (Path(__file__).parent / "optimizers.txt").read_text(encoding="utf-8").splitlines()
 STEPS = 6
-HEAD = "import torch\nimport torch.optim as optim\n\n\ndef build(parameters):\n"
+HEAD = """import torch
+import torch.optim as optim
+
+
+class Halved:
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self):
+        for number, group in enumerate(self.optimizer.param_groups):
+            group["lr"] *= 0.5 + 0.1 * number
+
+
+def build(parameters):
+"""
 
 
 def source(line: str) -> str:

@@ -82,9 +82,25 @@ def test_what_is_not_known_stays(before):
     assert code_of(f"a = {before}\n") == f"a = {before}\n"
 
 
+STATEMENTS = {
+    "shims.zeros_(layer.bias)": "paddle.nn.initializer.Constant(0.0)(layer.bias)",
+    "shims.normal_(w, std=0.02)": "paddle.nn.initializer.Normal(0.0, 0.02)(w)",
+    "shims.normal_(w, 0, 0.01)": "paddle.nn.initializer.Normal(0, 0.01)(w)",
+    "shims.uniform_(w, -a, a)": "paddle.nn.initializer.Uniform(-a, a)(w)",
+    "shims.normal_(w, 0.0, 0.1, generator)": "shims.normal_(w, 0.0, 0.1, generator)",
+    "shims.constant_(w)": "shims.constant_(w)",
+    "return shims.ones_(w)": "return shims.ones_(w)",
+}
+
+
+@pytest.mark.parametrize("before", STATEMENTS)
+def test_a_call_whose_value_nobody_takes(before):
+    assert code_of(f"def f():\n    {before}  # why\n") == f"def f():\n    {STATEMENTS[before]}  # why\n"
+
+
 def test_every_rule_of_a_shim_has_one():
     known = {rule.replacement for rule in (*rules.SHIMS, *rules.METHODS)}
-    assert native_rules.CALLS.keys() <= known
+    assert native_rules.CALLS.keys() | native_rules.STATEMENTS.keys() <= known
 
 
 def test_device_and_dtype_are_left_out_of_a_layer():
@@ -127,6 +143,20 @@ def test_halves_find_what_is_not_proven(wrong):
     assert (set(taken), set(failed)) == (set(every) - bad, bad)
 
 
+def test_the_class_that_a_fault_is_about_is_tried_apart():
+    texts = ["shims.Linear(…) → paddle.nn.Linear(…)", *(f".method{number}()" for number in range(16))]
+    every = [Rewrite("m.py", text, "why") for text in texts]
+    tried = []
+
+    def fault_of(chosen):
+        tried.append(len(chosen))
+        crash = "AttributeError: 'Linear' object has no attribute 'in_features'"
+        return crash if every[0] in chosen else None
+
+    assert proven_ones(every, fault_of)[0] == every[1:]
+    assert tried == [17, 16, 17]
+
+
 def test_proofs_are_limited(monkeypatch):
     monkeypatch.setattr(native_style, "MOST_PROOFS", 3)
     every = [Rewrite("m.py", str(number), "why") for number in range(8)]
@@ -147,11 +177,11 @@ def test_what_is_on_disk_is_proven_or_as_it_was(monkeypatch, tmp_path, ends):
     source.parent.mkdir(parents=True)
     source.write_text("before\n")
 
-    def restyle(out, settings, progress):
+    def restyle(out, settings, progress, kept):
         source.write_text("after\n")
         return Restyled([Change("m.py", "a → b", "paddle's name")], [])
 
-    def run(settings, progress):
+    def run(settings, progress, kept):
         if ends == "crash" and source.read_text() == "after\n":
             raise SideCrashError("it crashed")
         return SimpleNamespace(verdict=ends if source.read_text() == "after\n" else "aligned")
@@ -159,7 +189,7 @@ def test_what_is_on_disk_is_proven_or_as_it_was(monkeypatch, tmp_path, ends):
     monkeypatch.setattr(port_module, "restyle", restyle)
     monkeypatch.setattr(port_module, "run", run)
     settings = RunSettings("case.py", out=tmp_path / "mine")
-    found = port_module._restyled(tmp_path / "mine", settings, lambda side, text: None)
+    found = port_module._restyled(tmp_path / "mine", settings, lambda side, text: None, None)
     if ends == "aligned":
         assert (source.read_text(), len(found.done), found.kept) == ("after\n", 1, [])
     else:

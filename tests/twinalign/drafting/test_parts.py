@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import twinalign
-from twinalign.drafting.parts import load_part, shared_inputs
+from twinalign.conversion.model_factory import load_factory
+from twinalign.drafting.parts import load_part, loop_roles, run_loop, shared_inputs
 from twinalign.errors import InputError
 
 SOURCE = """import torch
@@ -51,6 +52,80 @@ def make_transform(size):
     steps = [transforms.Resize(size), transforms.CenterCrop(size), transforms.ToTensor()]
     return transforms.Compose([*steps, transforms.Normalize((0.5, 0.4, 0.3), (0.2, 0.2, 0.2))])
 """
+
+
+LOOP = """import torch
+from torch.nn.utils import clip_grad_norm_
+
+
+def train_one_epoch(net, loader, criterion, optimizer, scheduler=None, device="cuda", clip=None, epochs=1):
+    net.train()
+    total, right, seen = 0.0, 0, 0
+    for epoch in range(epochs):
+        for step, (images, labels) in enumerate(loader):
+            images, labels = images.to(device), labels.to(device)
+            if epoch == 0:  # warm up
+                for group in optimizer.param_groups:
+                    group["lr"] = 0.01 * (step + 1) / len(loader)
+            optimizer.zero_grad(set_to_none=True)
+            outputs = net(images)
+            loss = criterion(outputs, labels)
+            loss.backward()
+            if clip is not None:
+                clip_grad_norm_(net.parameters(), clip)
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+            total += loss.item() * images.size(0)
+            with torch.no_grad():
+                right += (outputs.argmax(dim=1) == labels).sum().item()
+            seen += images.size(0)
+    return {"loss": total / seen, "accuracy": right / seen, "lr": optimizer.param_groups[0]["lr"]}
+"""
+
+
+@pytest.mark.slow
+def test_a_training_loop_is_drafted_and_proven(tmp_path: Path) -> None:
+    path, loop, out = tmp_path / "network.py", tmp_path / "loop.py", tmp_path / "drafted"
+    path.write_text(SOURCE)
+    loop.write_text(LOOP)
+    made = twinalign.port(
+        f"{path}:Net",
+        ["x:4,3,8,8:float32", "labels:4:int64:5"],
+        loss="torch.nn:CrossEntropyLoss(label_smoothing=0.1)",
+        optimizer="torch.optim:SGD(lr=0.1, momentum=0.9)",
+        train=f'{loop}:train_one_epoch(device="cpu", clip=1.0, epochs=2)',
+        out=out,
+    )
+    assert (made.verdict, made.left) == ("aligned", [])
+    assert made.stages == dict.fromkeys(["forward", "loss", "backward", "train"], "aligned")
+
+    source = out / "drafted" / "loop.py"
+    assert "# warm up" in source.read_text()
+    source.write_text(source.read_text().replace("if epoch == 0:", "if epoch == 1:"))
+    again = twinalign.check_port(out)
+    assert again.verdict == "diverged" or again.edits
+
+
+LOOPS = """def train(model, batches, criterion, steps): ...
+def nothing(model, x=1): ...
+def simple(net, data, opt): ...
+"""
+
+
+def test_what_a_training_loop_takes(tmp_path: Path) -> None:
+    path = tmp_path / "loops.py"
+    path.write_text(LOOPS)
+    factory, _ = load_factory(f"{path}:train")
+    roles = {"model": "model", "batches": "batches", "criterion": "loss"}
+    assert loop_roles("loops.py:train(steps=2)", factory, {"steps": 2}) == roles
+    message = r"^--train l:train: 'steps' is no name of .*; give it a value in brackets, l:train\(steps=…\)$"
+    with pytest.raises(InputError, match=message):
+        loop_roles("l:train", factory, {})
+    with pytest.raises(InputError, match=r"^--train l:nothing: it has no parameter called batches or loader or "):
+        loop_roles("l:nothing", load_factory(f"{path}:nothing")[0], {})
+    with pytest.raises(InputError, match=r"simple: it takes 'opt'; name an optimizer with --optimizer$"):
+        run_loop({"train": load_part("train", f"{path}:simple")}, torch.nn.ReLU(), [], [])
 
 
 @pytest.mark.slow

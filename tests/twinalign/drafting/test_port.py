@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import twinalign
 from twinalign.drafting.draft import draft
 from twinalign.errors import InputError
+from twinalign.recorder.run_settings import RunSettings
 
 MODEL = '''"""A small classifier.
 
@@ -157,3 +160,24 @@ def test_drafts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (kept,) = (tmp_path / "twinalign" / "drafts").iterdir()
     kept.write_text(json.dumps({"m.py": "kept\n"}))
     assert draft(files) == {"m.py": "kept\n"}
+
+
+@pytest.mark.parametrize("second", ["aligned", "diverged"])
+def test_after_mending_the_last_run_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str) -> None:
+    """What `fix` found in a folder of its own is proven once more in the port's; what differs there is named."""
+    port = importlib.import_module("twinalign.drafting.port")
+    runs = iter(["diverged", second])
+
+    def run(settings: RunSettings, *_: object) -> SimpleNamespace:
+        verdict = next(runs)
+        tensor = SimpleNamespace(name="step1.gradient.w", verdict=verdict, reason="too far")
+        return SimpleNamespace(verdict=verdict, stages={"backward": SimpleNamespace(verdict=verdict, tensors=[tensor])})
+
+    monkeypatch.setattr(port, "run", run)
+    monkeypatch.setattr(port, "fix", lambda *_, **__: SimpleNamespace(verdict="aligned", left=[], edits=[{}]))
+    monkeypatch.setattr(port, "_proof", lambda out, settings: settings)
+    for name in ("case.py", "changes.txt"):
+        (tmp_path / name).touch()
+    found = port.proven(tmp_path, RunSettings("case.py"), lambda side, text: None)
+    assert (found.verdict, found.stages) == (second, {"backward": second})
+    assert found.left == ([] if second == "aligned" else ["backward: step1.gradient.w: too far"])

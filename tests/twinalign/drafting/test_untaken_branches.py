@@ -90,3 +90,20 @@ def test_a_branch_that_is_taken_after_all_says_where_it_was() -> None:
     assert str(raised.value) == "left out of the port: the model never came to line 28 of mine.module"
     assert came_to(f"NotImplementedError: {raised.value}") == ("mine.module", 28)
     assert came_to("ValueError: other") is None
+
+
+def test_a_handler_that_needs_nothing_stays() -> None:
+    source = """def f(x):
+    try:
+        return isinstance(x, getattr(int, "real").Fake)
+    except ImportError:
+        x = asked(x)
+    except AttributeError:
+        return False
+"""
+    found = without_untaken("mine.module", source, {2, 3})
+    assert found.splitlines()[5:] == source.splitlines()[5:]
+    assert "never came to line 5 of mine.module" in found
+    names: dict[str, Any] = {}
+    exec(found, names)
+    assert names["f"](1) is False

@@ -48,14 +48,15 @@ def port(
     loss: str = "",
     optimizer: str = "",
     transform: str = "",
+    train: str = "",
     style: str = "compat",
     debug: bool = False,
     progress: Progress = quiet,
 ) -> PortResult:
     """Make a paddle port of the torch model that `module:factory("small", …)` names, and prove it.
 
-    `inputs` are `name:shape:dtype` each; the name of the folder `out` is the port's package. `loss`, `optimizer` and
-    `transform` name what is to be drafted and proven too (`twinalign.drafting.parts`).
+    `inputs` are `name:shape:dtype` each; the name of the folder `out` is the port's package. `loss`, `optimizer`,
+    `transform` and `train`, a training loop, name what is to be drafted and proven too (`twinalign.drafting.parts`).
     `style` is `compat`, in paddle's names of torch's API, or `native`, in paddle's own, each rewrite proven again.
 
     >>> port("torchvision.models:mobilenet_v3_small", ["x:2,3,64,64:float32"], out="my_port").verdict
@@ -68,7 +69,7 @@ def port(
     require_choice("style", style, drafting.STYLES)
     settings = run_settings("", out=out, ref_python=ref_python, paddle_python=paddle_python, debug=debug)
     arrays = [parse_input(text) for text in inputs]
-    parts = {kind: text for kind, text in zip(KINDS, (loss, optimizer, transform), strict=True) if text}
+    parts = {kind: text for kind, text in zip(KINDS, (loss, optimizer, transform, train), strict=True) if text}
     return drafting.port(
         reference, arrays, settings, parts=parts, drafting_python=draft_python, style=style, progress=progress
     )

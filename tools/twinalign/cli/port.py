@@ -19,6 +19,7 @@ import click
     "--optimizer", default="", metavar="M:F", help="Optimizer, and schedule, to draft too: made of parameters."
 )
 @click.option("--transform", default="", metavar="M:F", help="Transform of PIL images to draft too.")
+@click.option("--train", default="", metavar="M:F", help="Training loop to draft too: train(model, batches, …).")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the port; its name is the port's package.")
 @click.option("--check", type=click.Path(path_type=Path), help="Prove an existing port again.")
 @click.option(
@@ -39,6 +40,7 @@ def command(
     loss: str,
     optimizer: str,
     transform: str,
+    train: str,
     out: Path | None,
     check: Path | None,
     style: str,
@@ -81,6 +83,7 @@ def command(
                 loss=loss,
                 optimizer=optimizer,
                 transform=transform,
+                train=train,
                 out=out,
                 ref_python=ref_python,
                 paddle_python=paddle_python,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from twinalign.conversion.model_factory import load_factory
-from twinalign.drafting.parts import is_called
+from twinalign.drafting.parts import is_called, loop_roles
 from twinalign.errors import InputError
 
 FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
@@ -56,12 +56,14 @@ def root_of_part(kind: str, specification: str) -> dict[str, Any]:
         calls = _source(function, imports)
     except _NoSourceError:
         raise InputError(f"--{kind} {specification}: it is no function or class of a module") from None
-    texts = [*map(repr, positional), *(f"{name}={value!r}" for name, value in arguments.items())]
+    roles = loop_roles(specification, factory, arguments) if kind == "train" else {}
+    texts = [*map(repr, positional), *(f"{name}={role}" for name, role in roles.items())]
+    texts += [f"{name}={value!r}" for name, value in arguments.items()]
     return {
         "calls": calls,
         "arguments": texts,
         "imports": sorted(imports),
-        "called": kind == "optimizer" or is_called(function, specification),
+        "called": kind in ("optimizer", "train") or is_called(function, specification),
     }
 
 

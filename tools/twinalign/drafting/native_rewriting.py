@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import libcst as cst
 
 from twinalign.drafting import native_rules
-from twinalign.drafting.native_rules import CallRule, KeywordRule, MethodRule
+from twinalign.drafting.native_rules import CallRule, KeywordRule, MethodRule, StatementRule
 
 _IMPORT = re.compile(r"^from \.+ import shims\n", re.MULTILINE)
 _IGNORED = {"'device'", '"device"', "'dtype'", '"dtype"'}
@@ -107,6 +107,7 @@ class _Native(cst.CSTTransformer):
         self.left: set[str] = set()
         self.named: set[str] = set()
         self._stays: set[cst.CSTNode] = set()
+        self._statements: set[cst.CSTNode] = set()
         self._asks: set[cst.CSTNode] = set()
         self._imported: set[str] = set()
         self._ignored: list[set[str]] = []
@@ -139,6 +140,9 @@ class _Native(cst.CSTTransformer):
 
     def visit_Annotation(self, node: cst.Annotation) -> None:
         self._asks |= _attributes_in(node)
+
+    def visit_Expr(self, node: cst.Expr) -> None:
+        self._statements.add(node.value)
 
     def visit_Call(self, node: cst.Call) -> None:
         if _shim_of(node.func) is not None:
@@ -176,6 +180,11 @@ class _Native(cst.CSTTransformer):
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         shim = _shim_of(original_node.func)
+        if shim in native_rules.STATEMENTS and original_node in self._statements:
+            statement = native_rules.STATEMENTS[shim]
+            text = _statement_text(statement, updated_node)
+            if text is not None and self._does(f"shims.{shim}(…) → {statement.becomes}", statement.why):
+                return cst.parse_expression(text)
         if shim is not None:
             return self._native_call(shim, updated_node)
         for rule in native_rules.KEYWORDS:
@@ -288,6 +297,17 @@ def _method_text(rule: MethodRule, call: cst.Call) -> str | None:
     for name, code in given.items():
         text = text.replace(f"\0{name}\0", code)
     return text
+
+
+def _statement_text(rule: StatementRule, call: cst.Call) -> str | None:
+    """What the rule makes of the call; None if it gives something that the rule does not know, or not all."""
+    given = dict(rule.defaults)
+    for name, argument in zip((*rule.parameters, *[""] * len(call.args)), call.args, strict=False):
+        word = _word(argument) or name
+        if argument.star or word not in rule.parameters:
+            return None
+        given[word] = _code(argument.value)
+    return rule.becomes.format(**given) if set(given) == set(rule.parameters) else None
 
 
 def _is_number(node: cst.BaseExpression) -> bool:

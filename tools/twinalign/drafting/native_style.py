@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from twinalign.drafting.native_rewriting import Rewrite, Rewritten, rewritten
 from twinalign.drafting.rewriting import Change
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.recordings import write_text
+from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.runs.run_stages import run
 from twinalign.sides import INITIAL
@@ -19,6 +21,7 @@ from twinalign.verdict.results import ALIGNED
 
 MOST_PROOFS = 24
 _SHIMS = f"{package.SHIMS}.py"
+_CLASS = re.compile(r"'(\w+)' object|(\w+)(?:\.__init__)?\(\)")
 _NOT_TRIED = f"not tried: {MOST_PROOFS} proofs were spent on others"
 
 
@@ -30,12 +33,13 @@ class Restyled:
     kept: list[Change]
 
 
-def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], None]) -> Restyled:
+def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], None], kept: KeptProcesses) -> Restyled:
     """Rewrite the proven port in the folder `out`: the rewrites that its case, run with `settings`, proves.
 
-    All are tried first, then halves of those that fail. Nothing on disk changes before.
+    All are tried first, then halves of those that fail. Nothing on disk changes before. `kept` lends the processes; the
+    reference is not recorded again.
     """
-    restyling = _Restyling(out, settings, progress)
+    restyling = _Restyling(out, settings, progress, kept)
     every = rewritten(restyling.files).done
     taken, failed = proven_ones(every, restyling.fault)
     found = rewritten(restyling.files, taken)
@@ -47,7 +51,11 @@ def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], Non
 def proven_ones(
     every: Sequence[Rewrite], fault_of: Callable[[list[Rewrite]], str | None]
 ) -> tuple[list[Rewrite], dict[Rewrite, str]]:
-    """The rewrites that hold together, and of the others why not; `fault_of` says what is wrong with a choice."""
+    """The rewrites that hold together, and of the others why not; `fault_of` says what is wrong with a choice.
+
+    A choice that fails is tried in two parts: those that build the class that the fault is about and the others, or
+    else two halves.
+    """
     taken: list[Rewrite] = []
     failed: dict[Rewrite, str] = {}
     waiting = [list(every)] if every else []
@@ -61,16 +69,20 @@ def proven_ones(
         elif len(group) == 1:
             failed[group[0]] = fault
         else:
-            middle = len(group) // 2
-            waiting += [group[:middle], group[middle:]]
+            named = {name for found in _CLASS.findall(fault) for name in found}
+            about = [one for one in group if named & set(re.findall(r"\w+", one.text.partition("→")[2]))]
+            about = about if 0 < len(about) < len(group) else group[len(group) // 2 :]
+            waiting += [[one for one in group if one not in about], about]
     failed.update({one: _NOT_TRIED for group in waiting for one in group})
     return taken, failed
 
 
 class _Restyling:
-    def __init__(self, out: Path, settings: RunSettings, progress: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, out: Path, settings: RunSettings, progress: Callable[[str, str], None], kept: KeptProcesses
+    ) -> None:
         self._root = out / package.package_name(out)
-        self._settings, self._progress = settings, progress
+        self._settings, self._progress, self._kept = settings, progress, kept
         paths = [path for path in sorted(self._root.rglob("*.py")) if path != self._root / _SHIMS]
         self.files = {path.relative_to(self._root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
@@ -102,16 +114,12 @@ class _Restyling:
 
     def _judged(self, sources: dict[str, str]) -> tuple[dict[str, str], set[str]]:
         folder = self._settings.out / "native"
-        settings = dataclasses.replace(
-            self._settings,
-            out=folder,
-            sources=sources,
-            stages=(*self._settings.stages, INITIAL),
-            locate=False,
-            fresh=True,
-        )
+        of_port = shutil.ignore_patterns("native", "*_paddle*", "*_ledger.json", "log")  # made from other sources
+        shutil.copytree(self._settings.out, folder, ignore=of_port)
+        stages = (*self._settings.stages, INITIAL)
+        settings = dataclasses.replace(self._settings, out=folder, sources=sources, stages=stages, locate=False)
         try:
-            found = run(settings, self._progress)
+            found = run(settings, self._progress, self._kept)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         differences = found.initial.differences if found.initial is not None else []

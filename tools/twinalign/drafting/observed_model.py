@@ -96,6 +96,9 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
             pass
     if not backend.is_model(model):
         raise InputError(f"--ref {reference}: it made a {type(model).__name__}, which is not a torch.nn.Module")
+    drawing = draws(backend, model, inputs, builders)
+    if drawing and "train" in builders:
+        raise InputError("--train: the model draws random numbers in training, and no two frameworks draw the same")
     roots = {"model": root_of_model(model, built[id(model)][1] if id(model) in built else None, returned)}
     roots |= {kind: root_of_part(kind, text) for kind, text in (parts or {}).items()}
     named = {module.partition(".")[0] for root in roots.values() for module, _ in root["imports"]}
@@ -124,7 +127,7 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
             for file, found in promotions.found.items()
             if file in of_file
         },
-        "draws": draws(backend, model, inputs, builders),
+        "draws": drawing,
     }
 
 

@@ -1,4 +1,4 @@
-"""One pass of a torch model, and of its loss, optimizer and transform, on drawn inputs; in the reference's process."""
+"""One pass of a torch model, and of what is drafted beside it, on drawn inputs; in the reference's process."""
 
 import hashlib
 import importlib
@@ -18,6 +18,7 @@ from twinalign.drafting.parts import (
     load_part,
     loss_of,
     optimizer_and_schedule,
+    run_loop,
     sample_image,
     shared_inputs,
 )
@@ -29,7 +30,8 @@ CANDIDATE = "candidate"
 
 
 def run_once(backend: Any, model: Any, inputs: Inputs, builders: Builders | None = None) -> Iterator[np.ndarray]:
-    """Outputs in eval and in training mode, then the loss, the parameters after a step, and the transform's image.
+    """Outputs in eval and in training mode, then the loss, the parameters after a step, the transform's image, and the
+    parameters after the training loop.
 
     Without a loss the sum of the outputs in training mode is differentiated.
     """
@@ -56,6 +58,10 @@ def run_once(backend: Any, model: Any, inputs: Inputs, builders: Builders | None
         yield from map(backend.to_array, parameters)
     if "transform" in builders:
         yield np.asarray(builders["transform"]()(sample_image(0)))
+    if "train" in builders:
+        parameters = list(model.parameters())
+        run_loop(builders, model, parameters, [tuple(tensors.values())] * 2)
+        yield from map(backend.to_array, parameters)
 
 
 def _tensors_of(backend: Any, inputs: Inputs) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def _tensors_of(backend: Any, inputs: Inputs) -> dict[str, Any]:
 def shares(model: Any, builders: Builders, inputs: Inputs) -> tuple[list[str], list[str], bool]:
     """Names of the inputs that the model takes, of those for the loss, and whether the loss takes them by name."""
     loss = builders["loss"]() if "loss" in builders else None
-    return shared_inputs(model, loss, [name for name, *_ in inputs])
+    return shared_inputs(model, loss, [name for name, *_ in inputs], "train" in builders)
 
 
 def is_scheduled(model: Any, build: Callable[..., Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from twinalign.drafting.chance import without_chance
 from twinalign.drafting.module_source import names_in
-from twinalign.drafting.parts import BUILD, sample_image
+from twinalign.drafting.parts import BUILD, ROLES, sample_image
 from twinalign.drafting.rewriting import Change, rewritten
 from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Selection
@@ -25,6 +25,8 @@ SHIMS = "shims"
 STEPS = 2
 SCHEDULED_STEPS = 4
 """Optimizer steps of the proof; more where a schedule changes the rate."""
+BATCHES = 4
+"""Those that a training loop is run on."""
 _SHIMS_DOCSTRING = '"""What this port needs of torch and paddle 3.3 has not, or has otherwise; each with its reason."""'
 
 
@@ -76,11 +78,12 @@ def build_source(selection: Selection) -> str:
 
 def _builder(kind: str, root: Mapping[str, Any]) -> str:
     """The function of `build.py` that makes the model or a part."""
-    given = ["parameters"] if kind == "optimizer" else []
-    arguments = "".join(f"\n        {argument}," for argument in [*given, *root["arguments"]])
+    given = {"optimizer": "parameters", "train": ", ".join(ROLES)}.get(kind, "")
+    texts = ["parameters", *root["arguments"]] if kind == "optimizer" else root["arguments"]
+    arguments = "".join(f"\n        {argument}," for argument in texts)
     call = f"{root['calls']}({arguments}\n    )" if arguments else f"{root['calls']}()"
     made = call if root.get("called", True) else root["calls"]
-    return f"\n\ndef build_{kind}({', '.join(given)}):\n    return {made}\n"
+    return f"\n\ndef build_{kind}({given}):\n    return {made}\n"
 
 
 def shims_source(names: Iterable[str]) -> str:
@@ -142,6 +145,7 @@ def case_source(
         trains=not observed["draws"],
         steps=SCHEDULED_STEPS if observed["scheduled"] else STEPS,
         scheduled=observed["scheduled"],
+        batches=BATCHES,
         taken=tuple(taken) if len(taken) < len(inputs) else (),
         for_loss="".join(f", {one}" for one in given),
         without_chance=chance.strip(),

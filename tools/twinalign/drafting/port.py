@@ -19,16 +19,20 @@ from twinalign.errors import ExitCode, InputError, SideCrashError
 from twinalign.files.recordings import write_text
 from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.fix import Progress, fix
+from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
 from twinalign.runs.scaffold import InputArray
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
-STAGES = ("forward", "data", "loss", "backward")
+STAGES = ("forward", "data", "loss", "backward", "train")
 """Those that the port's case defines are proven."""
 STYLES = ("compat", "native")
 _CHANGES = "changes.txt"
+_MOST_TENSORS = 5
+"""That are named where no layer is at fault."""
 SMALLEST_BATCH = 4
 """Batch norm over two samples gives 1 and -1 whatever they are, and gradients that are rounding alone."""
 
@@ -93,33 +97,34 @@ def port(
     out = settings.out
     batches = [_for_training(array) for array in inputs]
     changes, left = _write(reference, batches, parts or {}, out, settings.pythons.get("ref"), drafting_python, progress)
-    result = proven(out, settings, progress)
-    if style == "native" and result.verdict == ALIGNED:
-        styled = _restyled(out, _proof(out, settings), progress)
-        result.native = [dataclasses.asdict(change) for change in styled.done]
-        result.kept = [dataclasses.asdict(change) for change in styled.kept]
-        _list(out / _CHANGES, styled)
+    with contextlib.closing(KeptProcesses(True)) as kept:
+        result = proven(out, settings, progress, kept)
+        if style == "native" and result.verdict == ALIGNED:
+            styled = _restyled(out, _proof(out, settings), progress, kept)
+            result.native = [dataclasses.asdict(change) for change in styled.done]
+            result.kept = [dataclasses.asdict(change) for change in styled.kept]
+            _list(out / _CHANGES, styled)
     result.changes = [dataclasses.asdict(change) for change in changes]
     result.left = [*left, *result.left]
     return result
 
 
-def _restyled(out: Path, proof: RunSettings, progress: Progress) -> Restyled:
+def _restyled(out: Path, proof: RunSettings, progress: Progress, kept: KeptProcesses) -> Restyled:
     """Rewrite a proven port in paddle's style; what is on disk afterwards is proven, or as it was before."""
     before = {path: path.read_text(encoding="utf-8") for path in (out / package.package_name(out)).rglob("*.py")}
-    styled = restyle(out, proof, progress)
+    styled = restyle(out, proof, progress, kept)
     with contextlib.suppress(SideCrashError):
-        if not styled.done or run(proof, progress).verdict == ALIGNED:
+        if not styled.done or run(proof, progress, kept).verdict == ALIGNED:
             return styled
     for path, text in before.items():
         write_text(path, text)
-    run(proof, progress)
+    run(proof, progress, kept)
     why = "proven in the trials, but not in the port as it was written"
     return Restyled([], [dataclasses.replace(change, why=why) for change in styled.done] + styled.kept)
 
 
-def proven(out: Path, settings: RunSettings, progress: Progress) -> PortResult:
-    """Run a port's case, and let `fix` mend what diverges.
+def proven(out: Path, settings: RunSettings, progress: Progress, kept: KeptProcesses | None = None) -> PortResult:
+    """Run a port's case, and let `fix` mend what diverges; `kept` lends the processes.
 
     Raises InputError if the folder holds no port that twinalign made.
     """
@@ -128,15 +133,29 @@ def proven(out: Path, settings: RunSettings, progress: Progress) -> PortResult:
         raise InputError(f"{out}: it has no case.py beside a changes.txt, so it is no port that twinalign made")
     settings = _proof(out, settings)
     try:
-        found = run(settings, progress)
+        found = run(settings, progress, kept)
     except SideCrashError as error:
         return PortResult(str(out), None, left=[str(error)])
-    stages = {name: comparison.verdict for name, comparison in found.stages.items()}
     if found.verdict == ALIGNED:
-        return PortResult(str(out), found.verdict, stages)
-    mended = fix(settings, progress, write=True)
+        return PortResult(str(out), found.verdict, _verdicts(found))
+    mended = fix(settings, progress, write=True, kept=kept)
+    verdict, stages = mended.verdict, _verdicts(found)
     left = [f"{fault['paddle_layer'] or fault['reference_layer']}: {_cause(fault)}" for fault in mended.left]
-    return PortResult(str(out), mended.verdict, stages, edits=mended.edits, left=left)
+    if verdict == ALIGNED:  # what is in the result's folder is to be the proof of what is on disk
+        found = run(dataclasses.replace(settings, fresh=True, locate=False), progress, kept)
+        verdict, stages = found.verdict, _verdicts(found)
+    if verdict != ALIGNED and not left:
+        left = [
+            f"{stage}: {tensor.name}: {tensor.reason}"
+            for stage, comparison in found.stages.items()
+            for tensor in comparison.tensors
+            if tensor.verdict == comparison.verdict != ALIGNED
+        ][:_MOST_TENSORS]
+    return PortResult(str(out), verdict, stages, edits=mended.edits, left=left)
+
+
+def _verdicts(found: RunResult) -> dict[str, str]:
+    return {name: comparison.verdict for name, comparison in found.stages.items()}
 
 
 def _proof(out: Path, settings: RunSettings) -> RunSettings:

@@ -90,8 +90,16 @@ def _untaken(statements: Iterable[ast.stmt], ran: frozenset[int], *, inside: boo
 
 def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     found = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-    found += [handler.body for handler in getattr(statement, "handlers", [])]
+    found += [one.body for one in getattr(statement, "handlers", []) if not all(map(_is_plain, one.body))]
     return [block for block in found if block]
+
+
+def _is_plain(statement: ast.stmt) -> bool:
+    """Whether it needs nothing: such a handler stays, as paddle may raise where torch does not."""
+    match statement:
+        case ast.Pass() | ast.Continue() | ast.Return(None | ast.Constant()):
+            return True
+    return False
 
 
 def _any_ran(block: Sequence[ast.stmt], ran: frozenset[int]) -> bool:

@@ -40,6 +40,17 @@ class MethodRule:
 
 
 @dataclasses.dataclass(frozen=True)
+class StatementRule:
+    """A shim's call whose value nobody takes; `becomes` is in terms of `parameters`, of which some have `defaults`."""
+
+    shim: str
+    parameters: tuple[str, ...]
+    defaults: Mapping[str, str]
+    becomes: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
 class KeywordRule:
     """A keyword that the `functions`, by their full names, and the `methods` have under another name."""
 
@@ -76,6 +87,12 @@ CALLS = {rule.shim: rule for rule in _calls()}
 METHODS = tuple(
     MethodRule(entry["name"], tuple(entry["arguments"]), entry["becomes"], entry["why"]) for entry in _entries("method")
 )
+STATEMENTS = {
+    entry["shim"]: StatementRule(
+        entry["shim"], tuple(entry["parameters"]), entry.get("defaults", {}), entry["becomes"], entry["why"]
+    )
+    for entry in _entries("statement")
+}
 KEYWORDS = tuple(
     KeywordRule(word, native, frozenset(entry["functions"]), frozenset(entry["methods"]), entry["why"])
     for entry in _entries("keyword")
