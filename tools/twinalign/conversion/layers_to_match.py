@@ -1,5 +1,7 @@
 """The things to match between two models: layers of a known kind as a whole, a model's own tensors one by one."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections import Counter
@@ -53,6 +55,13 @@ class Matchable:
         sizes = sorted(self.signature[1], key=lambda named: math.prod(named[1]))
         return self.signature[0], tuple(sizes[-1:])
 
+    def as_tensor(self) -> Matchable:
+        """A layer of one tensor as a tensor of the module above it."""
+        (slot,) = (slot for part in self.stored for slot in part.slots)
+        return dataclasses.replace(
+            self, path=self.path.rpartition(".")[0], kind=storage.RAW, signature=_of_tensor(slot.shape)
+        )
+
     def describe(self) -> str:
         """As messages show it: `features.0 (convolution, weight 64×3×7×7)`."""
         known = self.signature[1] if self.kind != storage.RAW else [("", self.stored[0].slots[0].shape)]
@@ -81,10 +90,26 @@ def matchables_of(framework: str, layers: Sequence[Layer]) -> list[Matchable]:
             continue
         for part in stored:
             if part.entry.tied_to is None:
-                # Its axes may be folded on the other side: heads and their width are one axis there.
-                signature = (kind, (("", (math.prod(part.slots[0].shape),)),))
+                signature = _of_tensor(part.slots[0].shape)
                 found.append(Matchable(part.entry.key, layer.path, kind, signature, (part,), by_key=True))
     return found
+
+
+def _of_tensor(shape: tuple[int, ...]) -> Signature:
+    """Of a tensor whose axes may be folded on the other side: heads and their width are one axis there."""
+    return (storage.RAW, (("", (math.prod(shape),)),))
+
+
+def with_tables_as_tensors(mine: Sequence[Matchable], other: Sequence[Matchable]) -> list[list[Matchable]]:
+    """Both sides, with embeddings as tensors where the other side keeps the table in a parameter (a codebook)."""
+    alone = surplus(mine, other), surplus(other, mine)
+    tables = {
+        signature
+        for here, there in (alone, alone[::-1])
+        for signature, (matchables, _) in here.items()
+        if signature[0] == "embedding" and matchables[0].as_tensor().signature in there
+    }
+    return [[u.as_tensor() if u.signature in tables else u for u in side] for side in (mine, other)]
 
 
 def _renamed(part: Stored, slots: Mapping[str, str]) -> Stored:

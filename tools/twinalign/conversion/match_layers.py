@@ -7,7 +7,13 @@ from typing import Any
 
 from twinalign.conversion import storage
 from twinalign.conversion.extra_layers import extra_layers
-from twinalign.conversion.layers_to_match import Matchable, differences, is_constant, matchables_of
+from twinalign.conversion.layers_to_match import (
+    Matchable,
+    differences,
+    is_constant,
+    matchables_of,
+    with_tables_as_tensors,
+)
 from twinalign.conversion.linear_parts import Rows, rows_to_fit, split
 from twinalign.conversion.match_by_running import (
     AmbiguousError,
@@ -73,6 +79,7 @@ def match_layers(
     mine, other = _wanted(reference, paddle, allowed)
     anchors, by_name = _anchors(reference, paddle, mine, other)
     mine, other = ([u for u in side if u.name not in names] for side, names in zip((mine, other), by_name, strict=True))
+    mine, other = with_tables_as_tensors(mine, other)
     missing = differences(mine, other)
     rows: tuple[Rows, Rows] = ({}, {})
     if missing:

@@ -156,8 +156,15 @@ class BothModels:
         """Run both models; a request has `colours` or `weights`."""
         for model, request, rows in zip(self.models, requests, self.rows, strict=True):
             model.ask_run(self._inputs, rows=rows, **request)
-        reference, paddle = (Run(*model.run()) for model in self.models)
-        return reference, paddle
+        found, errors = [], []
+        for model in self.models:  # both answers are read, so that the next request gets its own
+            try:
+                found.append(Run(*model.run()))
+            except SideCrashError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return found[0], found[1]
 
     def run_paddle(self, request: Mapping[str, Any]) -> Run:
         """Run the paddle model alone."""

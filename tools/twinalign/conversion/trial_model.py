@@ -169,9 +169,10 @@ def weights_of_colours(
 def _canonical(slot: Slot, kind: str, colour: str) -> np.ndarray:
     """Random numbers that keep activations alive through deep networks: He-like weights, variances near one.
 
-    A slot of the same size but another shape (a bias of (1, n)) gets the same numbers.
+    A slot of the same size but another shape (a bias of (1, n)) gets the same numbers, and so do an embedding and a
+    tensor of the same colour.
     """
-    name = "" if kind == storage.RAW else slot.name
+    name = "" if kind in (storage.RAW, "embedding") else slot.name
     generator = np.random.default_rng(zlib.crc32(f"{colour}/{name}".encode()))
     numbers = generator.standard_normal(int(math.prod(slot.shape)))
     leaf = slot.name.rsplit(".", 1)[-1]

@@ -122,7 +122,8 @@ def reference_second_backward(worker: Any) -> dict[str, Any]:
 
 
 def _restore(worker: Any, reference: ReferencePass) -> None:
-    """Give the model its initial weights again if a pass has changed them."""
+    """Give the model its initial weights again if a pass has changed them, and its attributes."""
+    worker.restore_attributes()
     if reference.moved:
         worker.restore_weights(reference.run.model, reference.run.weights)
 
