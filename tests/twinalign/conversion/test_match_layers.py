@@ -450,3 +450,40 @@ def test_axes_folded_on_one_side_and_a_table_that_the_other_computes(tmp_path):
     assert pairs_of(found)["heads"] == "heads"
     np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
     assert found.alone[0] == ["table"]
+
+
+class Codebook(n.Module):
+    """A table in an embedding, with another one of its size that both sides keep so."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.book = n.Embedding(8, 4), n.Embedding(8, 4)
+        self.out = n.Linear(4, 3)
+
+    def forward(self, x):
+        nearest = torch.cdist(self.words(x), self.book.weight).argmin(-1)
+        return self.out(self.book(nearest))
+
+
+class OwnTable(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.codes = self.create_parameter([8, 4])
+        self.embedding = p.Embedding(8, 4)
+        self.head = p.Linear(4, 3)
+
+    def forward(self, x):
+        nearest = paddle.cdist(self.embedding(x), self.codes).argmin(-1)
+        return self.head(paddle.gather(self.codes, nearest))
+
+
+def test_a_table_in_an_embedding_may_be_a_parameter_on_the_other_side(tmp_path):
+    found, (mine, other) = matched(tmp_path, Codebook, OwnTable, np.arange(6))
+    assert pairs_of(found) == {
+        "words.weight": "embedding.weight",
+        "book.weight": "codes",
+        "out.weight": "head.weight",
+        "out.bias": "head.bias",
+    }
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(other, mine, rtol=1e-9)

@@ -116,3 +116,23 @@ def _Waves(paddle: Any) -> Any:  # noqa: N802
             return x + paddle.sin(37 * x)
 
     return Waves()
+
+
+class OtherSize(Case):
+    """Another epsilon, and a last layer of another size, so that the results of the whole cannot be compared."""
+
+    name = "other size"
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4), nn.Conv2d(4, 5, 3))
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        norm = nn.InstanceNorm2D(4, epsilon=1e-3, weight_attr=False, bias_attr=False)
+        return nn.Sequential(nn.Conv2D(3, 4, 3), norm, nn.Conv2D(4, 6, 3))
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 3, 9, 9)).astype("float32")}

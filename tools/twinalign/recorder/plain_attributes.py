@@ -42,6 +42,8 @@ class PlainAttributes:
 
 
 def _is_plain(name: str, value: Any) -> bool:
+    if name == "training":  # the mode of the pass, whoever sets it
+        return False
     if isinstance(value, _SIMPLE):
         return True
     if name.startswith("_") or not isinstance(value, (list, dict, set)) or len(value) > _MOST:

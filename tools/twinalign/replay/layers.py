@@ -48,12 +48,20 @@ class PathNames:
     equal names.
     """
 
-    def __init__(self, rename: Mapping[str, str], canonical: CanonicalNames) -> None:
+    def __init__(
+        self, rename: Mapping[str, str], canonical: CanonicalNames, calls: Sequence[Call], layers: Mapping[str, Any]
+    ) -> None:
+        """`calls` are the reference's, `layers` the port's by their paths."""
         self._known: dict[str, str] = {}
+        classes = {call.path: call.layer for call in calls}
         for key, part in canonical.pairs():
-            # A layer that holds part of a tensor has no single counterpart.
-            if part.rows is None and part.place is None:
-                self._learn(key.rpartition(".")[0], part.name.rpartition(".")[0])
+            port, reference = key.rpartition(".")[0], part.name.rpartition(".")[0]
+            # A layer that holds part of a tensor has no single counterpart, and a module that holds a table is none of
+            # an embedding, which may be there for its table alone and never be called.
+            tables = _is_table(classes.get(reference)), _is_table(full_name(type(layers.get(port))))
+            called = reference in classes or port.rpartition(".")[2] == reference.rpartition(".")[2]
+            if part.rows is None and part.place is None and tables[0] == tables[1] and called:
+                self._learn(port, reference)
         self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
 
     def _learn(self, port: str, reference: str) -> None:
@@ -75,6 +83,10 @@ class PathNames:
         # A layer without weights is in the same place inside its module.
         outer, dot, last = port.rpartition(".")
         return f"{self.reference_path(outer)}.{last}" if dot else port
+
+
+def _is_table(name: str | None) -> bool:
+    return name is not None and name.endswith("Embedding")
 
 
 def reference_forward(worker: Any, stage: str, weights: Mapping[str, Any], folder: str) -> dict[str, Any]:
@@ -137,9 +149,10 @@ def port_own(
 ) -> dict[str, Any]:
     """Run the port as it is, and measure each output's distance from the reference's."""
     run = CaseRun.of(worker, stage, weights)
-    names = PathNames(rename, run.canonical)
+    known = [Call.from_json(call) for call in calls]
+    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
     with worker.kernels_noted() as kernels:
-        found = own_forward(run, [Call.from_json(call) for call in calls], names.reference_path)
+        found = own_forward(run, known, names.reference_path)
     worker.kept[_KERNELS] = frozenset(kernels)
     paths = {call.path: names.reference_path(call.path) for call in found}
     return {"calls": [dataclasses.asdict(call) for call in found], "names": paths}

@@ -269,7 +269,6 @@ class _Children:
             outputs.append(tensor.clone())
         return put_together(self._unit._pass.results[child.number], outputs)
 
-
     def _move_state_of(self, child: Call) -> None:
         """Give the layers inside the state that the child's call gave them in the reference's pass."""
         unit, backend = self._unit, self._unit._backend
