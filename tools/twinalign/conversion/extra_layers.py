@@ -58,8 +58,8 @@ def extra_layers(trial: BothModels, reference: Sequence[Matchable], paddle: Sequ
 def _may_hold(layer: Matchable, mine: Sequence[Matchable], other: Sequence[Matchable]) -> bool:
     """Whether a layer of the port may hold weights of the reference's layers without a partner, `mine`.
 
-    One side may hold in one layer what the other holds in several, side by side (q, k and v) or one after the other (two
-    Linear layers in a row); `other` are the port's layers without a partner.
+    One side may hold in one layer what the other holds in several, side by side (q, k and v) or one after the other
+    (two Linear layers in a row); `other` are the port's layers without a partner.
     """
     shape = layer.loose_signature[1][-1][1]
     shapes, others = (

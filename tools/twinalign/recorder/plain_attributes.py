@@ -18,14 +18,11 @@ class PlainAttributes:
     """Numbers, texts, and lists, sets and dictionaries of them, in the attributes of a model's layers."""
 
     def __init__(self, backend: Backend, model: Any) -> None:
-        self._layers = [
-            (
-                vars(layer),
-                frozenset(vars(layer)),
-                {name: (value, copy.deepcopy(value)) for name, value in vars(layer).items() if _is_plain(name, value)},
-            )
-            for layer in backend.all_layers(model)
-        ]
+        self._layers: list[tuple[dict[str, Any], frozenset[str], dict[str, tuple[Any, Any]]]] = []
+        for layer in backend.all_layers(model):
+            held: dict[str, Any] = layer.__dict__
+            kept = {name: (value, copy.deepcopy(value)) for name, value in held.items() if _is_plain(name, value)}
+            self._layers.append((held, frozenset(held), kept))
 
     def restore(self) -> None:
         """Set them back, and remove those that have come since."""
