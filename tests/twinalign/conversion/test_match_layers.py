@@ -487,3 +487,37 @@ def test_a_table_in_an_embedding_may_be_a_parameter_on_the_other_side(tmp_path):
     }
     assert facts_of(found) == {}
     np.testing.assert_allclose(other, mine, rtol=1e-9)
+
+
+class LowRank(n.Module):
+    """A layer and an adapter of two matrices, one in a Linear and one a parameter."""
+
+    def __init__(self, given, made):
+        super().__init__()
+        self.base, self.down = n.Linear(given, made), n.Linear(given, 2, bias=False)
+        self.up = n.Parameter(torch.ones(made, 2))
+
+    def forward(self, x):
+        return self.base(x) + self.down(x) @ self.up.T
+
+
+class Adapter(p.Linear):
+    def __init__(self, given, made):
+        super().__init__(given, made)
+        self.lora_a, self.lora_b = self.create_parameter([given, 2]), self.create_parameter([2, made])
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.lora_a @ self.lora_b
+
+
+def test_an_adapter_s_matrices_find_each_other_transposed_and_whoever_holds_them(tmp_path):
+    def both(library, layer):
+        return library.Sequential(layer(6, 9), library.Tanh(), layer(9, 6))
+
+    inputs = np.random.default_rng(0).standard_normal((4, 6))
+    found, (mine, other) = matched(tmp_path, lambda: both(n, LowRank), lambda: both(p, Adapter), inputs)
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+    pairs = pairs_of(found)  # of the sizes of the first layer's matrices are the second's, the other way round
+    assert (pairs["0.down.weight"], pairs["0.up"]) == ("0.lora_a", "0.lora_b")
+    assert (pairs["2.down.weight"], pairs["2.up"]) == ("2.lora_a", "2.lora_b")
+    assert facts_of(found) == {}

@@ -55,6 +55,13 @@ class Matchable:
         sizes = sorted(self.signature[1], key=lambda named: math.prod(named[1]))
         return self.signature[0], tuple(sizes[-1:])
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a single matrix, which another model may hold as its transpose."""
+        slots = [slot for part in self.stored for slot in part.slots]
+        plain = self.kind in (storage.RAW, "linear", "convolution", "embedding") and not self.part
+        return plain and len(slots) == 1 and sum(size != 1 for size in slots[0].shape) == 2
+
     def as_tensor(self) -> Matchable:
         """A layer of one tensor as a tensor of the module above it."""
         (slot,) = (slot for part in self.stored for slot in part.slots)
@@ -78,7 +85,9 @@ def matchables_of(framework: str, layers: Sequence[Layer]) -> list[Matchable]:
         by_hand = layer.config.get("acts_like") if kind == storage.RAW else None
         if by_hand:
             kind, stored = by_hand["kind"], [_renamed(part, by_hand["slots"]) for part in stored]
+        own: Sequence[Stored] = stored if kind == storage.RAW else _added(layer, kind, stored)
         if kind != storage.RAW:
+            stored = [part for part in stored if part not in own]
             shapes: dict[str, tuple[int, ...]] = {}
             for part in stored:
                 for slot in part.slots:
@@ -87,12 +96,18 @@ def matchables_of(framework: str, layers: Sequence[Layer]) -> list[Matchable]:
                         shapes.setdefault(slot.name, shape)
             signature = ("linear" if _is_pointwise(kind, stored) else kind, tuple(sorted(shapes.items())))
             found.append(Matchable(layer.path, layer.path, kind, signature, tuple(stored), bool(by_hand)))
-            continue
-        for part in stored:
+        for part in own:
             if part.entry.tied_to is None:
                 signature = _of_tensor(part.slots[0].shape)
-                found.append(Matchable(part.entry.key, layer.path, kind, signature, (part,), by_key=True))
+                found.append(Matchable(part.entry.key, layer.path, storage.RAW, signature, (part,), by_key=True))
     return found
+
+
+def _added(layer: Layer, kind: str, stored: Sequence[Stored]) -> list[Stored]:
+    """What a user's subclass of a layer has beside its weight and bias: an adapter's two matrices."""
+    own = kind in ("linear", "convolution", "embedding") and not layer.class_name.startswith(("torch.", "paddle."))
+    added = [part for part in stored if part.slots[0].name not in ("weight", "bias")]
+    return added if own and len(added) < len(stored) else []
 
 
 def _of_tensor(shape: tuple[int, ...]) -> Signature:
@@ -100,16 +115,18 @@ def _of_tensor(shape: tuple[int, ...]) -> Signature:
     return (storage.RAW, (("", (math.prod(shape),)),))
 
 
-def with_tables_as_tensors(mine: Sequence[Matchable], other: Sequence[Matchable]) -> list[list[Matchable]]:
-    """Both sides, with embeddings as tensors where the other side keeps the table in a parameter (a codebook)."""
+def with_matrices_as_tensors(mine: Sequence[Matchable], other: Sequence[Matchable]) -> list[list[Matchable]]:
+    """Both sides, with layers that are a single matrix (an embedding, a Linear without a bias) as tensors where the
+    other side keeps that in a parameter: a codebook, a projection.
+    """
     alone = surplus(mine, other), surplus(other, mine)
-    tables = {
+    matrices = {
         signature
         for here, there in (alone, alone[::-1])
         for signature, (matchables, _) in here.items()
-        if signature[0] == "embedding" and matchables[0].as_tensor().signature in there
+        if signature[0] != storage.RAW and matchables[0].is_matrix and matchables[0].as_tensor().signature in there
     }
-    return [[u.as_tensor() if u.signature in tables else u for u in side] for side in (mine, other)]
+    return [[u.as_tensor() if u.signature in matrices else u for u in side] for side in (mine, other)]
 
 
 def _renamed(part: Stored, slots: Mapping[str, str]) -> Stored:

@@ -145,17 +145,19 @@ class BothModels:
     def __init__(self, reference: RemoteModel, paddle: RemoteModel, inputs: Mapping[str, np.ndarray]) -> None:
         """`inputs` are given to both models by position; floating-point ones in float64.
 
-        `rows` says which layers of either side are coloured in parts.
+        `rows` says which layers of either side are coloured in parts, `turned` whether a matrix of one model may be the
+        transpose of the other's.
         """
         self.models = (reference, paddle)
         self.rows: tuple[Rows, Rows] = ({}, {})
+        self.turned = False
         self._inputs = reference.save(inputs)
         self.shapes = [tuple(array.shape) for array in inputs.values()]
 
     def run(self, requests: Sequence[Mapping[str, Any]]) -> tuple[Run, Run]:
         """Run both models; a request has `colours` or `weights`."""
         for model, request, rows in zip(self.models, requests, self.rows, strict=True):
-            model.ask_run(self._inputs, rows=rows, **request)
+            model.ask_run(self._inputs, rows=rows, turned=self.turned, **request)
         found, errors = [], []
         for model in self.models:  # both answers are read, so that the next request gets its own
             try:
@@ -168,7 +170,7 @@ class BothModels:
 
     def run_paddle(self, request: Mapping[str, Any]) -> Run:
         """Run the paddle model alone."""
-        self.models[1].ask_run(self._inputs, rows=self.rows[1], **request)
+        self.models[1].ask_run(self._inputs, rows=self.rows[1], turned=self.turned, **request)
         return Run(*self.models[1].run())
 
 

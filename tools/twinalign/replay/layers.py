@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,7 @@ class PathNames:
         """`calls` are the reference's, `layers` the port's by their paths."""
         self._known: dict[str, str] = {}
         classes = {call.path: call.layer for call in calls}
+        owners: dict[str, list[str]] = {}
         for key, part in canonical.pairs():
             port, reference = key.rpartition(".")[0], part.name.rpartition(".")[0]
             # A layer that holds part of a tensor has no single counterpart, and a module that holds a table is none of
@@ -61,7 +63,10 @@ class PathNames:
             tables = _is_table(classes.get(reference)), _is_table(full_name(type(layers.get(port))))
             called = reference in classes or port.rpartition(".")[2] == reference.rpartition(".")[2]
             if part.rows is None and part.place is None and tables[0] == tables[1] and called:
-                self._learn(port, reference)
+                owners.setdefault(port, []).append(reference)
+        for port, references in owners.items():
+            # What the reference holds in several layers, a layer with an adapter, is the module around them.
+            self._learn(port, references[0] if len(set(references)) == 1 else _around(references))
         self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
 
     def _learn(self, port: str, reference: str) -> None:
@@ -83,6 +88,14 @@ class PathNames:
         # A layer without weights is in the same place inside its module.
         outer, dot, last = port.rpartition(".")
         return f"{self.reference_path(outer)}.{last}" if dot else port
+
+
+def _around(paths: Sequence[str]) -> str:
+    """The path of the module that holds all of these, of which it may be one."""
+    levels = itertools.takewhile(
+        lambda same: len(set(same)) == 1, zip(*(path.split(".") for path in paths), strict=False)
+    )
+    return ".".join(level[0] for level in levels)
 
 
 def _is_table(name: str | None) -> bool:

@@ -125,13 +125,13 @@ class ReferencePass:
         """Record the gradient that this call alone sends back, where there is one."""
         if not self.backend.differentiable(tensor):
             return tensor
-        receive = functools.partial(self._receive, f"input.{call.number}.{number}")
+        receive: Callable[[Any], None] = functools.partial(self._receive, f"input.{call.number}.{number}")
         if getattr(layer, "inplace", False):
             # An alias that is changed in place loses its hook (a layer that returns what it is given hands one on); the
             # tensor keeps it, but adds the gradients of other uses.
             below = self._graph.below(tensor)
             lost = [kept for made, kept in self._watched.values() if self._graph.below(made()) is below]
-            for hook in (*lost, receive):
+            for hook in [*lost, receive]:
                 self._graph.on_gradient(below, hook)
             return tensor
         watched = self._aliased(tensor)

@@ -202,6 +202,15 @@ def reference_whole(
         return {"reproduces": None, "refuted": [], "lines": [], "needless": []}
 
 
+def _runs(whole: MendedPass, mend: Mend) -> bool:
+    """Whether the reference runs to its end with one cause alone."""
+    try:
+        whole([mend])
+    except Exception:
+        return False
+    return True
+
+
 def _whole(worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained: Sequence[int]) -> dict[str, Any]:
     with np.load(Path(folder) / WHOLE, allow_pickle=False) as stored:
         port = dict(stored)
@@ -209,7 +218,11 @@ def _whole(worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained
     whole = MendedPass(worker.kept[KEPT], port, frozenset(unexplained))
     plain = whole([])
     whole.not_borne_out.clear()
-    mended = whole(kept)
+    try:
+        mended = whole(kept)
+    except Exception:  # the reference runs without the causes, the port runs, and the reference with them does not
+        refuted = [mend.suspect["call"] for mend in kept if mend.phase == "forward" and not _runs(whole, mend)]
+        return {"reproduces": False, "refuted": refuted, "lines": [], "needless": []}
     lines: list[tuple[int, dict[str, Any]]] = []
     for at, mend in enumerate(kept):
         if mend.line is not None and mend.phase == "forward" and mend.suspect["call"] in whole.not_borne_out:
