@@ -32,7 +32,7 @@ CAUSES = {
     "SwinTransformer": ("window_shift_kept",),
     "LeViT_128S": ("residual_source",),
     "SqueezeNet1_1": ("window_padding", "dropout_mode"),
-    "PPLCNet_x0_5": ("bias_missing", "decay_missing_on_norm"),
+    "PPLCNet_x0_5": ("bias_missing", "decay_missing_on_norm", "output_scaled"),
     "EfficientNetB0": ("norm_epsilon", "window_padding"),
 }
 

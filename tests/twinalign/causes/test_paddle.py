@@ -146,22 +146,6 @@ PAIRS: dict[str, Pair] = {
     "align_mode": Pair(
         "interpolate_align_mode", of(lambda x: F.interpolate(x, (9, 9), mode="bilinear")), normal(2, 3, 6, 6)
     ),
-    "coordinates": Pair(
-        "interpolate_float32_coordinates", of(lambda x: F.interpolate(x, (7, 7), mode="bilinear")), normal(2, 3, 6, 6)
-    ),
-    "corners": Pair(
-        "interpolate_float32_coordinates",
-        of(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)),
-        normal(2, 3, 10, 12),
-    ),
-    "cubic": Pair(
-        "interpolate_float32_coordinates", of(lambda x: F.interpolate(x, (7, 11), mode="bicubic")), normal(2, 3, 6, 6)
-    ),
-    "cubic_corners": Pair(
-        "interpolate_float32_coordinates",
-        of(lambda x: F.interpolate(x, (7, 11), mode="bicubic", align_corners=True)),
-        normal(2, 3, 6, 6),
-    ),
     "dropout": Pair("dropout_mode", lambda: nn.Dropout(0.3), normal(4, 6)),
     "same": Pair(
         "padding_same",

@@ -233,18 +233,6 @@ CASES: list[Case] = [
         IMAGES,
     ),
     case(
-        "interpolate_float32_coordinates",
-        both(lambda x: F.interpolate(x, (7, 7), mode="bilinear")),
-        instead(
-            lambda x: bilinear_by_hand(
-                x,
-                7,
-                lambda at, old, new: float(np.float32(float(np.float32(old / new)) * (at + 0.5) - 0.5)),
-            )
-        ),
-        IMAGES,
-    ),
-    case(
         "interpolate_scale_factor",
         both(lambda x: F.interpolate(x, scale_factor=1.6, mode="bilinear")),
         instead(lambda x: F.interpolate(x, (9, 9), mode="bilinear")),

@@ -450,3 +450,74 @@ def test_axes_folded_on_one_side_and_a_table_that_the_other_computes(tmp_path):
     assert pairs_of(found)["heads"] == "heads"
     np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
     assert found.alone[0] == ["table"]
+
+
+class Codebook(n.Module):
+    """A table in an embedding, with another one of its size that both sides keep so."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.book = n.Embedding(8, 4), n.Embedding(8, 4)
+        self.out = n.Linear(4, 3)
+
+    def forward(self, x):
+        nearest = torch.cdist(self.words(x), self.book.weight).argmin(-1)
+        return self.out(self.book(nearest))
+
+
+class OwnTable(p.Layer):
+    def __init__(self):
+        super().__init__()
+        self.codes = self.create_parameter([8, 4])
+        self.embedding = p.Embedding(8, 4)
+        self.head = p.Linear(4, 3)
+
+    def forward(self, x):
+        nearest = paddle.cdist(self.embedding(x), self.codes).argmin(-1)
+        return self.head(paddle.gather(self.codes, nearest))
+
+
+def test_a_table_in_an_embedding_may_be_a_parameter_on_the_other_side(tmp_path):
+    found, (mine, other) = matched(tmp_path, Codebook, OwnTable, np.arange(6))
+    assert pairs_of(found) == {
+        "words.weight": "embedding.weight",
+        "book.weight": "codes",
+        "out.weight": "head.weight",
+        "out.bias": "head.bias",
+    }
+    assert facts_of(found) == {}
+    np.testing.assert_allclose(other, mine, rtol=1e-9)
+
+
+class LowRank(n.Module):
+    """A layer and an adapter of two matrices, one in a Linear and one a parameter."""
+
+    def __init__(self, given, made):
+        super().__init__()
+        self.base, self.down = n.Linear(given, made), n.Linear(given, 2, bias=False)
+        self.up = n.Parameter(torch.ones(made, 2))
+
+    def forward(self, x):
+        return self.base(x) + self.down(x) @ self.up.T
+
+
+class Adapter(p.Linear):
+    def __init__(self, given, made):
+        super().__init__(given, made)
+        self.lora_a, self.lora_b = self.create_parameter([given, 2]), self.create_parameter([2, made])
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.lora_a @ self.lora_b
+
+
+def test_an_adapter_s_matrices_find_each_other_transposed_and_whoever_holds_them(tmp_path):
+    def both(library, layer):
+        return library.Sequential(layer(6, 9), library.Tanh(), layer(9, 6))
+
+    inputs = np.random.default_rng(0).standard_normal((4, 6))
+    found, (mine, other) = matched(tmp_path, lambda: both(n, LowRank), lambda: both(p, Adapter), inputs)
+    np.testing.assert_allclose(other, mine, rtol=1e-9, atol=1e-12)
+    pairs = pairs_of(found)  # of the sizes of the first layer's matrices are the second's, the other way round
+    assert (pairs["0.down.weight"], pairs["0.up"]) == ("0.lora_a", "0.lora_b")
+    assert (pairs["2.down.weight"], pairs["2.up"]) == ("2.lora_a", "2.lora_b")
+    assert facts_of(found) == {}

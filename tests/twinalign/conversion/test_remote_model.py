@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from twinalign.conversion.remote_model import RememberedModel, RememberedRuns
+from twinalign.conversion.remote_model import BothModels, RememberedModel, RememberedRuns, RemoteModel
+from twinalign.errors import SideCrashError
 
 
 class Process:
@@ -42,3 +44,25 @@ def test_a_request_is_run_once(tmp_path: Path) -> None:
     assert run(1.0, colours={"a": "b"}) == ("1", 2.0)
     known.clear()
     assert run(1.0, colours={"a": "b"}) == ("4", 5.0)
+
+
+def test_a_failure_of_one_model_leaves_no_answer_of_the_other_unread(tmp_path: Path) -> None:
+    class Refusing(Process):
+        def answer(self) -> dict[str, Any]:
+            raise SideCrashError("not these inputs")
+
+    class Counting(Process):
+        read = 0
+
+        def answer(self) -> dict[str, Any]:
+            self.read += 1
+            return super().answer()
+
+    reference, port = Refusing(), Counting()
+    models = [
+        RemoteModel(side, process, tmp_path, "of a test") for side, process in (("ref", reference), ("paddle", port))
+    ]  # type: ignore[arg-type]
+    both = BothModels(*models, {"x": np.zeros(2)})
+    with pytest.raises(SideCrashError, match="not these inputs"):
+        both.run([{"colours": {}}, {"colours": {}}])
+    assert (port.asked, port.read) == (1, 1)

@@ -186,7 +186,14 @@ def test_what_to_write_in_words():
     assert "no known cause" in suggestion({**fault, "explanation": None})
     edit = {"file": "/here/port.py", "line": 3, "before": "x.sum(\n1)", "after": "x.mean(1)"}
     said = "port.py:3: write `x.mean(1)` for `x.sum( 1)`, as the reference has it"
-    assert suggestion({**fault, "explanation": None, "reference_edits": [edit]}) == said
+    fault |= {"explanation": None, "reference_edits": [edit]}
+    assert suggestion(fault) == said
+    taken = {**fault, "reference_edits": [{**edit, "after": ""}]}
+    assert suggestion(taken) == "port.py:3: take out `x.sum( 1)`, as the reference has it"
+    # Behind line 3 both have the same value, so that nothing is wrong before.
+    inside = {"known": {"file": "port.py", "line": 3}, "unknown": {"file": "port.py", "line": 5}}
+    behind = {**fault, "evidence": {"inside": inside}, "reference_edits": [edit, {**edit, "line": 5}]}
+    assert suggestion(behind) == said.replace(":3", ":5")
     assert 'accept = ("name",)' in suggestion({**fault, "evidence": {"convention": "name"}})
 
 

@@ -102,6 +102,42 @@ class Auxiliary(Shortcut):
     kept = 0.0
 
 
+class Squeezed(Renamed):
+    """Both have a gate on the first layer, of other widths."""
+
+    eps, widths = 1e-5, ((6,), (5,))
+
+    def reference(self):
+        import torch
+        from torch import nn
+
+        model = super().reference()
+        model.gate = nn.Sequential(*[nn.Linear(a, b) for a, b in self.steps(self.widths[0])])
+        model.fc1.register_forward_hook(lambda layer, given, returned: returned * model.gate(given[0]).repeat(1, 2))
+        return model
+
+    def reproduced(self):
+        from paddle import nn
+
+        model = super().reproduced()
+        model.door = nn.Sequential(*[nn.Linear(a, b) for a, b in self.steps(self.widths[1])])
+        model.first.register_forward_post_hook(
+            lambda layer, given, returned: returned * model.door(given[0]).tile([1, 2])
+        )
+        return model
+
+    @staticmethod
+    def steps(widths):
+        sizes = (8, *widths, 4)
+        return zip(sizes[:-1], sizes[1:])
+
+
+class InARow(Squeezed):
+    """The port's one layer may be the reference's two, multiplied by each other."""
+
+    widths = (6,), ()
+
+
 class Untied(Renamed):
     """The port has an own tensor where the reference uses one a second time, and another epsilon."""
 
@@ -167,6 +203,8 @@ def test_a_port_whose_weights_could_not_be_given_is_neither_right_nor_wrong(tmp_
             "returns depends on them. ",
         ),
         ("Auxiliary", "aligned", "agree up to 1e-6"),
+        ("Squeezed", "diverged", "the reference has no counterpart of door.0, door.1, and what the port returns "),
+        ("InARow", "inconclusive", "the port keeps its own initial values there"),
         ("Untied", "inconclusive", "the port keeps its own initial values there"),
     ],
 )

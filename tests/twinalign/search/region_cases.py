@@ -116,3 +116,79 @@ def _Waves(paddle: Any) -> Any:  # noqa: N802
             return x + paddle.sin(37 * x)
 
     return Waves()
+
+
+class OtherSize(Case):
+    """Another epsilon, and a last layer of another size, so that the results of the whole cannot be compared."""
+
+    name = "other size"
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4), nn.Conv2d(4, 5, 3))
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        norm = nn.InstanceNorm2D(4, epsilon=1e-3, weight_attr=False, bias_attr=False)
+        return nn.Sequential(nn.Conv2D(3, 4, 3), norm, nn.Conv2D(4, 6, 3))
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 3, 9, 9)).astype("float32")}
+
+
+class InPlace(Case):
+    """A right port of a norm whose activation changes in place what a layer before it hands on."""
+
+    name = "in place"
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        class NormAct(nn.BatchNorm2d):
+            def __init__(self) -> None:
+                super().__init__(4)
+                self.drop, self.act = nn.Identity(), nn.Hardswish(inplace=True)
+
+            def forward(self, x: Any) -> Any:
+                return self.act(self.drop(super().forward(x)))
+
+        class Block(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv1, self.norm1, self.conv2, self.norm2 = (
+                    nn.Conv2d(4, 4, 3),
+                    NormAct(),
+                    nn.Conv2d(4, 4, 1),
+                    NormAct(),
+                )
+
+            def forward(self, x: Any) -> Any:
+                return self.norm2(self.conv2(self.norm1(self.conv1(x))))
+
+        return nn.Sequential(nn.Conv2d(3, 4, 3), Block(), nn.Conv2d(4, 5, 3))
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        class ConvNorm(nn.Layer):
+            def __init__(self, size: int) -> None:
+                super().__init__()
+                self.conv, self.norm, self.act = nn.Conv2D(4, 4, size), nn.BatchNorm2D(4), nn.Hardswish()
+
+            def forward(self, x: Any) -> Any:
+                return self.act(self.norm(self.conv(x)))
+
+        class Block(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second = ConvNorm(3), ConvNorm(1)
+
+            def forward(self, x: Any) -> Any:
+                return self.second(self.first(x))
+
+        return nn.Sequential(nn.Conv2D(3, 4, 3), Block(), nn.Conv2D(4, 5, 3))
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 3, 9, 9)).astype("float32")}

@@ -46,3 +46,11 @@ def test_what_has_no_cause_makes_no_other_cause_needless(tmp_path: Path) -> None
     pytest.importorskip("timm")
     expected = {("2", "forward"): "activation_swapped+norm_epsilon", ("", "forward"): None}
     assert causes_in(tmp_path, "Unexplained") == expected
+
+
+def test_results_of_another_shape_make_no_cause_needless(tmp_path: Path) -> None:
+    assert causes_in(tmp_path, "OtherSize") == {("1", "forward"): "norm_epsilon"}
+
+
+def test_an_activation_in_place_behind_a_layer_that_hands_on_what_it_is_given(tmp_path: Path) -> None:
+    assert causes_in(tmp_path, "InPlace") == {}

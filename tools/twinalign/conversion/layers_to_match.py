@@ -1,5 +1,7 @@
 """The things to match between two models: layers of a known kind as a whole, a model's own tensors one by one."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections import Counter
@@ -53,6 +55,20 @@ class Matchable:
         sizes = sorted(self.signature[1], key=lambda named: math.prod(named[1]))
         return self.signature[0], tuple(sizes[-1:])
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a single matrix, which another model may hold as its transpose."""
+        slots = [slot for part in self.stored for slot in part.slots]
+        plain = self.kind in (storage.RAW, "linear", "convolution", "embedding") and not self.part
+        return plain and len(slots) == 1 and sum(size != 1 for size in slots[0].shape) == 2
+
+    def as_tensor(self) -> Matchable:
+        """A layer of one tensor as a tensor of the module above it."""
+        (slot,) = (slot for part in self.stored for slot in part.slots)
+        return dataclasses.replace(
+            self, path=self.path.rpartition(".")[0], kind=storage.RAW, signature=_of_tensor(slot.shape)
+        )
+
     def describe(self) -> str:
         """As messages show it: `features.0 (convolution, weight 64×3×7×7)`."""
         known = self.signature[1] if self.kind != storage.RAW else [("", self.stored[0].slots[0].shape)]
@@ -69,7 +85,9 @@ def matchables_of(framework: str, layers: Sequence[Layer]) -> list[Matchable]:
         by_hand = layer.config.get("acts_like") if kind == storage.RAW else None
         if by_hand:
             kind, stored = by_hand["kind"], [_renamed(part, by_hand["slots"]) for part in stored]
+        own: Sequence[Stored] = stored if kind == storage.RAW else _added(layer, kind, stored)
         if kind != storage.RAW:
+            stored = [part for part in stored if part not in own]
             shapes: dict[str, tuple[int, ...]] = {}
             for part in stored:
                 for slot in part.slots:
@@ -78,13 +96,37 @@ def matchables_of(framework: str, layers: Sequence[Layer]) -> list[Matchable]:
                         shapes.setdefault(slot.name, shape)
             signature = ("linear" if _is_pointwise(kind, stored) else kind, tuple(sorted(shapes.items())))
             found.append(Matchable(layer.path, layer.path, kind, signature, tuple(stored), bool(by_hand)))
-            continue
-        for part in stored:
+        for part in own:
             if part.entry.tied_to is None:
-                # Its axes may be folded on the other side: heads and their width are one axis there.
-                signature = (kind, (("", (math.prod(part.slots[0].shape),)),))
-                found.append(Matchable(part.entry.key, layer.path, kind, signature, (part,), by_key=True))
+                signature = _of_tensor(part.slots[0].shape)
+                found.append(Matchable(part.entry.key, layer.path, storage.RAW, signature, (part,), by_key=True))
     return found
+
+
+def _added(layer: Layer, kind: str, stored: Sequence[Stored]) -> list[Stored]:
+    """What a user's subclass of a layer has beside its weight and bias: an adapter's two matrices."""
+    own = kind in ("linear", "convolution", "embedding") and not layer.class_name.startswith(("torch.", "paddle."))
+    added = [part for part in stored if part.slots[0].name not in ("weight", "bias")]
+    return added if own and len(added) < len(stored) else []
+
+
+def _of_tensor(shape: tuple[int, ...]) -> Signature:
+    """Of a tensor whose axes may be folded on the other side: heads and their width are one axis there."""
+    return (storage.RAW, (("", (math.prod(shape),)),))
+
+
+def with_matrices_as_tensors(mine: Sequence[Matchable], other: Sequence[Matchable]) -> list[list[Matchable]]:
+    """Both sides, with layers that are a single matrix (an embedding, a Linear without a bias) as tensors where the
+    other side keeps that in a parameter: a codebook, a projection.
+    """
+    alone = surplus(mine, other), surplus(other, mine)
+    matrices = {
+        signature
+        for here, there in (alone, alone[::-1])
+        for signature, (matchables, _) in here.items()
+        if signature[0] != storage.RAW and matchables[0].is_matrix and matchables[0].as_tensor().signature in there
+    }
+    return [[u.as_tensor() if u.signature in matrices else u for u in side] for side in (mine, other)]
 
 
 def _renamed(part: Stored, slots: Mapping[str, str]) -> Stored:

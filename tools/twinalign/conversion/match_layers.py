@@ -7,7 +7,13 @@ from typing import Any
 
 from twinalign.conversion import storage
 from twinalign.conversion.extra_layers import extra_layers
-from twinalign.conversion.layers_to_match import Matchable, differences, is_constant, matchables_of
+from twinalign.conversion.layers_to_match import (
+    Matchable,
+    differences,
+    is_constant,
+    matchables_of,
+    with_matrices_as_tensors,
+)
 from twinalign.conversion.linear_parts import Rows, rows_to_fit, split
 from twinalign.conversion.match_by_running import (
     AmbiguousError,
@@ -73,6 +79,7 @@ def match_layers(
     mine, other = _wanted(reference, paddle, allowed)
     anchors, by_name = _anchors(reference, paddle, mine, other)
     mine, other = ([u for u in side if u.name not in names] for side, names in zip((mine, other), by_name, strict=True))
+    mine, other = with_matrices_as_tensors(mine, other)
     missing = differences(mine, other)
     rows: tuple[Rows, Rows] = ({}, {})
     if missing:
@@ -92,6 +99,11 @@ def match_layers(
         models = trial()
         models.rows = rows
         found = match_by_running(models, mine, other, anchors)
+        if found.doubt is not None and any(u.kind == storage.RAW and u.is_matrix for u in (*mine, *other)):
+            models.turned = True
+            turned = match_by_running(models, mine, other, anchors)
+            found = found if turned.doubt is not None else turned
+            models.turned = turned is found
         extra = extra_layers(models, mine, other) if found.doubt is not None and partial else []
     except SideCrashError as error:
         if not partial:

@@ -112,13 +112,13 @@ def _common_name(
 ) -> str:
     if framework == "paddle":
         return f"{layer.path}.{slot.name}" if layer.path else slot.name
-    if layer.path in paths:
-        path = paths[layer.path]
-        return f"{path}.{slot.name}" if path else slot.name
     exact = renaming.rules.get(part.entry.key)
     if exact is not None and len(part.slots) == 1:
         renaming.used.add(part.entry.key)
         return _by_key(exact)
+    if layer.path in paths:
+        path = paths[layer.path]
+        return f"{path}.{slot.name}" if path else slot.name
     path = reference_path(layer)
     return renaming.apply(f"{path}.{slot.name}" if path else slot.name)
 

@@ -145,23 +145,32 @@ class BothModels:
     def __init__(self, reference: RemoteModel, paddle: RemoteModel, inputs: Mapping[str, np.ndarray]) -> None:
         """`inputs` are given to both models by position; floating-point ones in float64.
 
-        `rows` says which layers of either side are coloured in parts.
+        `rows` says which layers of either side are coloured in parts, `turned` whether a matrix of one model may be the
+        transpose of the other's.
         """
         self.models = (reference, paddle)
         self.rows: tuple[Rows, Rows] = ({}, {})
+        self.turned = False
         self._inputs = reference.save(inputs)
         self.shapes = [tuple(array.shape) for array in inputs.values()]
 
     def run(self, requests: Sequence[Mapping[str, Any]]) -> tuple[Run, Run]:
         """Run both models; a request has `colours` or `weights`."""
         for model, request, rows in zip(self.models, requests, self.rows, strict=True):
-            model.ask_run(self._inputs, rows=rows, **request)
-        reference, paddle = (Run(*model.run()) for model in self.models)
-        return reference, paddle
+            model.ask_run(self._inputs, rows=rows, turned=self.turned, **request)
+        found, errors = [], []
+        for model in self.models:  # both answers are read, so that the next request gets its own
+            try:
+                found.append(Run(*model.run()))
+            except SideCrashError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return found[0], found[1]
 
     def run_paddle(self, request: Mapping[str, Any]) -> Run:
         """Run the paddle model alone."""
-        self.models[1].ask_run(self._inputs, rows=self.rows[1], **request)
+        self.models[1].ask_run(self._inputs, rows=self.rows[1], turned=self.turned, **request)
         return Run(*self.models[1].run())
 
 

@@ -63,12 +63,20 @@ class TrialModel:
         return self._doubled
 
     def run(
-        self, inputs: str, outputs: str, weights: str | None, colours: Mapping[str, str], train: bool, rows: Rows
+        self,
+        inputs: str,
+        outputs: str,
+        weights: str | None,
+        colours: Mapping[str, str],
+        train: bool,
+        rows: Rows,
+        turned: bool,
     ) -> list[dict[str, Any]]:
         """Run the model once in float64 and fingerprint the inputs and outputs of every layer call, in order.
 
         The weights are read from the .npz file `weights`, or made from `colours` (name of a layer or loose tensor → any
         text): the same colour gives the same weights in both frameworks. `rows`: the layers that are coloured in parts.
+        `turned`: a matrix of the model's own may be the transpose of the other side's.
         The model's outputs go to the .npz `outputs`.
         """
         backend, model = self.backend, self._in_float64()
@@ -76,7 +84,9 @@ class TrialModel:
             with np.load(weights, allow_pickle=False) as arrays:
                 made = {**self._initial, **arrays}
         else:
-            made = weights_of_colours(self.framework, backend.describe_state(model), self._initial, colours, rows)
+            made = weights_of_colours(
+                self.framework, backend.describe_state(model), self._initial, colours, rows, turned
+            )
         backend.load_state_arrays(model, made)
         backend.set_training(model, train)
         calls: list[dict[str, Any]] = []
@@ -114,10 +124,12 @@ def run_model(
     colours: Mapping[str, str] | None = None,
     train: bool = False,
     rows: Rows | None = None,
+    turned: bool = False,
     **which: Any,
 ) -> dict[str, Any]:
     """Run that model once in float64; see `TrialModel.run`."""
-    return {"calls": service.trial_model(**which).run(inputs, outputs, weights, colours or {}, train, rows or {})}
+    model: TrialModel = service.trial_model(**which)
+    return {"calls": model.run(inputs, outputs, weights, colours or {}, train, rows or {}, turned)}
 
 
 def described(layer: Any) -> str:
@@ -136,10 +148,12 @@ def weights_of_colours(
     current: Mapping[str, np.ndarray],
     colours: Mapping[str, str],
     rows: Rows,
+    turned: bool,
 ) -> dict[str, np.ndarray]:
     """Every array of the state: floating-point ones made from their colours in float64, others as in `current`.
 
-    Layers of the same colour get the same weights in both frameworks; a layer without one stays as it is.
+    Layers of the same colour get the same weights in both frameworks; a layer without one stays as it is. With `turned`
+    a matrix that is a layer of its own, or a tensor of the model's own, gets them in either orientation.
     """
     entries = [layouts.StateEntry.of(entry) for entry in layout]
     layers = layouts.group_layers(entries, lambda bases: storage.absorbs(framework, bases))
@@ -152,9 +166,8 @@ def weights_of_colours(
         colour = colours.get(matchable.name, matchable.name)
         for part in matchable.stored:
             stored[part.entry.key] = part
-            pieces.setdefault(part.entry.key, []).extend(
-                _canonical(slot, matchable.kind, colour) for slot in part.slots
-            )
+            make = _matrix if turned and matchable.is_matrix else _canonical
+            pieces.setdefault(part.entry.key, []).extend(make(slot, matchable.kind, colour) for slot in part.slots)
     for key, part in stored.items():
         if current[key].dtype.kind == "f":
             joined = np.concatenate(pieces[key]) if len(pieces[key]) > 1 else pieces[key][0]
@@ -166,12 +179,21 @@ def weights_of_colours(
     return made
 
 
+def _matrix(slot: Slot, kind: str, colour: str) -> np.ndarray:
+    """The same matrix, in the orientation that the shape asks for, whatever it is called and whoever holds it."""
+    generator = np.random.default_rng(zlib.crc32(colour.encode()))
+    short, long = sorted(size for size in slot.shape if size != 1)
+    numbers = generator.standard_normal((short, long)) * math.sqrt(2.0 / long)
+    return (numbers if slot.shape[0] == short else numbers.T).reshape(slot.shape)
+
+
 def _canonical(slot: Slot, kind: str, colour: str) -> np.ndarray:
     """Random numbers that keep activations alive through deep networks: He-like weights, variances near one.
 
-    A slot of the same size but another shape (a bias of (1, n)) gets the same numbers.
+    A slot of the same size but another shape (a bias of (1, n)) gets the same numbers, and so do an embedding and a
+    tensor of the same colour.
     """
-    name = "" if kind == storage.RAW else slot.name
+    name = "" if kind in (storage.RAW, "embedding") else slot.name
     generator = np.random.default_rng(zlib.crc32(f"{colour}/{name}".encode()))
     numbers = generator.standard_normal(int(math.prod(slot.shape)))
     leaf = slot.name.rsplit(".", 1)[-1]

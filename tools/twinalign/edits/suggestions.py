@@ -16,10 +16,12 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     where = _where(fault)
     if "output" in evidence.get("values", {}):  # another number of outputs
         return "return as many tensors as the reference does, or let the case's forward() pick those to compare"
-    if explanation is None and fault["reference_edits"]:
-        edit = fault["reference_edits"][0]
-        at = f"{Path(edit['file']).name}:{edit['line']}"
-        return f"{at}: write {_in_one_line(edit['after'])} for {_in_one_line(edit['before'])}, as the reference has it"
+    edits = [edit for edit in fault["reference_edits"] if not _is_right_there(edit, evidence.get("inside") or {})]
+    if explanation is None and edits:
+        at = f"{Path(edits[0]['file']).name}:{edits[0]['line']}"
+        before, after = (_in_one_line(edits[0][key]) for key in ("before", "after"))
+        to_do = f"write {after} for {before}" if edits[0]["after"].strip() else f"take out {before}"
+        return f"{at}: {to_do}, as the reference has it"
     if explanation is None and "fits_here" in evidence:
         return f"look first whether this is so in {where}: {evidence['fits_here']}"
     if explanation is None:
@@ -30,6 +32,13 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     calls = list(dict.fromkeys(call["name"] for call in explanation["evidence"].get("reference_calls", [])))
     to_do = f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does; now {explanation['text']}"
+
+
+def _is_right_there(edit: Mapping[str, Any], inside: Mapping[str, Any]) -> bool:
+    """Whether the port has the reference's values behind the line of an edit."""
+    known, unknown = ((at["file"], at["line"]) if at else ("", 0) for at in map(inside.get, ("known", "unknown")))
+    place = Path(edit["file"]).name, edit["line"]
+    return place[0] == known[0] and place[1] <= known[1] and place != unknown
 
 
 def _in_one_line(text: str) -> str:

@@ -30,6 +30,7 @@ from twinalign.processes import tracebacks
 from twinalign.processes.machine import give_back_memory
 from twinalign.processes.serving import imported_for_good
 from twinalign.processes.side_process import doing
+from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.recorder.provenance import code_hashes, environment
 from twinalign.recorder.served_sources import serve_sources
 from twinalign.sides import FRAMEWORK_OF_SIDE, INITIAL
@@ -85,6 +86,8 @@ class Worker:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
         self.planted: PlantedFault | None = None
         self._model: tuple[tuple[str, str, bool], Any] | None = None
+        self._attributes: PlainAttributes | None = None
+        """Of that model."""
         self._untouched: tuple[str, Any] | None = None
         """A part and its model as `initialise` built it, in float32: the first recordings need not build it again."""
         self._own: dict[str, np.ndarray] = {}
@@ -335,10 +338,12 @@ class Worker:
                 with self.backend.default_dtype("float64" if built_in_float64 else "float32"):
                     built = self.construct(case)
             self._model = key, self.backend.prepare_model(built, dtype, self.device)
+            self._attributes = PlainAttributes(self.backend, self._model[1])
             kept = set(weights.get("kept", ()))
             self._own = {name: array for name, array in self.backend.state_items(built) if name in kept} if kept else {}
         model = self._model[1]
         self.restore_weights(model, weights)
+        self.restore_attributes()
         if self.planted is not None:
             self.planted.spoil_weights(case, model)
         if moved:
@@ -348,6 +353,11 @@ class Worker:
 
     def restore_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
         self.backend.load_state_arrays(model, {**self._own, **read_arrays(weights["path"])})
+
+    def restore_attributes(self) -> None:
+        """Set back what a pass may have changed in the last model beside its tensors."""
+        if self._attributes is not None:
+            self._attributes.restore()
 
     def layer_classes(self) -> dict[str, dict[str, Any]]:
         return layer_classes(self.backend, self._model[1]) if self._model else {}
@@ -370,7 +380,7 @@ class Worker:
 
     def forget_model(self) -> None:
         if self._model is not None or self._trial is not None or self._untouched is not None:
-            self._model = self._trial = self._untouched = None
+            self._model = self._trial = self._untouched = self._attributes = None
             give_back_memory()
 
 

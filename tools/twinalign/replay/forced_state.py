@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalName
-from twinalign.replay.case_run import CaseRun
+from twinalign.files.reader import read_arrays
+from twinalign.replay.case_run import CaseRun, checksum
 from twinalign.replay.forced_call import SHARED, ForcedCall
 from twinalign.replay.tensor_store import TensorStore
 
@@ -24,6 +26,14 @@ class ForcedState:
             for name, tensor in self._backend.own_state(layer).items()
             if name in self._backend.own_buffers(layer) or self._whole_part(path, name).name in moved
         }
+        self._sums = {
+            key: checksum(tensor)
+            for key, tensor in self._changing.items()
+            if any(part.rows is None and part.place is None for part in run.canonical.parts(key))
+        }
+        """By the port's names; a layer's are those after its last call."""
+        self._changed_by: dict[str, ForcedCall] = {}
+        """By the port's names, whose own code has changed it since."""
 
     def of(self, unit: ForcedCall) -> dict[str, np.ndarray]:
         """Values of the unit's parameters and buffers that change in the pass, by the port's names."""
@@ -34,25 +44,52 @@ class ForcedState:
         for name, array in values.items():
             self._backend.assign(self._changing[name], array)
 
+    def entered(self, unit: ForcedCall) -> None:
+        """Note what has changed inside the unit since its last call: the code that calls it has done that."""
+        inside = f"{unit.path}." if unit.path else ""
+        around = set()
+        outer = unit.parent
+        while outer is not None:
+            around.add(id(outer))
+            outer = outer.parent
+        for key, total in self._sums.items():
+            noted = id(self._changed_by.get(key)) in around
+            if unit.parent and key.startswith(inside) and not noted and checksum(self._changing[key]) != total:
+                self._changed_by[key] = unit.parent
+
     def force(self, unit: ForcedCall, state: Mapping[str, int], after: bool = False) -> None:
         """Judge parameters and buffers that the pass has changed, and give them the reference's values."""
-        own = self._backend.own_state(unit.layer)
-        names = {self._whole_part(unit.path, name).name: name for name in own}
-        owner = unit
-        while owner.parent is not None and not after:
-            owner = owner.parent
-        for theirs, number in state.items():
-            full = f"{unit.call.path}.{theirs}".lstrip(".")
-            name = names.get(full)
-            if name is None:
+        top = unit
+        while top.parent is not None:
+            top = top.parent
+        inside = f"{unit.call.path}." if unit.call.path else ""
+        for name, tensor in self._backend.own_state(unit.layer).items():
+            part, key = self._whole_part(unit.path, name), f"{unit.path}.{name}".lstrip(".")
+            number = state.get(part.name.removeprefix(inside)) if part.name.startswith(inside) else None
+            if number is not None:
+                reference = self._store.read(number)
+            elif not after and key in self._changed_by:
+                reference = part.to_reference(self._initial[key])  # the reference has not changed it
+            else:
                 continue
-            reference = self._store.read(number)
-            part = self._whole_part(unit.path, name)
-            port = self._backend.to_array(own[name])
-            label = f"buffer.{theirs}" if owner is unit else f"state.{full}"
+            owner = unit if after else self._changed_by.pop(key, top)
+            port = self._backend.to_array(tensor)
+            label = f"buffer.{part.name.removeprefix(inside)}" if owner is unit else f"state.{part.name}"
             found = owner.judge(label, part.to_reference(port), reference)
             if found.relative > SHARED:
-                self._backend.assign(own[name], part.from_reference(reference))
+                self._backend.assign(tensor, part.from_reference(reference))
+
+    def called(self, unit: ForcedCall) -> None:
+        """What its own call has changed is no change by the code around it."""
+        for name, tensor in self._backend.own_state(unit.layer).items():
+            key = f"{unit.path}.{name}".lstrip(".")
+            if key in self._sums:
+                self._sums[key] = checksum(tensor)
+
+    @functools.cached_property
+    def _initial(self) -> Mapping[str, np.ndarray]:
+        """The port's weights before the pass."""
+        return {key: array.astype(np.float64) for key, array in read_arrays(self._run.weights["path"]).items()}
 
     def _whole_part(self, path: str, name: str) -> CanonicalName:
         """The reference's name of a layer's tensor; its own name without a single counterpart."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -48,12 +49,24 @@ class PathNames:
     equal names.
     """
 
-    def __init__(self, rename: Mapping[str, str], canonical: CanonicalNames) -> None:
+    def __init__(
+        self, rename: Mapping[str, str], canonical: CanonicalNames, calls: Sequence[Call], layers: Mapping[str, Any]
+    ) -> None:
+        """`calls` are the reference's, `layers` the port's by their paths."""
         self._known: dict[str, str] = {}
+        classes = {call.path: call.layer for call in calls}
+        owners: dict[str, list[str]] = {}
         for key, part in canonical.pairs():
-            # A layer that holds part of a tensor has no single counterpart.
-            if part.rows is None and part.place is None:
-                self._learn(key.rpartition(".")[0], part.name.rpartition(".")[0])
+            port, reference = key.rpartition(".")[0], part.name.rpartition(".")[0]
+            # A layer that holds part of a tensor has no single counterpart, and a module that holds a table is none of
+            # an embedding, which may be there for its table alone and never be called.
+            tables = _is_table(classes.get(reference)), _is_table(full_name(type(layers.get(port))))
+            called = reference in classes or port.rpartition(".")[2] == reference.rpartition(".")[2]
+            if part.rows is None and part.place is None and tables[0] == tables[1] and called:
+                owners.setdefault(port, []).append(reference)
+        for port, references in owners.items():
+            # What the reference holds in several layers, a layer with an adapter, is the module around them.
+            self._learn(port, references[0] if len(set(references)) == 1 else _around(references))
         self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
 
     def _learn(self, port: str, reference: str) -> None:
@@ -75,6 +88,18 @@ class PathNames:
         # A layer without weights is in the same place inside its module.
         outer, dot, last = port.rpartition(".")
         return f"{self.reference_path(outer)}.{last}" if dot else port
+
+
+def _around(paths: Sequence[str]) -> str:
+    """The path of the module that holds all of these, of which it may be one."""
+    levels = itertools.takewhile(
+        lambda same: len(set(same)) == 1, zip(*(path.split(".") for path in paths), strict=False)
+    )
+    return ".".join(level[0] for level in levels)
+
+
+def _is_table(name: str | None) -> bool:
+    return name is not None and name.endswith("Embedding")
 
 
 def reference_forward(worker: Any, stage: str, weights: Mapping[str, Any], folder: str) -> dict[str, Any]:
@@ -122,7 +147,8 @@ def reference_second_backward(worker: Any) -> dict[str, Any]:
 
 
 def _restore(worker: Any, reference: ReferencePass) -> None:
-    """Give the model its initial weights again if a pass has changed them."""
+    """Give the model its initial weights again if a pass has changed them, and its attributes."""
+    worker.restore_attributes()
     if reference.moved:
         worker.restore_weights(reference.run.model, reference.run.weights)
 
@@ -136,9 +162,10 @@ def port_own(
 ) -> dict[str, Any]:
     """Run the port as it is, and measure each output's distance from the reference's."""
     run = CaseRun.of(worker, stage, weights)
-    names = PathNames(rename, run.canonical)
+    known = [Call.from_json(call) for call in calls]
+    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
     with worker.kernels_noted() as kernels:
-        found = own_forward(run, [Call.from_json(call) for call in calls], names.reference_path)
+        found = own_forward(run, known, names.reference_path)
     worker.kept[_KERNELS] = frozenset(kernels)
     paths = {call.path: names.reference_path(call.path) for call in found}
     return {"calls": [dataclasses.asdict(call) for call in found], "names": paths}

@@ -123,6 +123,7 @@ class ForcedForward:
     def _without_pair(self, unit: ForcedCall, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         if unit.layer is None:
             return forward(*arguments, **keywords)
+        self._state.entered(unit)
         self._state.force(unit, unit.call.state)
         result = forward(*arguments, **keywords)
         self._state.force(unit, unit.call.state_after, after=True)
@@ -215,6 +216,7 @@ class ForcedForward:
 
     def _run(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
         if unit.layer is not None:
+            self._state.entered(unit)
             self._state.force(unit, unit.call.state)
         self._running.append(unit)
         try:
@@ -224,6 +226,7 @@ class ForcedForward:
             self._force_outputs(unit, returned)
             if unit.layer is not None:
                 self._after(unit, forward, forced)
+                self._state.called(unit)
             if unit.forms and unit.differences and self._right_in_reference_form(unit, forward, signature):
                 unit.blame_forms()
         except UnitFailedError:

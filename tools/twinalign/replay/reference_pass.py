@@ -42,6 +42,8 @@ class ReferencePass:
         self.moved = False
         """Whether the forward pass has changed the model."""
         self._known: dict[int, tuple[Any, int, int]] = {}
+        self._watched: dict[int, tuple[Any, Callable[[Any], None]]] = {}
+        """id of an alias → the alias, while it lives, and what receives its gradient."""
         self._recent: OrderedDict[Any, tuple[Any, int, float]] = OrderedDict()
         self._sums: dict[tuple[str, str], float] = {}
         self._known_values: dict[int, tuple[float, list[float]]] = {}
@@ -75,6 +77,7 @@ class ReferencePass:
             self._loss.backward()
         self._loss = None
         self._known.clear()
+        self._watched.clear()
         self._recent.clear()
         parameters = {}
         for name, array in self.backend.gradient_items(self.run.model):
@@ -122,9 +125,18 @@ class ReferencePass:
         """Record the gradient that this call alone sends back, where there is one."""
         if not self.backend.differentiable(tensor):
             return tensor
-        # An alias that is changed in place loses its hook; the tensor keeps it, but adds the gradients of other uses.
-        watched = tensor if getattr(layer, "inplace", False) else self._aliased(tensor)
-        self._graph.on_gradient(watched, functools.partial(self._receive, f"input.{call.number}.{number}"))
+        receive: Callable[[Any], None] = functools.partial(self._receive, f"input.{call.number}.{number}")
+        if getattr(layer, "inplace", False):
+            # An alias that is changed in place loses its hook (a layer that returns what it is given hands one on); the
+            # tensor keeps it, but adds the gradients of other uses.
+            below = self._graph.below(tensor)
+            lost = [kept for made, kept in self._watched.values() if self._graph.below(made()) is below]
+            for hook in [*lost, receive]:
+                self._graph.on_gradient(below, hook)
+            return tensor
+        watched = self._aliased(tensor)
+        self._graph.on_gradient(watched, receive)
+        self._watched[id(watched)] = weakref.ref(watched), receive
         return watched
 
     def _aliased(self, tensor: Any) -> Any:

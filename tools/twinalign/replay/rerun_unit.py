@@ -142,7 +142,7 @@ class RerunUnit:
                 values = self._gradients(call, inputs, outputs, children, noise)
             found = {name: backend.to_array(tensor) for name, tensor in values.items()}
             if self.phase == "state":
-                found |= self._moved_state()
+                found |= self._moved_state() | children.found_state
             if any(name.startswith("eval.") for name in self.port):
                 found |= self._evaluation(call, inputs)
         return found
@@ -244,6 +244,8 @@ class _Children:
             self._waiting.setdefault(child.path, []).append(child)
         self._prefix = f"{call.path}." if unit.module is not None and call.path else ""
         self.values: dict[str, Any] = {}
+        self.found_state: dict[str, np.ndarray] = {}
+        """Of the state that is to be explained, what was so when the child that holds it was called."""
         self.ends: dict[str, Any] = {}
         self.starts: dict[str, Any] = {}
 
@@ -253,6 +255,8 @@ class _Children:
             return forward(*arguments, **keywords)
         child = waiting.pop(0)
         backend = self._unit._backend
+        if self._unit.phase == "state":
+            self._move_state_of(child)
         for i, tensor in enumerate(take_apart((arguments, keywords), backend.is_tensor)[0]):
             self.values[f"input.{child.label}.{i}"] = tensor
             self.ends[f"seed.input.{child.number}.{i}"] = tensor
@@ -264,6 +268,21 @@ class _Children:
             self.starts[f"gradient.child.{child.label}.{i}"] = tensor
             outputs.append(tensor.clone())
         return put_together(self._unit._pass.results[child.number], outputs)
+
+    def _move_state_of(self, child: Call) -> None:
+        """Give the layers inside the state that the child's call gave them in the reference's pass."""
+        unit, backend = self._unit, self._unit._backend
+        tensors, inside = backend.state_tensors(unit.model), f"{child.path}." if child.path else ""
+        for name in unit.port:
+            if name.startswith(f"state.{inside}"):
+                self.found_state.setdefault(name, backend.to_array(tensors[name.removeprefix("state.")]))
+        called = {child.number}
+        for call in unit._pass.stack.calls[child.number :]:
+            if call is not child and call.parent not in called:
+                break
+            called.add(call.number)
+            for own, number in call.state_after.items():
+                backend.assign(tensors[f"{call.path}.{own}".lstrip(".")], unit._pass.state_store.read(number))
 
 
 def _moved(array: np.ndarray, size: float, generator: np.random.Generator) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site
+from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, changing, forward
 from twinalign.causes.layers.subject import LayerSubject
 
@@ -40,78 +40,20 @@ def interpolate_antialias(site: Site) -> Changes:
 @forward("interpolate", difference="interpolate_align")
 def interpolate_align_mode(call: FunctionCall) -> Any:
     """Interpolation takes its points without half pixels (align_mode 1)."""
-    # With align_mode=1 of older paddle code, source = scale * target.
-    return _linear(call, lambda at, old, new, scale, axis: at * scale)
-
-
-def _linear(call: FunctionCall, source: Any, weights: Any = lambda weight: weight) -> Any:
-    """Interpolation along every spatial axis, from `source(target, old size, new size, scale, axis)`; `weights` rounds
-    the weights of linear interpolation.
-    """
     torch, x, shape = call.torch, call["input"], call.result.shape
-    cubic = call.get("mode", "nearest") == "bicubic"
-    if call.get("mode", "nearest") not in SMOOTH or call.get("antialias", False):
-        raise ValueError("neither linear nor cubic")
+    if call.get("mode", "nearest") not in SMOOTH or call.get("mode") == "bicubic" or call.get("antialias", False):
+        raise ValueError("not linear")
     given = call.get("scale_factor")
     for axis in range(2, x.dim()):
         old, new = x.shape[axis], shape[axis]
         factor = given[axis - 2] if isinstance(given, (tuple, list)) else given
-        scale = old / new if factor is None else 1.0 / factor
-        at = source(torch.arange(new, dtype=x.dtype), old, new, scale, axis)
-        if cubic:
-            x = _cubic(x, at, axis)
-            continue
-        at = at.clamp(min=0.0)
+        # With align_mode=1 of older paddle code, source = scale * target.
+        at = torch.arange(new, dtype=x.dtype) * (old / new if factor is None else 1.0 / factor)
         low = at.floor().long().clamp(max=old - 1)
         high = (low + 1).clamp(max=old - 1)
         weight = (at - low).to(x.dtype).view(-1, *(1,) * (x.dim() - axis - 1))
-        x = x.index_select(axis, low) * weights(1.0 - weight) + x.index_select(axis, high) * weight
+        x = x.index_select(axis, low) * (1.0 - weight) + x.index_select(axis, high) * weight
     return x
-
-
-def _cubic(x: Any, at: Any, axis: int) -> Any:
-    """Cubic convolution with a = -0.75 along one axis (Keys, 1981), the edges repeated."""
-    low = at.floor()
-    total = 0.0
-    for step in range(-1, 3):
-        away = (at - low - step).abs()
-        near = (1.25 * away - 2.25) * away * away + 1.0
-        far = ((-0.75 * away + 3.75) * away - 6.0) * away + 3.0
-        weight = near.where(away <= 1.0, far).view(-1, *(1,) * (x.dim() - axis - 1))
-        total = total + x.index_select(axis, (low.long() + step).clamp(0, x.shape[axis] - 1)) * weight
-    return total
-
-
-@forward("interpolate", difference="interpolate_fp32_coords", rank=-1)
-def interpolate_float32_coordinates(site: Site) -> Changes:
-    """Paddle's own interpolation computes its source points in float32."""
-    # It does so whatever the dtype of the data; of cubic interpolation without corners it is their ratio alone.
-    corners = bool(site.get("align_corners", False))
-    if site.get("mode", "nearest") == "bicubic":
-        yield "", _ratio_in_float32(corners)
-        return
-    for detail, fused in (("", {2}), ("fused along all axes", {2, 3, 4}), ("fused along none", set[int]())):
-        yield detail, _in_float32(corners, fused)
-
-
-def _ratio_in_float32(corners: bool) -> Change:
-    def source(at: Any, old: int, new: int, scale: float, axis: int) -> Any:
-        ratio = at.new_tensor((old - 1) / (new - 1) if corners and new > 1 else scale).float()
-        return (at.float() * ratio).to(at.dtype) if corners else (at + 0.5) * ratio.to(at.dtype) - 0.5
-
-    return lambda call: _linear(call, source)
-
-
-def _in_float32(corners: bool, fused: set[int]) -> Change:
-    def source(at: Any, old: int, new: int, scale: float, axis: int) -> Any:
-        ratio = at.new_tensor((old - 1) / (new - 1) if corners and new > 1 else scale).float().to(at.dtype)
-        if corners:
-            return (at * ratio).float().to(at.dtype)
-        product = (at + 0.5) * ratio
-        product = product if axis in fused else product.float().to(at.dtype)
-        return (product - 0.5).float().to(at.dtype)
-
-    return lambda call: _linear(call, source, lambda weight: weight.float().to(weight.dtype))
 
 
 @forward("interpolate", difference="interpolate_scale_factor")

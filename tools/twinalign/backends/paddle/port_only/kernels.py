@@ -11,6 +11,7 @@ wrote, and is then judged without any allowance. With `32` for a value as the ke
   With c**2 * epsilon a power of two, which float32 holds, batch norm of c * x with it is that of x with epsilon.
 - `layer_norm`, `group_norm` and `instance_norm`: the same deviation, and the same power of two.
 - `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
+- linear and cubic interpolation: weights of points in float32, see `interpolation`.
 
 The float32 run stays paddle's own, and the verdict allows it what the noted constants explain.
 """
@@ -23,6 +24,8 @@ from typing import Any
 
 import numpy as np
 import paddle
+
+from twinalign.backends.paddle.port_only.interpolation import KERNELS, exact_interpolation
 
 Called = dict[str, dict[str, set[float]]]
 """Kernel -> constant -> the values that it was called with."""
@@ -43,7 +46,12 @@ def make_float64_exact() -> None:
     for name, around in _AROUND.items():
         kernel = getattr(paddle._C_ops, name, None)
         if kernel is not None and not hasattr(kernel, "__wrapped__"):
-            setattr(paddle._C_ops, name, functools.wraps(kernel)(functools.partial(around, kernel)))
+            setattr(paddle._C_ops, name, functools.wraps(kernel)(functools.partial(_eagerly, around, kernel)))
+
+
+def _eagerly(around: Callable[..., Any], kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """A program that is only traced (`paddle.jit.to_static`) has no values to correct."""
+    return around(kernel, *arguments, **keywords) if paddle.in_dynamic_mode() else kernel(*arguments, **keywords)
 
 
 def _note(kernel: str, **constants: float) -> None:
@@ -177,5 +185,6 @@ _AROUND: dict[str, Callable[..., Any]] = {
     **{name: functools.partial(_normalisation, 2) for name in ("layer_norm", "group_norm", "instance_norm")},
     "pool2d": _pool,
     "pool3d": _pool,
+    **{name: functools.partial(exact_interpolation, axes) for name, axes in KERNELS.items()},
     **{name: functools.partial(_activation, name) for name in ("hardsigmoid", "hardswish", "selu")},
 }

@@ -15,6 +15,12 @@ def alias(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view_as(tensor)
 
 
+def below(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """The tensor that an alias of all of it is an alias of; the tensor itself if it is none."""
+    base = None if tensor is None else tensor._base
+    return base if base is not None and tensor is not None and storage_key(base) == storage_key(tensor) else tensor
+
+
 def on_gradient(tensor: torch.Tensor, receive: Callable[[torch.Tensor], None]) -> None:
     """Hand the gradient of a differentiable tensor to `receive` during the backward pass."""
     tensor.register_hook(receive)

@@ -1,0 +1,42 @@
+"""A model's attributes that are no tensors are what they were when it was built, whatever passes have made of them."""
+
+from __future__ import annotations
+
+import paddle
+import pytest
+import torch
+
+from twinalign.backends.paddle import backend as paddle_backend
+from twinalign.backends.torch import backend as torch_backend
+from twinalign.recorder.plain_attributes import PlainAttributes
+
+
+@pytest.mark.parametrize(
+    ("backend", "base"), [(torch_backend, torch.nn.Module), (paddle_backend, paddle.nn.Layer)], ids=["torch", "paddle"]
+)
+def test_they_are_set_back(backend, base):
+    class Inner(base):
+        def __init__(self):
+            super().__init__()
+            self._first, self.step, self.seen, self.table, self.cache = True, 0, [1], {"a": 1}, None
+
+    class Outer(base):
+        def __init__(self):
+            super().__init__()
+            self.inner = Inner()
+            self.shared = self.inner.seen
+
+    model = Outer()
+    kept = PlainAttributes(backend, model)
+    inner = model.inner
+    inner._first, inner.step, inner.cache, inner.late = False, 3, object(), 7
+    inner.seen.append(2)
+    inner.table["b"] = 2
+    inner.table = {}
+    model.eval()
+    kept.restore()
+    assert (inner._first, inner.step, inner.seen, inner.table, inner.cache) == (True, 0, [1], {"a": 1}, None)
+    assert model.shared is inner.seen
+    assert not hasattr(inner, "late")
+    assert not inner.training  # the mode belongs to the pass
+    assert model.inner is inner

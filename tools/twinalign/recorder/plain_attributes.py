@@ -1,0 +1,49 @@
+"""What a model's layers keep beside tensors (a counter, whether a first update was made), as it was when it was built.
+
+One model serves several passes, and each must begin with the model as it was built: its tensors are loaded anew, and
+these attributes are set back.
+"""
+
+import copy
+from typing import Any
+
+from twinalign.backends.protocol import Backend
+
+_SIMPLE = (bool, int, float, str, type(None))
+_MOST = 10_000
+"""Elements of a list that is kept; longer ones are tables, which a pass reads."""
+
+
+class PlainAttributes:
+    """Numbers, texts, and lists, sets and dictionaries of them, in the attributes of a model's layers."""
+
+    def __init__(self, backend: Backend, model: Any) -> None:
+        self._layers: list[tuple[dict[str, Any], frozenset[str], dict[str, tuple[Any, Any]]]] = []
+        for layer in backend.all_layers(model):
+            held: dict[str, Any] = layer.__dict__
+            kept = {name: (value, copy.deepcopy(value)) for name, value in held.items() if _is_plain(name, value)}
+            self._layers.append((held, frozenset(held), kept))
+
+    def restore(self) -> None:
+        """Set them back, and remove those that have come since."""
+        for held, names, kept in self._layers:
+            for name in [name for name, value in held.items() if name not in names and isinstance(value, _SIMPLE)]:
+                del held[name]
+            for name, (value, as_built) in kept.items():
+                if isinstance(value, list):
+                    value[:] = copy.deepcopy(as_built)
+                elif isinstance(value, (dict, set)):
+                    value.clear()
+                    value.update(copy.deepcopy(as_built))
+                held[name] = value
+
+
+def _is_plain(name: str, value: Any) -> bool:
+    if name == "training":  # the mode of the pass, whoever sets it
+        return False
+    if isinstance(value, _SIMPLE):
+        return True
+    if name.startswith("_") or not isinstance(value, (list, dict, set)) or len(value) > _MOST:
+        return False  # a framework keeps hooks and parts in containers whose names begin so
+    inside = [*value, *value.values()] if isinstance(value, dict) else value
+    return all(isinstance(item, _SIMPLE) for item in inside)
