@@ -199,8 +199,8 @@ class LinearClassifier(MoCoV3Case):
     def configure(self, whole: MoCoV3ViTSmall) -> None:
         """Take the architecture from the whole case, and half of its image size.
 
-        The encoder at full size is judged in the stages forward, loss and backward, and evaluation pictures of that size
-        in the stage data; what is judged here is how features become accuracies, which is the same for smaller pictures.
+        The encoder at full size is judged in the stages forward, loss and backward, and evaluation pictures of that
+        size in the stage data; what is judged here, how features become accuracies, is the same for smaller ones.
         """
         self.arch, self.dataset_name = whole.arch, whole.dataset_name
         self.image_size = max(whole.image_size // 2, 32)
