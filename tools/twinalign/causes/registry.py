@@ -58,6 +58,7 @@ class Cause:
         rank: causes of lower rank are tried first; generic ones come last.
         float32_constants: whether the port computes with a number that paddle may keep in float32, which alone makes a
             small difference from what the cause predicts.
+        plain: whether it is one edit with a name: of one rank, it is tried before what takes more to say.
         alone: whether it is tried after all others, without a second one, and must give the port exactly.
         own_code: whether its variants are lines of the port itself, which are tried before all others: what fits then
             is what the port does, and another cause is only another name for it.
@@ -72,6 +73,7 @@ class Cause:
     difference: str | None = None
     rank: int = 0
     float32_constants: bool = False
+    plain: bool = False
     alone: bool = False
     own_code: bool = False
 
@@ -116,10 +118,10 @@ _NAMES = {"Adam", "Adamax", "Nesterov", "Pillow", "Huber", "Python"}
 
 
 def known_causes(*phases: str) -> Sequence[Cause]:
-    """All causes of these phases (by default of all), by rank, then in order of entry."""
+    """All causes of these phases (by default of all), by rank, plain ones first, then in order of entry."""
     _discover()
     found = [item for item in _registered.values() if not phases or item.phase in phases]
-    return sorted(found, key=lambda item: item.rank)
+    return sorted(found, key=lambda item: (item.rank, not item.plain))
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, of_input, other_values
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, of_input
 from twinalign.causes.layers.subject import LayerSubject
 
 ACTIVATIONS = (
@@ -84,27 +84,6 @@ def activation_swapped(site: Site) -> Changes:
             yield f"{name} in place of {current}", _other(name)
 
 
-@forward(*ACTIVATIONS, LAYER)
-def activation_missing(site: Site) -> Changes:
-    """An activation function is left out."""
-    if (activation := activation_of(site)) is not None:
-        yield activation, lambda call: call["input"]
-
-
-@forward(*ACTIVATIONS, rank=1)
-def activation_twice(call: FunctionCall) -> Any:
-    """An activation function is applied twice."""
-    # For example a softmax before a loss that takes logits.
-    return call.run(input=call.result)
-
-
-@forward("leaky_relu", float32_constants=True)
-def leaky_slope(site: Site, subject: LayerSubject) -> Changes:
-    """The leaky ReLU has another slope."""
-    usual = (0.01, 0.1, 0.2, 0.25, 0.3, 0.02, 0.05, 0.001, 0.0, 1 / 5.5)
-    return other_values(site, subject, "negative_slope", default=0.01, words=("negative_slope",), usual=usual)
-
-
 @forward("hardsigmoid", "hardswish", difference="hard_activations", float32_constants=True)
 def hard_activation_slope(site: Site, subject: LayerSubject) -> Changes:
     """The hard sigmoid has another slope or offset."""
@@ -120,18 +99,6 @@ def _hard(call: FunctionCall, slope: float, times_input: bool) -> Any:
     return call["input"] * gate if times_input else gate
 
 
-@forward("elu", "celu", float32_constants=True)
-def elu_alpha(site: Site, subject: LayerSubject) -> Changes:
-    """The exponential unit has another alpha."""
-    return other_values(site, subject, "alpha", default=1.0, words=("alpha",), usual=(1.0, 0.1, 0.2, 0.5, 0.01, 2.0))
-
-
-@forward("softplus", float32_constants=True)
-def softplus_beta(site: Site, subject: LayerSubject) -> Changes:
-    """Softplus has another beta."""
-    return other_values(site, subject, "beta", default=1.0, words=("beta",), usual=(1.0, 0.5, 2.0, 10.0))
-
-
 @forward("hardtanh", "clamp", "relu6", rank=2, float32_constants=True)
 def clamp_upper(site: Site, subject: LayerSubject) -> Changes:
     """Values are cut off at another upper bound."""
@@ -140,24 +107,6 @@ def clamp_upper(site: Site, subject: LayerSubject) -> Changes:
     for value in subject.candidates(("max", "max_val"), (1.0, 6.0, 20.0, 100.0), current):
         change = of_input("clamp", 0.0, value) if site.name == "relu6" else changing(**{name: value})
         yield f"{value:g} in place of {current:g}", change
-
-
-@forward("prelu", difference="prelu_key")
-def prelu_initial(call: FunctionCall) -> Any:
-    """PReLU's slope was not loaded and is still 0.25."""
-    # A key that did not match leaves the slope at its initial value.
-    return call.run(weight=call.torch.full_like(call["weight"], 0.25))
-
-
-@forward("softmax", "log_softmax", difference="softmax_default_axis")
-def softmax_axis(site: Site) -> Changes:
-    """Softmax runs along another axis."""
-    # Without `dim`, torch takes axis 0 or 1 and paddle the last.
-    rank = len(site.shape())
-    current = site.get("dim", 0 if rank in (0, 1, 3) else 1)
-    for axis in reversed(range(rank)):
-        if axis != current % rank:
-            yield f"{axis} in place of {current % rank}", changing(dim=axis)
 
 
 @forward("softmax", "log_softmax", "sigmoid")

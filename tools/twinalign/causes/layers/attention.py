@@ -158,12 +158,6 @@ def _without_mask(call: FunctionCall) -> Any:
 
 
 @forward("masked_fill")
-def mask_added_as_numbers(call: FunctionCall) -> Any:
-    """A boolean mask is added to the scores as ones and zeros."""
-    return call["input"] + call["mask"].to(call["input"].dtype)
-
-
-@forward("masked_fill")
 def mask_value(site: Site) -> Changes:
     """Masked scores get another value."""
     # A large negative number that is not large enough, or that is added.

@@ -26,22 +26,6 @@ def learned(site: Site) -> str | None:
     return (site.parameter("input") or site.parameter("other")) if site.output.floating else None
 
 
-@forward("add")
-def residual_missing(site: Site) -> Changes:
-    """One side of a sum of two tensors, such as a residual connection, is left out."""
-    if is_residual(site):
-        yield "the first operand", lambda call: call["other"] * call.get("alpha", 1)
-        yield "the second operand", lambda call: call["input"]
-
-
-@forward("add", "sub")
-def term_missing(site: Site) -> Changes:
-    """One term of a sum is left out."""
-    if operands(site) is not None and not is_residual(site) and not learned(site):
-        yield "the first operand", lambda call: call.result - call["input"]
-        yield "the second operand", lambda call: call["input"] + 0.0
-
-
 @forward("add", rank=1, float32_constants=True)
 def residual_scaled(site: Site, subject: LayerSubject) -> Changes:
     """One side of a residual sum, or the sum, is scaled."""
@@ -84,14 +68,8 @@ def _taken_from(subject: LayerSubject, site: Site, source: Site, side: str, kept
     return subject.variant(joined(detail, place_of(site, subject.named("add"))), changes)
 
 
-@forward("mul", "div")
-def learned_factor_missing(site: Site) -> Changes:
-    """A learned factor, such as a layer scale, is left out."""
-    if learned(site) is not None:
-        yield str(learned(site)), _other_operand
-
-
-def _other_operand(call: FunctionCall) -> Any:
+def other_operand(call: FunctionCall) -> Any:
+    """The one of two operands that is not learned."""
     return call["other"] if call.name_of(call["input"]) is not None else call["input"]
 
 
@@ -105,13 +83,6 @@ def learned_factor_form(site: Site) -> Changes:
         yield f"1 + {name}", lambda call: call.run(**{side: 1.0 + call[side]})
         yield f"exp({name})", lambda call: call.run(**{side: call[side].exp()})
         yield f"abs({name})", lambda call: call.run(**{side: call[side].abs()})
-
-
-@forward("add")
-def position_embedding_missing(site: Site) -> Changes:
-    """A learned or fixed term, such as a position embedding, is not added."""
-    if learned(site) is not None:
-        yield str(learned(site)), _other_operand
 
 
 def _table(site: Site) -> tuple[str, tuple[int, ...]]:

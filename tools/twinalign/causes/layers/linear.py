@@ -32,21 +32,6 @@ def weight_transposed(site: Site, subject: LayerSubject) -> Changes:
         yield from both_ways(subject, lambda weight: weight.transpose(0, 1), argument)
 
 
-@forward("conv2d", "conv_transpose2d")
-def kernel_transposed(subject: LayerSubject) -> Changes:
-    """The kernel's height and width are swapped."""
-    # This is what a transposition of all axes does.
-    return both_ways(subject, lambda weight: weight.transpose(-2, -1))
-
-
-@forward(*CONVOLUTIONS)
-def kernel_flipped(site: Site, subject: LayerSubject) -> Changes:
-    """The kernel is turned by 180 degrees."""
-    # This is a convolution in the mathematical sense.
-    axes = tuple(range(2, len(site.shape("weight"))))
-    return both_ways(subject, lambda weight: weight.flip(axes))
-
-
 @forward(*WEIGHTED, "layer_norm", "batch_norm", "group_norm", "instance_norm", difference="bias_keyword")
 def bias_missing(site: Site, subject: LayerSubject) -> Changes:
     """The bias is not applied."""
@@ -54,14 +39,6 @@ def bias_missing(site: Site, subject: LayerSubject) -> Changes:
         yield "", changing(bias=None)
         if subject.backward:
             yield "it is zero", lambda call: call.run(bias=stored(lambda bias: bias * 0.0)(call["bias"]))
-
-
-@forward(*WEIGHTED)
-def bias_twice(site: Site) -> Changes:
-    """The bias is added twice."""
-    # For example once inside the layer and once after it.
-    if site.shape("bias"):
-        yield "", lambda call: call.run(bias=2.0 * call["bias"])
 
 
 @forward(*WEIGHTED, rank=1)
@@ -213,15 +190,3 @@ def embedding_padding_gradient(site: Site, subject: LayerSubject) -> Changes:
         yield "it does", changing(padding_idx=None)
     for at in (0, site.shape("weight")[0] - 1, int(subject.port_numbers.get("padding_idx", 0))):
         yield f"index {at} does not", changing(padding_idx=at)
-
-
-@forward("embedding")
-def embedding_index_shifted(site: Site) -> Changes:
-    """Embedding indices are shifted."""
-    rows = site.shape("weight")[0]
-    for shift in (1, -1, 2, -2):
-        yield f"by {shift}", _shifted(shift, rows)
-
-
-def _shifted(shift: int, rows: int) -> Change:
-    return lambda call: call.run(input=(call["input"] + shift) % rows)

@@ -1,24 +1,41 @@
-"""Faults of normalising layers: epsilon, affine parameters, statistics, axes."""
+"""Faults of norms, of their running statistics, and of normalisation to unit length."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, other_values, stored
-from twinalign.causes.layers.norm_formulas import affine, along_channels, values_and_axes
+from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, state, stored
 from twinalign.causes.layers.subject import LayerSubject
 
 NORMS = ("layer_norm", "batch_norm", "group_norm", "instance_norm")
+STATISTICS = ("batch_norm", "instance_norm")
 EPSILONS = (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4, 0.0)
+LENGTHS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-10, 1e-7, 1e-4, 1e-3, 0.0)
 
 
-@forward(*NORMS, "rms_norm", "add", float32_constants=True)
-def norm_epsilon(site: Site, subject: LayerSubject) -> Changes:
-    """The normalisation's epsilon has another value."""
-    # In formulas that are written out, it is the small number that is added before a root.
-    argument = "other" if site.name == "add" else "eps"
-    if argument == "eps" or is_small(site.get("other")):
-        words = ("epsilon", "eps", "variance_epsilon")
-        yield from other_values(site, subject, argument, default=1e-5, words=words, usual=EPSILONS)
+def values_and_axes(call: FunctionCall) -> tuple[Any, tuple[int, ...]]:
+    """What a norm takes its statistics of, the input or its channels in groups, and along which axes."""
+    x = call["input"]
+    if call.name == "group_norm":
+        return x.reshape(x.shape[0], call["num_groups"], -1), (-1,)
+    if call.name == "layer_norm":
+        return x, tuple(range(-len(call.get("normalized_shape", (0,))), 0))
+    return x, tuple(range(2, x.dim())) if call.name == "instance_norm" else (0, *range(2, x.dim()))
+
+
+def along_channels(x: Any) -> tuple[int, ...]:
+    """Shape in which a vector with one element a channel is broadcast against `x`."""
+    return 1, -1, *(1,) * (x.dim() - 2)
+
+
+def affine(call: FunctionCall, x: Any) -> Any:
+    """`x` with the weight and bias of a norm's call, along the axes that it has them on."""
+    for name, combine in (("weight", x.__class__.__mul__), ("bias", x.__class__.__add__)):
+        parameter = call.get(name)
+        if parameter is not None:
+            last = call.name in ("layer_norm", "rms_norm")
+            x = combine(x, parameter if last else parameter.view(along_channels(x)))
+    return x
 
 
 def is_small(value: Any) -> bool:
@@ -39,51 +56,6 @@ def _swap_values(call: FunctionCall) -> Any:
     return call.run(weight=stored(lambda _: bias)(weight), bias=stored(lambda _: weight)(bias))
 
 
-@forward(*NORMS, "rms_norm")
-def norm_weight_missing() -> Changes:
-    """The norm's weight (gamma) is not applied."""
-    yield "", lambda call: call.run(weight=call.torch.ones_like(call["weight"]))
-    yield "nor is its bias", changing(weight=None, bias=None)
-
-
-@forward(*NORMS, "rms_norm")
-def norm_weight_offset() -> Changes:
-    """The norm's weight is taken relative to 1 (1 + weight), or the other way round."""
-    yield "1 + weight", lambda call: call.run(weight=call["weight"] + 1.0)
-    yield "weight - 1", lambda call: call.run(weight=call["weight"] - 1.0)
-
-
-@forward("batch_norm", "instance_norm")
-def running_statistics_swapped(call: FunctionCall) -> Any:
-    """Running mean and running variance are swapped."""
-    # A negative mean in the place of the variance gives NaN in the port as well.
-    return call.run(running_mean=call["running_var"], running_var=call["running_mean"])
-
-
-@forward("batch_norm", "instance_norm", difference="bn_buffer_names")
-def running_statistics_initial() -> Changes:
-    """The running statistics were not loaded and are still 0 and 1."""
-    # Keys did not match and nothing was raised.
-    yield "", lambda call: call.run(**initial_statistics(call, "running_mean", "running_var"))
-    yield "the mean alone", lambda call: call.run(**initial_statistics(call, "running_mean"))
-    yield "the variance alone", lambda call: call.run(**initial_statistics(call, "running_var"))
-
-
-def initial_statistics(call: FunctionCall, *names: str) -> dict[str, Any]:
-    """What running statistics of these names are before anything is loaded."""
-    made = {"running_mean": call.torch.zeros_like, "running_var": call.torch.ones_like}
-    return {name: made[name](call[name]) for name in names}
-
-
-@forward("batch_norm", "instance_norm")
-def running_variance_form() -> Changes:
-    """The running variance holds something else."""
-    yield "its root", lambda call: call.run(running_var=call["running_var"].sqrt())
-    yield "its square", lambda call: call.run(running_var=call["running_var"].square())
-    yield "its inverse", lambda call: call.run(running_var=1.0 / call["running_var"])
-    yield "its inverse root", lambda call: call.run(running_var=call["running_var"].rsqrt())
-
-
 @forward("batch_norm", difference="bn_affine_track")
 def batch_norm_mode(site: Site) -> Changes:
     """Batch normalisation runs in the other mode."""
@@ -96,23 +68,9 @@ def batch_norm_mode(site: Site) -> Changes:
         yield "with the batch's statistics, which leave the running ones alone", without
 
 
-@forward(*NORMS)
-def norm_epsilon_outside_root(call: FunctionCall) -> Any:
-    """Epsilon is added to the standard deviation, not to the variance."""
-    # The formula is then (x - mean) / (deviation + eps).
-    return _standardised(call, unbiased=False, outside=True)
-
-
-@forward(*NORMS)
-def norm_variance_unbiased() -> Changes:
-    """The norm divides by the unbiased deviation (n - 1)."""
-    # std() and var() divide by n - 1 by default.
-    yield "", lambda call: _standardised(call, unbiased=True, outside=False)
-    yield "with epsilon added to the deviation", lambda call: _standardised(call, unbiased=True, outside=True)
-
-
-def _standardised(call: FunctionCall, unbiased: bool, outside: bool) -> Any:
-    """The norm of a call written out, with its affine parameters."""
+@as_change
+def standardised(call: FunctionCall, unbiased: bool, outside: bool) -> Any:
+    """The change that writes a norm out, with its affine parameters, and epsilon inside or outside the root."""
     x, epsilon = call["input"], call.get("eps", 1e-5)
     values, axes = values_and_axes(call)
     if call.name == "batch_norm" and not call.get("training", False):
@@ -129,13 +87,6 @@ def norm_mean_kept(call: FunctionCall) -> Any:
     values, axes = values_and_axes(call)
     squares = values.square().mean(axes, keepdim=True)
     return affine(call, (values / (squares + call.get("eps", 1e-5)).sqrt()).reshape(call["input"].shape))
-
-
-@forward("rms_norm")
-def norm_mean_subtracted(call: FunctionCall) -> Any:
-    """The norm subtracts the mean (LayerNorm in place of RMSNorm)."""
-    layer_norm, epsilon = call.torch.nn.functional.layer_norm, call.get("eps", 2.0**-52)
-    return layer_norm(call["input"], call["normalized_shape"], call.get("weight"), None, epsilon)
 
 
 @forward("group_norm")
@@ -169,9 +120,98 @@ def _over(call: FunctionCall, axes: tuple[int, ...]) -> Any:
     return affine(call, (x - mean) / (variance + call.get("eps", 1e-5)).sqrt())
 
 
-@forward("local_response_norm", difference="local_response_norm")
-def local_response_alpha() -> Changes:
-    """Local response normalisation divides alpha by the size, or does not."""
-    # Both frameworks divide alpha by the size, but not every formula does.
-    yield "not divided", lambda call: call.run(alpha=call.get("alpha", 1e-4) * call["size"])
-    yield "divided twice", lambda call: call.run(alpha=call.get("alpha", 1e-4) / call["size"])
+def initial_values(call: FunctionCall, *names: str) -> dict[str, Any]:
+    """What running statistics of these names are before anything is loaded."""
+    made = {"running_mean": call.torch.zeros_like, "running_var": call.torch.ones_like}
+    return {name: made[name](call[name]) for name in names}
+
+
+def initial(*names: str) -> Change:
+    """The change that makes the call with running statistics as they are before anything is loaded."""
+    return lambda call: call.run(**initial_values(call, *names))
+
+
+@as_change
+def kept(call: FunctionCall, *names: str) -> Any:
+    """The change that leaves running statistics as they were."""
+    before = {name: call[name].detach().clone() for name in names}
+    result = call.run()
+    with call.torch.no_grad():
+        for name, values in before.items():
+            call[name].copy_(values)
+    return result
+
+
+@as_change
+def moved_on(call: FunctionCall, start: Callable[[FunctionCall], Mapping[str, Any]]) -> Any:
+    """The change that updates running statistics from other values than they have."""
+    given = {name: values.clone() for name, values in start(call).items()}
+    with call.torch.no_grad():
+        for name, values in given.items():
+            call[name].copy_(values)
+    return call.run()
+
+
+@state(*STATISTICS, difference="bn_momentum", float32_constants=True)
+def batch_norm_momentum(site: Site, subject: LayerSubject) -> Changes:
+    """The running statistics are updated with another momentum."""
+    # Paddle's 0.9 is torch's 0.1, so a number that is copied means its complement.
+    current = site.get("momentum", 0.1)
+    if not isinstance(current, float):
+        return
+    own = subject.port_numbers.get("momentum")
+    values = (1.0 - current, None if own is None else 1.0 - own, own, 0.1, 0.01, 0.001, 0.05, 0.2, 1.0, 0.9, 0.99)
+    for value in dict.fromkeys(value for value in values if value is not None):
+        if abs(value - current) > 1e-12:
+            yield f"{value:g} in place of {current:g}, in torch's convention", changing(momentum=value)
+
+
+@state(*STATISTICS, difference="bn_running_var_biased", float32_constants=True)
+def running_variance_biased(call: FunctionCall) -> Any:
+    """The running variance follows the biased batch variance."""
+    # Torch's running variance follows n / (n - 1) times the batch's variance, paddle's the batch's itself.
+    variance = call["running_var"]
+    before = variance.detach().clone()
+    result = call.run()
+    axis_size = call["input"].numel() / call["input"].shape[1]
+    with call.torch.no_grad():
+        # What was added is momentum times the unbiased variance; (n - 1) / n of that is what paddle adds.
+        momentum = call["momentum"]
+        added = variance - (1.0 - momentum) * before
+        variance.copy_((1.0 - momentum) * before + added * (axis_size - 1.0) / axis_size)
+    return result
+
+
+@state(*STATISTICS, float32_constants=True)
+def running_variance_deviation(call: FunctionCall) -> Any:
+    """The running variance follows the batch's standard deviation."""
+    before, momentum = call["running_var"].detach().clone(), call["momentum"]
+    result = call.run()
+    with call.torch.no_grad():
+        batch = (call["running_var"] - (1.0 - momentum) * before) / momentum
+        call["running_var"].copy_((1.0 - momentum) * before + momentum * batch.sqrt())
+    return result
+
+
+@forward("normalize")
+def normalize_epsilon_form(site: Site) -> Changes:
+    """Epsilon enters the normalisation to unit length in another way."""
+    # x / (length + eps) and x / sqrt(length² + eps) in place of x / max(length, eps).
+    for value in dict.fromkeys((site.get("eps", 1e-12), *LENGTHS[:-1])):
+        yield f"{value:g} added to the length", _by_length(value, under_root=False)
+        yield f"{value:g} added under the root", _by_length(value, under_root=True)
+
+
+@as_change
+def _by_length(call: FunctionCall, epsilon: float, under_root: bool) -> Any:
+    squares = call["input"].square().sum(call.get("dim", 1), keepdim=True)
+    return call["input"] / ((squares + epsilon).sqrt() if under_root else squares.sqrt() + epsilon)
+
+
+@forward("cosine_similarity", difference="cosine_similarity_eps")
+def cosine_epsilon_form(call: FunctionCall) -> Any:
+    """Cosine similarity bounds the product of the lengths by epsilon, not each length."""
+    # Paddle bounds the product of both lengths, torch each length.
+    dim, one, two = call.get("dim", 1), call["x1"], call["x2"]
+    lengths = one.square().sum(dim).sqrt() * two.square().sum(dim).sqrt()
+    return (one * two).sum(dim) / lengths.clamp(min=call.get("eps", 1e-8))

@@ -8,7 +8,7 @@ from twinalign.backends.torch.reference_only.operations import FunctionCall, Sit
 from twinalign.causes.layers.changed_calls import Changes, as_change, forward, joined, stored
 from twinalign.causes.layers.subject import LayerSubject
 
-_FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _GATES = {"lstm": ("input", "forget", "cell", "output"), "gru": ("reset", "update", "new")}
 
 
@@ -35,7 +35,7 @@ def _gates(call: FunctionCall, order: Sequence[int], in_code: bool) -> Any:
 
 
 @as_change
-def _biases_scaled(call: FunctionCall, which: Sequence[int], factor: float) -> Any:
+def biases_scaled(call: FunctionCall, which: Sequence[int], factor: float) -> Any:
     """The call with some of the vectors among its weights scaled: 0 is the input's bias, 1 the recurrent one."""
     weights = list(call["weights"])
     vectors = [at for at, weight in enumerate(weights) if weight.dim() == 1]
@@ -45,39 +45,16 @@ def _biases_scaled(call: FunctionCall, which: Sequence[int], factor: float) -> A
     return call.run(weights=weights)
 
 
-@forward(*_FUNCTIONS)
-def recurrent_bias() -> Changes:
-    """One of the two biases of the gates is missing or doubled."""
-    # Torch has two biases for each gate, other code has one.
-    for verb, factor in (("missing", 0.0), ("doubled", 2.0)):
-        yield f"the recurrent one is {verb}", _biases_scaled((1,), factor)
-        yield f"the input's is {verb}", _biases_scaled((0,), factor)
-        yield f"both are {verb}", _biases_scaled((0, 1), factor)
-
-
-@forward(*_FUNCTIONS)
-def recurrent_direction(site: Site) -> Changes:
-    """The sequence runs the other way."""
-    # Of two directions the second may run forwards, or the sequence backwards.
-    axis = 1 if site.get("batch_first", False) else 0
-    yield "", _reversed_sequence(axis, back=True)
-    yield "and its outputs stay in that order", _reversed_sequence(axis, back=False)
-
-
 @as_change
-def _reversed_sequence(call: FunctionCall, axis: int, back: bool) -> Any:
+def reversed_sequence(call: FunctionCall, back: bool) -> Any:
+    """The change that runs the sequence the other way, and puts the outputs back in order or not."""
+    axis = 1 if call.get("batch_first", False) else 0
     outputs, *states = call.run(input=call["input"].flip(axis))
     return (outputs.flip(axis) if back else outputs, *states)
 
 
-@forward(*_FUNCTIONS)
-def recurrent_batch_first() -> Changes:
-    """Batch and time are swapped."""
-    # [batch, time, width] for [time, batch, width] raises nothing where both sizes are equal.
-    yield "", _other_layout
-
-
-def _other_layout(call: FunctionCall) -> Any:
+def other_layout(call: FunctionCall) -> Any:
+    """The call with batch and time swapped, from states of zeros."""
     batch_first = not call.get("batch_first", False)
     batch = call["input"].shape[0 if batch_first else 1]
 

@@ -9,14 +9,6 @@ from twinalign.causes.layers.subject import LayerSubject
 SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
 
 
-@forward("interpolate", difference="interpolate_align")
-def interpolate_align_corners(site: Site) -> Changes:
-    """Interpolation aligns the corners, or does not."""
-    if site.get("mode", "nearest") in SMOOTH:
-        aligned = bool(site.get("align_corners", False))
-        yield f"align_corners {not aligned} in place of {aligned}", changing(align_corners=not aligned)
-
-
 @forward("interpolate")
 def interpolate_mode(site: Site) -> Changes:
     """Interpolation uses another mode."""
@@ -28,13 +20,6 @@ def interpolate_mode(site: Site) -> Changes:
             corners = ", corners aligned" if aligned else ""
             changed = changing(mode=mode, align_corners=aligned, antialias=False)
             yield f"{mode} in place of {current}{corners}", changed
-
-
-@forward("interpolate")
-def interpolate_antialias(site: Site) -> Changes:
-    """Interpolation smooths before it reduces (antialias), or does not."""
-    smooth = site.get("antialias", False)
-    yield f"antialias {not smooth} in place of {smooth}", changing(antialias=not smooth)
 
 
 @forward("interpolate", difference="interpolate_align")
@@ -123,14 +108,6 @@ def interpolate_scale_factor(site: Site, subject: LayerSubject) -> Changes:
     for own in (subject.port_numbers.get("scale_factor"),):
         if own is not None:
             yield f"from the factor {own:g}", changing(size=None, scale_factor=own)
-
-
-@forward("grid_sample", "affine_grid", difference="grid_sample_align")
-def grid_align_corners(site: Site) -> Changes:
-    """The sampling grid aligns the corners, or does not."""
-    # Paddle aligns corners by default, torch does not.
-    aligned = bool(site.get("align_corners", False))
-    yield f"align_corners {not aligned} in place of {aligned}", changing(align_corners=not aligned)
 
 
 @forward("grid_sample")

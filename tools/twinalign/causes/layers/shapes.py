@@ -78,13 +78,6 @@ def merged_in_reverse(site: Site) -> Changes:
             yield f"axis {axis} of {list(shape)}", _reshaped_after("flip", axis)
 
 
-@forward("permute", "transpose", "movedim")
-def reshaped_not_transposed(call: FunctionCall) -> Any:
-    """A tensor is reshaped where its axes should be swapped."""
-    # The memory is then read in the old order.
-    return call["input"].reshape(call.result.shape)
-
-
 @forward("permute", "transpose", difference="transpose_permute", rank=1)
 def axes_order(site: Site) -> Changes:
     """Axes are permuted in another order."""
@@ -121,14 +114,6 @@ def concatenation_order(site: Site) -> Changes:
 def _operands_permuted(call: FunctionCall, order: Sequence[int]) -> Any:
     name = "tensors" if "tensors" in call.arguments else "input"
     return call.run(**{name: [call[name][at] for at in order]})
-
-
-@forward("chunk", "split", "unbind", "tensor_split", rank=1)
-def parts_order() -> Changes:
-    """The parts of a split tensor are taken in another order."""
-    yield "backwards", lambda call: tuple(reversed(call.result))
-    yield "shifted by one", lambda call: (*call.result[1:], call.result[0])
-    yield "shifted back by one", lambda call: (call.result[-1], *call.result[:-1])
 
 
 @forward("chunk", "split")
@@ -187,16 +172,3 @@ def roll_direction(site: Site) -> Changes:
     yield "", changing(shifts=opposite)
     if isinstance(site.get("dims"), Sequence):
         yield "along the axes in the other order", changing(dims=tuple(reversed(site.get("dims"))))
-
-
-@forward(*_ALONG_AN_AXIS, difference="cumsum_axis_none", rank=2)
-def axis_wrong(site: Site) -> Changes:
-    """A function runs along another axis."""
-    name = "dims" if site.name == "flip" else "dim"
-    current = site.get(name)
-    axis = current[0] if isinstance(current, Sequence) and len(current) == 1 else current
-    if isinstance(axis, int):
-        rank = len(site.shape() or site.output.shape)
-        for other in range(rank):
-            if other != axis % rank:
-                yield f"{other} in place of {axis} ({site.name})", changing(**{name: other})

@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import fitted
+from twinalign.causes.component import enter_rows, fitted
 from twinalign.causes.optimizer.schedule import ScheduleSubject, schedule_cause
 from twinalign.causes.registry import Variant
 
@@ -99,15 +99,6 @@ def curve_cause(with_warmup: bool = False, **facts: Any) -> Callable[[Find], Fin
     return entered
 
 
-@curve_cause(with_warmup=True)
-def warmup_missing(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """There is no warm-up."""
-    steps = subject.steps
-    yield subject.variant("the cosine spans the whole run", sequenced=curve.decay(steps, curve.total))
-    yield subject.variant("the cosine begins at once", sequenced=curve.decay(steps))
-    yield subject.variant("the peak is held instead", sequenced=curve.decay(np.maximum(steps - curve.warmup, 0)))
-
-
 @curve_cause(with_warmup=True, difference="lr_linear_warmup")
 def warmup_length(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
     """The warm-up has another length."""
@@ -116,16 +107,6 @@ def warmup_length(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
             if other > 0 and length > 0:
                 longer = dataclasses.replace(curve, warmup=other, length=length)
                 yield subject.variant(f"{other} steps for {curve.warmup}", sequenced=longer.values(subject.steps))
-
-
-@curve_cause(with_warmup=True, difference="lr_linear_warmup")
-def warmup_counts_from_one(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The warm-up counts its steps from 1 on one side and from 0 on the other."""
-    steps, warm = subject.steps, curve.warmup
-    step, shorter = curve.peak / warm, curve.peak / (warm + 1)
-    for ramp in (step * (steps + 1), shorter * (steps + 1), step * steps):
-        yield subject.variant("", sequenced=curve.values(steps, ramp))
-    yield subject.variant("", sequenced=np.where(steps <= warm, shorter * steps, curve.decay(steps - warm)))
 
 
 @curve_cause(with_warmup=True, difference="lr_linear_warmup")
@@ -141,14 +122,6 @@ def warmup_start(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
     yield from fitted(subject, variant, curve.peak / 2)
 
 
-@curve_cause(with_warmup=True, difference="lr_linear_warmup")
-def cosine_over_whole_run(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The cosine counts from the first step, not from the end of the warm-up."""
-    steps = subject.steps
-    for length in (curve.total, curve.length):
-        yield subject.variant("", sequenced=curve.values(steps, after=curve.decay(steps, length)))
-
-
 @curve_cause()
 def cosine_length(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
     """The decay has another length."""
@@ -161,12 +134,6 @@ def cosine_length(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
     yield from (variant(length) for length in candidates if length > 0)
     yield from fitted(subject, variant, curve.length * 1.05)
     yield from fitted(subject, variant, curve.length * 0.95)
-
-
-@curve_cause()
-def cosine_missing(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The value does not decay: it stays at its peak."""
-    yield subject.variant("", sequenced=curve.values(subject.steps, after=curve.peak))
 
 
 def _polynomial(power: float, progress: np.ndarray) -> np.ndarray:
@@ -185,17 +152,6 @@ _SHAPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """The share of the way from the peak to the end that is left, by the share of the steps that are taken."""
 
 
-@curve_cause()
-def schedule_shape(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The decay does not have the shape of half a cosine."""
-    steps = subject.steps
-    for detail, share in _SHAPES.items():
-        with np.errstate(invalid="ignore"):
-            left = share((steps - curve.warmup) / curve.length)
-            decayed = np.nan_to_num(curve.floor + (curve.peak - curve.floor) * left)
-        yield subject.variant(detail, sequenced=curve.values(steps, after=decayed))
-
-
 @curve_cause(difference="lr_polynomial_end")
 def schedule_floor(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
     """The decay ends at another value."""
@@ -209,10 +165,48 @@ def schedule_floor(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
     yield from fitted(subject, variant, curve.floor + 0.1 * (curve.peak - curve.floor))
 
 
-@curve_cause(difference="lr_cosine_eta_min_past")
-def schedule_after_end(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The schedule continues differently after its end."""
-    steps, since = subject.steps, subject.steps - curve.warmup
-    stays, restarts = np.minimum(since, curve.length), np.mod(since, curve.length)
-    yield subject.variant("it stays there", sequenced=curve.values(steps, after=curve.decay(stays)))
-    yield subject.variant("it restarts", sequenced=curve.values(steps, after=curve.decay(restarts)))
+def _shaped(share: Callable[[np.ndarray], np.ndarray], steps: np.ndarray, curve: Curve) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        left = share((steps - curve.warmup) / curve.length)
+        decayed = np.nan_to_num(curve.floor + (curve.peak - curve.floor) * left)
+    return curve.values(steps, after=decayed)
+
+
+def _curves(
+    pairs: Sequence[tuple[str, Callable[[np.ndarray, Curve], np.ndarray]]], with_warmup: bool = False
+) -> Callable[[ScheduleSubject], list[tuple[str, np.ndarray]]]:
+    """Other values, made of the steps and of the curve that the reference's are; none where they are no such curve."""
+
+    def others(subject: ScheduleSubject) -> list[tuple[str, np.ndarray]]:
+        curve = curve_of(subject.sequence)
+        if curve is None or (with_warmup and not curve.warmup):
+            return []
+        return [(detail, values(subject.steps, curve)) for detail, values in pairs]
+
+    return others
+
+
+enter_rows("optimizer", ScheduleSubject, "sequenced", (
+    ("warmup_missing", "there is no warm-up", {}, _curves([
+        ("the cosine spans the whole run", lambda n, c: c.decay(n, c.total)),
+        ("the cosine begins at once", lambda n, c: c.decay(n)),
+        ("the peak is held instead", lambda n, c: c.decay(np.maximum(n - c.warmup, 0)))], with_warmup=True)),
+    ("warmup_counts_from_one", "the warm-up counts its steps from 1 on one side and from 0 on the other",
+     {"difference": "lr_linear_warmup"}, _curves([
+         ("", lambda n, c: c.values(n, c.peak / c.warmup * (n + 1))),
+         ("", lambda n, c: c.values(n, c.peak / (c.warmup + 1) * (n + 1))),
+         ("", lambda n, c: c.values(n, c.peak / c.warmup * n)),
+         ("", lambda n, c: np.where(n <= c.warmup, c.peak / (c.warmup + 1) * n, c.decay(n - c.warmup)))],
+         with_warmup=True)),
+    ("cosine_over_whole_run", "the cosine counts from the first step, not from the end of the warm-up",
+     {"difference": "lr_linear_warmup"}, _curves([
+         ("", lambda n, c: c.values(n, after=c.decay(n, c.total))),
+         ("", lambda n, c: c.values(n, after=c.decay(n, c.length)))], with_warmup=True)),
+    ("cosine_missing", "the value does not decay: it stays at its peak", {},
+     _curves([("", lambda n, c: c.values(n, after=c.peak))])),
+    ("schedule_shape", "the decay does not have the shape of half a cosine", {},
+     _curves([(detail, functools.partial(_shaped, share)) for detail, share in _SHAPES.items()])),
+    ("schedule_after_end", "the schedule continues differently after its end", {"difference": "lr_cosine_eta_min_past"},
+     _curves([("it stays there", lambda n, c: c.values(n, after=c.decay(np.minimum(n - c.warmup, c.length)))),
+              ("it restarts", lambda n, c: c.values(n, after=c.decay(np.mod(n - c.warmup, c.length))))])),
+))  # fmt: skip
