@@ -1,7 +1,8 @@
 """The registry of causes: what can be wrong in a port, and how to make the reference wrong in the same way.
 
-A cause is one decorated function in a module of this package; nothing else lists it. Its name is the id, the first
-sentence of its docstring the text, its decorator says in which phase the fault shows and what is examined::
+A cause is one decorated function in a module of this package, or a row of a table there; nothing else lists it. The
+function's name is the id, the first sentence of its docstring the text, its decorator says in which phase the fault
+shows and what is examined::
 
     @cause("train", TrainingSubject)
     def training_steps_skipped(subject):

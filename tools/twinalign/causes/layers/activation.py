@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, of_input
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, of_input
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import FLOAT32, given, made, number, other_axis, taken_for_input
 
 ACTIVATIONS = (
     *("relu", "relu6", "gelu", "silu", "hardswish", "hardsigmoid", "mish", "elu", "celu", "selu", "softplus"),
@@ -133,3 +134,22 @@ def gate_halves_swapped(site: Site, subject: LayerSubject) -> Changes:
 def _halves_swapped(call: FunctionCall) -> Any:
     x, dim = call["input"], call.get("dim", call.get("1", -1))
     return call.run(input=x.roll(x.shape[dim] // 2, dim))
+
+
+enter_edits("forward", (
+    ("activation_twice", "an activation function is applied twice", ACTIVATIONS,
+     made({"": lambda call: call.run(input=call.result)}), {"rank": 1}),  # as a softmax before a loss that takes logits
+    ("activation_missing", "an activation function is left out", (*ACTIVATIONS, LAYER),
+     lambda site, subject: [(name, taken_for_input)] if (name := activation_of(site)) else (), {}),
+    ("leaky_slope", "the leaky ReLU has another slope", ("leaky_relu",),
+     number("negative_slope", 0.01, 0.01, 0.1, 0.2, 0.25, 0.3, 0.02, 0.05, 0.001, 0.0, 1 / 5.5), FLOAT32),
+    ("elu_alpha", "the exponential unit has another alpha", ("elu", "celu"),
+     number("alpha", 1.0, 1.0, 0.1, 0.2, 0.5, 0.01, 2.0), FLOAT32),
+    ("softplus_beta", "softplus has another beta", ("softplus",), number("beta", 1.0, 1.0, 0.5, 2.0, 10.0), FLOAT32),
+    # A key that did not match leaves the slope at its initial value.
+    ("prelu_initial", "PReLU's slope was not loaded and is still 0.25", ("prelu",),
+     given("weight", {"": lambda slope: slope * 0.0 + 0.25}), {"difference": "prelu_key"}),
+    # Without `dim`, torch takes axis 0 or 1 and paddle the last.
+    ("softmax_axis", "softmax runs along another axis", ("softmax", "log_softmax"),
+     other_axis(lambda rank: 0 if rank in (0, 1, 3) else 1), {"difference": "softmax_default_axis"}),
+))  # fmt: skip

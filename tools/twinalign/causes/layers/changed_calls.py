@@ -10,7 +10,8 @@ A cause names the functions whose calls it is about, and takes what it needs of 
         yield f"{groups} in place of {current}", changing(num_groups=groups)
 
 A cause that takes `call` is itself the one other way to make the call, and returns what the wrong call returns. A cause
-that names no functions is about the unit as a whole: it takes `subject` and yields its variants.
+that names no functions is about the unit as a whole: it takes `subject` and yields its variants. One that is no more
+than an edit with a name is a row of `enter_edits`, mostly with ways that `ways.py` makes.
 
 Where a unit makes several calls of these functions, a change is tried in all of them at once and in each alone. A
 change that cannot run is passed over, so no cause need ask whether it fits.
@@ -65,17 +66,17 @@ def _decorator_of(phase: str) -> Callable[..., Callable[[Function], Function]]:
 forward, backward, state = _decorator_of("forward"), _decorator_of("backward"), _decorator_of("state")
 
 
-def enter_edit(
-    phase: str,
-    identifier: str,
-    text: str,
-    functions: Sequence[str],
-    ways: Callable[[Site, LayerSubject], Changes],
-    facts: Mapping[str, Any],
-) -> None:
-    """Enter a cause that is no more than an edit with a name: other ways to make calls of these functions."""
-    find = functools.partial(_found, tuple(functions), None, ways, False)
-    enter(Cause(identifier, phase, text, LayerSubject, find, plain=True, **facts))
+Ways = Callable[[Site, LayerSubject], Changes]
+"""From a call as it was traced, and the unit that makes it: other ways to make the call."""
+Edit = tuple[str, str, Sequence[str], Ways, Mapping[str, Any]]
+"""Id and sentence of a cause, the functions, other ways to make their calls, and further fields of `Cause`."""
+
+
+def enter_edits(phase: str, edits: Iterable[Edit]) -> None:
+    """Enter causes that are no more than an edit of one call with a name."""
+    for identifier, text, functions, ways, facts in edits:
+        find = functools.partial(_found, tuple(functions), None, ways, False)
+        enter(Cause(identifier, phase, text, LayerSubject, find, plain=True, **facts))
 
 
 def _found(

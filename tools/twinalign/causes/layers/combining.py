@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Key, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, forward, joined, place_of
+from twinalign.causes.layers.changed_calls import Changes, as_change, enter_edits, forward, joined, place_of
 from twinalign.causes.layers.generic import operands
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.ways import made, taken_for_input
 
 _FACTORS = (0.5, 2.0, math.sqrt(0.5), math.sqrt(2.0), 0.1, 0.9, 0.2, 0.8)
 _SOURCES = 12
@@ -68,8 +69,7 @@ def _taken_from(subject: LayerSubject, site: Site, source: Site, side: str, kept
     return subject.variant(joined(detail, place_of(site, subject.named("add"))), changes)
 
 
-def other_operand(call: FunctionCall) -> Any:
-    """The one of two operands that is not learned."""
+def _other_operand(call: FunctionCall) -> Any:
     return call["other"] if call.name_of(call["input"]) is not None else call["input"]
 
 
@@ -161,3 +161,18 @@ def position_embedding_scaled(site: Site) -> Changes:
     if shape:
         for factor in (2.0, 0.5, math.sqrt(shape[-1]), 1.0 / math.sqrt(shape[-1]), -1.0):
             yield f"{factor:.6g}", _with_table(side, functools.partial(operator.mul, factor))
+
+
+enter_edits("forward", (
+    ("residual_missing", "one side of a sum of two tensors, such as a residual connection, is left out", ("add",),
+     made({"the first operand": lambda call: call["other"] * call.get("alpha", 1),
+           "the second operand": taken_for_input}, is_residual), {}),
+    ("term_missing", "one term of a sum is left out", ("add", "sub"),
+     made({"the first operand": lambda call: call.result - call["input"],
+           "the second operand": lambda call: call["input"] + 0.0},
+          lambda site: operands(site) is not None and not is_residual(site) and not learned(site)), {}),
+    ("learned_factor_missing", "a learned factor, such as a layer scale, is left out", ("mul", "div"),
+     lambda site, subject: [(name, _other_operand)] if (name := learned(site)) else (), {}),
+    ("position_embedding_missing", "a learned or fixed term, such as a position embedding, is not added", ("add",),
+     lambda site, subject: [(name, _other_operand)] if (name := learned(site)) else (), {}),
+))  # fmt: skip

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, called, changing, forward
+from twinalign.causes.layers.changed_calls import Changes, as_change, called, changing, enter_edits, forward
 from twinalign.causes.layers.linear import CONVOLUTIONS
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import FLOAT32, made, number, switch
 
 POOLS = tuple(f"{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
 WINDOWED = (*CONVOLUTIONS, *POOLS)
@@ -78,8 +79,7 @@ def _first_group(call: FunctionCall, groups: int) -> Any:
 
 
 @as_change
-def padded_as_same(call: FunctionCall, at_end: bool) -> Any:
-    """The change that pads as much as the stride needs, the odd one at the end or at the beginning."""
+def _padded_as_same(call: FunctionCall, at_end: bool) -> Any:
     x = call["input"]
     axes = x.dim() - 2
     kernel = tuple(call["weight"].shape[2:]) if "weight" in call.arguments else spread(call["kernel_size"], axes)
@@ -179,3 +179,23 @@ def pool_divisor(site: Site, subject: LayerSubject) -> Changes:
     for value in subject.candidates(("divisor", "divisor_override"), (1.0,), site.get("divisor_override", 0)):
         if value >= 1:
             yield f"{value:g}", changing(divisor_override=int(value))
+
+
+enter_edits("forward", (
+    ("window_stride", "the stride differs", WINDOWED, window("stride", (1, 2, 3, 4), None), {}),
+    ("window_padding", "the padding differs", WINDOWED, window("padding", (0, 1, 2, 3), 0), {}),
+    ("pool_kernel", "the pooling window has another size", POOLS,
+     window("kernel_size", (1, 2, 3, 4, 5, 7), 1), FLOAT32),
+    ("output_padding", "the transposed convolution's output padding differs", CONVOLUTIONS[3:],
+     window("output_padding", (0, 1), 0), {}),
+    # padding='same' with a stride pads the end more than the beginning, by an amount that depends on the input's size.
+    ("padding_same", "the padding is that of 'same': as much as the stride needs, the odd one at the end",
+     ("conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d"),
+     made({"": _padded_as_same(at_end=True), "but the odd one at the beginning": _padded_as_same(at_end=False)}),
+     {"difference": "conv_same_stride", "rank": 1}),
+    ("padding_value", "the border is padded with another value", ("pad",),
+     number("value", 0.0, 0.0, 1.0, -1.0, float("-inf")), {}),
+    # torch counts the zeros of the padding by default, paddle does not.
+    ("pool_padding_counted", "average pooling counts the padding, or does not", POOLS[3:],
+     switch("count_include_pad", True, "counted", "not counted"), {"difference": "avgpool_exclusive", **FLOAT32}),
+))  # fmt: skip

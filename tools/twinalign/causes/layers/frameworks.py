@@ -7,6 +7,7 @@ from twinalign.backends.torch.reference_only.operations import ENTRY, GRADIENT_M
 from twinalign.causes.layers.changed_calls import (
     Changes,
     as_change,
+    enter_edits,
     forward,
     names_in,
     nested,
@@ -15,8 +16,10 @@ from twinalign.causes.layers.changed_calls import (
     through_type,
 )
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.ways import made
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+_WITH_INDICES = ("max", "min", "median", "sort", "topk", "kthvalue", "mode")
 PRECISIONS = ("float16", "bfloat16", "float32")
 _MOST_PLACES = 40
 _IN_PLACE = ("add", "sub", "mul", "div", "clamp", "relu", "copy", "fill", "zero", "setitem", "masked_fill")
@@ -90,15 +93,14 @@ def split_sections(site: Site) -> Changes:
         yield "", lambda call: getattr(call["input"], function)(number, call.get("dim", 0))
 
 
-def scattered_rows(call: FunctionCall) -> Any:
-    """The rows that a scattering is about."""
+def _scattered_rows(call: FunctionCall) -> Any:
     index = call["index"]
     return index if index.dim() == 1 else index.select(1, 0)
 
 
-def zeroed_before(call: FunctionCall) -> Any:
-    """Rows are zeroed, then added to."""
-    return call["input"].index_fill(0, scattered_rows(call), 0.0).index_add(0, scattered_rows(call), call.get("source"))
+def _zeroed_before(call: FunctionCall) -> Any:
+    rows = _scattered_rows(call)
+    return call["input"].index_fill(0, rows, 0.0).index_add(0, rows, call.get("source"))
 
 
 @forward("weight_norm", difference="weight_norm_names")
@@ -120,3 +122,28 @@ def median_between(call: FunctionCall) -> Any:
     if dim is None:
         return call["input"].quantile(0.5)
     return type(call.result)((call["input"].quantile(0.5, dim), call.result[1]))
+
+
+enter_edits("forward", (
+    # `x += 1` makes a new tensor in paddle, so other names for the old one keep the old values.
+    ("in_place_lost", "a change in place does not reach the tensor that is used elsewhere", _IN_PLACE,
+     made({"": lambda call: call.apart()}), {"difference": "inplace_ops", "rank": 2}),
+    # paddle.gather picks whole rows, as index_select does.
+    ("gather_rows", "gather picks whole rows, not elements", ("gather", "take_along_dim"),
+     made({"": lambda call: call["input"].index_select(call["dim"], call["index"].reshape(-1))}),
+     {"difference": "gather_semantics"}),
+    # paddle.scatter overwrites rows, or zeroes them before it adds.
+    ("scatter_rows", "scatter overwrites whole rows, or zeroes them before it adds",
+     ("scatter", "scatter_add", "index_add", "index_copy"),
+     made({"zeroed, then added to": _zeroed_before, "overwritten": lambda call: call["input"].index_copy(
+         0, _scattered_rows(call), call.get("source"))}), {"difference": "scatter_semantics"}),
+    # Parts of a split are views in torch and copies in paddle.
+    ("split_copied",
+     "the parts of a split tensor, or an expanded one, are copies: changing them leaves the whole as it was",
+     ("chunk", "split", "expand"), made({"": lambda call: nested(call.result, lambda part: part.clone())}),
+     {"difference": "views_vs_copies"}),
+    # x.max(axis) returns the values alone in paddle, so `[0]` takes their first row.
+    ("maximum_first_row", "the first row of the values is used in place of the values", _WITH_INDICES,
+     made({"": lambda call: type(call.result)((call.result[0][0], call.result[1]))}),
+     {"difference": "max_reduction_returns"}),
+))  # fmt: skip

@@ -7,12 +7,12 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNIT, Change, FunctionCall, Site
 from twinalign.causes.layers.activation import activation_of
-from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, forward, place_of
+from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, enter_edits, forward, place_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, ValueVariant
 
 LAST = 9
 _WRITTEN = 1e-6
-_FLOAT32 = 2e-7
+FLOAT32 = 2e-7
 """Relative: a factor that is kept in float32, and its square."""
 _SMALL, _LARGEST, _MOST_COUNTED = 64, 65536, 1000
 """Fractions are made of integers up to the first, factors that are integers reach to the second, n / (n - 1) to the
@@ -119,10 +119,10 @@ def _is_simple(number: float) -> bool:
     integers = number * np.arange(1, _SMALL + 1)
     near_one = 1.0 / (number - 1.0) if number > 1.0 else 0.0
     return bool(
-        abs(float(f"{number:.3e}") - number) <= _FLOAT32 * number
-        or (abs(np.round(integers) - integers) <= _FLOAT32 * integers)[np.round(integers) <= _SMALL].any()
-        or (number <= _LARGEST and abs(round(number) - number) <= _FLOAT32 * number)
-        or (near_one <= _MOST_COUNTED and abs(1.0 + 1.0 / max(round(near_one), 1) - number) <= _FLOAT32)
+        abs(float(f"{number:.3e}") - number) <= FLOAT32 * number
+        or (abs(np.round(integers) - integers) <= FLOAT32 * integers)[np.round(integers) <= _SMALL].any()
+        or (number <= _LARGEST and abs(round(number) - number) <= FLOAT32 * number)
+        or (near_one <= _MOST_COUNTED and abs(1.0 + 1.0 / max(round(near_one), 1) - number) <= FLOAT32)
     )
 
 
@@ -271,3 +271,20 @@ def _worst(subject: LayerSubject) -> str | None:
         if np.isfinite(share) and share:
             shares[name] = float(share)
     return max(shares, key=lambda name: shares[name]) if shares else None
+
+
+def _layer_again(call: FunctionCall) -> Any:
+    return call["module"].forward(call["output"])
+
+
+def _factor_left_out(site: Site, subject: LayerSubject) -> Changes:
+    if (factor := constant_of(site)) is not None:
+        yield f"{'times' if site.name == 'mul' else 'divided by'} {factor:.6g}", tensor_operand
+
+
+enter_edits("forward", (
+    ("factor_forgotten", "a constant factor is left out", ("mul", "div"), _factor_left_out, {"rank": 2}),
+    ("layer_twice", "a layer is applied twice", (LAYER, UNIT),
+     lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]), _layer_again)]
+     if site.output.shape == site.shape() else (), {"rank": 4}),
+))  # fmt: skip

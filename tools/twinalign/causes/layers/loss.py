@@ -9,12 +9,15 @@ from twinalign.backends.torch.reference_only.operations import Change, FunctionC
 from twinalign.causes.layers.changed_calls import (
     Changes,
     as_change,
+    called,
     changed_calls,
     changing,
+    enter_edits,
     forward,
 )
 from twinalign.causes.layers.generic import constant_of, other_constants, tensor_operand, with_constant
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.ways import FLOAT32, made, number
 
 SIMPLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits")
 CLASSES = ("cross_entropy", "nll_loss")
@@ -74,12 +77,11 @@ def loss_reduction(site: Site) -> Changes:
     for name in ("sum", "mean", "batchmean", "none"):
         if name != current and (name != "batchmean" or site.name == "kl_div"):
             yield f"{name} in place of {current}", changing(reduction=name)
-    yield "the sum divided by the batch's size", over_batch
+    yield "the sum divided by the batch's size", _over_batch
     yield "the mean divided by the batch's size", lambda call: call.run(reduction="mean") / len(call["input"])
 
 
-def over_batch(call: FunctionCall) -> Any:
-    """The sum of the losses divided by the number of rows."""
+def _over_batch(call: FunctionCall) -> Any:
     return call.run(reduction="sum") / len(call["input"])
 
 
@@ -104,23 +106,17 @@ def _labels_moved(shift: int, classes: int) -> Change:
     return lambda call: call.run(target=(call["target"] + shift) % classes)
 
 
-def smoothed_further(call: FunctionCall, share: int) -> Any:
-    """A cross entropy whose smoothing shares its part among so many classes."""
+def _smoothed_further(call: FunctionCall, share: int) -> Any:
     classes = call["input"].shape[1]
     return call.run(label_smoothing=call.get("label_smoothing", 0.0) * classes / share)
 
 
 @forward("cross_entropy", "log_softmax", difference="cross_entropy_clip")
-def cross_entropy_clipped(site: Site) -> Changes:
+def cross_entropy_clipped(call: FunctionCall) -> Any:
     """Log-probabilities are cut off at -64."""
     # Paddle's CPU kernel does so where logits are far apart.
-    if site.name == "log_softmax":
-        yield "", lambda call: call.result.clamp(min=-64.0)
-    else:
-        yield "", _clipped
-
-
-def _clipped(call: FunctionCall) -> Any:
+    if call.name == "log_softmax":
+        return call.result.clamp(min=-64.0)
     clipped = call["input"].log_softmax(1).clamp(min=-64.0)
     options = {name: call[name] for name in ("weight", "ignore_index", "reduction") if call.get(name) is not None}
     return call.torch.nn.functional.nll_loss(clipped, call["target"], **options)
@@ -150,8 +146,7 @@ def _classes_from(axis: int) -> Change:
     return lambda call: call.run(input=call["input"].movedim(axis, 1))
 
 
-def weighted_rows(call: FunctionCall) -> Any:
-    """The cross entropy of soft labels, each row weighed once."""
+def _weighted_rows(call: FunctionCall) -> Any:
     target, weight = call["target"], call["weight"]
     losses = -(target * call["input"].log_softmax(1)).sum(1)
     weights = (target * weight).sum(1)
@@ -208,3 +203,45 @@ def _exchanged(subject: LayerSubject, one: Site, two: Site) -> CallVariant:
     places = (one.key, two.key), (two.key, one.key)
     detail = f"calls {one.key[1] + 1} and {two.key[1] + 1} of {one.name}"
     return subject.variant(detail, {here: changing(input=given[there]) for here, there in places})
+
+
+def _other_loss(site: Site, subject: LayerSubject) -> Changes:
+    yield from ((f"{name} in place of {site.name}", called(name)) for name in SIMPLE[:4] if name != site.name)
+    if site.name == "mse_loss":
+        yield "half the squared error", lambda call: call.result / 2.0
+
+
+enter_edits("forward", (
+    ("label_smoothing", "the label smoothing differs", ("cross_entropy",),
+     number("label_smoothing", 0.0, 0.0, 0.1, 0.05, 0.2, 0.01, words=("label_smoothing", "smoothing", "epsilon")),
+     {"difference": "ce_label_smoothing", **FLOAT32}),
+    ("label_smoothing_form",
+     "smoothing shares its part among the other classes, not among all, or the other way round", ("cross_entropy",),
+     made({"among the others": lambda call: _smoothed_further(call, call["input"].shape[1] - 1),
+           "among all": lambda call: _smoothed_further(call, call["input"].shape[1] + 1)}), {}),
+    ("ignore_index", "rows of another label are ignored, or none", CLASSES,
+     number("ignore_index", -100, -100.0, -1.0, 0.0, 255.0, kind=int), {}),
+    ("class_weights", "class weights are applied in another way", CLASSES,
+     made({"they are left out": changing(weight=None), "the mean divides by the number of rows": _over_batch,
+           "of soft labels once a row": _weighted_rows}, lambda site: site.shape("weight")),
+     {"difference": "ce_weight_mean"}),
+    ("softmax_before_loss", "the logits go through a softmax or sigmoid before a loss that has its own",
+     ("cross_entropy", "binary_cross_entropy_with_logits"),
+     lambda site, subject: [("softmax", lambda call: call.run(input=call["input"].softmax(1)))]
+     if site.name == "cross_entropy" else [("sigmoid", lambda call: call.run(input=call["input"].sigmoid()))], {}),
+    ("loss_swapped", "another loss is used", SIMPLE[:4], _other_loss, {"rank": 1}),
+    # Paddle returns [N, 1] for labels of [N, 1]; multiplied by weights of shape [N] that gives [N, N]. It goes first,
+    # because `loss_reduction` would reproduce it too.
+    ("loss_rows_broadcast", "the losses of the rows have one axis too many and are broadcast", (*CLASSES, *SIMPLE),
+     made({"": lambda call: call.result.unsqueeze(-1)}, lambda site: site.get("reduction", "mean") == "none"),
+     {"difference": "ce_reduction_none_shape", "rank": -1}),
+    # In paddle, [N, 1] against [N] silently gives [N, N].
+    ("loss_broadcast", "predictions and targets of different shapes are broadcast against each other", SIMPLE,
+     made({"predictions have one axis more": lambda call: call.run(input=call["input"].unsqueeze(-1)),
+           "targets have one axis more": lambda call: call.run(target=call["target"].unsqueeze(-1))}),
+     {"difference": "mse_l1_broadcast"}),
+    ("positive_weight_missing", "the weight of positives is left out", ("binary_cross_entropy_with_logits",),
+     made({"": changing(pos_weight=None),
+           "taken for the weight of all": lambda call: call.run(pos_weight=None, weight=call["pos_weight"])}),
+     {"difference": "bce_logits_pos_weight"}),
+))  # fmt: skip

@@ -4,8 +4,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, state, stored
+from twinalign.causes.layers.changed_calls import (
+    Changes,
+    Ways,
+    as_change,
+    changing,
+    enter_edits,
+    forward,
+    state,
+    stored,
+)
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import FLOAT32, given, made, other_axis, small_number, taken_for_input
 
 NORMS = ("layer_norm", "batch_norm", "group_norm", "instance_norm")
 STATISTICS = ("batch_norm", "instance_norm")
@@ -38,11 +48,6 @@ def affine(call: FunctionCall, x: Any) -> Any:
     return x
 
 
-def is_small(value: Any) -> bool:
-    """Whether an argument is a number that guards a division or a root."""
-    return isinstance(value, float) and 0.0 < value < 1e-2
-
-
 @forward(*NORMS)
 def norm_affine_swapped(subject: LayerSubject) -> Changes:
     """The norm's weight and bias (gamma and beta) are swapped."""
@@ -69,24 +74,29 @@ def batch_norm_mode(site: Site) -> Changes:
 
 
 @as_change
-def standardised(call: FunctionCall, unbiased: bool, outside: bool) -> Any:
-    """The change that writes a norm out, with its affine parameters, and epsilon inside or outside the root."""
+def _written_out(
+    call: FunctionCall,
+    unbiased: bool = False,
+    outside: bool = False,
+    centred: bool = True,
+    axes: tuple[int, ...] | None = None,
+) -> Any:
+    """The change that writes a norm out, its affine parameters included.
+
+    Its deviation is the unbiased one or not, epsilon stands `outside` the root or in it, the mean is subtracted if
+    `centred`, and `axes` are other ones than its own.
+    """
     x, epsilon = call["input"], call.get("eps", 1e-5)
-    values, axes = values_and_axes(call)
-    if call.name == "batch_norm" and not call.get("training", False):
+    values, own = values_and_axes(call) if axes is None else (x, axes)
+    if axes is not None:
+        call.run()  # A batch norm remembers its own statistics all the same.
+    if call.name == "batch_norm" and axes is None and not call.get("training", False):
         mean, variance = (call[name].view(along_channels(x)) for name in ("running_mean", "running_var"))
     else:
-        mean, variance = values.mean(axes, keepdim=True), values.var(axes, unbiased=unbiased, keepdim=True)
+        mean = values.mean(own, keepdim=True) if centred else 0.0
+        variance = values.var(own, unbiased=unbiased, keepdim=True) if centred else values.square().mean(own, True)
     root = variance.sqrt() + epsilon if outside else (variance + epsilon).sqrt()
     return affine(call, ((values - mean) / root).reshape(x.shape))
-
-
-@forward("layer_norm", "group_norm")
-def norm_mean_kept(call: FunctionCall) -> Any:
-    """The norm does not subtract the mean (RMSNorm in place of LayerNorm)."""
-    values, axes = values_and_axes(call)
-    squares = values.square().mean(axes, keepdim=True)
-    return affine(call, (values / (squares + call.get("eps", 1e-5)).sqrt()).reshape(call["input"].shape))
 
 
 @forward("group_norm")
@@ -102,38 +112,27 @@ def norm_axis(site: Site) -> Changes:
     """The norm's statistics run over other axes."""
     rank = len(site.shape())
     if site.name == "batch_norm":
-        yield "each sample by itself", _over(tuple(range(2, rank)))
-        yield "all channels of a sample at once", _over(tuple(range(1, rank)))
-        yield "everything at once", _over(tuple(range(rank)))
+        yield "each sample by itself", _written_out(axes=tuple(range(2, rank)))
+        yield "all channels of a sample at once", _written_out(axes=tuple(range(1, rank)))
+        yield "everything at once", _written_out(axes=tuple(range(rank)))
         return
     for axes in (*((axis,) for axis in range(rank - 1)), tuple(range(1, rank))):
         if len(site.get("normalized_shape", ())) == 1 and axes != (rank - 1,):
-            yield f"{list(axes)} in place of the last", _over(axes)
+            yield f"{list(axes)} in place of the last", _written_out(axes=axes)
 
 
-@as_change
-def _over(call: FunctionCall, axes: tuple[int, ...]) -> Any:
-    x = call["input"]
-    # A batch norm remembers its own statistics all the same.
-    call.run()
-    mean, variance = x.mean(axes, keepdim=True), x.var(axes, unbiased=False, keepdim=True)
-    return affine(call, (x - mean) / (variance + call.get("eps", 1e-5)).sqrt())
-
-
-def initial_values(call: FunctionCall, *names: str) -> dict[str, Any]:
+def _initial_values(call: FunctionCall, *names: str) -> dict[str, Any]:
     """What running statistics of these names are before anything is loaded."""
     made = {"running_mean": call.torch.zeros_like, "running_var": call.torch.ones_like}
     return {name: made[name](call[name]) for name in names}
 
 
-def initial(*names: str) -> Change:
-    """The change that makes the call with running statistics as they are before anything is loaded."""
-    return lambda call: call.run(**initial_values(call, *names))
+def _initial(*names: str) -> Change:
+    return lambda call: call.run(**_initial_values(call, *names))
 
 
 @as_change
-def kept(call: FunctionCall, *names: str) -> Any:
-    """The change that leaves running statistics as they were."""
+def _kept(call: FunctionCall, *names: str) -> Any:
     before = {name: call[name].detach().clone() for name in names}
     result = call.run()
     with call.torch.no_grad():
@@ -143,7 +142,7 @@ def kept(call: FunctionCall, *names: str) -> Any:
 
 
 @as_change
-def moved_on(call: FunctionCall, start: Callable[[FunctionCall], Mapping[str, Any]]) -> Any:
+def _moved_on(call: FunctionCall, start: Callable[[FunctionCall], Mapping[str, Any]]) -> Any:
     """The change that updates running statistics from other values than they have."""
     given = {name: values.clone() for name, values in start(call).items()}
     with call.torch.no_grad():
@@ -166,30 +165,15 @@ def batch_norm_momentum(site: Site, subject: LayerSubject) -> Changes:
             yield f"{value:g} in place of {current:g}, in torch's convention", changing(momentum=value)
 
 
-@state(*STATISTICS, difference="bn_running_var_biased", float32_constants=True)
-def running_variance_biased(call: FunctionCall) -> Any:
-    """The running variance follows the biased batch variance."""
-    # Torch's running variance follows n / (n - 1) times the batch's variance, paddle's the batch's itself.
-    variance = call["running_var"]
-    before = variance.detach().clone()
-    result = call.run()
-    axis_size = call["input"].numel() / call["input"].shape[1]
-    with call.torch.no_grad():
-        # What was added is momentum times the unbiased variance; (n - 1) / n of that is what paddle adds.
-        momentum = call["momentum"]
-        added = variance - (1.0 - momentum) * before
-        variance.copy_((1.0 - momentum) * before + added * (axis_size - 1.0) / axis_size)
-    return result
-
-
-@state(*STATISTICS, float32_constants=True)
-def running_variance_deviation(call: FunctionCall) -> Any:
-    """The running variance follows the batch's standard deviation."""
+@as_change
+def _remembered(call: FunctionCall, of: Callable[[Any, float], Any]) -> Any:
+    """The change that moves the running variance towards what is made of the batch's, of so many values a channel."""
     before, momentum = call["running_var"].detach().clone(), call["momentum"]
     result = call.run()
     with call.torch.no_grad():
         batch = (call["running_var"] - (1.0 - momentum) * before) / momentum
-        call["running_var"].copy_((1.0 - momentum) * before + momentum * batch.sqrt())
+        moved = of(batch, call["input"].numel() / call["input"].shape[1])
+        call["running_var"].copy_((1.0 - momentum) * before + momentum * moved)
     return result
 
 
@@ -215,3 +199,83 @@ def cosine_epsilon_form(call: FunctionCall) -> Any:
     dim, one, two = call.get("dim", 1), call["x1"], call["x2"]
     lengths = one.square().sum(dim).sqrt() * two.square().sum(dim).sqrt()
     return (one * two).sum(dim) / lengths.clamp(min=call.get("eps", 1e-8))
+
+
+def _products(call: FunctionCall) -> Any:
+    return (call["x1"] * call["x2"]).sum(call.get("dim", 1))
+
+
+def _both_or_one(change: Callable[..., Change]) -> Ways:
+    """The change made with both running statistics, then with each alone."""
+    mean, variance = "running_mean", "running_var"
+    return made({"": change(mean, variance), "the mean alone": change(mean), "the variance alone": change(variance)})
+
+
+enter_edits("forward", (
+    ("normalize_axis", "vectors are normalised to unit length along another axis", ("normalize", "cosine_similarity"),
+     other_axis(lambda rank: 1), {}),
+    ("norm_epsilon", "the normalisation's epsilon has another value", (*NORMS, "rms_norm", "add"),
+     small_number("eps", 1e-5, *EPSILONS, words=("epsilon", "eps", "variance_epsilon")), FLOAT32),
+    ("normalize_epsilon", "the smallest length that normalisation to unit length divides by has another value",
+     ("normalize", "cosine_similarity", "clamp", "clamp_min"),
+     small_number("eps", 1e-12, *LENGTHS, words=("epsilon", "eps")), FLOAT32),
+    ("normalize_power", "the vectors are divided by another norm", ("normalize",),
+     made({"the 1-norm": changing(p=1.0), "the greatest element": changing(p=float("inf")),
+           "the squared length": lambda call: call["input"] / call["input"].square().sum(call.get("dim", 1), True)}),
+     {}),
+    ("norm_weight_missing", "the norm's weight (gamma) is not applied", (*NORMS, "rms_norm"),
+     made({"": lambda call: call.run(weight=call.torch.ones_like(call["weight"])),
+           "nor is its bias": changing(weight=None, bias=None)}), {}),
+    ("norm_weight_offset", "the norm's weight is taken relative to 1 (1 + weight), or the other way round",
+     (*NORMS, "rms_norm"), given("weight", {"1 + weight": lambda w: w + 1.0, "weight - 1": lambda w: w - 1.0}), {}),
+    # A negative mean in the place of the variance gives NaN in the port as well.
+    ("running_statistics_swapped", "running mean and running variance are swapped", STATISTICS,
+     made({"": lambda call: call.run(running_mean=call["running_var"], running_var=call["running_mean"])}), {}),
+    # Keys did not match and nothing was raised.
+    ("running_statistics_initial", "the running statistics were not loaded and are still 0 and 1", STATISTICS,
+     _both_or_one(_initial), {"difference": "bn_buffer_names"}),
+    ("running_variance_form", "the running variance holds something else", STATISTICS,
+     given("running_var", {"its root": lambda v: v.sqrt(), "its square": lambda v: v.square(),
+                           "its inverse": lambda v: 1.0 / v, "its inverse root": lambda v: v.rsqrt()}), {}),
+    # Both frameworks divide alpha by the size, but not every formula does.
+    ("local_response_alpha", "local response normalisation divides alpha by the size, or does not",
+     ("local_response_norm",),
+     made({"not divided": lambda call: call.run(alpha=call.get("alpha", 1e-4) * call["size"]),
+           "divided twice": lambda call: call.run(alpha=call.get("alpha", 1e-4) / call["size"])}),
+     {"difference": "local_response_norm"}),
+    # The formula is then (x - mean) / (deviation + eps).
+    ("norm_epsilon_outside_root", "epsilon is added to the standard deviation, not to the variance", NORMS,
+     made({"": _written_out(unbiased=False, outside=True)}), {}),
+    ("norm_mean_kept", "the norm does not subtract the mean (RMSNorm in place of LayerNorm)",
+     ("layer_norm", "group_norm"), made({"": _written_out(centred=False)}), {}),
+    # std() and var() divide by n - 1 by default.
+    ("norm_variance_unbiased", "the norm divides by the unbiased deviation (n - 1)", NORMS,
+     made({"": _written_out(unbiased=True, outside=False),
+           "with epsilon added to the deviation": _written_out(unbiased=True, outside=True)}), {}),
+    ("norm_mean_subtracted", "the norm subtracts the mean (LayerNorm in place of RMSNorm)", ("rms_norm",),
+     made({"": lambda call: call.torch.nn.functional.layer_norm(
+         call["input"], call["normalized_shape"], call.get("weight"), None, call.get("eps", 2.0**-52))}), {}),
+    ("normalize_missing", "the vectors are not normalised to unit length", ("normalize", "cosine_similarity"),
+     lambda site, subject: [("", taken_for_input if site.name == "normalize" else _products)], {}),
+))  # fmt: skip
+
+enter_edits("state", (
+    # Torch's running variance follows n / (n - 1) times the batch's variance, paddle's the batch's itself.
+    ("running_variance_biased", "the running variance follows the biased batch variance", STATISTICS,
+     made({"": _remembered(lambda variance, size: variance * (size - 1.0) / size)}),
+     {"difference": "bn_running_var_biased", **FLOAT32}),
+    ("running_variance_deviation", "the running variance follows the batch's standard deviation", STATISTICS,
+     made({"": _remembered(lambda variance, size: variance.sqrt())}), FLOAT32),
+    # The layer normalises with the batch's statistics but does not remember them.
+    ("running_statistics_frozen", "the running statistics are not updated", STATISTICS, _both_or_one(_kept), FLOAT32),
+    # For example by a recomputation's second forward pass.
+    ("running_statistics_twice", "the running statistics are updated twice", STATISTICS,
+     made({"": lambda call: (call.run(), call.run())[1]}), FLOAT32),
+    # In training the next two show only in what the statistics move on from.
+    ("running_statistics_initial", "the running statistics were not loaded: they are updated from 0 and 1", STATISTICS,
+     _both_or_one(lambda *names: _moved_on(lambda call: _initial_values(call, *names))),
+     {"difference": "bn_buffer_names", **FLOAT32}),
+    ("running_statistics_swapped", "running mean and running variance are swapped", STATISTICS,
+     made({"": _moved_on(lambda call: {"running_mean": call["running_var"], "running_var": call["running_mean"]})}),
+     FLOAT32),
+))  # fmt: skip

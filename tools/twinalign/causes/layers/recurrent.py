@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, forward, joined, stored
+from twinalign.causes.layers.changed_calls import Changes, as_change, enter_edits, forward, joined, stored
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import made
 
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _GATES = {"lstm": ("input", "forget", "cell", "output"), "gru": ("reset", "update", "new")}
 
 
@@ -35,7 +36,7 @@ def _gates(call: FunctionCall, order: Sequence[int], in_code: bool) -> Any:
 
 
 @as_change
-def biases_scaled(call: FunctionCall, which: Sequence[int], factor: float) -> Any:
+def _biases_scaled(call: FunctionCall, which: Sequence[int], factor: float) -> Any:
     """The call with some of the vectors among its weights scaled: 0 is the input's bias, 1 the recurrent one."""
     weights = list(call["weights"])
     vectors = [at for at, weight in enumerate(weights) if weight.dim() == 1]
@@ -46,15 +47,13 @@ def biases_scaled(call: FunctionCall, which: Sequence[int], factor: float) -> An
 
 
 @as_change
-def reversed_sequence(call: FunctionCall, back: bool) -> Any:
-    """The change that runs the sequence the other way, and puts the outputs back in order or not."""
+def _reversed_sequence(call: FunctionCall, back: bool) -> Any:
     axis = 1 if call.get("batch_first", False) else 0
     outputs, *states = call.run(input=call["input"].flip(axis))
     return (outputs.flip(axis) if back else outputs, *states)
 
 
-def other_layout(call: FunctionCall) -> Any:
-    """The call with batch and time swapped, from states of zeros."""
+def _other_layout(call: FunctionCall) -> Any:
     batch_first = not call.get("batch_first", False)
     batch = call["input"].shape[0 if batch_first else 1]
 
@@ -85,3 +84,17 @@ def gru_reset_before(call: FunctionCall) -> Any:
         outputs.append(state)
     found = torch.stack(outputs)
     return found.transpose(0, 1) if call.get("batch_first", False) else found, state[None]
+
+
+enter_edits("forward", (
+    # Torch has two biases for each gate, other code has one.
+    ("recurrent_bias", "one of the two biases of the gates is missing or doubled", _RECURRENT,
+     made({f"{which} {verb}": _biases_scaled(places, factor) for verb, factor in (("missing", 0.0), ("doubled", 2.0))
+           for which, places in (("the recurrent one is", (1,)), ("the input's is", (0,)), ("both are", (0, 1)))}), {}),
+    # Of two directions the second may run forwards, or the sequence backwards.
+    ("recurrent_direction", "the sequence runs the other way", _RECURRENT,
+     made({"": _reversed_sequence(back=True), "and its outputs stay in that order": _reversed_sequence(back=False)}),
+     {}),
+    # [batch, time, width] for [time, batch, width] raises nothing where both sizes are equal.
+    ("recurrent_batch_first", "batch and time are swapped", _RECURRENT, made({"": _other_layout}), {}),
+))  # fmt: skip

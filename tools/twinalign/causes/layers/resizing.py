@@ -3,8 +3,9 @@
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, changing, forward
+from twinalign.causes.layers.changed_calls import Changes, changing, enter_edits, forward
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import made, switch
 
 SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
 
@@ -20,13 +21,6 @@ def interpolate_mode(site: Site) -> Changes:
             corners = ", corners aligned" if aligned else ""
             changed = changing(mode=mode, align_corners=aligned, antialias=False)
             yield f"{mode} in place of {current}{corners}", changed
-
-
-@forward("interpolate", difference="interpolate_align")
-def interpolate_align_mode(call: FunctionCall) -> Any:
-    """Interpolation takes its points without half pixels (align_mode 1)."""
-    # With align_mode=1 of older paddle code, source = scale * target.
-    return _linear(call, lambda at, old, new, scale, axis: at * scale)
 
 
 def _linear(call: FunctionCall, source: Any, weights: Any = lambda weight: weight) -> Any:
@@ -136,3 +130,18 @@ def pixel_shuffle_order(call: FunctionCall) -> Any:
         return parts.transpose(1, 2).reshape(result.shape)
     channels = x.shape[1] // factor**2
     return call.run(input=x.reshape(x.shape[0], factor**2, channels, *x.shape[2:]).transpose(1, 2).reshape(x.shape))
+
+
+enter_edits("forward", (
+    # With align_mode=1 of older paddle code, source = scale * target.
+    ("interpolate_align_mode", "interpolation takes its points without half pixels (align_mode 1)", ("interpolate",),
+     made({"": lambda call: _linear(call, lambda at, old, new, scale, axis: at * scale)}),
+     {"difference": "interpolate_align"}),
+    ("interpolate_align_corners", "interpolation aligns the corners, or does not", ("interpolate",),
+     switch("align_corners", False, modes=SMOOTH), {"difference": "interpolate_align"}),
+    ("interpolate_antialias", "interpolation smooths before it reduces (antialias), or does not", ("interpolate",),
+     switch("antialias", False), {}),
+    # Paddle aligns corners by default, torch does not.
+    ("grid_align_corners", "the sampling grid aligns the corners, or does not", ("grid_sample", "affine_grid"),
+     switch("align_corners", False), {"difference": "grid_sample_align"}),
+))  # fmt: skip

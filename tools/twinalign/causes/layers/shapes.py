@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site, TensorFacts
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, of_input
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, of_input
+from twinalign.causes.layers.ways import made, other_axis
 
 REDUCTIONS = ("mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod")
 _ALONG_AN_AXIS = ("cumsum", "cumprod", "flip", "sort", "chunk", "split", "unbind", "stack", "cat", "glu", "gather")
@@ -172,3 +173,22 @@ def roll_direction(site: Site) -> Changes:
     yield "", changing(shifts=opposite)
     if isinstance(site.get("dims"), Sequence):
         yield "along the axes in the other order", changing(dims=tuple(reversed(site.get("dims"))))
+
+
+enter_edits("forward", (
+    ("axis_wrong", "a function runs along another axis", _ALONG_AN_AXIS,
+     other_axis(lambda rank: None, named=True), {"difference": "cumsum_axis_none", "rank": 2}),
+    # The memory is then read in the old order.
+    ("reshaped_not_transposed", "a tensor is reshaped where its axes should be swapped",
+     ("permute", "transpose", "movedim"), made({"": lambda call: call["input"].reshape(call.result.shape)}), {}),
+    ("parts_order", "the parts of a split tensor are taken in another order",
+     ("chunk", "split", "unbind", "tensor_split"),
+     made({"backwards": lambda call: tuple(reversed(call.result)),
+           "shifted by one": lambda call: (*call.result[1:], call.result[0]),
+           "shifted back by one": lambda call: (call.result[-1], *call.result[:-1])}), {"rank": 1}),
+    # Without an axis paddle's cumsum flattens.
+    ("cumulative_flattened", "a cumulative sum runs over the flattened tensor", ("cumsum", "cumprod", "logcumsumexp"),
+     made({"": lambda call: call.run(input=call["input"].flatten(), dim=0),
+           "back in its shape": lambda call: call.run(input=call["input"].flatten(), dim=0).view_as(call["input"])}),
+     {"difference": "cumsum_axis_none"}),
+))  # fmt: skip

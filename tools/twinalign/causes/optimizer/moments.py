@@ -201,41 +201,35 @@ def epsilon_inside_root(subject: OptimizerSubject) -> Iterator[Variant]:
     for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon"), 1e-6]):
         detail = "" if epsilon == now else f"and is {epsilon:g}"
         if has(subject, "betas"):
-            yield subject.changed(detail, after=_root_of_adam(epsilon))
+            yield subject.changed(detail, after=functools.partial(_root_of_adam, epsilon))
             continue
-        yield subject.changed(detail, after=_root_of_rmsprop(epsilon))
+        yield subject.changed(detail, after=functools.partial(_root_of_rmsprop, epsilon))
         for smoothing in port_numbers(subject, "rho"):
             yield subject.changed(
                 f"{detail or 'and'} with the smoothing {smoothing:g}".strip(),
                 settings=lambda moment, alpha=smoothing: {"alpha": alpha},
-                after=_root_of_rmsprop(epsilon),
+                after=functools.partial(_root_of_rmsprop, epsilon),
             )
 
 
-def _root_of_rmsprop(epsilon: float) -> Any:
-    def after(moment: Moment) -> None:
-        group, state = moment.group, moment.state
-        gradient = moment.gradient + group["weight_decay"] * moment.before
-        variance = state["square_avg"] - state["grad_avg"] ** 2 if group.get("centered") else state["square_avg"]
-        direction = gradient / (variance + epsilon).sqrt()
-        if group["momentum"]:
-            direction = moment.kept["buffer"] = group["momentum"] * moment.kept.get("buffer", 0.0) + direction
-        moment.parameter.data.copy_(moment.before - group["lr"] * direction)
-
-    return after
+def _root_of_rmsprop(epsilon: float, moment: Moment) -> None:
+    group, state = moment.group, moment.state
+    gradient = moment.gradient + group["weight_decay"] * moment.before
+    variance = state["square_avg"] - state["grad_avg"] ** 2 if group.get("centered") else state["square_avg"]
+    direction = gradient / (variance + epsilon).sqrt()
+    if group["momentum"]:
+        direction = moment.kept["buffer"] = group["momentum"] * moment.kept.get("buffer", 0.0) + direction
+    moment.parameter.data.copy_(moment.before - group["lr"] * direction)
 
 
-def _root_of_adam(epsilon: float) -> Any:
-    def after(moment: Moment) -> None:
-        group, state, steps = moment.group, moment.state, float(moment.state["step"])
-        first = state["exp_avg"] / (1.0 - group["betas"][0] ** steps)
-        second = state["exp_avg_sq"] / (1.0 - group["betas"][1] ** steps)
-        shrunk = moment.before
-        if group.get("decoupled_weight_decay"):
-            shrunk = shrunk * (1.0 - group["lr"] * group["weight_decay"])
-        moment.parameter.data.copy_(shrunk - group["lr"] * first / (second + epsilon).sqrt())
-
-    return after
+def _root_of_adam(epsilon: float, moment: Moment) -> None:
+    group, state, steps = moment.group, moment.state, float(moment.state["step"])
+    first = state["exp_avg"] / (1.0 - group["betas"][0] ** steps)
+    second = state["exp_avg_sq"] / (1.0 - group["betas"][1] ** steps)
+    shrunk = moment.before
+    if group.get("decoupled_weight_decay"):
+        shrunk = shrunk * (1.0 - group["lr"] * group["weight_decay"])
+    moment.parameter.data.copy_(shrunk - group["lr"] * first / (second + epsilon).sqrt())
 
 
 @step_cause(difference="rmsprop_adagrad_adadelta")
@@ -247,19 +241,16 @@ def epsilon_in_maximum(subject: OptimizerSubject) -> Iterator[Variant]:
     now = present(subject, "eps")
     for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon")]):
         detail = "" if epsilon == now else f"and it is {epsilon:g}"
-        yield subject.changed(detail, after=_norm_of_adamax(epsilon))
+        yield subject.changed(detail, after=functools.partial(_norm_of_adamax, epsilon))
 
 
-def _norm_of_adamax(epsilon: float) -> Any:
-    def after(moment: Moment) -> None:
-        group, state = moment.group, moment.state
-        gradient = moment.gradient + group["weight_decay"] * moment.before
-        norm = (group["betas"][1] * moment.kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
-        moment.kept["norm"] = moment.observed["infinity_norm"] = norm
-        rate = group["lr"] / (1.0 - group["betas"][0] ** float(state["step"]))
-        moment.parameter.data.copy_(moment.before - rate * state["exp_avg"] / norm)
-
-    return after
+def _norm_of_adamax(epsilon: float, moment: Moment) -> None:
+    group, state = moment.group, moment.state
+    gradient = moment.gradient + group["weight_decay"] * moment.before
+    norm = (group["betas"][1] * moment.kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
+    moment.kept["norm"] = moment.observed["infinity_norm"] = norm
+    rate = group["lr"] / (1.0 - group["betas"][0] ** float(state["step"]))
+    moment.parameter.data.copy_(moment.before - rate * state["exp_avg"] / norm)
 
 
 def trust_name(subject: OptimizerSubject) -> str:
