@@ -38,6 +38,8 @@ OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@", "pow
 _SPELLED = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor", "norm": "linalg.vector_norm"}
 _NEVER = ("input", "other", "_stacklevel", "dtype")
 """Arguments that another function is not given by name."""
+_BY_NAME = {"add": ("alpha",), "sub": ("alpha",)}
+"""Arguments that a function takes by name alone."""
 MOST_SITES = 24
 """A change is tried in each place alone only where there are no more than this many (loops over time steps)."""
 
@@ -180,8 +182,8 @@ def called(call: FunctionCall, name: str, **further: Any) -> Any:
     if function is call.torch:
         for part in _SPELLED.get(name, name).split("."):
             function = getattr(function, part)
-    known = ARGUMENTS.get(name)
-    given = {key: value for key, value in call.arguments.items() if key not in _NEVER and (not known or key in known)}
+    known = (*ARGUMENTS.get(name, call.arguments), *_BY_NAME.get(name, ()))
+    given = {key: value for key, value in call.arguments.items() if key not in _NEVER and key in known}
     first = [call[key] for key in ("input", "other") if key in call.arguments]
     if name in ("amax", "amin", "logsumexp", "prod") and given.get("dim") is None:
         given["dim"] = tuple(range(call["input"].dim()))

@@ -12,21 +12,8 @@ from twinalign.causes.layers.program import Operand, Operation, Path, Program, p
 
 _MOST_AXES = 4
 _BINARY = (
-    "sub",
-    "div",
-    "pow",
-    "matmul",
-    "where",
-    "cat",
-    "stack",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "bmm",
-    "einsum",
-    "masked_fill",
-)
+    "sub", "div", "pow", "matmul", "where", "cat", "stack", "lt", "le", "gt", "ge", "bmm", "einsum", "masked_fill",
+)  # fmt: skip
 _KINS = (
     ("relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "elu", "selu", "leaky_relu", "relu6"),
     ("relu", "sigmoid", "silu", "hardswish", "hardsigmoid", "hardtanh"),
