@@ -77,17 +77,17 @@ def _switched(subject: OptimizerSubject, name: str) -> Iterator[Variant]:
         yield setting(subject, name, not now, f"the {'reference' if now else 'port'} uses it")
 
 
-_METHODS = "rmsprop_adagrad_adadelta"
+_DEFAULTS = "rmsprop_adagrad_adadelta"
 for _id, _text, _difference, _find in (
     ("momentum_value", "the optimizer's momentum differs", "sgd_momentum_class",
      functools.partial(other_values, name="momentum", of_port=("momentum", "lars_momentum"),
                        usual=(0.9, 0.0, 0.99, 0.95, 0.8, 0.5, 0.996, 0.1))),
     # paddle's default first, then torch's
-    ("rmsprop_smoothing", "the smoothing constant of the squared gradients differs", _METHODS,
+    ("rmsprop_smoothing", "the smoothing constant of the squared gradients differs", _DEFAULTS,
      functools.partial(other_values, name="alpha", of_port=("rho",), usual=(0.95, 0.99, 0.9))),
-    ("adadelta_smoothing", "the smoothing constant of the squared gradients and updates differs", _METHODS,
+    ("adadelta_smoothing", "the smoothing constant of the squared gradients and updates differs", _DEFAULTS,
      functools.partial(other_values, name="rho", of_port=("rho",), usual=(0.95, 0.9))),
-    ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", _METHODS,
+    ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", _DEFAULTS,
      functools.partial(other_values, name="eps", of_port=("epsilon", "eps"), usual=_EPSILONS, is_fitted=False)),
     ("adam_beta1", "the first beta differs", None,
      functools.partial(_other_beta, place=0, usual=(0.9, 0.95, 0.8, 0.5, 0.99, 0.0))),
