@@ -12,7 +12,9 @@ from torch import nn
 
 from tests.twinalign.causes.units import Case, doing, explained, identified, unit, values_of
 from tests.twinalign.causes.units import case as fault
+from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.layers import explaining
+from twinalign.causes.layers.changed_calls import called
 from twinalign.causes.layers.program import Value, program_of
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.replay.code_lines import print_of
@@ -231,3 +233,15 @@ def test_an_order_that_the_port_is_seen_not_to_have_gives_way_to_another_cause(s
     explanation = explaining.explain(examined)
     assert explanation is not None
     assert explanation.id == found
+
+
+def _call(name: str, *given: torch.Tensor, **arguments: Any) -> FunctionCall:
+    operands = dict(zip(("input", "other"), given, strict=False))
+    return FunctionCall((name, 0), {**operands, **arguments}, lambda changed: None, torch, lambda tensor: None)
+
+
+def test_another_function_gets_the_arguments_that_it_takes_and_no_others():
+    x = torch.linspace(-2.0, 2.0, 5)
+    assert torch.equal(called("relu")(_call("softplus", x, beta=2.0, threshold=20.0)), x.clamp(min=0.0))
+    assert torch.equal(called("sub")(_call("add", x, x.square(), alpha=3)), x - 3 * x.square())
+    assert torch.equal(called("amax")(_call("std", x.reshape(1, 5), dim=1, unbiased=False)), torch.tensor([2.0]))

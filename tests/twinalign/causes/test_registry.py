@@ -8,6 +8,7 @@ import re
 import pytest
 
 from twinalign.causes import registry
+from twinalign.causes.component import Component, enter_rows
 from twinalign.causes.registry import cause, known_causes
 
 TESTED_IN = ("activation", "attention", "edited_program", "frameworks", "losses", "normalisation", "shapes", "weights")
@@ -67,6 +68,34 @@ def test_causes_come_by_rank():
     ranks = [item.rank for item in known_causes("forward", "backward", "state")]
     assert ranks == sorted(ranks)
     assert len(ranks) > 150
+
+
+def test_of_one_rank_edits_with_a_name_come_first():
+    order = [(item.rank, not item.plain) for item in known_causes("forward")]
+    assert order == sorted(order)
+    assert {plain for rank, plain in order if rank == 0} == {True, False}
+
+
+@pytest.mark.usefixtures("empty")
+def test_rows_enter_one_cause_each():
+    rows = [(name, f"it is {name}", {"rank": 2}, lambda subject, name=name: {"": name}) for name in ("one", "two")]
+    enter_rows("metric", Component, "change", rows)
+    assert [(item.id, item.rank) for item in registry._registered.values()] == [("one", 2), ("two", 2)]
+    for item, value in zip(registry._registered.values(), ("one", "two"), strict=True):
+        component = Recalled()
+        (variant,) = item.variants(component)
+        with variant.apply():
+            assert component.change == value
+        assert component.change is None
+
+
+class Recalled(Component):
+    """A component that only keeps what is other."""
+
+    change = None
+
+    def run(self):
+        return {}
 
 
 def ids_with_a_test() -> set[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from twinalign.causes.budget import BUDGET
 from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, every, prove
-from twinalign.causes.registry import Cause, Variant, Within, cause, known_causes
+from twinalign.causes.registry import Cause, Variant, Within, cause, enter, known_causes
 from twinalign.patching import replaced
 from twinalign.replay.port_lines import lines_of
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -56,6 +56,33 @@ class Component(abc.ABC):
                 yield
 
         return Within(detail, apply)
+
+
+Others = Mapping[str, Any] | Iterable[tuple[str, Any]]
+"""What is other in each variant, by its detail."""
+Row = tuple[str, str, Mapping[str, Any], Callable[[Any], Others]]
+"""Id and sentence of a cause, further fields of `Cause`, and its variants for a component."""
+
+
+def enter_rows(
+    phase: str, subject: type[Component], attribute: str, rows: Iterable[Row], of: Callable[[Any], Any] | None = None
+) -> None:
+    """Enter causes whose variants give an attribute of the component what is in the rows, or what is made `of` that.
+
+    A variant in a row is taken as it is.
+    """
+
+    def enter_row(identifier: str, text: str, facts: Mapping[str, Any], variants: Callable[[Any], Others]) -> None:
+        def find(component: Component) -> Iterator[Variant]:
+            others = variants(component)
+            for detail, other in others.items() if isinstance(others, Mapping) else others:
+                value = of(other) if of else other
+                yield other if isinstance(other, Within) else component.variant(detail, **{attribute: value})
+
+        enter(Cause(identifier, phase, text, subject, find, **facts))
+
+    for row in rows:
+        enter_row(*row)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from twinalign.causes.registry import Cause, Find, Variant, Within, enter, sentence_of
+from twinalign.causes.registry import Cause, Variant, Within, enter
 from twinalign.patching import replaced
 
 Around = contextlib.AbstractContextManager[Any]
@@ -41,27 +42,9 @@ class RankCause(Cause):
     part: str = ""
 
 
-def rank_cause(part: str) -> Callable[[Find], Find]:
-    """Decorator of causes that show first in a part of a step, one of `rank_steps.PARTS`."""
-
-    def entered(find: Find) -> Find:
-        enter(RankCause(find.__name__, "ranks", sentence_of(find), RankSubject, find, part=part))
-        return find
-
-    return entered
-
-
-def _variant(subject: RankSubject, detail: str, name: str, change: Callable[..., Any]) -> Variant:
-    """The variant in which `change(original, *arguments)` replaces a method of the case."""
-
-    def around() -> Around:
-        original = getattr(subject.case, name)
-        return replaced(subject.case, name, lambda *arguments: change(original, *arguments))
-
-    return Within(detail, around)
-
-
 def _within(context: Callable[[], Around]) -> Callable[..., Any]:
+    """The method, called within a context."""
+
     def change(original: Callable[..., Any], *arguments: Any) -> Any:
         with context():
             return original(*arguments)
@@ -69,93 +52,83 @@ def _within(context: Callable[[], Around]) -> Callable[..., Any]:
     return change
 
 
-@rank_cause("inputs")
-def rank_inputs(subject: RankSubject) -> Iterator[Variant]:
-    """The ranks get other samples."""
-
-    def of(rank: Callable[[int], int]) -> Callable[..., Any]:
-        return lambda original, inputs, own, count: original(inputs, rank(own), count)
-
-    def in_turn(original: Callable[..., Any], inputs: Mapping[str, np.ndarray], own: int, count: int) -> Any:
-        pieces = original(inputs, own, count)
-        return {n: inputs[n][own::count] if v.shape != inputs[n].shape else v for n, v in pieces.items()}
-
-    for detail, change in (
-        ("every rank has those of rank 0", of(lambda own: 0)),
-        ("they are dealt out in turn", in_turn),
-        ("every rank has the whole batch", lambda original, inputs, *_: inputs),
-        ("the last rank has the first piece", of(lambda own: subject.ranks - 1 - own)),
-    ):
-        yield _variant(subject, detail, "share", change)
+def _of_rank(rank: Callable[[int], int]) -> Callable[..., Any]:
+    return lambda original, inputs, own, count: original(inputs, rank(own), count)
 
 
-@rank_cause("weights")
-def rank_weights(subject: RankSubject) -> Iterator[Variant]:
-    """The ranks start from different weights."""
-
-    def change(original: Callable[..., Any], step: Any, framework: str) -> Any:
-        made = original(step, framework)
-        subject.tools.load_weights(step.model, subject.weights)
-        return made
-
-    yield _variant(subject, "", "distributed", change)
+def _in_turn(original: Callable[..., Any], inputs: Mapping[str, np.ndarray], own: int, count: int) -> Any:
+    pieces = original(inputs, own, count)
+    return {n: inputs[n][own::count] if v.shape != inputs[n].shape else v for n, v in pieces.items()}
 
 
-@rank_cause("forward")
-def rank_batch_norm(subject: RankSubject) -> Iterator[Variant]:
-    """Batch normalisation is not synchronised over the ranks."""
+def _with_weights(subject: RankSubject, original: Callable[..., Any], step: Any, framework: str) -> Any:
+    made = original(step, framework)
+    subject.tools.load_weights(step.model, subject.weights)
+    return made
+
+
+def _not_synchronised(subject: RankSubject) -> Iterator[tuple[str, Callable[..., Any]]]:
     parts = list(dict.fromkeys(path.partition(".")[0] for path in subject.batch_norms))
     for part in ["", *(parts if len(parts) > 1 else [])] if parts else []:
-
-        def change(original: Callable[..., Any], model: Any, *arguments: Any, part: str = part) -> Any:
-            layers = subject.tools.batch_norms(model)
-            chosen = {path: layer for path, layer in layers.items() if not part or path.partition(".")[0] == part}
-            with subject.tools.normalising_alone(chosen):
-                return original(model, *arguments)
-
-        yield _variant(subject, f"in {part}" if part else "", "forward", change)
+        yield f"in {part}" if part else "", functools.partial(_normalising_alone, subject, part)
 
 
-@rank_cause("loss")
-def rank_labels(subject: RankSubject) -> Iterator[Variant]:
-    """Labels are not offset by the rank."""
-    yield _variant(subject, "", "loss", _within(lambda: subject.tools.LabelsWithoutOffset(subject.rank)))
+def _normalising_alone(subject: RankSubject, part: str, original: Callable[..., Any], model: Any, *given: Any) -> Any:
+    layers = subject.tools.batch_norms(model)
+    chosen = {path: layer for path, layer in layers.items() if not part or path.partition(".")[0] == part}
+    with subject.tools.normalising_alone(chosen):
+        return original(model, *given)
 
 
-@rank_cause("loss")
-def rank_gather_missing(subject: RankSubject) -> Iterator[Variant]:
-    """The loss sees only the samples of its own rank."""
-    yield _variant(subject, "", "loss", _within(subject.tools.alone))
+def _gathering(subject: RankSubject, of_all: bool, original: Callable[..., Any], step: Any, framework: str) -> Any:
+    parallel = original(step, framework)
+    return lambda inputs: _within(lambda: subject.tools.gathering_with_gradient(of_all))(parallel, inputs)
 
 
-@rank_cause("gradient")
-def rank_gather_gradient(subject: RankSubject) -> Iterator[Variant]:
-    """Tensors that are gathered from the ranks carry a gradient."""
-    for of_all, detail in ((True, "of all ranks' losses"), (False, "of the rank's own loss")):
-
-        def change(original: Callable[..., Any], step: Any, framework: str, of_all: bool = of_all) -> Any:
-            parallel = original(step, framework)
-            return lambda inputs: _within(lambda: subject.tools.gathering_with_gradient(of_all))(parallel, inputs)
-
-        yield _variant(subject, detail, "distributed", change)
+def _scaled(
+    subject: RankSubject, factor: float, original: Callable[..., Any], step: Any, framework: str
+) -> Callable[[Any], Any]:
+    parallel = original(step, framework)
+    return lambda inputs: subject.tools.with_gradient_times(parallel(inputs), factor)
 
 
-@rank_cause("gradient")
-def rank_gradient_average(subject: RankSubject) -> Iterator[Variant]:
-    """Gradients are not averaged over the ranks."""
+def _own(original: Callable[..., Any], step: Any, framework: str) -> Any:
+    original(step, framework)  # for its other effects on the model
+    return step
 
-    def scaled(factor: float) -> Callable[..., Any]:
-        def change(original: Callable[..., Any], step: Any, framework: str) -> Any:
-            parallel = original(step, framework)
-            return lambda inputs: subject.tools.with_gradient_times(parallel(inputs), factor)
 
-        return change
+def _enter(
+    identifier: str, text: str, part: str, method: str, changes: Callable[[RankSubject], Iterable[tuple[str, Any]]]
+) -> None:
+    """Enter a cause: `change(original, *arguments)` replaces a method of the case, by the detail of the variant."""
 
-    def own(original: Callable[..., Any], step: Any, framework: str) -> Any:
-        original(step, framework)  # for its other effects on the model
-        return step
+    def find(subject: RankSubject) -> Iterator[Variant]:
+        for detail, change in changes(subject):
+            replacement = functools.partial(change, getattr(subject.case, method))
+            yield Within(detail, functools.partial(replaced, subject.case, method, replacement))
 
-    yield _variant(subject, "but summed", "distributed", scaled(float(subject.ranks)))
-    divided_again = scaled(1.0 / subject.ranks)
-    yield _variant(subject, "but divided by their number once more", "distributed", divided_again)
-    yield _variant(subject, "but each rank's own", "distributed", own)
+    enter(RankCause(identifier, "ranks", text, RankSubject, find, part=part))
+
+
+for _row in (
+    ("rank_inputs", "the ranks get other samples", "inputs", "share",
+     lambda s: [("every rank has those of rank 0", _of_rank(lambda own: 0)), ("they are dealt out in turn", _in_turn),
+                ("every rank has the whole batch", lambda original, inputs, *_: inputs),
+                ("the last rank has the first piece", _of_rank(lambda own: s.ranks - 1 - own))]),
+    ("rank_weights", "the ranks start from different weights", "weights", "distributed",
+     lambda s: [("", functools.partial(_with_weights, s))]),
+    ("rank_batch_norm", "batch normalisation is not synchronised over the ranks", "forward", "forward",
+     _not_synchronised),
+    ("rank_labels", "labels are not offset by the rank", "loss", "loss",
+     lambda s: [("", _within(lambda: s.tools.LabelsWithoutOffset(s.rank)))]),
+    ("rank_gather_missing", "the loss sees only the samples of its own rank", "loss", "loss",
+     lambda s: [("", _within(s.tools.alone))]),
+    ("rank_gather_gradient", "tensors that are gathered from the ranks carry a gradient", "gradient", "distributed",
+     lambda s: [("of all ranks' losses", functools.partial(_gathering, s, True)),
+                ("of the rank's own loss", functools.partial(_gathering, s, False))]),
+    ("rank_gradient_average", "gradients are not averaged over the ranks", "gradient", "distributed",
+     lambda s: [("but summed", functools.partial(_scaled, s, float(s.ranks))),
+                ("but divided by their number once more", functools.partial(_scaled, s, 1.0 / s.ranks)),
+                ("but each rank's own", _own)]),
+):  # fmt: skip
+    _enter(*_row)

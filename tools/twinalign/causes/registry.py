@@ -1,7 +1,8 @@
 """The registry of causes: what can be wrong in a port, and how to make the reference wrong in the same way.
 
-A cause is one decorated function in a module of this package; nothing else lists it. Its name is the id, the first
-sentence of its docstring the text, its decorator says in which phase the fault shows and what is examined::
+A cause is one decorated function in a module of this package, or a row of a table there; nothing else lists it. The
+function's name is the id, the first sentence of its docstring the text, its decorator says in which phase the fault
+shows and what is examined::
 
     @cause("train", TrainingSubject)
     def training_steps_skipped(subject):
@@ -58,6 +59,7 @@ class Cause:
         rank: causes of lower rank are tried first; generic ones come last.
         float32_constants: whether the port computes with a number that paddle may keep in float32, which alone makes a
             small difference from what the cause predicts.
+        plain: whether it is one edit with a name: of one rank, it is tried before what takes more to say.
         alone: whether it is tried after all others, without a second one, and must give the port exactly.
         own_code: whether its variants are lines of the port itself, which are tried before all others: what fits then
             is what the port does, and another cause is only another name for it.
@@ -72,6 +74,7 @@ class Cause:
     difference: str | None = None
     rank: int = 0
     float32_constants: bool = False
+    plain: bool = False
     alone: bool = False
     own_code: bool = False
 
@@ -116,10 +119,10 @@ _NAMES = {"Adam", "Adamax", "Nesterov", "Pillow", "Huber", "Python"}
 
 
 def known_causes(*phases: str) -> Sequence[Cause]:
-    """All causes of these phases (by default of all), by rank, then in order of entry."""
+    """All causes of these phases (by default of all), by rank, plain ones first, then in order of entry."""
     _discover()
     found = [item for item in _registered.values() if not phases or item.phase in phases]
-    return sorted(found, key=lambda item: item.rank)
+    return sorted(found, key=lambda item: (item.rank, not item.plain))
 
 
 @functools.cache

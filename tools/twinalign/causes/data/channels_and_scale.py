@@ -6,17 +6,27 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.causes.component import enter_rows
+from twinalign.causes.data.pictures import turned
 from twinalign.causes.data.subject import (
-    IMAGE,
+    CONVERT,
+    FLIP,
     USUAL_CONSTANTS,
     Change,
     Constants,
+    Given,
     ImageSubject,
     constants_between,
     image_cause,
     lines_between,
 )
 from twinalign.causes.registry import Variant
+
+_FLIP_TOP_BOTTOM = 1
+
+
+def _upside_down(given: Given) -> int:
+    return turned(given["method"], _FLIP_TOP_BOTTOM)
 
 
 def _channels(image: np.ndarray) -> int | None:
@@ -71,7 +81,7 @@ def channels_reversed(subject: ImageSubject) -> Iterator[Variant]:
 
     yield subject.variant("", change=reverse)
     for modes in (("HSV",), ()):  # the hue is shifted in HSV, and what comes back from there is not read
-        yield subject.called("as pictures are read", IMAGE, "convert", functools.partial(_read_reversed, modes))
+        yield subject.called("as pictures are read", CONVERT, functools.partial(_read_reversed, modes))
     yield from _before_normalising(subject, "before they are normalised", reverse)
 
 
@@ -84,30 +94,18 @@ def _read_reversed(
     return Image.merge("RGB", found.split()[::-1]) if mode == "RGB" and image.mode not in kept else found
 
 
-@image_cause(rank=1)
-def flip_extra(subject: ImageSubject) -> Iterator[Variant]:
-    """Images are mirrored left to right once more, or once less."""
-    yield subject.variant("", change=lambda image: np.flip(image, _rows_and_columns(image)[1]))
-
-
-@image_cause(rank=1)
-def flip_vertical(subject: ImageSubject) -> Iterator[Variant]:
-    """Images are flipped upside down."""
-    yield subject.called("not left to right", IMAGE, "transpose", _upside_down)
-    yield subject.variant("", change=lambda image: np.flip(image, _rows_and_columns(image)[0]))
-    yield subject.variant("and mirrored", change=lambda image: np.flip(image, _rows_and_columns(image)))
-
-
-def _upside_down(original: Callable, image: object, method: int) -> object:
-    return original(image, 1 if int(method) == 0 else method)
-
-
-@image_cause(difference="normalize_input")
-def axes_transposed(subject: ImageSubject) -> Iterator[Variant]:
-    """The axes of the image are exchanged."""
-    yield subject.variant("height and width", change=lambda image: np.swapaxes(image, *_rows_and_columns(image)))
-    yield subject.variant("channels last", change=lambda image: np.moveaxis(image, -3, -1))
-    yield subject.variant("channels first", change=lambda image: np.moveaxis(image, -1, -3))
+enter_rows("data", ImageSubject, "change", (
+    ("flip_extra", "images are mirrored left to right once more, or once less", {"rank": 1},
+     lambda s: {"": lambda image: np.flip(image, _rows_and_columns(image)[1])}),
+    ("flip_vertical", "images are flipped upside down", {"rank": 1},
+     lambda s: {"not left to right": s.told("not left to right", FLIP, method=_upside_down),
+                "": lambda image: np.flip(image, _rows_and_columns(image)[0]),
+                "and mirrored": lambda image: np.flip(image, _rows_and_columns(image))}),
+    ("axes_transposed", "the axes of the image are exchanged", {"difference": "normalize_input"},
+     lambda s: {"height and width": lambda image: np.swapaxes(image, *_rows_and_columns(image)),
+                "channels last": lambda image: np.moveaxis(image, -3, -1),
+                "channels first": lambda image: np.moveaxis(image, -1, -3)}),
+))  # fmt: skip
 
 
 @image_cause()
@@ -137,7 +135,7 @@ def scale_255(subject: ImageSubject) -> Iterator[Variant]:
 def normalize_before_scaling(subject: ImageSubject) -> Iterator[Variant]:
     """Pixels are normalised before they are divided by 255."""
     for constants in subject.constants:
-        yield subject.variant("", change=lambda image, c=constants: _around(c, lambda plain: plain * 255, image) / 255)
+        yield subject.variant("", change=lambda image, c=constants: _normalized(c, _plain(c, image) * 255) / 255)
 
 
 @image_cause()

@@ -2,13 +2,12 @@
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import Component, explain
-from twinalign.causes.registry import Variant, cause
+from twinalign.causes.component import Component, enter_rows, explain
 
 _MOST_SHIFT = 4
 
@@ -55,10 +54,6 @@ class LabelSubject(_SampleSubject):
         super().__init__(known, len(compared), compared, len(reference[0]))
 
 
-order_cause = functools.partial(cause, "data", OrderSubject)
-label_cause = functools.partial(cause, "data", LabelSubject)
-
-
 def explain_order(worker: Any, split: str, order: Sequence[int], judged: int, total: int, batch: int) -> dict[str, Any]:
     """Why samples come in this order: for each of the port's samples, the number of the same one in the reference.
 
@@ -74,102 +69,74 @@ def explain_labels(
     return explain(LabelSubject(reference, port), "data")
 
 
-@order_cause()
-def order_shifted(subject: OrderSubject) -> Iterator[Variant]:
-    """Samples at the beginning are left out."""
-    for count in dict.fromkeys([*range(1, _MOST_SHIFT + 1), subject.batch]):
-        yield subject.variant(f"{count}", change=operator.itemgetter(slice(count, None)))
+Change = Callable[[np.ndarray], np.ndarray]
 
 
-@order_cause(difference="dataloader_defaults")
-def drop_last(subject: OrderSubject) -> Iterator[Variant]:
-    """Samples at the end are dropped: the last batch, which is not full, is left out."""
+def _swapped(order: np.ndarray, size: int) -> np.ndarray:
+    pairs = [order[start : start + 2 * size] for start in range(0, len(order), 2 * size)]
+    return np.concatenate([np.concatenate([pair[size:], pair[:size]]) for pair in pairs])
+
+
+def _repeated(place: int, order: np.ndarray) -> np.ndarray:
+    return np.insert(order, place, order[place])
+
+
+def _dropped(subject: OrderSubject) -> dict[str, Change]:
     missing = subject.judged - len(subject.port["order"])
-    if missing > 0:
-        yield subject.variant(f"{missing} missing", change=lambda order: order[: subject.judged - missing])
+    return {f"{missing} missing": lambda order: order[: subject.judged - missing]} if missing > 0 else {}
 
 
-@order_cause()
-def sample_repeated(subject: OrderSubject) -> Iterator[Variant]:
-    """Samples come twice."""
-    for place in range(min(subject.judged, 16)):
-        yield subject.variant(
-            f"number {place}", change=lambda order, place=place: np.insert(order, place, order[place])
-        )
-    yield subject.variant("the first batch", change=lambda order: np.concatenate([order[: subject.batch], order]))
-    yield subject.variant("each", change=lambda order: np.repeat(order, 2))
-
-
-@order_cause()
-def order_reversed(subject: OrderSubject) -> Iterator[Variant]:
-    """The samples come from the last to the first."""
-    yield subject.variant("", change=lambda order: order[::-1])
-
-
-@order_cause()
-def order_swapped(subject: OrderSubject) -> Iterator[Variant]:
-    """Neighbouring samples have changed places."""
-    for size in dict.fromkeys([1, subject.batch]):
-
-        def arrange(order: np.ndarray, size: int = size) -> np.ndarray:
-            pairs = [order[start : start + 2 * size] for start in range(0, len(order), 2 * size)]
-            return np.concatenate([np.concatenate([pair[size:], pair[:size]]) for pair in pairs])
-
-        yield subject.variant("" if size == 1 else f"in batches of {size}", change=arrange)
-
-
-@order_cause(difference="dataloader_defaults")
-def sampler_shard(subject: OrderSubject) -> Iterator[Variant]:
-    """The samples are those of one rank of several."""
-    for world in (2, 3, 4, 8):
-        for rank in range(world):
-            yield subject.variant(f"rank {rank} of {world}", change=operator.itemgetter(slice(rank, None, world)))
-
-
-@order_cause(difference="random_sampler_rng", rank=2)
-def sampler_order(subject: OrderSubject) -> Iterator[Variant]:
-    """The samples are the reference's in another order: shuffled or not, or with another seed or epoch."""
+def _as_the_port(subject: OrderSubject, holds: bool) -> dict[str, Change]:
     order = subject.port["order"]
-    if len(order) == subject.judged and len(set(order.tolist())) == len(order):
-        names = ", ".join(map(str, order[:8].tolist())) + ("…" if len(order) > 8 else "")
-        yield subject.variant(names, change=lambda all_of_them: order)
+    names = ", ".join(map(str, order[:8].tolist())) + ("…" if len(order) > 8 else "")
+    return {names: lambda known: order} if holds else {}
 
 
-@order_cause(rank=2)
-def sample_missing(subject: OrderSubject) -> Iterator[Variant]:
-    """Samples are left out, or come again."""
-    order = subject.port["order"]
-    if len(order) and (np.diff(order) >= 0).all():
-        yield subject.variant(", ".join(map(str, order[:8].tolist())), change=lambda all_of_them: order)
-
-
-@label_cause()
-def labels_shifted(subject: LabelSubject) -> Iterator[Variant]:
-    """Labels are shifted by a number."""
-    off = int(subject.port["labels"][0] - subject.reference["labels"][0])
-    for shift in filter(None, dict.fromkeys([1, -1, off])):
-        yield subject.variant(f"{shift:+d}", change=functools.partial(np.add, shift))
-
-
-@label_cause()
-def labels_of_neighbours(subject: LabelSubject) -> Iterator[Variant]:
-    """Samples have the labels of other samples beside them."""
-    for shift in (1, -1, 2, -2, 3, -3, 4, -4):
-        yield subject.variant(f"{shift:+d}", change=functools.partial(np.roll, shift=shift))
-        yield subject.variant(
-            f"{shift:+d}, among those that are compared",
-            change=lambda labels, shift=shift: np.roll(labels[: subject.judged], shift),
-        )
-
-
-@label_cause(difference="imagefolder", rank=1)
-def classes_renumbered(subject: LabelSubject) -> Iterator[Variant]:
-    """The classes are numbered in another order."""
+def _numbered(subject: LabelSubject) -> dict[str, Change]:
     pairs = set(zip(subject.reference["labels"].tolist(), subject.port["labels"].tolist(), strict=False))
-    ours, theirs = {a for a, _ in pairs}, {b for _, b in pairs}
-    if len(pairs) == len(ours) == len(theirs) > 1:
-        number = dict(pairs)
-        numbers = ", ".join(f"{a}→{b}" for a, b in sorted(pairs)[:6])
-        yield subject.variant(
-            numbers, change=lambda labels: np.array([number.get(label, label) for label in labels.tolist()])
-        )
+    number = dict(pairs)
+    if not len(pairs) == len(number) == len({b for _, b in pairs}) > 1:
+        return {}
+    numbers = ", ".join(f"{a}→{b}" for a, b in sorted(pairs)[:6])
+    return {numbers: lambda labels: np.array([number.get(label, label) for label in labels.tolist()])}
+
+
+def _shifts(subject: LabelSubject) -> list[int]:
+    off = int(subject.port["labels"][0] - subject.reference["labels"][0])
+    return [shift for shift in (1, -1, off) if shift]
+
+
+enter_rows("data", OrderSubject, "change", (
+    ("order_shifted", "samples at the beginning are left out", {},
+     lambda s: {f"{n}": operator.itemgetter(slice(n, None)) for n in (*range(1, _MOST_SHIFT + 1), s.batch)}),
+    ("drop_last", "samples at the end are dropped: the last batch, which is not full, is left out",
+     {"difference": "dataloader_defaults"}, _dropped),
+    ("sample_repeated", "samples come twice", {},
+     lambda s: {**{f"number {place}": functools.partial(_repeated, place) for place in range(min(s.judged, 16))},
+                "the first batch": lambda order: np.concatenate([order[: s.batch], order]),
+                "each": lambda order: np.repeat(order, 2)}),
+    ("order_reversed", "the samples come from the last to the first", {}, lambda s: {"": lambda order: order[::-1]}),
+    ("order_swapped", "neighbouring samples have changed places", {},
+     lambda s: {"" if size == 1 else f"in batches of {size}": functools.partial(_swapped, size=size)
+                for size in (1, s.batch)}),
+    ("sampler_shard", "the samples are those of one rank of several", {"difference": "dataloader_defaults"},
+     lambda s: {f"rank {rank} of {world}": operator.itemgetter(slice(rank, None, world))
+                for world in (2, 3, 4, 8) for rank in range(world)}),
+    ("sampler_order",
+     "the samples are the reference's in another order: shuffled or not, or with another seed or epoch",
+     {"difference": "random_sampler_rng", "rank": 2},
+     lambda s: _as_the_port(s, len(s.port["order"]) == s.judged == len(set(s.port["order"].tolist())))),
+    ("sample_missing", "samples are left out, or come again", {"rank": 2},
+     lambda s: _as_the_port(s, len(s.port["order"]) > 0 and bool((np.diff(s.port["order"]) >= 0).all()))),
+))  # fmt: skip
+
+enter_rows("data", LabelSubject, "change", (
+    ("labels_shifted", "labels are shifted by a number", {},
+     lambda s: {f"{shift:+d}": functools.partial(np.add, shift) for shift in _shifts(s)}),
+    ("labels_of_neighbours", "samples have the labels of other samples beside them", {},
+     lambda s: {f"{by:+d}{among}": lambda labels, by=by, to=to: np.roll(labels[:to], by)
+                for by in (1, -1, 2, -2, 3, -3, 4, -4)
+                for to, among in ((None, ""), (s.judged, ", among those that are compared"))}),
+    ("classes_renumbered", "the classes are numbered in another order", {"difference": "imagefolder", "rank": 1},
+     _numbered),
+))  # fmt: skip

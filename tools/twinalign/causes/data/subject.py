@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from twinalign.replay.data_pipeline import STAGE, as_array, as_given, sample_arr
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 Change = Callable[[np.ndarray], np.ndarray]
+Given = Mapping[str, Any]
+"""Arguments of a function of Pillow by name; the image is `self` in methods."""
 Constants = tuple[np.ndarray, np.ndarray]
 """Mean and deviation of each channel."""
 _TOLERANCE = 2e-6
@@ -40,19 +43,20 @@ class Chain:
 class ImageCall:
     """A function of Pillow, which both frameworks' image operations come down to, that does something else.
 
-    Its `owner` is a module, or module and class as `PIL.Image:Image`; `replacement` gets the original and arguments.
+    Its `function` is that of a module, or of a class as in `PIL.Image:Image.crop`; `replacement` gets the original and
+    the arguments.
     """
 
-    owner: str
-    name: str
+    function: str
     replacement: Callable[..., Any]
 
     @contextlib.contextmanager
     def made(self) -> Iterator[None]:
-        module, _, kind = self.owner.partition(":")
+        place, _, name = self.function.rpartition(".")
+        module, _, kind = place.partition(":")
         owner = importlib.import_module(module)
         owner = getattr(owner, kind) if kind else owner
-        original = getattr(owner, self.name)
+        original = getattr(owner, name)
         inside = False
 
         @functools.wraps(original)
@@ -66,12 +70,14 @@ class ImageCall:
             finally:
                 inside = False
 
-        with replaced(owner, self.name, call):
+        with replaced(owner, name, call):
             yield
 
 
-IMAGE = "PIL.Image:Image"
-ENHANCER = "PIL.ImageEnhance:_Enhance"
+CONVERT, CROP, FILTER, FLIP, RESIZE = (
+    f"PIL.Image:Image.{name}" for name in ("convert", "crop", "filter", "transpose", "resize")
+)
+SOLARIZE, ENHANCE = "PIL.ImageOps.solarize", "PIL.ImageEnhance:_Enhance.enhance"
 PARTS = {"Brightness": "brightness", "Contrast": "contrast", "Color": "saturation", "Sharpness": "sharpness"}
 """Pillow's enhancers and what they change."""
 
@@ -152,8 +158,18 @@ class ImageSubject(Component):
         """Names of the first chain's steps."""
         return [name for name, _ in self.chains[0].steps]
 
-    def called(self, detail: str, owner: str, name: str, replacement: Callable[..., Any]) -> Variant:
-        return self.variant(detail, calls=(ImageCall(owner, name, replacement),))
+    def called(self, detail: str, function: str, replacement: Callable[..., Any]) -> Variant:
+        """The variant in which a function of Pillow does something else."""
+        return self.variant(detail, calls=(ImageCall(function, replacement),))
+
+    def told(self, detail: str, function: str, **values: Callable[[Given], Any]) -> Variant:
+        """The variant in which a function of Pillow is given other arguments, each made of those that it is given."""
+
+        def call(original: Callable, *arguments: Any, **named: Any) -> Any:
+            given = inspect.signature(original).bind(*arguments, **named).arguments
+            return original(**{**given, **{name: value(given) for name, value in values.items()}})
+
+        return self.called(detail, function, call)
 
     @functools.cached_property
     def known_constants(self) -> Constants | None:

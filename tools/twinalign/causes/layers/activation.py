@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, of_input, other_values
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, of_input
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import FLOAT32, given, made, number, other_axis, taken_for_input
 
 ACTIVATIONS = (
     *("relu", "relu6", "gelu", "silu", "hardswish", "hardsigmoid", "mish", "elu", "celu", "selu", "softplus"),
@@ -84,30 +85,16 @@ def activation_swapped(site: Site) -> Changes:
             yield f"{name} in place of {current}", _other(name)
 
 
-@forward(*ACTIVATIONS, LAYER)
-def activation_missing(site: Site) -> Changes:
-    """An activation function is left out."""
-    if (activation := activation_of(site)) is not None:
-        yield activation, lambda call: call["input"]
+_SLOPES = (0.01, 0.1, 0.2, 0.25, 0.3, 0.02, 0.05, 0.001, 0.0, 1 / 5.5)
 
 
-@forward(*ACTIVATIONS, rank=1)
-def activation_twice(call: FunctionCall) -> Any:
-    """An activation function is applied twice."""
-    # For example a softmax before a loss that takes logits.
-    return call.run(input=call.result)
-
-
-@forward("leaky_relu", "relu", float32_constants=True)
-def leaky_slope(site: Site, subject: LayerSubject) -> Changes:
-    """The leaky ReLU has another slope."""
-    usual = (0.01, 0.1, 0.2, 0.25, 0.3, 0.02, 0.05, 0.001, 0.0, 1 / 5.5)
+def _other_slopes(site: Site, subject: LayerSubject) -> Changes:
     if site.name == "leaky_relu":
-        yield from other_values(site, subject, "negative_slope", default=0.01, words=("negative_slope",), usual=usual)
-    else:
-        for slope in subject.candidates(("negative_slope",), usual, 0.0):
-            if slope != 0.01:  # the default, which `activation_swapped` names
-                yield f"{slope:g} in place of 0, as ReLU has", _leaky(slope)
+        yield from number("negative_slope", 0.01, *_SLOPES)(site, subject)
+        return
+    for slope in subject.candidates(("negative_slope",), _SLOPES, 0.0):
+        if slope != 0.01:  # the default, which `activation_swapped` names
+            yield f"{slope:g} in place of 0, as ReLU has", _leaky(slope)
 
 
 @as_change
@@ -130,18 +117,6 @@ def _hard(call: FunctionCall, slope: float, times_input: bool) -> Any:
     return call["input"] * gate if times_input else gate
 
 
-@forward("elu", "celu", float32_constants=True)
-def elu_alpha(site: Site, subject: LayerSubject) -> Changes:
-    """The exponential unit has another alpha."""
-    return other_values(site, subject, "alpha", default=1.0, words=("alpha",), usual=(1.0, 0.1, 0.2, 0.5, 0.01, 2.0))
-
-
-@forward("softplus", float32_constants=True)
-def softplus_beta(site: Site, subject: LayerSubject) -> Changes:
-    """Softplus has another beta."""
-    return other_values(site, subject, "beta", default=1.0, words=("beta",), usual=(1.0, 0.5, 2.0, 10.0))
-
-
 @forward("hardtanh", "clamp", "relu6", rank=2, float32_constants=True)
 def clamp_upper(site: Site, subject: LayerSubject) -> Changes:
     """Values are cut off at another upper bound."""
@@ -150,24 +125,6 @@ def clamp_upper(site: Site, subject: LayerSubject) -> Changes:
     for value in subject.candidates(("max", "max_val"), (1.0, 6.0, 20.0, 100.0), current):
         change = of_input("clamp", 0.0, value) if site.name == "relu6" else changing(**{name: value})
         yield f"{value:g} in place of {current:g}", change
-
-
-@forward("prelu", difference="prelu_key")
-def prelu_initial(call: FunctionCall) -> Any:
-    """PReLU's slope was not loaded and is still 0.25."""
-    # A key that did not match leaves the slope at its initial value.
-    return call.run(weight=call.torch.full_like(call["weight"], 0.25))
-
-
-@forward("softmax", "log_softmax", difference="softmax_default_axis")
-def softmax_axis(site: Site) -> Changes:
-    """Softmax runs along another axis."""
-    # Without `dim`, torch takes axis 0 or 1 and paddle the last.
-    rank = len(site.shape())
-    current = site.get("dim", 0 if rank in (0, 1, 3) else 1)
-    for axis in reversed(range(rank)):
-        if axis != current % rank:
-            yield f"{axis} in place of {current % rank}", changing(dim=axis)
 
 
 @forward("softmax", "log_softmax", "sigmoid")
@@ -194,3 +151,21 @@ def gate_halves_swapped(site: Site, subject: LayerSubject) -> Changes:
 def _halves_swapped(call: FunctionCall) -> Any:
     x, dim = call["input"], call.get("dim", call.get("1", -1))
     return call.run(input=x.roll(x.shape[dim] // 2, dim))
+
+
+enter_edits("forward", (
+    ("activation_twice", "an activation function is applied twice", ACTIVATIONS,
+     made({"": lambda call: call.run(input=call.result)}), {"rank": 1}),  # as a softmax before a loss that takes logits
+    ("activation_missing", "an activation function is left out", (*ACTIVATIONS, LAYER),
+     lambda site, subject: [(name, taken_for_input)] if (name := activation_of(site)) else (), {}),
+    ("leaky_slope", "the leaky ReLU has another slope", ("leaky_relu", "relu"), _other_slopes, FLOAT32),
+    ("elu_alpha", "the exponential unit has another alpha", ("elu", "celu"),
+     number("alpha", 1.0, 1.0, 0.1, 0.2, 0.5, 0.01, 2.0), FLOAT32),
+    ("softplus_beta", "softplus has another beta", ("softplus",), number("beta", 1.0, 1.0, 0.5, 2.0, 10.0), FLOAT32),
+    # A key that did not match leaves the slope at its initial value.
+    ("prelu_initial", "PReLU's slope was not loaded and is still 0.25", ("prelu",),
+     given("weight", {"": lambda slope: slope * 0.0 + 0.25}), {"difference": "prelu_key"}),
+    # Without `dim`, torch takes axis 0 or 1 and paddle the last.
+    ("softmax_axis", "softmax runs along another axis", ("softmax", "log_softmax"),
+     other_axis(lambda rank: 0 if rank in (0, 1, 3) else 1), {"difference": "softmax_default_axis"}),
+))  # fmt: skip

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, joined
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, joined
 from twinalign.causes.layers.generic import constant_of, tensor_operand, with_constant
 from twinalign.causes.layers.linear import channels_permuted, rows_permuted
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.ways import made
 
 ORDERS = tuple(itertools.permutations(range(3)))[1:]
 _LETTERS = "qkv"
@@ -47,9 +48,7 @@ def qkv_order(site: Site, subject: LayerSubject) -> Changes:
             if len(shape) < 2 or shape[axis] % 3 or shape[axis] == 3:
                 return
             channels = np.arange(shape[axis]).reshape(3, -1)[list(order)].ravel().tolist()
-            if site.name != LAYER and subject.backward:
-                yield joined(detail, "in the stored values"), rows_permuted(channels)
-            yield detail, _last_permuted(channels) if site.name == LAYER else channels_permuted(channels, axis)
+            yield from _rows_or_channels(site, subject, detail, channels, axis)
         elif site.name == "permute":
             if shape[0] == 3:
                 yield detail, channels_permuted(order, 0)
@@ -57,10 +56,10 @@ def qkv_order(site: Site, subject: LayerSubject) -> Changes:
             yield detail, _parts_permuted(order)
 
 
-@as_change
-def _last_permuted(call: FunctionCall, channels: Sequence[int]) -> Any:
-    index = call["output"].new_tensor(list(channels)).long()
-    return call["output"].index_select(-1, index)
+def _rows_or_channels(site: Site, subject: LayerSubject, detail: str, channels: Sequence[int], axis: int) -> Changes:
+    if site.name != LAYER and subject.backward:
+        yield joined(detail, "in the stored values"), rows_permuted(channels)
+    yield detail, channels_permuted(channels, axis)
 
 
 @as_change
@@ -86,10 +85,7 @@ def heads_order(site: Site, subject: LayerSubject) -> Changes:
             stored = axes.transpose(order).ravel()
             for places, verb in ((np.argsort(stored), "taken for"), (stored, "stored as")):
                 detail = f"{verb} ({', '.join(names)}) with {heads} heads"
-                if site.name == "linear" and subject.backward:
-                    yield joined(detail, "in the stored values"), rows_permuted(places.tolist())
-                order_of = places.tolist()
-                yield detail, _last_permuted(order_of) if site.name == LAYER else channels_permuted(order_of, -1)
+                yield from _rows_or_channels(site, subject, detail, places.tolist(), -1)
 
 
 def _numbers_of_heads(subject: LayerSubject, width: int) -> list[int]:
@@ -98,14 +94,6 @@ def _numbers_of_heads(subject: LayerSubject, width: int) -> list[int]:
         known.update(size for size in site.output.shape[1:])
     known = {number for number in known if 1 < number < width and width % number == 0}
     return sorted(known) or [number for number in (2, 3, 4, 6, 8, 12, 16) if number < width and width % number == 0]
-
-
-@forward("scaled_dot_product_attention", difference="unfold_tensor_method")
-def attention_layout(call: FunctionCall) -> Any:
-    """Attention runs over the heads, not over the tokens."""
-    # Paddle's function takes [batch, length, heads, width], torch's [batch, heads, length, width].
-    swapped = {name: call[name].transpose(1, 2) for name in ("query", "key", "value")}
-    return call.run(**swapped).transpose(1, 2)
 
 
 @forward(*_MASKED, "where", difference="mha_packed_qkv")
@@ -155,12 +143,6 @@ def mask_missing(site: Site) -> Changes:
 def _without_mask(call: FunctionCall) -> Any:
     _opposite(call, call["other"])
     return call["input"]
-
-
-@forward("masked_fill")
-def mask_added_as_numbers(call: FunctionCall) -> Any:
-    """A boolean mask is added to the scores as ones and zeros."""
-    return call["input"] + call["mask"].to(call["input"].dtype)
 
 
 @forward("masked_fill")
@@ -288,3 +270,14 @@ def _halves(call: FunctionCall) -> Any:
     x = call.torch.stack([two, -one], -1).flatten(-2)
     first, second = x.chunk(2, -1)
     return call.torch.cat([-second, first], -1).unflatten(-1, (-1, 2))
+
+
+enter_edits("forward", (
+    # Paddle's function takes [batch, length, heads, width], torch's [batch, heads, length, width].
+    ("attention_layout", "attention runs over the heads, not over the tokens", ("scaled_dot_product_attention",),
+     made({"": lambda call: call.run(
+         **{name: call[name].transpose(1, 2) for name in ("query", "key", "value")}).transpose(1, 2)}),
+     {"difference": "unfold_tensor_method"}),
+    ("mask_added_as_numbers", "a boolean mask is added to the scores as ones and zeros", ("masked_fill",),
+     made({"": lambda call: call["input"] + call["mask"].to(call["input"].dtype)}), {}),
+))  # fmt: skip

@@ -10,7 +10,8 @@ A cause names the functions whose calls it is about, and takes what it needs of 
         yield f"{groups} in place of {current}", changing(num_groups=groups)
 
 A cause that takes `call` is itself the one other way to make the call, and returns what the wrong call returns. A cause
-that names no functions is about the unit as a whole: it takes `subject` and yields its variants.
+that names no functions is about the unit as a whole: it takes `subject` and yields its variants. One that is no more
+than an edit with a name is a row of `enter_edits`, mostly with ways that `ways.py` makes.
 
 Where a unit makes several calls of these functions, a change is tried in all of them at once and in each alone. A
 change that cannot run is passed over, so no cause need ask whether it fits.
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Site, TensorFacts
+from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter, sentence_of
 
@@ -33,6 +35,11 @@ Arguments = ParamSpec("Arguments")
 
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@", "pow": "**"}
 """By the names of their calls."""
+_SPELLED = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor", "norm": "linalg.vector_norm"}
+_NEVER = ("input", "other", "_stacklevel", "dtype")
+"""Arguments that another function is not given by name."""
+_BY_NAME = {"add": ("alpha",), "sub": ("alpha",)}
+"""Arguments that a function takes by name alone."""
 MOST_SITES = 24
 """A change is tried in each place alone only where there are no more than this many (loops over time steps)."""
 
@@ -59,6 +66,19 @@ def _decorator_of(phase: str) -> Callable[..., Callable[[Function], Function]]:
 
 
 forward, backward, state = _decorator_of("forward"), _decorator_of("backward"), _decorator_of("state")
+
+
+Ways = Callable[[Site, LayerSubject], Changes]
+"""From a call as it was traced, and the unit that makes it: other ways to make the call."""
+Edit = tuple[str, str, Sequence[str], Ways, Mapping[str, Any]]
+"""Id and sentence of a cause, the functions, other ways to make their calls, and further fields of `Cause`."""
+
+
+def enter_edits(phase: str, edits: Iterable[Edit]) -> None:
+    """Enter causes that are no more than an edit of one call with a name."""
+    for identifier, text, functions, ways, facts in edits:
+        find = functools.partial(_found, tuple(functions), None, ways, False)
+        enter(Cause(identifier, phase, text, LayerSubject, find, plain=True, **facts))
 
 
 def _found(
@@ -99,26 +119,6 @@ def changed_calls(
         if 1 < len(calls) <= MOST_SITES:
             for site, change in calls:
                 yield subject.variant(joined(detail, place_of(site, sites)), {site.key: change})
-
-
-def other_values(
-    site: Site,
-    subject: LayerSubject,
-    argument: str,
-    *,
-    default: float = 0.0,
-    words: Sequence[str],
-    usual: Sequence[float],
-) -> Changes:
-    """Other values of a numeric argument, `default` where it is left out: the port's own, then `usual` ones.
-
-    The port's attributes that hold it are called by one of the `words`. A cause of this kind says
-    `float32_constants=True`.
-    """
-    current = site.get(argument, default)
-    if isinstance(current, (int, float)):
-        for value in subject.candidates(words, usual, current):
-            yield f"{value:g} in place of {current:g}", changing(**{argument: value})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +173,32 @@ def as_change(function: Callable[Concatenate[FunctionCall, Arguments], Any]) -> 
         return lambda call: function(call, *arguments, **keywords)
 
     return change_of
+
+
+@as_change
+def called(call: FunctionCall, name: str, **further: Any) -> Any:
+    """The change that calls another function with the same arguments, as far as that takes them, and `further` ones."""
+    function: Any = getattr(call.torch.nn.functional, name, None) or call.torch
+    if function is call.torch:
+        for part in _SPELLED.get(name, name).split("."):
+            function = getattr(function, part)
+    known = (*ARGUMENTS.get(name, call.arguments), *_BY_NAME.get(name, ()))
+    given = {key: value for key, value in call.arguments.items() if key not in _NEVER and key in known}
+    first = [call[key] for key in ("input", "other") if key in call.arguments]
+    if name in ("amax", "amin", "logsumexp", "prod") and given.get("dim") is None:
+        given["dim"] = tuple(range(call["input"].dim()))
+    return function(*first, **given, **further)
+
+
+@as_change
+def through_type(call: FunctionCall, name: str) -> Any:
+    """The change that takes the result through another dtype and back."""
+    return nested(call.result, lambda tensor: rounded(call, tensor, name))
+
+
+def rounded(call: FunctionCall, tensor: Any, name: str) -> Any:
+    """A tensor that has gone through another dtype, if it is of floating point."""
+    return tensor.to(getattr(call.torch, name)).to(tensor.dtype) if tensor.is_floating_point() else tensor
 
 
 def stored(change_values: Any) -> Any:

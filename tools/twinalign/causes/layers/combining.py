@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Key, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, forward, joined, place_of
+from twinalign.causes.layers.changed_calls import Changes, as_change, enter_edits, forward, joined, place_of
 from twinalign.causes.layers.generic import operands
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.ways import made, taken_for_input
 
 _FACTORS = (0.5, 2.0, math.sqrt(0.5), math.sqrt(2.0), 0.1, 0.9, 0.2, 0.8)
 _SOURCES = 12
@@ -24,22 +25,6 @@ def is_residual(site: Site) -> bool:
 def learned(site: Site) -> str | None:
     """Name of the parameter or buffer that is one of two operands."""
     return (site.parameter("input") or site.parameter("other")) if site.output.floating else None
-
-
-@forward("add")
-def residual_missing(site: Site) -> Changes:
-    """One side of a sum of two tensors, such as a residual connection, is left out."""
-    if is_residual(site):
-        yield "the first operand", lambda call: call["other"] * call.get("alpha", 1)
-        yield "the second operand", lambda call: call["input"]
-
-
-@forward("add", "sub")
-def term_missing(site: Site) -> Changes:
-    """One term of a sum is left out."""
-    if operands(site) is not None and not is_residual(site) and not learned(site):
-        yield "the first operand", lambda call: call.result - call["input"]
-        yield "the second operand", lambda call: call["input"] + 0.0
 
 
 @forward("add", rank=1, float32_constants=True)
@@ -84,13 +69,6 @@ def _taken_from(subject: LayerSubject, site: Site, source: Site, side: str, kept
     return subject.variant(joined(detail, place_of(site, subject.named("add"))), changes)
 
 
-@forward("mul", "div")
-def learned_factor_missing(site: Site) -> Changes:
-    """A learned factor, such as a layer scale, is left out."""
-    if learned(site) is not None:
-        yield str(learned(site)), _other_operand
-
-
 def _other_operand(call: FunctionCall) -> Any:
     return call["other"] if call.name_of(call["input"]) is not None else call["input"]
 
@@ -105,13 +83,6 @@ def learned_factor_form(site: Site) -> Changes:
         yield f"1 + {name}", lambda call: call.run(**{side: 1.0 + call[side]})
         yield f"exp({name})", lambda call: call.run(**{side: call[side].exp()})
         yield f"abs({name})", lambda call: call.run(**{side: call[side].abs()})
-
-
-@forward("add")
-def position_embedding_missing(site: Site) -> Changes:
-    """A learned or fixed term, such as a position embedding, is not added."""
-    if learned(site) is not None:
-        yield str(learned(site)), _other_operand
 
 
 def _table(site: Site) -> tuple[str, tuple[int, ...]]:
@@ -190,3 +161,18 @@ def position_embedding_scaled(site: Site) -> Changes:
     if shape:
         for factor in (2.0, 0.5, math.sqrt(shape[-1]), 1.0 / math.sqrt(shape[-1]), -1.0):
             yield f"{factor:.6g}", _with_table(side, functools.partial(operator.mul, factor))
+
+
+enter_edits("forward", (
+    ("residual_missing", "one side of a sum of two tensors, such as a residual connection, is left out", ("add",),
+     made({"the first operand": lambda call: call["other"] * call.get("alpha", 1),
+           "the second operand": taken_for_input}, is_residual), {}),
+    ("term_missing", "one term of a sum is left out", ("add", "sub"),
+     made({"the first operand": lambda call: call.result - call["input"],
+           "the second operand": lambda call: call["input"] + 0.0},
+          lambda site: operands(site) is not None and not is_residual(site) and not learned(site)), {}),
+    ("learned_factor_missing", "a learned factor, such as a layer scale, is left out", ("mul", "div"),
+     lambda site, subject: [(name, _other_operand)] if (name := learned(site)) else (), {}),
+    ("position_embedding_missing", "a learned or fixed term, such as a position embedding, is not added", ("add",),
+     lambda site, subject: [(name, _other_operand)] if (name := learned(site)) else (), {}),
+))  # fmt: skip

@@ -1,12 +1,13 @@
 """Faults of convolutions' geometry, of padding and of pooling."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward
+from twinalign.causes.layers.changed_calls import Changes, as_change, called, changing, enter_edits, forward
 from twinalign.causes.layers.linear import CONVOLUTIONS
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import FLOAT32, made, number, switch
 
 POOLS = tuple(f"{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
 WINDOWED = (*CONVOLUTIONS, *POOLS)
@@ -17,37 +18,29 @@ def spread(value: Any, axes: int) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, Sequence) else (value,) * axes
 
 
-def _other_windows(site: Site, argument: str, values: tuple[int, ...], default: int | None) -> Changes:
-    """The argument with the same value along all axes, with the axes in the other order, with one axis changed."""
-    axes = len(site.shape()) - 2
-    given = site.get(argument, default)
-    if given is None or isinstance(given, str):
-        given = site.get("kernel_size", 1)
-    current = spread(given, axes)
-    tried = [(value,) * axes for value in values] + [current[::-1]]
-    tried += [(*current[:-1], value) for value in values] + [(value, *current[1:]) for value in values]
-    for other in dict.fromkeys(tried):
-        if other != current:
-            yield f"{list(other)} in place of {list(current)}", changing(**{argument: other})
+def window(argument: str, values: Sequence[int], default: int | None) -> Callable[[Site, LayerSubject], Changes]:
+    """The same value along all axes, the axes in the other order, one axis changed."""
+
+    def ways(site: Site, subject: LayerSubject) -> Changes:
+        axes = len(site.shape()) - 2
+        given = site.get(argument, default)
+        if given is None or isinstance(given, str):
+            given = site.get("kernel_size", 1)
+        current = spread(given, axes)
+        tried = [(value,) * axes for value in values] + [current[::-1]]
+        tried += [(*current[:-1], value) for value in values] + [(value, *current[1:]) for value in values]
+        for other in dict.fromkeys(tried):
+            if other != current:
+                yield f"{list(other)} in place of {list(current)}", changing(**{argument: other})
+
+    return ways
 
 
 @forward(*WINDOWED)
-def window_stride(site: Site) -> Changes:
-    """The stride differs."""
-    return _other_windows(site, "stride", (1, 2, 3, 4), default=None)
-
-
-@forward(*WINDOWED)
-def window_padding(site: Site) -> Changes:
-    """The padding differs."""
-    return _other_windows(site, "padding", (0, 1, 2, 3), default=0)
-
-
-@forward(*WINDOWED)
-def window_dilation(site: Site) -> Changes:
+def window_dilation(site: Site, subject: LayerSubject) -> Changes:
     """The dilation differs."""
     values = (1, 2, 3, 4)
-    yield from _other_windows(site, "dilation", values, default=1)
+    yield from window("dilation", values, 1)(site, subject)
     axes = len(site.shape()) - 2
     kernel = site.shape("weight")[2:] or spread(site.get("kernel_size", 1), axes)
     padding, current = site.get("padding", 0), spread(site.get("dilation", 1), axes)
@@ -56,18 +49,6 @@ def window_dilation(site: Site) -> Changes:
             grown = [(k - 1) * (value - d) // 2 for k, d in zip(kernel, current, strict=True)]
             wide = tuple(p + more for p, more in zip(spread(padding, axes), grown, strict=True))
             yield f"{value}, with padding {list(wide)}", changing(dilation=(value,) * axes, padding=wide)
-
-
-@forward(*POOLS, float32_constants=True)
-def pool_kernel(site: Site) -> Changes:
-    """The pooling window has another size."""
-    return _other_windows(site, "kernel_size", (1, 2, 3, 4, 5, 7), default=1)
-
-
-@forward(*CONVOLUTIONS[3:])
-def output_padding(site: Site) -> Changes:
-    """The transposed convolution's output padding differs."""
-    return _other_windows(site, "output_padding", (0, 1), default=0)
 
 
 @forward(*CONVOLUTIONS)
@@ -97,16 +78,8 @@ def _first_group(call: FunctionCall, groups: int) -> Any:
     return call.run(weight=call["weight"][:rows].repeat(groups, *(1,) * (call["weight"].dim() - 1)))
 
 
-@forward("conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d", difference="conv_same_stride", rank=1)
-def padding_same() -> Changes:
-    """The padding is that of 'same': as much as the stride needs, the odd one at the end."""
-    # padding='same' with a stride pads the end more than the beginning, by an amount that depends on the input's size.
-    yield "", _same(at_end=True)
-    yield "but the odd one at the beginning", _same(at_end=False)
-
-
 @as_change
-def _same(call: FunctionCall, at_end: bool) -> Any:
+def _padded_as_same(call: FunctionCall, at_end: bool) -> Any:
     x = call["input"]
     axes = x.dim() - 2
     kernel = tuple(call["weight"].shape[2:]) if "weight" in call.arguments else spread(call["kernel_size"], axes)
@@ -139,13 +112,6 @@ def _padded_before(call: FunctionCall, mode: str) -> Any:
     return call.run(input=call.torch.nn.functional.pad(x, amounts, mode=mode), padding=0)
 
 
-@forward("pad")
-def padding_value(site: Site, subject: LayerSubject) -> Changes:
-    """The border is padded with another value."""
-    for value in subject.candidates(("value",), (0.0, 1.0, -1.0, float("-inf")), site.get("value", 0.0)):
-        yield f"{value:g}", changing(value=value)
-
-
 @forward("pad", difference="pad_order")
 def padding_order(site: Site) -> Changes:
     """The widths of the padding are taken in another order."""
@@ -162,14 +128,6 @@ def padding_order(site: Site) -> Changes:
     for name, order in orders.items():
         if order != widths:
             yield name, changing(pad=order)
-
-
-@forward("avg_pool1d", "avg_pool2d", "avg_pool3d", difference="avgpool_exclusive", float32_constants=True)
-def pool_padding_counted(site: Site) -> Changes:
-    """Average pooling counts the padding, or does not."""
-    # torch counts the zeros of the padding by default, paddle does not.
-    counted = site.get("count_include_pad", True)
-    yield ("not counted" if counted else "counted"), changing(count_include_pad=not counted)
 
 
 @forward(*POOLS, difference="maxpool_ceil", float32_constants=True)
@@ -208,22 +166,11 @@ def pool_kind(site: Site) -> Changes:
     """Maximum pooling is used in place of average pooling, or the other way round."""
     # It goes first, being two trials, where the geometries of a window are fifty.
     if "max" in site.name:
-        yield "average", _other_pool(True)
-        yield "average that does not count the padding", _other_pool(False)
+        average = site.name.replace("max", "avg")
+        yield "average", called(average)
+        yield "average that does not count the padding", called(average, count_include_pad=False)
     else:
-        yield "maximum", _other_pool(None)
-
-
-@as_change
-def _other_pool(call: FunctionCall, counted: bool | None) -> Any:
-    other = call.name.replace("avg", "max") if counted is None else call.name.replace("max", "avg")
-    pool = getattr(call.torch.nn.functional, other)
-    if "adaptive" in other:
-        return pool(call["input"], call["output_size"])
-    options = {name: call.get(name) for name in ("stride", "padding", "ceil_mode") if call.get(name) is not None}
-    if counted is not None:
-        options["count_include_pad"] = counted
-    return pool(call["input"], call["kernel_size"], **options)
+        yield "maximum", called(site.name.replace("avg", "max"))
 
 
 @forward("avg_pool2d", "avg_pool3d", difference="avgpool_divisor", float32_constants=True)
@@ -232,3 +179,23 @@ def pool_divisor(site: Site, subject: LayerSubject) -> Changes:
     for value in subject.candidates(("divisor", "divisor_override"), (1.0,), site.get("divisor_override", 0)):
         if value >= 1:
             yield f"{value:g}", changing(divisor_override=int(value))
+
+
+enter_edits("forward", (
+    ("window_stride", "the stride differs", WINDOWED, window("stride", (1, 2, 3, 4), None), {}),
+    ("window_padding", "the padding differs", WINDOWED, window("padding", (0, 1, 2, 3), 0), {}),
+    ("pool_kernel", "the pooling window has another size", POOLS,
+     window("kernel_size", (1, 2, 3, 4, 5, 7), 1), FLOAT32),
+    ("output_padding", "the transposed convolution's output padding differs", CONVOLUTIONS[3:],
+     window("output_padding", (0, 1), 0), {}),
+    # padding='same' with a stride pads the end more than the beginning, by an amount that depends on the input's size.
+    ("padding_same", "the padding is that of 'same': as much as the stride needs, the odd one at the end",
+     ("conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d"),
+     made({"": _padded_as_same(at_end=True), "but the odd one at the beginning": _padded_as_same(at_end=False)}),
+     {"difference": "conv_same_stride", "rank": 1}),
+    ("padding_value", "the border is padded with another value", ("pad",),
+     number("value", 0.0, 0.0, 1.0, -1.0, float("-inf")), {}),
+    # torch counts the zeros of the padding by default, paddle does not.
+    ("pool_padding_counted", "average pooling counts the padding, or does not", POOLS[3:],
+     switch("count_include_pad", True, "counted", "not counted"), {"difference": "avgpool_exclusive", **FLOAT32}),
+))  # fmt: skip

@@ -1,25 +1,19 @@
-"""Edits of a single call: other values of its arguments, its kin, and another arrangement of what it returns."""
+"""Edits of a single call: other arguments, its kin, left out or done twice, another arrangement of what it returns."""
 
+import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import LAYER, FunctionCall
+from twinalign.backends.torch.reference_only.operations import HANDED, LAYER, Change, FunctionCall, Key
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
-from twinalign.causes.layers.changed_calls import OPERATORS, as_change, changing, of_input
-from twinalign.causes.layers.edit import (
-    Edits,
-    argument_name,
-    name_of,
-    on_operand,
-    on_result,
-    one_edit,
-    through_type,
-    with_argument,
-)
-from twinalign.causes.layers.program import Operand, Operation, Path, Program
+from twinalign.causes.layers.changed_calls import OPERATORS, as_change, called, changing, of_input, through_type
+from twinalign.causes.layers.program import Operand, Operation, Path, Program, put, taken
 
 _MOST_AXES = 4
+_BINARY = (
+    "sub", "div", "pow", "matmul", "where", "cat", "stack", "lt", "le", "gt", "ge", "bmm", "einsum", "masked_fill",
+)  # fmt: skip
 _KINS = (
     ("relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "elu", "selu", "leaky_relu", "relu6"),
     ("relu", "sigmoid", "silu", "hardswish", "hardsigmoid", "hardtanh"),
@@ -47,17 +41,67 @@ _ORDERED = ("permute", "transpose", "t", "mT", "T", "movedim")
 _RESHAPES = ("reshape", "view", "flatten", "unflatten")
 
 
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """Another way to make some calls, and the calls whose results it needs."""
+
+    detail: str
+    changes: dict[Key, Change]
+    reads: frozenset[Key] = frozenset()
+
+
+Edits = Iterator[Edit]
+
+
+def one_edit(operation: Operation, detail: str, change: Change, *reads: Key) -> Edit:
+    """An edit of this call alone; `reads` are the calls whose results its change reads again."""
+    return Edit(detail, {operation.key: change}, frozenset(reads))
+
+
+def name_of(operation: Operation) -> str:
+    """A call in words, without its line."""
+    if operation.name in (LAYER, HANDED):
+        return f"layer {operation.arguments['path']}"
+    return OPERATORS.get(operation.name, operation.name)
+
+
+def argument_name(path: Path) -> str:
+    """The place of an argument in words."""
+    return ".".join(map(str, path))
+
+
+@as_change
+def with_argument(call: FunctionCall, path: Path, value: Any) -> Any:
+    """The change that makes the call with something else in one place of its arguments."""
+    return call.run(**put(call.arguments, path, value))
+
+
+@as_change
+def operand_of(call: FunctionCall, path: Path) -> Any:
+    """The change that returns an operand in place of the result."""
+    return taken(call.arguments, path)
+
+
+@as_change
+def on_operand(call: FunctionCall, path: Path, change: Callable[[Any], Any]) -> Any:
+    """The change that does something to an operand first."""
+    return call.run(**put(call.arguments, path, change(taken(call.arguments, path))))
+
+
+@as_change
+def on_result(call: FunctionCall, method: str, *arguments: Any) -> Any:
+    """The change that calls a method of the result."""
+    return getattr(call.result, method)(*arguments)
+
+
 def other_values(program: Program, operation: Operation) -> Edits:
     """An argument has another value."""
     for path, value in operation.atoms():
         if path == ("path",) or isinstance(value, Operand) or operation.name in _RESHAPES:
             continue
         for other in _values(program, operation, path, value):
-            yield one_edit(
-                operation,
-                f"`{argument_name(path)}` is {_shown(other)} in place of {_shown(value)}",
-                with_argument(path, other),
-            )
+            text = f"`{argument_name(path)}` is {_shown(other)} in place of {_shown(value)}"
+            yield one_edit(operation, text, with_argument(path, other))
     known = ARGUMENTS.get(operation.name, ())
     for name, usual in _OPTIONS.items():
         if name in known and name not in operation.arguments:
@@ -93,9 +137,8 @@ def _values(program: Program, operation: Operation, path: Path, value: Any) -> I
         found += [ratio for number in program.literals if number for ratio in (number**2 / value, value / number**2)]
     if path[-1] in ("start", "stop"):
         found = [None, *found, -1]
-    return [
-        other for other in dict.fromkeys(found) if other is not None or path[-1] in ("start", "stop") if other != value
-    ]
+    ends = path[-1] in ("start", "stop")
+    return [other for other in dict.fromkeys(found) if (ends or other is not None) and other != value]
 
 
 def _letters(text: str, at: int, to: int) -> str:
@@ -113,10 +156,8 @@ def slices(program: Program, operation: Operation) -> Edits:
     places = [((key,), index)] if not isinstance(index, tuple) else [((key, at), part) for at, part in enumerate(index)]
     for path, part in places:
         if isinstance(part, slice) and all(not isinstance(x, Operand) for x in (part.start, part.stop, part.step)):
-            yield from (
-                one_edit(operation, f"{_slice(other)} in place of {_slice(part)}", with_argument(path, other))
-                for other in _slices(part)
-            )
+            for other in _slices(part):
+                yield one_edit(operation, f"{_slice(other)} in place of {_slice(part)}", with_argument(path, other))
 
 
 def _slices(part: slice) -> list[slice]:
@@ -147,32 +188,6 @@ def kin(program: Program, operation: Operation) -> Edits:
                     yield one_edit(operation, text, called(name))
 
 
-@as_change
-def called(call: FunctionCall, name: str) -> Any:
-    """The change that calls another function with the same arguments, as far as that takes them."""
-    functional = call.torch.nn.functional
-    names = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor", "norm": "linalg.vector_norm"}
-    function: Any = getattr(functional, name, None) or call.torch
-    if function is call.torch:
-        for part in names.get(name, name).split("."):
-            function = getattr(function, part)
-    given = {
-        key: value for key, value in call.arguments.items() if key not in ("input", "other", "_stacklevel", "dtype")
-    }
-    first = [call[key] for key in ("input", "other") if key in call.arguments]
-    if name in ("amax", "amin", "logsumexp", "prod") and given.get("dim") is None:
-        given["dim"] = tuple(range(call["input"].dim()))
-    if name in ("sigmoid", "relu", "tanh", "silu"):
-        given = {}
-    if "pool" in name:
-        given = {
-            key: given[key] for key in ("kernel_size", "stride", "padding", "ceil_mode", "output_size") if key in given
-        }
-    if name in ("std", "var"):
-        given.pop("unbiased", None)
-    return function(*first, **given)
-
-
 def arranged(program: Program, operation: Operation) -> Edits:
     """Axes, halves, neighbours, rows or channels of the result are arranged otherwise."""
     if len(operation.results) != 1 or operation.results[0].kind not in "fb" or operation.name == LAYER:
@@ -193,9 +208,7 @@ def arranged(program: Program, operation: Operation) -> Edits:
     for one, two in itertools.combinations(range(axes), 2):
         if shape[one] == shape[two] > 1:
             yield one_edit(
-                operation,
-                f"axes {one} and {two} of its result are exchanged",
-                on_result("transpose", one, two),
+                operation, f"axes {one} and {two} of its result are exchanged", on_result("transpose", one, two)
             )
     for axis in range(axes):
         size = shape[axis]
@@ -203,20 +216,13 @@ def arranged(program: Program, operation: Operation) -> Edits:
             continue
         yield one_edit(operation, f"its result is flipped along axis {axis}", on_result("flip", axis))
         for by in (1, -1):
-            yield one_edit(
-                operation,
-                f"its result is rolled by {by} along axis {axis}",
-                on_result("roll", by, axis),
-            )
+            yield one_edit(operation, f"its result is rolled by {by} along axis {axis}", on_result("roll", by, axis))
         for parts in [number for number in (*program.sizes, 2) if number < size and size % number == 0]:
             text = f"the {parts} parts of axis {axis} of its result are interleaved"
             yield one_edit(operation, text, _interleaved(axis, parts))
         if size % 2 == 0 and size > 2:
-            yield one_edit(
-                operation,
-                f"the halves of axis {axis} of its result are exchanged",
-                on_result("roll", size // 2, axis),
-            )
+            text = f"the halves of axis {axis} of its result are exchanged"
+            yield one_edit(operation, text, on_result("roll", size // 2, axis))
 
 
 @as_change
@@ -250,8 +256,69 @@ def cast(program: Program, operation: Operation) -> Edits:
     """The result goes through another type."""
     if len(operation.results) == 1 and operation.results[0].kind == "f" and operation.name != LAYER:
         for name in ("float16", "bfloat16", "float32", "int64"):
-            yield one_edit(
-                operation,
-                f"its result goes through {name}",
-                through_type(name),
-            )
+            yield one_edit(operation, f"its result goes through {name}", through_type(name))
+
+
+def exchanged(program: Program, operation: Operation) -> Edits:
+    """Two operands change places."""
+    if operation.name in _BINARY or operation.name.endswith("_loss"):
+        for (one, first), (two, second) in itertools.combinations(operation.atoms(), 2):
+            if isinstance(first, Operand) or isinstance(second, Operand):
+                text = f"`{argument_name(one)}` and `{argument_name(two)}` are exchanged"
+                yield one_edit(operation, text, _exchange(one, two))
+    for at, to in itertools.combinations(range(len(operation.results)), 2):
+        yield one_edit(operation, f"parts {at} and {to} of what it returns are exchanged", _parts(at, to))
+
+
+@as_change
+def _exchange(call: FunctionCall, one: Path, two: Path) -> Any:
+    first, second = taken(call.arguments, one), taken(call.arguments, two)
+    return call.run(**put(put(call.arguments, one, second), two, first))
+
+
+@as_change
+def _parts(call: FunctionCall, one: int, two: int) -> Any:
+    parts = list(call.result)
+    parts[one], parts[two] = parts[two], parts[one]
+    return tuple(parts)
+
+
+def left_out(program: Program, operation: Operation) -> Edits:
+    """The operation is left out, done twice, or its result has another sign or is taken from one."""
+    for path, operand in operation.operands():
+        if operand.kind == "f" and operation.name not in (HANDED, LAYER):
+            yield one_edit(operation, f"left out, `{argument_name(path)}` is what remains", operand_of(path))
+    if not operation.results or operation.results[0].kind not in "fb" or operation.name == LAYER:
+        return
+    first = operation.operands()[0] if operation.operands() else None
+    if first is not None and first[1].shape == operation.results[0].shape:
+        path = first[0]
+        yield one_edit(operation, "done twice", lambda call: call.run(**put(call.arguments, path, call.result)))
+        added = "what it is given is added once more"
+        yield one_edit(operation, added, lambda call: call.result + taken(call.arguments, path))
+    if operation.results[0].kind == "b":
+        yield one_edit(operation, "its result is inverted", lambda call: call.result.logical_not())
+    elif len(operation.results) == 1:
+        yield one_edit(operation, "its result has the other sign", lambda call: -call.result)
+        yield one_edit(operation, "one minus its result", lambda call: 1.0 - call.result)
+
+
+def in_place(program: Program, operation: Operation) -> Edits:
+    """The result is written into what the call was given, or is not."""
+    if operation.in_place:
+        yield one_edit(operation, "not in place", lambda call: call.apart())
+    elif operation.operands() and operation.results and operation.name not in (LAYER, HANDED):
+        path, operand = operation.operands()[0]
+        if operand.value and operand.shape == operation.results[0].shape:
+            written = "in place, which its other readers see"
+            yield one_edit(operation, written, lambda call: taken(call.arguments, path).copy_(call.run()))
+
+
+def gradients(program: Program, operation: Operation) -> Edits:
+    """The gradient stops, goes on, or is counted twice."""
+    if operation.name == "detach":
+        yield one_edit(operation, "left out, so that the gradient goes on", lambda call: call["input"])
+    for path, operand in operation.operands():
+        if operand.kind == "f":
+            for text, change in (("stops at", lambda t: t.detach()), ("is doubled at", lambda t: 2.0 * t - t.detach())):
+                yield one_edit(operation, f"the gradient {text} `{argument_name(path)}`", on_operand(path, change))

@@ -16,7 +16,7 @@ from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.program import is_known, is_rearranged
-from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
@@ -29,8 +29,6 @@ from twinalign.verdict.case_allowances import bound_of_classes
 
 Known = Sequence[Mapping[str, Any]]
 """Explanations of other units, as `Explanation.to_json`."""
-NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.", "state.")}
-"""Which of the unit's values a phase is about."""
 PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "state": ("state",)}
 """A fault of the forward pass may show in gradients alone; one that moves buffers only is of the phase state."""
 SECOND_DRAW = "second_draw"

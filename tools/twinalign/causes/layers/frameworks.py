@@ -4,10 +4,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import ENTRY, GRADIENT_MODE, LAYER, UNIT, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, forward, names_in, nested, stored
+from twinalign.causes.layers.changed_calls import (
+    Changes,
+    as_change,
+    enter_edits,
+    forward,
+    names_in,
+    nested,
+    rounded,
+    stored,
+    through_type,
+)
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.ways import made
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+_WITH_INDICES = ("max", "min", "median", "sort", "topk", "kthvalue", "mode")
 PRECISIONS = ("float16", "bfloat16", "float32")
 _MOST_PLACES = 40
 _IN_PLACE = ("add", "sub", "mul", "div", "clamp", "relu", "copy", "fill", "zero", "setitem", "masked_fill")
@@ -37,19 +49,15 @@ def low_precision(site: Site) -> Changes:
     # Either a cast in the code, or a layer that was left in another dtype.
     names = {LAYER: site.get("path", ""), UNIT: "the unit", ENTRY: "the input"}
     for precision in PRECISIONS:
-        yield f"{precision} behind {names.get(site.name, site.name)}", _through(precision)
+        yield f"{precision} behind {names.get(site.name, site.name)}", through_type(precision)
         if site.parameter("weight"):
-            yield f"the weight of {site.name} in {precision}", _through(precision, of_weights=True)
+            yield f"the weight of {site.name} in {precision}", _rounded_weights(precision)
 
 
 @as_change
-def _through(call: FunctionCall, precision: str, of_weights: bool = False) -> Any:
-    def rounded(value: Any) -> Any:
-        return value.to(getattr(call.torch, precision)).to(value.dtype) if value.is_floating_point() else value
-
-    if not of_weights:
-        return nested(call.result, rounded)
-    return call.run(**{name: rounded(call[name]) for name in ("weight", "bias") if call.get(name) is not None})
+def _rounded_weights(call: FunctionCall, precision: str) -> Any:
+    owned = [name for name in ("weight", "bias") if call.get(name) is not None]
+    return call.run(**{name: rounded(call, call[name], precision) for name in owned})
 
 
 @forward(difference="set_state_dict_not_strict", rank=5)
@@ -75,23 +83,6 @@ def _filled(call: FunctionCall, arguments: Sequence[str], name: str, number: flo
     return call.run(**{key: nested(call[key], filled) for key in arguments})
 
 
-@forward(*_IN_PLACE, difference="inplace_ops", rank=2)
-def in_place_lost(call: FunctionCall) -> Any:
-    """A change in place does not reach the tensor that is used elsewhere."""
-    # `x += 1` makes a new tensor in paddle, so other names for the old one keep the old values.
-    return call.apart()
-
-
-@forward("chunk", "split", "expand", difference="views_vs_copies")
-def split_copied(site: Site) -> Changes:
-    """The parts of a split tensor, or an expanded one, are copies: changing them leaves the whole as it was."""
-    # Parts of a split are views in torch and copies in paddle.
-    if site.name == "expand":
-        yield "", lambda call: call.result.clone()
-    else:
-        yield "", lambda call: tuple(part.clone() for part in call.result)
-
-
 @forward("split", "chunk", difference="split_semantics")
 def split_sections(site: Site) -> Changes:
     """A number is used as the number of parts, but it is their size, or the other way round."""
@@ -102,43 +93,14 @@ def split_sections(site: Site) -> Changes:
         yield "", lambda call: getattr(call["input"], function)(number, call.get("dim", 0))
 
 
-@forward("gather", "take_along_dim", difference="gather_semantics")
-def gather_rows(call: FunctionCall) -> Any:
-    """Gather picks whole rows, not elements."""
-    # paddle.gather picks whole rows, as index_select does.
-    return call["input"].index_select(call["dim"], call["index"].reshape(-1))
-
-
-@forward("scatter", "scatter_add", "index_add", "index_copy", difference="scatter_semantics")
-def scatter_rows() -> Changes:
-    """Scatter overwrites whole rows, or zeroes them before it adds."""
-    # paddle.scatter overwrites rows, or zeroes them before it adds.
-    yield "zeroed, then added to", _zeroed_before
-    yield "overwritten", lambda call: call["input"].index_copy(0, _rows(call), call.get("source"))
-
-
-def _rows(call: FunctionCall) -> Any:
+def _scattered_rows(call: FunctionCall) -> Any:
     index = call["index"]
     return index if index.dim() == 1 else index.select(1, 0)
 
 
 def _zeroed_before(call: FunctionCall) -> Any:
-    return call["input"].index_fill(0, _rows(call), 0.0).index_add(0, _rows(call), call.get("source"))
-
-
-@forward("max", "min", "median", "sort", "topk", "kthvalue", "mode", difference="max_reduction_returns")
-def maximum_first_row(call: FunctionCall) -> Any:
-    """The first row of the values is used in place of the values."""
-    # x.max(axis) returns the values alone in paddle, so `[0]` takes their first row.
-    return type(call.result)((call.result[0][0], call.result[1]))
-
-
-@forward("cumsum", "cumprod", "logcumsumexp", difference="cumsum_axis_none")
-def cumulative_flattened() -> Changes:
-    """A cumulative sum runs over the flattened tensor."""
-    # Without an axis paddle's cumsum flattens.
-    yield "", lambda call: call.run(input=call["input"].flatten(), dim=0)
-    yield "back in its shape", lambda call: call.run(input=call["input"].flatten(), dim=0).view_as(call["input"])
+    rows = _scattered_rows(call)
+    return call["input"].index_fill(0, rows, 0.0).index_add(0, rows, call.get("source"))
 
 
 @forward("weight_norm", difference="weight_norm_names")
@@ -160,3 +122,28 @@ def median_between(call: FunctionCall) -> Any:
     if dim is None:
         return call["input"].quantile(0.5)
     return type(call.result)((call["input"].quantile(0.5, dim), call.result[1]))
+
+
+enter_edits("forward", (
+    # `x += 1` makes a new tensor in paddle, so other names for the old one keep the old values.
+    ("in_place_lost", "a change in place does not reach the tensor that is used elsewhere", _IN_PLACE,
+     made({"": lambda call: call.apart()}), {"difference": "inplace_ops", "rank": 2}),
+    # paddle.gather picks whole rows, as index_select does.
+    ("gather_rows", "gather picks whole rows, not elements", ("gather", "take_along_dim"),
+     made({"": lambda call: call["input"].index_select(call["dim"], call["index"].reshape(-1))}),
+     {"difference": "gather_semantics"}),
+    # paddle.scatter overwrites rows, or zeroes them before it adds.
+    ("scatter_rows", "scatter overwrites whole rows, or zeroes them before it adds",
+     ("scatter", "scatter_add", "index_add", "index_copy"),
+     made({"zeroed, then added to": _zeroed_before, "overwritten": lambda call: call["input"].index_copy(
+         0, _scattered_rows(call), call.get("source"))}), {"difference": "scatter_semantics"}),
+    # Parts of a split are views in torch and copies in paddle.
+    ("split_copied",
+     "the parts of a split tensor, or an expanded one, are copies: changing them leaves the whole as it was",
+     ("chunk", "split", "expand"), made({"": lambda call: nested(call.result, lambda part: part.clone())}),
+     {"difference": "views_vs_copies"}),
+    # x.max(axis) returns the values alone in paddle, so `[0]` takes their first row.
+    ("maximum_first_row", "the first row of the values is used in place of the values", _WITH_INDICES,
+     made({"": lambda call: type(call.result)((call.result[0][0], call.result[1]))}),
+     {"difference": "max_reduction_returns"}),
+))  # fmt: skip

@@ -1,22 +1,26 @@
 """Faults that any code can have: a step left out, done twice, with another factor; tried after the particular ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNIT, Change, FunctionCall, Site
 from twinalign.causes.layers.activation import activation_of
-from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, forward
-from twinalign.causes.layers.subject import LayerSubject, ValueVariant
+from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, enter_edits, forward, place_of
+from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, ValueVariant
 
 LAST = 9
 _WRITTEN = 1e-6
-_FLOAT32 = 2e-7
+FLOAT32 = 2e-7
 """Relative: a factor that is kept in float32, and its square."""
 _SMALL, _LARGEST, _MOST_COUNTED = 64, 65536, 1000
 """Fractions are made of integers up to the first, factors that are integers reach to the second, n / (n - 1) to the
 third: above them such numbers lie so close together that any number is near one."""
+_MOST_PLACES = 12
+_MOST_STEPS = 12
+_FEW = 8
+"""So few values do not tell the place of a number as well as the number: then it must be one of two digits."""
 
 
 @forward(UNIT, LAYER, rank=-1)
@@ -27,14 +31,6 @@ def layer_missing(site: Site, subject: LayerSubject) -> Changes:
     unused = site.name == LAYER or library or runs_children(subject)
     if site.output.shape == site.shape() and unused and activation_of(site) is None:
         yield site.arguments["path"] or str(site.arguments["kind"]), lambda call: call["input"]
-
-
-@forward(LAYER, UNIT, rank=4)
-def layer_twice(site: Site) -> Changes:
-    """A layer is applied twice."""
-    if site.output.shape == site.shape():
-        again = site.arguments["path"] or str(site.arguments["kind"])
-        yield again, lambda call: call["module"].forward(call["output"])
 
 
 def _keeping_a_shape(subject: LayerSubject) -> list[Site]:
@@ -123,29 +119,25 @@ def _is_simple(number: float) -> bool:
     integers = number * np.arange(1, _SMALL + 1)
     near_one = 1.0 / (number - 1.0) if number > 1.0 else 0.0
     return bool(
-        abs(float(f"{number:.3e}") - number) <= _FLOAT32 * number
-        or (abs(np.round(integers) - integers) <= _FLOAT32 * integers)[np.round(integers) <= _SMALL].any()
-        or (number <= _LARGEST and abs(round(number) - number) <= _FLOAT32 * number)
-        or (near_one <= _MOST_COUNTED and abs(1.0 + 1.0 / max(round(near_one), 1) - number) <= _FLOAT32)
+        abs(float(f"{number:.3e}") - number) <= FLOAT32 * number
+        or (abs(np.round(integers) - integers) <= FLOAT32 * integers)[np.round(integers) <= _SMALL].any()
+        or (number <= _LARGEST and abs(round(number) - number) <= FLOAT32 * number)
+        or (near_one <= _MOST_COUNTED and abs(1.0 + 1.0 / max(round(near_one), 1) - number) <= FLOAT32)
     )
-
-
-@forward("mul", "div", rank=2)
-def factor_forgotten(site: Site) -> Changes:
-    """A constant factor is left out."""
-    number = constant_of(site)
-    if number is not None:
-        yield f"{'times' if site.name == 'mul' else 'divided by'} {number:.6g}", tensor_operand
 
 
 @forward("mul", "div", rank=3, float32_constants=True)
 def factor_wrong(site: Site, subject: LayerSubject) -> Changes:
     """A constant factor has another value."""
     number = constant_of(site)
-    if not number or number < 0.0:
-        return
-    usual = (1.0 / number, number**2, number**0.5, 2.0 * number, number / 2.0, number * 10.0, number / 10.0)
-    for value in dict.fromkeys((*usual, *subject.port_numbers.values())):
+    if number and number > 0.0:
+        usual = (1.0 / number, number**2, number**0.5, 2.0 * number, number / 2.0, number * 10.0, number / 10.0)
+        yield from other_constants(number, (*usual, *subject.port_numbers.values()))
+
+
+def other_constants(number: float, values: Iterable[float]) -> Changes:
+    """Other numbers, but 0, in the place of the one that a product or quotient has."""
+    for value in dict.fromkeys(values):
         if value not in (number, 0.0):
             yield f"{value:.6g} in place of {number:.6g}", with_constant(value)
 
@@ -216,3 +208,83 @@ _OPERATIONS: dict[str, Change] = {
     "maximum": lambda call: call.torch.maximum(call["input"], call["other"]),
     "minimum": lambda call: call.torch.minimum(call["input"], call["other"]),
 }
+
+
+@forward(rank=4, float32_constants=True)
+def added_constant(subject: LayerSubject) -> Iterator[CallVariant]:
+    """A constant that is added or subtracted has another value."""
+    # For example the smoothing of a Dice loss, an offset, the 1 of `1 - x`.
+    found: dict[tuple[str, float], list[Site]] = {}
+    for site in subject.named(*("add", "sub")):
+        number = constant_of(site)
+        if number is not None:
+            found.setdefault((site.name, number), []).append(site)
+    alone = [(number, [site]) for (_, number), sites in found.items() for site in sites]
+    together = [(number, sites) for (_, number), sites in found.items() if len(sites) > 1]
+    for number, sites in [*together, *alone][:_MOST_PLACES]:
+        value = _read_off(subject, sites, number)
+        if value is None:
+            continue
+        calls = subject.named(sites[0].name)
+        places = dict.fromkeys(place_of(site, calls) for site in sites)
+        detail = f"{value:.6g} in place of {number:.6g}, {' and '.join(places)}"
+        yield subject.variant(detail, {site.key: with_constant(value) for site in sites})
+
+
+def _read_off(subject: LayerSubject, sites: Sequence[Site], number: float) -> float | None:
+    """The number with which the worst of the wrong values becomes the port's (Gauss-Newton); None where none does."""
+    name = _worst(subject)
+    if name is None:
+        return None
+    port = np.asarray(subject.port[name], dtype=np.float64)
+
+    def remaining(value: float) -> np.ndarray:
+        variant = subject.variant("", {site.key: with_constant(value) for site in sites})
+        return (np.asarray(subject.run(variant)[name], dtype=np.float64) - port).ravel()
+
+    value, before = number, np.ravel(subject.reference[name] - port)
+    for _ in range(_MOST_STEPS):
+        step = 1e-4 * (abs(value) or 1.0)
+        try:
+            slope = (remaining(value + step) - before) / step
+            if not float(slope @ slope) > 0.0:
+                return None
+            change = -float(slope @ before) / float(slope @ slope)
+            after = remaining(value + change)
+        except Exception:  # the unit does not run with such a number: then it is not the port's
+            return None
+        if not np.linalg.norm(after) < 0.5 * np.linalg.norm(before):
+            break
+        value, before = value + change, after
+    return value if value != number and is_written(value, 2 if port.size < _FEW else 4) else None
+
+
+def _worst(subject: LayerSubject) -> str | None:
+    """The name of the value that differs most, for its size."""
+    shares: dict[str, float] = {}
+    for name, theirs in subject.reference.items():
+        ours = subject.port.get(name)
+        if not name.startswith(NAMES_OF_PHASE[subject.unit.phase]) or ours is None or ours.shape != theirs.shape:
+            continue
+        size = max(np.abs(theirs).max(initial=0.0), np.abs(ours).max(initial=0.0))
+        share = np.abs(ours - theirs).max(initial=0.0) / size if size else 0.0
+        if np.isfinite(share) and share:
+            shares[name] = float(share)
+    return max(shares, key=lambda name: shares[name]) if shares else None
+
+
+def _layer_again(call: FunctionCall) -> Any:
+    return call["module"].forward(call["output"])
+
+
+def _factor_left_out(site: Site, subject: LayerSubject) -> Changes:
+    if (factor := constant_of(site)) is not None:
+        yield f"{'times' if site.name == 'mul' else 'divided by'} {factor:.6g}", tensor_operand
+
+
+enter_edits("forward", (
+    ("factor_forgotten", "a constant factor is left out", ("mul", "div"), _factor_left_out, {"rank": 2}),
+    ("layer_twice", "a layer is applied twice", (LAYER, UNIT),
+     lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]), _layer_again)]
+     if site.output.shape == site.shape() else (), {"rank": 4}),
+))  # fmt: skip

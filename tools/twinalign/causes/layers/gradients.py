@@ -9,7 +9,7 @@ import numpy as np
 from twinalign.backends.torch.reference_only.operations import ENTRY, GRADIENT_MODE, LAYER, UNIT, FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, as_change, backward, changed_calls, names_in, nested
 from twinalign.causes.layers.generic import scaled_values
-from twinalign.causes.layers.norm_formulas import affine, values_and_axes
+from twinalign.causes.layers.normalisation import affine, values_and_axes
 from twinalign.causes.layers.subject import CallVariant, LayerSubject, ValueVariant
 from twinalign.causes.registry import Variant, Within
 

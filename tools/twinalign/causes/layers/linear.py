@@ -7,8 +7,18 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, backward, changing, forward, joined, stored
+from twinalign.causes.layers.changed_calls import (
+    Changes,
+    as_change,
+    backward,
+    changing,
+    enter_edits,
+    forward,
+    joined,
+    stored,
+)
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import given, made
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 WEIGHTED = ("linear", *CONVOLUTIONS)
@@ -23,30 +33,6 @@ def both_ways(subject: LayerSubject, change_values: Any, argument: str = "weight
         yield detail, lambda call: call.run(**{argument: change_values(call[argument])})
 
 
-@forward("linear", "matmul", "conv1d", "conv2d", "conv3d", difference="linear_weight_transposed")
-def weight_transposed(site: Site, subject: LayerSubject) -> Changes:
-    """The weight is transposed."""
-    # Paddle keeps [in, out], torch [out, in]; a square weight fits either way.
-    argument = "weight" if site.name != "matmul" else "other"
-    if site.name != "matmul" or site.parameter("other"):
-        yield from both_ways(subject, lambda weight: weight.transpose(0, 1), argument)
-
-
-@forward("conv2d", "conv_transpose2d")
-def kernel_transposed(subject: LayerSubject) -> Changes:
-    """The kernel's height and width are swapped."""
-    # This is what a transposition of all axes does.
-    return both_ways(subject, lambda weight: weight.transpose(-2, -1))
-
-
-@forward(*CONVOLUTIONS)
-def kernel_flipped(site: Site, subject: LayerSubject) -> Changes:
-    """The kernel is turned by 180 degrees."""
-    # This is a convolution in the mathematical sense.
-    axes = tuple(range(2, len(site.shape("weight"))))
-    return both_ways(subject, lambda weight: weight.flip(axes))
-
-
 @forward(*WEIGHTED, "layer_norm", "batch_norm", "group_norm", "instance_norm", difference="bias_keyword")
 def bias_missing(site: Site, subject: LayerSubject) -> Changes:
     """The bias is not applied."""
@@ -54,14 +40,6 @@ def bias_missing(site: Site, subject: LayerSubject) -> Changes:
         yield "", changing(bias=None)
         if subject.backward:
             yield "it is zero", lambda call: call.run(bias=stored(lambda bias: bias * 0.0)(call["bias"]))
-
-
-@forward(*WEIGHTED)
-def bias_twice(site: Site) -> Changes:
-    """The bias is added twice."""
-    # For example once inside the layer and once after it.
-    if site.shape("bias"):
-        yield "", lambda call: call.run(bias=2.0 * call["bias"])
 
 
 @forward(*WEIGHTED, rank=1)
@@ -215,13 +193,24 @@ def embedding_padding_gradient(site: Site, subject: LayerSubject) -> Changes:
         yield f"index {at} does not", changing(padding_idx=at)
 
 
-@forward("embedding")
-def embedding_index_shifted(site: Site) -> Changes:
-    """Embedding indices are shifted."""
-    rows = site.shape("weight")[0]
-    for shift in (1, -1, 2, -2):
-        yield f"by {shift}", _shifted(shift, rows)
+@as_change
+def _index_moved(call: FunctionCall, shift: int) -> Any:
+    return call.run(input=(call["input"] + shift) % call["weight"].shape[0])
 
 
-def _shifted(shift: int, rows: int) -> Change:
-    return lambda call: call.run(input=(call["input"] + shift) % rows)
+enter_edits("forward", (
+    # Paddle keeps [in, out], torch [out, in]; a square weight fits either way.
+    ("weight_transposed", "the weight is transposed", ("linear", "matmul", "conv1d", "conv2d", "conv3d"),
+     lambda site, subject: both_ways(
+         subject, lambda weight: weight.transpose(0, 1), "other" if site.name == "matmul" else "weight")
+     if site.name != "matmul" or site.parameter("other") else (), {"difference": "linear_weight_transposed"}),
+    # This is what a transposition of all axes does.
+    ("kernel_transposed", "the kernel's height and width are swapped", ("conv2d", "conv_transpose2d"),
+     lambda site, subject: both_ways(subject, lambda weight: weight.transpose(-2, -1)), {}),
+    # This is a convolution in the mathematical sense.
+    ("kernel_flipped", "the kernel is turned by 180 degrees", CONVOLUTIONS,
+     lambda site, subject: both_ways(subject, lambda weight: weight.flip(tuple(range(2, weight.dim())))), {}),
+    ("embedding_index_shifted", "embedding indices are shifted", ("embedding",),
+     made({f"by {shift}": _index_moved(shift) for shift in (1, -1, 2, -2)}), {}),
+    ("bias_twice", "the bias is added twice", WEIGHTED, given("bias", {"": lambda bias: 2.0 * bias}), {}),
+))  # fmt: skip

@@ -6,9 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Key, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changed_calls, changing, forward, other_values
-from twinalign.causes.layers.generic import constant_of, tensor_operand, with_constant
+from twinalign.causes.layers.changed_calls import (
+    Changes,
+    as_change,
+    called,
+    changed_calls,
+    changing,
+    enter_edits,
+    forward,
+)
+from twinalign.causes.layers.generic import constant_of, other_constants, tensor_operand, with_constant
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.layers.ways import FLOAT32, made, number
 
 SIMPLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits")
 CLASSES = ("cross_entropy", "nll_loss")
@@ -42,9 +51,7 @@ def _other_temperatures(site: Site, subject: LayerSubject) -> Changes:
     if not number or not subject.leads_to(site, *_OF_LOGITS):
         return
     yield "left out", tensor_operand
-    for value in dict.fromkeys((*_temperatures(number), *subject.port_numbers.values())):
-        if value not in (0.0, number):
-            yield f"{value:.6g} in place of {number:.6g}", with_constant(value)
+    yield from other_constants(number, (*_temperatures(number), *subject.port_numbers.values()))
 
 
 def _temperatures(number: float) -> tuple[float, ...]:
@@ -60,9 +67,7 @@ def loss_factor(site: Site, subject: LayerSubject) -> Changes:
     if not number or site.position < first:
         return
     yield f"left out ({number:.6g})", tensor_operand
-    for value in dict.fromkeys((number / 2.0, number * 2.0, 1.0 / number, number**2, number**0.5)):
-        if value != number:
-            yield f"{value:.6g} in place of {number:.6g}", with_constant(value)
+    yield from other_constants(number, (number / 2.0, number * 2.0, 1.0 / number, number**2, number**0.5))
 
 
 @forward(*LOSSES)
@@ -101,37 +106,17 @@ def _labels_moved(shift: int, classes: int) -> Change:
     return lambda call: call.run(target=(call["target"] + shift) % classes)
 
 
-@forward("cross_entropy", difference="ce_label_smoothing", float32_constants=True)
-def label_smoothing(site: Site, subject: LayerSubject) -> Changes:
-    """The label smoothing differs."""
-    words = ("label_smoothing", "smoothing", "epsilon")
-    return other_values(site, subject, "label_smoothing", words=words, usual=(0.0, 0.1, 0.05, 0.2, 0.01))
-
-
-@forward("cross_entropy")
-def label_smoothing_form() -> Changes:
-    """Smoothing shares its part among the other classes, not among all, or the other way round."""
-    # Smoothing may share its part among the wrong classes alone.
-    yield "among the others", lambda call: _smoothed_further(call, call["input"].shape[1] - 1)
-    yield "among all", lambda call: _smoothed_further(call, call["input"].shape[1] + 1)
-
-
 def _smoothed_further(call: FunctionCall, share: int) -> Any:
     classes = call["input"].shape[1]
     return call.run(label_smoothing=call.get("label_smoothing", 0.0) * classes / share)
 
 
 @forward("cross_entropy", "log_softmax", difference="cross_entropy_clip")
-def cross_entropy_clipped(site: Site) -> Changes:
+def cross_entropy_clipped(call: FunctionCall) -> Any:
     """Log-probabilities are cut off at -64."""
     # Paddle's CPU kernel does so where logits are far apart.
-    if site.name == "log_softmax":
-        yield "", lambda call: call.result.clamp(min=-64.0)
-    else:
-        yield "", _clipped
-
-
-def _clipped(call: FunctionCall) -> Any:
+    if call.name == "log_softmax":
+        return call.result.clamp(min=-64.0)
     clipped = call["input"].log_softmax(1).clamp(min=-64.0)
     options = {name: call[name] for name in ("weight", "ignore_index", "reduction") if call.get(name) is not None}
     return call.torch.nn.functional.nll_loss(clipped, call["target"], **options)
@@ -145,14 +130,6 @@ def ignored_rows_counted(call: FunctionCall) -> Any:
     if not bool((call["target"] == call.get("ignore_index", -100)).any()):
         raise ValueError("nothing is ignored")
     return call.run(reduction="sum") / call["target"].numel()
-
-
-@forward(*CLASSES)
-def ignore_index(site: Site, subject: LayerSubject) -> Changes:
-    """Rows of another label are ignored, or none."""
-    usual = (-100.0, -1.0, 0.0, 255.0)
-    for value in subject.candidates(("ignore_index",), usual, float(site.get("ignore_index", -100))):
-        yield f"{int(value)} in place of {site.get('ignore_index', -100)}", changing(ignore_index=int(value))
 
 
 @forward(*CLASSES, difference="ce_axis")
@@ -169,29 +146,11 @@ def _classes_from(axis: int) -> Change:
     return lambda call: call.run(input=call["input"].movedim(axis, 1))
 
 
-@forward(*CLASSES, difference="ce_weight_mean")
-def class_weights(site: Site) -> Changes:
-    """Class weights are applied in another way."""
-    if site.shape("weight"):
-        yield "they are left out", changing(weight=None)
-        yield "the mean divides by the number of rows", _over_batch
-        yield "of soft labels once a row", _weighted_rows
-
-
 def _weighted_rows(call: FunctionCall) -> Any:
     target, weight = call["target"], call["weight"]
     losses = -(target * call["input"].log_softmax(1)).sum(1)
     weights = (target * weight).sum(1)
     return (losses * weights).sum() / weights.sum()
-
-
-@forward("cross_entropy", "binary_cross_entropy_with_logits")
-def softmax_before_loss(site: Site) -> Changes:
-    """The logits go through a softmax or sigmoid before a loss that has its own."""
-    if site.name == "cross_entropy":
-        yield "softmax", lambda call: call.run(input=call["input"].softmax(1))
-    else:
-        yield "sigmoid", lambda call: call.run(input=call["input"].sigmoid())
 
 
 @forward("smooth_l1_loss", "huber_loss", difference="smooth_l1")
@@ -213,30 +172,6 @@ def _huber(call: FunctionCall, bound: float, huber: bool) -> Any:
     if huber:
         return functional.huber_loss(call["input"], call["target"], reduction=reduction, delta=bound)
     return functional.smooth_l1_loss(call["input"], call["target"], reduction=reduction, beta=bound)
-
-
-@forward(*SIMPLE[:4], rank=1)
-def loss_swapped(site: Site) -> Changes:
-    """Another loss is used."""
-    for name in SIMPLE[:4]:
-        if name != site.name:
-            yield f"{name} in place of {site.name}", _loss(name)
-    if site.name == "mse_loss":
-        yield "half the squared error", lambda call: call.result / 2.0
-
-
-@as_change
-def _loss(call: FunctionCall, name: str) -> Any:
-    loss = getattr(call.torch.nn.functional, name)
-    return loss(call["input"], call["target"], reduction=call.get("reduction", "mean"))
-
-
-@forward(*SIMPLE, difference="mse_l1_broadcast")
-def loss_broadcast() -> Changes:
-    """Predictions and targets of different shapes are broadcast against each other."""
-    # In paddle, [N, 1] against [N] silently gives [N, N].
-    yield "predictions have one axis more", lambda call: call.run(input=call["input"].unsqueeze(-1))
-    yield "targets have one axis more", lambda call: call.run(target=call["target"].unsqueeze(-1))
 
 
 @forward(rank=1)
@@ -270,17 +205,43 @@ def _exchanged(subject: LayerSubject, one: Site, two: Site) -> CallVariant:
     return subject.variant(detail, {here: changing(input=given[there]) for here, there in places})
 
 
-@forward("binary_cross_entropy_with_logits", difference="bce_logits_pos_weight")
-def positive_weight_missing() -> Changes:
-    """The weight of positives is left out."""
-    yield "", changing(pos_weight=None)
-    yield "taken for the weight of all", lambda call: call.run(pos_weight=None, weight=call["pos_weight"])
+def _other_loss(site: Site, subject: LayerSubject) -> Changes:
+    yield from ((f"{name} in place of {site.name}", called(name)) for name in SIMPLE[:4] if name != site.name)
+    if site.name == "mse_loss":
+        yield "half the squared error", lambda call: call.result / 2.0
 
 
-@forward("cross_entropy", "nll_loss", *SIMPLE, difference="ce_reduction_none_shape", rank=-1)
-def loss_rows_broadcast(site: Site) -> Changes:
-    """The losses of the rows have one axis too many and are broadcast."""
+enter_edits("forward", (
+    ("label_smoothing", "the label smoothing differs", ("cross_entropy",),
+     number("label_smoothing", 0.0, 0.0, 0.1, 0.05, 0.2, 0.01, words=("label_smoothing", "smoothing", "epsilon")),
+     {"difference": "ce_label_smoothing", **FLOAT32}),
+    ("label_smoothing_form",
+     "smoothing shares its part among the other classes, not among all, or the other way round", ("cross_entropy",),
+     made({"among the others": lambda call: _smoothed_further(call, call["input"].shape[1] - 1),
+           "among all": lambda call: _smoothed_further(call, call["input"].shape[1] + 1)}), {}),
+    ("ignore_index", "rows of another label are ignored, or none", CLASSES,
+     number("ignore_index", -100, -100.0, -1.0, 0.0, 255.0, kind=int), {}),
+    ("class_weights", "class weights are applied in another way", CLASSES,
+     made({"they are left out": changing(weight=None), "the mean divides by the number of rows": _over_batch,
+           "of soft labels once a row": _weighted_rows}, lambda site: site.shape("weight")),
+     {"difference": "ce_weight_mean"}),
+    ("softmax_before_loss", "the logits go through a softmax or sigmoid before a loss that has its own",
+     ("cross_entropy", "binary_cross_entropy_with_logits"),
+     lambda site, subject: [("softmax", lambda call: call.run(input=call["input"].softmax(1)))]
+     if site.name == "cross_entropy" else [("sigmoid", lambda call: call.run(input=call["input"].sigmoid()))], {}),
+    ("loss_swapped", "another loss is used", SIMPLE[:4], _other_loss, {"rank": 1}),
     # Paddle returns [N, 1] for labels of [N, 1]; multiplied by weights of shape [N] that gives [N, N]. It goes first,
     # because `loss_reduction` would reproduce it too.
-    if site.get("reduction", "mean") == "none":
-        yield "", lambda call: call.result.unsqueeze(-1)
+    ("loss_rows_broadcast", "the losses of the rows have one axis too many and are broadcast", (*CLASSES, *SIMPLE),
+     made({"": lambda call: call.result.unsqueeze(-1)}, lambda site: site.get("reduction", "mean") == "none"),
+     {"difference": "ce_reduction_none_shape", "rank": -1}),
+    # In paddle, [N, 1] against [N] silently gives [N, N].
+    ("loss_broadcast", "predictions and targets of different shapes are broadcast against each other", SIMPLE,
+     made({"predictions have one axis more": lambda call: call.run(input=call["input"].unsqueeze(-1)),
+           "targets have one axis more": lambda call: call.run(target=call["target"].unsqueeze(-1))}),
+     {"difference": "mse_l1_broadcast"}),
+    ("positive_weight_missing", "the weight of positives is left out", ("binary_cross_entropy_with_logits",),
+     made({"": changing(pos_weight=None),
+           "taken for the weight of all": lambda call: call.run(pos_weight=None, weight=call["pos_weight"])}),
+     {"difference": "bce_logits_pos_weight"}),
+))  # fmt: skip

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, forward, joined, stored
+from twinalign.causes.layers.changed_calls import Changes, as_change, enter_edits, forward, joined, stored
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import made
 
-_FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _GATES = {"lstm": ("input", "forget", "cell", "output"), "gru": ("reset", "update", "new")}
 
 
@@ -45,36 +46,11 @@ def _biases_scaled(call: FunctionCall, which: Sequence[int], factor: float) -> A
     return call.run(weights=weights)
 
 
-@forward(*_FUNCTIONS)
-def recurrent_bias() -> Changes:
-    """One of the two biases of the gates is missing or doubled."""
-    # Torch has two biases for each gate, other code has one.
-    for verb, factor in (("missing", 0.0), ("doubled", 2.0)):
-        yield f"the recurrent one is {verb}", _biases_scaled((1,), factor)
-        yield f"the input's is {verb}", _biases_scaled((0,), factor)
-        yield f"both are {verb}", _biases_scaled((0, 1), factor)
-
-
-@forward(*_FUNCTIONS)
-def recurrent_direction(site: Site) -> Changes:
-    """The sequence runs the other way."""
-    # Of two directions the second may run forwards, or the sequence backwards.
-    axis = 1 if site.get("batch_first", False) else 0
-    yield "", _reversed_sequence(axis, back=True)
-    yield "and its outputs stay in that order", _reversed_sequence(axis, back=False)
-
-
 @as_change
-def _reversed_sequence(call: FunctionCall, axis: int, back: bool) -> Any:
+def _reversed_sequence(call: FunctionCall, back: bool) -> Any:
+    axis = 1 if call.get("batch_first", False) else 0
     outputs, *states = call.run(input=call["input"].flip(axis))
     return (outputs.flip(axis) if back else outputs, *states)
-
-
-@forward(*_FUNCTIONS)
-def recurrent_batch_first() -> Changes:
-    """Batch and time are swapped."""
-    # [batch, time, width] for [time, batch, width] raises nothing where both sizes are equal.
-    yield "", _other_layout
 
 
 def _other_layout(call: FunctionCall) -> Any:
@@ -108,3 +84,17 @@ def gru_reset_before(call: FunctionCall) -> Any:
         outputs.append(state)
     found = torch.stack(outputs)
     return found.transpose(0, 1) if call.get("batch_first", False) else found, state[None]
+
+
+enter_edits("forward", (
+    # Torch has two biases for each gate, other code has one.
+    ("recurrent_bias", "one of the two biases of the gates is missing or doubled", _RECURRENT,
+     made({f"{which} {verb}": _biases_scaled(places, factor) for verb, factor in (("missing", 0.0), ("doubled", 2.0))
+           for which, places in (("the recurrent one is", (1,)), ("the input's is", (0,)), ("both are", (0, 1)))}), {}),
+    # Of two directions the second may run forwards, or the sequence backwards.
+    ("recurrent_direction", "the sequence runs the other way", _RECURRENT,
+     made({"": _reversed_sequence(back=True), "and its outputs stay in that order": _reversed_sequence(back=False)}),
+     {}),
+    # [batch, time, width] for [time, batch, width] raises nothing where both sizes are equal.
+    ("recurrent_batch_first", "batch and time are swapped", _RECURRENT, made({"": _other_layout}), {}),
+))  # fmt: skip

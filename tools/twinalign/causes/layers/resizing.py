@@ -3,18 +3,11 @@
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, changing, forward
+from twinalign.causes.layers.changed_calls import Changes, changing, enter_edits, forward
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.ways import switch
 
 SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
-
-
-@forward("interpolate", difference="interpolate_align")
-def interpolate_align_corners(site: Site) -> Changes:
-    """Interpolation aligns the corners, or does not."""
-    if site.get("mode", "nearest") in SMOOTH:
-        aligned = bool(site.get("align_corners", False))
-        yield f"align_corners {not aligned} in place of {aligned}", changing(align_corners=not aligned)
 
 
 @forward("interpolate")
@@ -28,13 +21,6 @@ def interpolate_mode(site: Site) -> Changes:
             corners = ", corners aligned" if aligned else ""
             changed = changing(mode=mode, align_corners=aligned, antialias=False)
             yield f"{mode} in place of {current}{corners}", changed
-
-
-@forward("interpolate")
-def interpolate_antialias(site: Site) -> Changes:
-    """Interpolation smooths before it reduces (antialias), or does not."""
-    smooth = site.get("antialias", False)
-    yield f"antialias {not smooth} in place of {smooth}", changing(antialias=not smooth)
 
 
 @forward("interpolate", difference="interpolate_align")
@@ -67,14 +53,6 @@ def interpolate_scale_factor(site: Site, subject: LayerSubject) -> Changes:
             yield f"from the factor {own:g}", changing(size=None, scale_factor=own)
 
 
-@forward("grid_sample", "affine_grid", difference="grid_sample_align")
-def grid_align_corners(site: Site) -> Changes:
-    """The sampling grid aligns the corners, or does not."""
-    # Paddle aligns corners by default, torch does not.
-    aligned = bool(site.get("align_corners", False))
-    yield f"align_corners {not aligned} in place of {aligned}", changing(align_corners=not aligned)
-
-
 @forward("grid_sample")
 def grid_sample_mode(site: Site) -> Changes:
     """The grid is sampled in another mode."""
@@ -101,3 +79,14 @@ def pixel_shuffle_order(call: FunctionCall) -> Any:
         return parts.transpose(1, 2).reshape(result.shape)
     channels = x.shape[1] // factor**2
     return call.run(input=x.reshape(x.shape[0], factor**2, channels, *x.shape[2:]).transpose(1, 2).reshape(x.shape))
+
+
+enter_edits("forward", (
+    ("interpolate_align_corners", "interpolation aligns the corners, or does not", ("interpolate",),
+     switch("align_corners", False, modes=SMOOTH), {"difference": "interpolate_align"}),
+    ("interpolate_antialias", "interpolation smooths before it reduces (antialias), or does not", ("interpolate",),
+     switch("antialias", False), {}),
+    # Paddle aligns corners by default, torch does not.
+    ("grid_align_corners", "the sampling grid aligns the corners, or does not", ("grid_sample", "affine_grid"),
+     switch("align_corners", False), {"difference": "grid_sample_align"}),
+))  # fmt: skip

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site, TensorFacts
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, forward, of_input
+from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, of_input
+from twinalign.causes.layers.ways import made, other_axis
 
 REDUCTIONS = ("mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod")
 _ALONG_AN_AXIS = ("cumsum", "cumprod", "flip", "sort", "chunk", "split", "unbind", "stack", "cat", "glu", "gather")
@@ -78,13 +79,6 @@ def merged_in_reverse(site: Site) -> Changes:
             yield f"axis {axis} of {list(shape)}", _reshaped_after("flip", axis)
 
 
-@forward("permute", "transpose", "movedim")
-def reshaped_not_transposed(call: FunctionCall) -> Any:
-    """A tensor is reshaped where its axes should be swapped."""
-    # The memory is then read in the old order.
-    return call["input"].reshape(call.result.shape)
-
-
 @forward("permute", "transpose", difference="transpose_permute", rank=1)
 def axes_order(site: Site) -> Changes:
     """Axes are permuted in another order."""
@@ -121,14 +115,6 @@ def concatenation_order(site: Site) -> Changes:
 def _operands_permuted(call: FunctionCall, order: Sequence[int]) -> Any:
     name = "tensors" if "tensors" in call.arguments else "input"
     return call.run(**{name: [call[name][at] for at in order]})
-
-
-@forward("chunk", "split", "unbind", "tensor_split", rank=1)
-def parts_order() -> Changes:
-    """The parts of a split tensor are taken in another order."""
-    yield "backwards", lambda call: tuple(reversed(call.result))
-    yield "shifted by one", lambda call: (*call.result[1:], call.result[0])
-    yield "shifted back by one", lambda call: (call.result[-1], *call.result[:-1])
 
 
 @forward("chunk", "split")
@@ -189,14 +175,20 @@ def roll_direction(site: Site) -> Changes:
         yield "along the axes in the other order", changing(dims=tuple(reversed(site.get("dims"))))
 
 
-@forward(*_ALONG_AN_AXIS, difference="cumsum_axis_none", rank=2)
-def axis_wrong(site: Site) -> Changes:
-    """A function runs along another axis."""
-    name = "dims" if site.name == "flip" else "dim"
-    current = site.get(name)
-    axis = current[0] if isinstance(current, Sequence) and len(current) == 1 else current
-    if isinstance(axis, int):
-        rank = len(site.shape() or site.output.shape)
-        for other in range(rank):
-            if other != axis % rank:
-                yield f"{other} in place of {axis} ({site.name})", changing(**{name: other})
+enter_edits("forward", (
+    ("axis_wrong", "a function runs along another axis", _ALONG_AN_AXIS,
+     other_axis(lambda rank: None, named=True), {"difference": "cumsum_axis_none", "rank": 2}),
+    # The memory is then read in the old order.
+    ("reshaped_not_transposed", "a tensor is reshaped where its axes should be swapped",
+     ("permute", "transpose", "movedim"), made({"": lambda call: call["input"].reshape(call.result.shape)}), {}),
+    ("parts_order", "the parts of a split tensor are taken in another order",
+     ("chunk", "split", "unbind", "tensor_split"),
+     made({"backwards": lambda call: tuple(reversed(call.result)),
+           "shifted by one": lambda call: (*call.result[1:], call.result[0]),
+           "shifted back by one": lambda call: (call.result[-1], *call.result[:-1])}), {"rank": 1}),
+    # Without an axis paddle's cumsum flattens.
+    ("cumulative_flattened", "a cumulative sum runs over the flattened tensor", ("cumsum", "cumprod", "logcumsumexp"),
+     made({"": lambda call: call.run(input=call["input"].flatten(), dim=0),
+           "back in its shape": lambda call: call.run(input=call["input"].flatten(), dim=0).view_as(call["input"])}),
+     {"difference": "cumsum_axis_none"}),
+))  # fmt: skip

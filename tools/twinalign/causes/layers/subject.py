@@ -21,6 +21,8 @@ from twinalign.replay.code_lines import is_own_code, source_line
 from twinalign.replay.wrong_unit import WrongUnit, rewriting
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
+NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.", "state.")}
+"""Which of the unit's values a phase is about."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -160,8 +160,6 @@ class MetricSubject(Component):
 
 metric_cause = functools.partial(cause, "metric", MetricSubject)
 """Decorator of causes in a metric or an evaluation."""
-outputs_cause = functools.partial(metric_cause, where=lambda subject: subject.outputs is not None)
-"""Decorator of causes in what a metric is given, which is not known where an evaluation as a whole is examined."""
 
 
 def explain_metric(worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> dict[str, Any]:

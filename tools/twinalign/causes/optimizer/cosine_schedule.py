@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import fitted
-from twinalign.causes.optimizer.schedule import ScheduleSubject, schedule_cause
+from twinalign.causes.component import Others, enter_rows, fitted
+from twinalign.causes.optimizer.schedule import ScheduleSubject
 from twinalign.causes.registry import Variant
 
 _SAME = 1e-9
@@ -81,92 +81,46 @@ def _floors(after: np.ndarray) -> Iterator[float]:
         yield float(after[0] - 2.0 * first / (1.0 - cosine))
 
 
-Find = Callable[[ScheduleSubject, Curve], Iterable[Variant]]
+Pairs = Iterator[tuple[str, Any]]
 
 
-def curve_cause(with_warmup: bool = False, **facts: Any) -> Callable[[Find], Find]:
-    """Decorator of causes in a warm-up or a cosine; they are given the curve, and not asked where there is none."""
+def _curves(
+    others: Callable[[ScheduleSubject, Curve], Others], with_warmup: bool = False
+) -> Callable[[ScheduleSubject], Others]:
+    """What is other where the reference's values are such a curve, and have a warm-up if that is asked."""
 
-    def entered(find: Find) -> Find:
-        @functools.wraps(find)
-        def find_in(subject: ScheduleSubject) -> Iterable[Variant]:
-            curve = curve_of(subject.sequence)
-            return find(subject, curve) if curve and (curve.warmup or not with_warmup) else ()
+    def of(subject: ScheduleSubject) -> Others:
+        curve = curve_of(subject.sequence)
+        return others(subject, curve) if curve and (curve.warmup or not with_warmup) else ()
 
-        schedule_cause(**facts)(find_in)
-        return find
-
-    return entered
+    return of
 
 
-@curve_cause(with_warmup=True)
-def warmup_missing(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """There is no warm-up."""
-    steps = subject.steps
-    yield subject.variant("the cosine spans the whole run", sequenced=curve.decay(steps, curve.total))
-    yield subject.variant("the cosine begins at once", sequenced=curve.decay(steps))
-    yield subject.variant("the peak is held instead", sequenced=curve.decay(np.maximum(steps - curve.warmup, 0)))
+def _field(
+    name: str, values: Callable[[Curve], Iterable[float]], starts: Callable[[Curve], Iterable[float]], unit: str = ""
+) -> Callable[[ScheduleSubject, Curve], Pairs]:
+    """Other values of a field of the curve: likely ones, then those that fit the port best, from each start."""
+
+    def others(subject: ScheduleSubject, curve: Curve) -> Pairs:
+        def variant(value: float) -> Variant:
+            changed: dict[str, Any] = {name: value}
+            other = dataclasses.replace(curve, **changed)
+            detail = f"{value:.6g}{unit} for {getattr(curve, name):.6g}"
+            return subject.variant(detail, sequenced=other.values(subject.steps))
+
+        yield from (("", variant(value)) for value in values(curve))
+        for start in starts(curve):
+            yield from (("", found) for found in fitted(subject, variant, start))
+
+    return others
 
 
-@curve_cause(with_warmup=True, difference="lr_linear_warmup")
-def warmup_length(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The warm-up has another length."""
+def _longer_warmups(subject: ScheduleSubject, curve: Curve) -> Pairs:
     for other in dict.fromkeys([curve.warmup + d for d in (1, -1, 2, -2, 3, -3)] + [2 * curve.warmup]):
         for length in (curve.total - other, curve.length):  # the end of the run where it was, or moved
             if other > 0 and length > 0:
                 longer = dataclasses.replace(curve, warmup=other, length=length)
-                yield subject.variant(f"{other} steps for {curve.warmup}", sequenced=longer.values(subject.steps))
-
-
-@curve_cause(with_warmup=True, difference="lr_linear_warmup")
-def warmup_counts_from_one(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The warm-up counts its steps from 1 on one side and from 0 on the other."""
-    steps, warm = subject.steps, curve.warmup
-    step, shorter = curve.peak / warm, curve.peak / (warm + 1)
-    for ramp in (step * (steps + 1), shorter * (steps + 1), step * steps):
-        yield subject.variant("", sequenced=curve.values(steps, ramp))
-    yield subject.variant("", sequenced=np.where(steps <= warm, shorter * steps, curve.decay(steps - warm)))
-
-
-@curve_cause(with_warmup=True, difference="lr_linear_warmup")
-def warmup_start(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The warm-up starts from another value."""
-
-    def variant(first: float) -> Variant:
-        other = dataclasses.replace(curve, first=first)
-        return subject.variant(f"{first:.6g} for {curve.first:.6g}", sequenced=other.values(subject.steps))
-
-    # torch's LinearLR begins at a third.
-    yield from map(variant, (0.0, curve.peak / 3, curve.peak / 10, curve.peak / 100, curve.peak / 1000, 1e-6))
-    yield from fitted(subject, variant, curve.peak / 2)
-
-
-@curve_cause(with_warmup=True, difference="lr_linear_warmup")
-def cosine_over_whole_run(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The cosine counts from the first step, not from the end of the warm-up."""
-    steps = subject.steps
-    for length in (curve.total, curve.length):
-        yield subject.variant("", sequenced=curve.values(steps, after=curve.decay(steps, length)))
-
-
-@curve_cause()
-def cosine_length(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The decay has another length."""
-
-    def variant(length: float) -> Variant:
-        other = dataclasses.replace(curve, length=length)
-        return subject.variant(f"{length:.6g} steps for {curve.length:.6g}", sequenced=other.values(subject.steps))
-
-    candidates = [curve.length + d for d in (-1, 1, -2, 2)] + [curve.total, curve.length * 2, curve.length / 2]
-    yield from (variant(length) for length in candidates if length > 0)
-    yield from fitted(subject, variant, curve.length * 1.05)
-    yield from fitted(subject, variant, curve.length * 0.95)
-
-
-@curve_cause()
-def cosine_missing(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The value does not decay: it stays at its peak."""
-    yield subject.variant("", sequenced=curve.values(subject.steps, after=curve.peak))
+                yield f"{other} steps for {curve.warmup}", longer.values(subject.steps)
 
 
 def _polynomial(power: float, progress: np.ndarray) -> np.ndarray:
@@ -185,34 +139,55 @@ _SHAPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """The share of the way from the peak to the end that is left, by the share of the steps that are taken."""
 
 
-@curve_cause()
-def schedule_shape(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The decay does not have the shape of half a cosine."""
-    steps = subject.steps
+def _shaped(subject: ScheduleSubject, curve: Curve) -> Pairs:
     for detail, share in _SHAPES.items():
         with np.errstate(invalid="ignore"):
-            left = share((steps - curve.warmup) / curve.length)
+            left = share((subject.steps - curve.warmup) / curve.length)
             decayed = np.nan_to_num(curve.floor + (curve.peak - curve.floor) * left)
-        yield subject.variant(detail, sequenced=curve.values(steps, after=decayed))
+        yield detail, curve.values(subject.steps, after=decayed)
 
 
-@curve_cause(difference="lr_polynomial_end")
-def schedule_floor(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The decay ends at another value."""
+def _counted_from_one(subject: ScheduleSubject, curve: Curve) -> Pairs:
+    steps, warm = subject.steps, curve.warmup
+    step, shorter = curve.peak / warm, curve.peak / (warm + 1)
+    for ramp in (step * (steps + 1), shorter * (steps + 1), step * steps):
+        yield "", curve.values(steps, ramp)
+    yield "", np.where(steps <= warm, shorter * steps, curve.decay(steps - warm))
 
-    def variant(floor: float) -> Variant:
-        other = dataclasses.replace(curve, floor=floor)
-        return subject.variant(f"{floor:.6g} for {curve.floor:.6g}", sequenced=other.values(subject.steps))
 
+def _after_end(subject: ScheduleSubject, curve: Curve) -> Pairs:
+    since = subject.steps - curve.warmup
+    yield "it stays there", curve.values(subject.steps, after=curve.decay(np.minimum(since, curve.length)))
+    yield "it restarts", curve.values(subject.steps, after=curve.decay(np.mod(since, curve.length)))
+
+
+_WARMUP = {"difference": "lr_linear_warmup"}
+enter_rows("optimizer", ScheduleSubject, "sequenced", (
+    ("warmup_missing", "there is no warm-up", {}, _curves(lambda s, c: {
+        "the cosine spans the whole run": c.decay(s.steps, c.total),
+        "the cosine begins at once": c.decay(s.steps),
+        "the peak is held instead": c.decay(np.maximum(s.steps - c.warmup, 0))}, with_warmup=True)),
+    ("warmup_length", "the warm-up has another length", _WARMUP, _curves(_longer_warmups, with_warmup=True)),
+    ("warmup_counts_from_one", "the warm-up counts its steps from 1 on one side and from 0 on the other", _WARMUP,
+     _curves(_counted_from_one, with_warmup=True)),
+    # torch's LinearLR begins at a third.
+    ("warmup_start", "the warm-up starts from another value", _WARMUP,
+     _curves(_field("first", lambda c: (0.0, *(c.peak / n for n in (3, 10, 100, 1000)), 1e-6), lambda c: (c.peak / 2,)),
+             with_warmup=True)),
+    ("cosine_over_whole_run", "the cosine counts from the first step, not from the end of the warm-up", _WARMUP,
+     _curves(lambda s, c: [("", c.values(s.steps, after=c.decay(s.steps, length))) for length in (c.total, c.length)],
+             with_warmup=True)),
+    ("cosine_length", "the decay has another length", {},
+     _curves(_field("length", lambda c: [n for n in (*(c.length + d for d in (-1, 1, -2, 2)), c.total, c.length * 2,
+                                                     c.length / 2) if n > 0],
+                    lambda c: (c.length * 1.05, c.length * 0.95), " steps"))),
+    ("cosine_missing", "the value does not decay: it stays at its peak", {},
+     _curves(lambda s, c: {"": c.values(s.steps, after=c.peak)})),
+    ("schedule_shape", "the decay does not have the shape of half a cosine", {}, _curves(_shaped)),
     # paddle's PolynomialDecay ends at 1e-4 where torch's PolynomialLR ends at 0.
-    yield from map(variant, (0.0, 1e-4, 1e-5, 1e-6, curve.peak / 100, curve.peak / 1000, curve.peak / 10))
-    yield from fitted(subject, variant, curve.floor + 0.1 * (curve.peak - curve.floor))
-
-
-@curve_cause(difference="lr_cosine_eta_min_past")
-def schedule_after_end(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
-    """The schedule continues differently after its end."""
-    steps, since = subject.steps, subject.steps - curve.warmup
-    stays, restarts = np.minimum(since, curve.length), np.mod(since, curve.length)
-    yield subject.variant("it stays there", sequenced=curve.values(steps, after=curve.decay(stays)))
-    yield subject.variant("it restarts", sequenced=curve.values(steps, after=curve.decay(restarts)))
+    ("schedule_floor", "the decay ends at another value", {"difference": "lr_polynomial_end"},
+     _curves(_field("floor", lambda c: (0.0, 1e-4, 1e-5, 1e-6, *(c.peak / n for n in (100, 1000, 10))),
+                    lambda c: (c.floor + 0.1 * (c.peak - c.floor),)))),
+    ("schedule_after_end", "the schedule continues differently after its end", {"difference": "lr_cosine_eta_min_past"},
+     _curves(_after_end)),
+))  # fmt: skip

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from twinalign.causes.component import fitted
+from twinalign.causes.component import enter_rows, fitted
 from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, StepChange, listed, step_cause
 from twinalign.causes.registry import Cause, Variant, enter
 
@@ -72,12 +72,6 @@ def _additions(subject: OptimizerSubject, choice: Choice, names: str = "") -> It
             for as_l2 in (False, True):
                 change = _added(coefficient, choice, as_l2)
                 yield subject.variant(f"{names} with {coefficient:g}".lstrip(), change=change)
-
-
-@step_cause(rank=-1, where=reference_coefficient)
-def decay_missing(subject: OptimizerSubject) -> Iterator[Variant]:
-    """No parameter is decayed."""
-    yield subject.variant("", change=_without(lambda name: True))
 
 
 def _missing(chosen: str, subject: OptimizerSubject) -> Iterator[Variant]:
@@ -185,22 +179,24 @@ def _shrinking(subject: OptimizerSubject, rate: float | None = None) -> Callable
     return shrink
 
 
-@step_cause(difference="adam_weight_decay", where=reference_coefficient)
-def decay_decoupled(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Weight decay shrinks the weights beside the gradient (AdamW), not through it."""
-    if not decoupled(subject):
-        yield subject.changed("", settings=lambda moment: {DECAY: 0.0}, before=_shrinking(subject))
+def _shrunk(subject: OptimizerSubject, rate: float | None = None, after: bool = False) -> StepChange:
+    moved: dict[str, Any] = {"after" if after else "before": _shrinking(subject, rate)}
+    return StepChange(settings=lambda moment: {DECAY: 0.0}, **moved)
 
 
-@step_cause(rank=1, where=decoupled)
-def decay_without_rate(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The decoupled weight decay is not multiplied by the scheduled learning rate."""
+def _without_rate(subject: OptimizerSubject) -> dict[str, StepChange]:
     initial = float(subject.make_optimizer().param_groups[0]["lr"])
-    for detail, rate in (("but by 1", 1.0), (f"but by the initial {initial:g}", initial)):
-        yield subject.changed(detail, settings=lambda moment: {DECAY: 0.0}, before=_shrinking(subject, rate))
+    return {"but by 1": _shrunk(subject, rate=1.0), f"but by the initial {initial:g}": _shrunk(subject, rate=initial)}
 
 
-@step_cause(rank=1, where=decoupled)
-def decay_after_step(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The decoupled weight decay comes after the step, not before it."""
-    yield subject.changed("", settings=lambda moment: {DECAY: 0.0}, after=_shrinking(subject))
+enter_rows("optimizer", OptimizerSubject, "change", (
+    ("decay_missing", "no parameter is decayed", {"rank": -1, "where": reference_coefficient},
+     lambda s: {"": _without(lambda name: True)}),
+    ("decay_decoupled", "weight decay shrinks the weights beside the gradient (AdamW), not through it",
+     {"difference": "adam_weight_decay", "where": lambda s: reference_coefficient(s) and not decoupled(s)},
+     lambda s: {"": _shrunk(s)}),
+    ("decay_without_rate", "the decoupled weight decay is not multiplied by the scheduled learning rate",
+     {"rank": 1, "where": decoupled}, _without_rate),
+    ("decay_after_step", "the decoupled weight decay comes after the step, not before it",
+     {"rank": 1, "where": decoupled}, lambda s: {"": _shrunk(s, after=True)}),
+))  # fmt: skip

@@ -1,14 +1,16 @@
-"""An optimizer's moments and constants: momentum, betas, bias correction, epsilon and where it is added."""
+"""An optimizer's moments and constants: momentum, betas, bias correction, epsilon; the trust ratio of LARS."""
 
 import functools
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from twinalign.causes.component import fitted
+from twinalign.causes.component import enter_rows, fitted
 from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, step_cause
 from twinalign.causes.registry import Cause, Variant, enter
 
+TRUST = ("trust_coefficient", "trust_coeff", "eta")
+"""What optimizers call the trust coefficient of LARS."""
 _MANY_STEPS = 10**9
 """After so many steps a bias correction is 1."""
 _EPSILONS = (1e-8, 1e-6, 1e-5, 1e-7, 1e-10, 1e-9, 1e-4, 1e-3, 1e-12, 1e-15, 1e-16, 0.0)
@@ -56,6 +58,8 @@ def other_values(
 
 
 def _other_beta(subject: OptimizerSubject, place: int, usual: tuple[float, ...]) -> Iterator[Variant]:
+    if not has_betas(subject):
+        return
     now = present(subject, "betas")
 
     def variant(value: float) -> Variant:
@@ -67,35 +71,36 @@ def _other_beta(subject: OptimizerSubject, place: int, usual: tuple[float, ...])
     yield from fitted(subject, variant, 1.0 - 1.5 * (1.0 - now[place]))
 
 
-@step_cause(difference="sgd_momentum_class")
-def momentum_value(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The optimizer's momentum differs."""
-    usual = (0.9, 0.0, 0.99, 0.95, 0.8, 0.5, 0.996, 0.1)
-    yield from other_values(subject, "momentum", ("momentum", "lars_momentum"), usual)
+def _switched(subject: OptimizerSubject, name: str) -> Iterator[Variant]:
+    if has(subject, name):
+        now = bool(present(subject, name))
+        yield setting(subject, name, not now, f"the {'reference' if now else 'port'} uses it")
 
 
-@step_cause(difference="rmsprop_adagrad_adadelta")
-def rmsprop_smoothing(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The smoothing constant of the squared gradients differs."""
-    yield from other_values(subject, "alpha", ("rho",), (0.95, 0.99, 0.9))  # paddle's default, torch's
-
-
-@step_cause(difference="rmsprop_adagrad_adadelta")
-def adadelta_smoothing(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The smoothing constant of the squared gradients and updates differs."""
-    yield from other_values(subject, "rho", ("rho",), (0.95, 0.9))  # paddle's default, torch's
-
-
-@step_cause(where=has_betas)
-def adam_beta1(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The first beta differs."""
-    yield from _other_beta(subject, 0, (0.9, 0.95, 0.8, 0.5, 0.99, 0.0))
-
-
-@step_cause(where=has_betas)
-def adam_beta2(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The second beta differs."""
-    yield from _other_beta(subject, 1, (0.999, 0.95, 0.98, 0.99, 0.9, 0.9999))
+_DEFAULTS = "rmsprop_adagrad_adadelta"
+for _id, _text, _difference, _find in (
+    ("momentum_value", "the optimizer's momentum differs", "sgd_momentum_class",
+     functools.partial(other_values, name="momentum", of_port=("momentum", "lars_momentum"),
+                       usual=(0.9, 0.0, 0.99, 0.95, 0.8, 0.5, 0.996, 0.1))),
+    # paddle's default first, then torch's
+    ("rmsprop_smoothing", "the smoothing constant of the squared gradients differs", _DEFAULTS,
+     functools.partial(other_values, name="alpha", of_port=("rho",), usual=(0.95, 0.99, 0.9))),
+    ("adadelta_smoothing", "the smoothing constant of the squared gradients and updates differs", _DEFAULTS,
+     functools.partial(other_values, name="rho", of_port=("rho",), usual=(0.95, 0.9))),
+    ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", _DEFAULTS,
+     functools.partial(other_values, name="eps", of_port=("epsilon", "eps"), usual=_EPSILONS, is_fitted=False)),
+    ("adam_beta1", "the first beta differs", None,
+     functools.partial(_other_beta, place=0, usual=(0.9, 0.95, 0.8, 0.5, 0.99, 0.0))),
+    ("adam_beta2", "the second beta differs", None,
+     functools.partial(_other_beta, place=1, usual=(0.999, 0.95, 0.98, 0.99, 0.9, 0.9999))),
+    ("nesterov", "Nesterov's form of momentum is used on one side only", "momentum_equal",
+     functools.partial(_switched, name="nesterov")),
+    ("amsgrad", "AMSGrad's maximum of the second moments is used on one side only", "amsgrad",
+     functools.partial(_switched, name="amsgrad")),
+    ("rmsprop_centered", "RMSprop's centering is used on one side only", None,
+     functools.partial(_switched, name="centered")),
+):  # fmt: skip
+    enter(Cause(_id, "optimizer", _text, OptimizerSubject, _find, difference=_difference))
 
 
 @step_cause(rank=1, where=has_betas)
@@ -130,21 +135,6 @@ def _late(optimizer: Any, moments: list[Moment]) -> None:
         steps = optimizer.state[moment.parameter]["step"]
         optimizer.state[moment.parameter]["step"] = steps * 0 + _MANY_STEPS
     optimizer.step()
-
-
-def _switched(name: str, subject: OptimizerSubject) -> Iterator[Variant]:
-    if has(subject, name):
-        now = bool(present(subject, name))
-        yield setting(subject, name, not now, f"the {'reference' if now else 'port'} uses it")
-
-
-for _id, _text, _name, _difference in (
-    ("nesterov", "Nesterov's form of momentum", "nesterov", "momentum_equal"),
-    ("amsgrad", "AMSGrad's maximum of the second moments", "amsgrad", "amsgrad"),
-    ("rmsprop_centered", "RMSprop's centering", "centered", None),
-):
-    _find, _text = functools.partial(_switched, _name), f"{_text} is used on one side only"
-    enter(Cause(_id, "optimizer", _text, OptimizerSubject, _find, difference=_difference))
 
 
 @step_cause(difference="momentum_equal", where=lambda subject: has(subject, "dampening"))
@@ -202,12 +192,6 @@ def optimizer_setting(subject: OptimizerSubject) -> Iterator[Variant]:
 
 
 @step_cause(difference="rmsprop_adagrad_adadelta")
-def optimizer_epsilon(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The epsilon of the optimizer's denominator differs."""
-    yield from other_values(subject, "eps", ("epsilon", "eps"), _EPSILONS, is_fitted=False)
-
-
-@step_cause(difference="rmsprop_adagrad_adadelta")
 def epsilon_inside_root(subject: OptimizerSubject) -> Iterator[Variant]:
     """Epsilon is added under the square root of the second moment, not to the root."""
     # So in paddle's RMSProp, whose smoothing may be the port's as well, and in TensorFlow's optimizers.
@@ -217,41 +201,35 @@ def epsilon_inside_root(subject: OptimizerSubject) -> Iterator[Variant]:
     for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon"), 1e-6]):
         detail = "" if epsilon == now else f"and is {epsilon:g}"
         if has(subject, "betas"):
-            yield subject.changed(detail, after=_root_of_adam(epsilon))
+            yield subject.changed(detail, after=functools.partial(_root_of_adam, epsilon))
             continue
-        yield subject.changed(detail, after=_root_of_rmsprop(epsilon))
+        yield subject.changed(detail, after=functools.partial(_root_of_rmsprop, epsilon))
         for smoothing in port_numbers(subject, "rho"):
             yield subject.changed(
                 f"{detail or 'and'} with the smoothing {smoothing:g}".strip(),
                 settings=lambda moment, alpha=smoothing: {"alpha": alpha},
-                after=_root_of_rmsprop(epsilon),
+                after=functools.partial(_root_of_rmsprop, epsilon),
             )
 
 
-def _root_of_rmsprop(epsilon: float) -> Any:
-    def after(moment: Moment) -> None:
-        group, state = moment.group, moment.state
-        gradient = moment.gradient + group["weight_decay"] * moment.before
-        variance = state["square_avg"] - state["grad_avg"] ** 2 if group.get("centered") else state["square_avg"]
-        direction = gradient / (variance + epsilon).sqrt()
-        if group["momentum"]:
-            direction = moment.kept["buffer"] = group["momentum"] * moment.kept.get("buffer", 0.0) + direction
-        moment.parameter.data.copy_(moment.before - group["lr"] * direction)
-
-    return after
+def _root_of_rmsprop(epsilon: float, moment: Moment) -> None:
+    group, state = moment.group, moment.state
+    gradient = moment.gradient + group["weight_decay"] * moment.before
+    variance = state["square_avg"] - state["grad_avg"] ** 2 if group.get("centered") else state["square_avg"]
+    direction = gradient / (variance + epsilon).sqrt()
+    if group["momentum"]:
+        direction = moment.kept["buffer"] = group["momentum"] * moment.kept.get("buffer", 0.0) + direction
+    moment.parameter.data.copy_(moment.before - group["lr"] * direction)
 
 
-def _root_of_adam(epsilon: float) -> Any:
-    def after(moment: Moment) -> None:
-        group, state, steps = moment.group, moment.state, float(moment.state["step"])
-        first = state["exp_avg"] / (1.0 - group["betas"][0] ** steps)
-        second = state["exp_avg_sq"] / (1.0 - group["betas"][1] ** steps)
-        shrunk = moment.before
-        if group.get("decoupled_weight_decay"):
-            shrunk = shrunk * (1.0 - group["lr"] * group["weight_decay"])
-        moment.parameter.data.copy_(shrunk - group["lr"] * first / (second + epsilon).sqrt())
-
-    return after
+def _root_of_adam(epsilon: float, moment: Moment) -> None:
+    group, state, steps = moment.group, moment.state, float(moment.state["step"])
+    first = state["exp_avg"] / (1.0 - group["betas"][0] ** steps)
+    second = state["exp_avg_sq"] / (1.0 - group["betas"][1] ** steps)
+    shrunk = moment.before
+    if group.get("decoupled_weight_decay"):
+        shrunk = shrunk * (1.0 - group["lr"] * group["weight_decay"])
+    moment.parameter.data.copy_(shrunk - group["lr"] * first / (second + epsilon).sqrt())
 
 
 @step_cause(difference="rmsprop_adagrad_adadelta")
@@ -263,16 +241,108 @@ def epsilon_in_maximum(subject: OptimizerSubject) -> Iterator[Variant]:
     now = present(subject, "eps")
     for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon")]):
         detail = "" if epsilon == now else f"and it is {epsilon:g}"
-        yield subject.changed(detail, after=_norm_of_adamax(epsilon))
+        yield subject.changed(detail, after=functools.partial(_norm_of_adamax, epsilon))
 
 
-def _norm_of_adamax(epsilon: float) -> Any:
-    def after(moment: Moment) -> None:
-        group, state = moment.group, moment.state
-        gradient = moment.gradient + group["weight_decay"] * moment.before
-        norm = (group["betas"][1] * moment.kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
-        moment.kept["norm"] = moment.observed["infinity_norm"] = norm
-        rate = group["lr"] / (1.0 - group["betas"][0] ** float(state["step"]))
-        moment.parameter.data.copy_(moment.before - rate * state["exp_avg"] / norm)
+def _norm_of_adamax(epsilon: float, moment: Moment) -> None:
+    group, state = moment.group, moment.state
+    gradient = moment.gradient + group["weight_decay"] * moment.before
+    norm = (group["betas"][1] * moment.kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
+    moment.kept["norm"] = moment.observed["infinity_norm"] = norm
+    rate = group["lr"] / (1.0 - group["betas"][0] ** float(state["step"]))
+    moment.parameter.data.copy_(moment.before - rate * state["exp_avg"] / norm)
 
-    return after
+
+def trust_name(subject: OptimizerSubject) -> str:
+    """How the groups of a LARS call its trust coefficient; empty where it is no LARS."""
+    return next((name for name in TRUST if has(subject, name, "momentum")), "")
+
+
+@step_cause(where=trust_name)
+def lars_trust_coefficient(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The trust coefficient of LARS differs."""
+    name = trust_name(subject)
+    now = present(subject, name)
+    usual = (0.001, 0.02, 0.01, 1.0, 10 * now, now / 10)
+    yield from other_values(subject, name, (*TRUST, "lars_coeff"), usual)
+
+
+class _Sizes(NamedTuple):
+    """What a trust ratio may be made of: norms of weight, gradient and decayed gradient, and the group's numbers."""
+
+    weight: float
+    gradient: float
+    decayed: float
+    decay: float
+    rate: float
+
+
+def _sizes(moment: Moment) -> _Sizes:
+    decay = float(moment.group.get("weight_decay", 0.0))
+    decayed = moment.gradient + decay * moment.before
+    weight, gradient, both = (float(tensor.norm()) for tensor in (moment.before, moment.gradient, decayed))
+    return _Sizes(weight, gradient, both, decay, float(moment.group["lr"]))
+
+
+@step_cause(where=trust_name)
+def lars_trust_on_one_dimensional(subject: OptimizerSubject) -> Iterator[Variant]:
+    """LARS rescales the one-dimensional parameters too, biases and scales of normalisation layers."""
+    name = trust_name(subject)
+
+    def gradient(moment: Moment, decayed: bool) -> Any:
+        if moment.parameter.ndim > 1:
+            return moment.gradient
+        own = _sizes(moment)
+        size = own.decayed if decayed else own.gradient
+        ratio = moment.group[name] * own.weight / size if own.weight > 0 and size > 0 else 1.0
+        return (moment.gradient + (own.decay * moment.before if decayed else 0.0)) * ratio
+
+    yield subject.changed("", gradient=lambda moment: gradient(moment, False))
+    yield subject.changed("and decays them", gradient=lambda moment: gradient(moment, True))
+
+
+def _with_ratio(subject: OptimizerSubject, detail: str, ratio: Callable[[float, _Sizes], float]) -> Variant:
+    """Another trust ratio, made of the coefficient and the sizes, by a coefficient that gives it in the reference."""
+    name = trust_name(subject)
+
+    def settings(moment: Moment) -> dict[str, float]:
+        sizes = _sizes(moment)
+        if moment.parameter.ndim <= 1 or not sizes.weight > 0 or not sizes.decayed > 0:
+            return {}
+        return {name: ratio(moment.group[name], sizes) * sizes.decayed / sizes.weight}
+
+    return subject.changed(detail, settings=settings)
+
+
+def _limited(coefficient: float, sizes: _Sizes) -> float:
+    return min(coefficient * sizes.weight / sizes.decayed / sizes.rate, 1.0) if sizes.rate else 1.0
+
+
+def _epsilons(subject: OptimizerSubject) -> dict[str, Callable[[float, _Sizes], float]]:
+    def with_epsilon(epsilon: float, coefficient: float, sizes: _Sizes) -> float:
+        return coefficient * sizes.weight / (sizes.decayed + epsilon)
+
+    known = [*port_numbers(subject, "epsilon", "eps", "lars_eps"), 1e-8, 1e-9, 1e-6, 1e-5, 1e-3, 1.0]
+    return {f"{epsilon:g}": functools.partial(with_epsilon, epsilon) for epsilon in known if epsilon}
+
+
+def _ratios(
+    ratios: Callable[[OptimizerSubject], Mapping[str, Callable[[float, _Sizes], float]]],
+) -> Callable[[OptimizerSubject], dict[str, Variant]]:
+    return lambda subject: {detail: _with_ratio(subject, detail, ratio) for detail, ratio in ratios(subject).items()}
+
+
+enter_rows("optimizer", OptimizerSubject, "change", (
+    ("lars_trust_missing", "the trust ratio of LARS is not applied", {"where": trust_name},
+     _ratios(lambda s: {"": lambda c, of: 1.0, "its coefficient is": lambda c, of: c})),
+    # The first is as the paper has it.
+    ("lars_trust_denominator",
+     "the trust ratio of LARS divides by another norm than that of the decayed gradient", {"where": trust_name},
+     _ratios(lambda s: {"|g| + wd |w|": lambda c, of: c * of.weight / (of.gradient + of.decay * of.weight),
+                        "|g|": lambda c, of: c * of.weight / of.gradient})),
+    ("lars_epsilon", "an epsilon is added to the denominator of LARS's trust ratio", {"where": trust_name},
+     _ratios(_epsilons)),
+    ("lars_ratio_clipped", "the trust ratio of LARS is limited", {"where": trust_name},
+     _ratios(lambda s: {"to 1": lambda coefficient, sizes: _limited(coefficient, sizes._replace(rate=1.0)),
+                        "to the learning rate, as LARC has it": _limited})),
+))  # fmt: skip

@@ -1,15 +1,26 @@
-"""What an optimizer is given and how far it goes: rates, gradients, parameters, the method itself."""
+"""What an optimizer is given and how far it goes: rates, gradients, how they are clipped, parameters, the method."""
 
+import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import fitted
-from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, batch_size, linear_scaling, listed, step_cause
+from twinalign.causes.component import enter_rows, fitted
+from twinalign.causes.optimizer.subject import (
+    Moment,
+    OptimizerSubject,
+    StepChange,
+    batch_size,
+    linear_scaling,
+    listed,
+    step_cause,
+)
 from twinalign.causes.registry import Variant
 from twinalign.verdict.array_difference import distance
+
+_CLIP_NORMS = (1.0, 5.0, 10.0, 0.1, 3.0, 2.0, 0.5, 0.25, 0.3, 0.02, 0.01, 20.0, 40.0, 100.0)
 
 
 def factors(subject: OptimizerSubject) -> list[tuple[str, float]]:
@@ -36,12 +47,12 @@ def learning_rate_factor(subject: OptimizerSubject) -> Iterator[Variant]:
     yield from fitted(subject, variant, 1.5)
 
 
-def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], float]) -> Iterator[Variant]:
+def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], float]) -> dict[str, StepChange]:
     """Each group at `rate` of its own, which torch takes as it is, and of the optimizer's, which paddle multiplies."""
     rates = [group["lr"] for group in subject.group_of.values()]
     base = subject.make_optimizer().defaults.get("lr")
     if len(set(rates)) < 2 or not base:
-        return
+        return {}
     first = next(iter(subject.group_of))
 
     def settings(moment: Moment) -> dict[str, float]:
@@ -49,19 +60,7 @@ def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], 
         scheduled = subject.settings[moment.step][first]["lr"] / subject.group_of[first]["lr"]
         return {"lr": rate(moment.group["lr"], base * scheduled)}
 
-    yield subject.changed("", settings=settings)
-
-
-@step_cause(difference="param_group_lr_multiplier", rank=-1)
-def group_rate_ignored(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The learning rates of parameter groups have no effect: all parameters use the optimizer's rate."""
-    yield from _with_group_rates(subject, lambda own, base: base)
-
-
-@step_cause(difference="param_group_lr_multiplier", rank=-1)
-def group_rate_multiplied(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The learning rates of parameter groups multiply the optimizer's rate in place of replacing it."""
-    yield from _with_group_rates(subject, lambda own, base: own * base)
+    return {"": StepChange(settings=settings)}
 
 
 @step_cause(difference="param_group_sticky", rank=2)
@@ -103,15 +102,6 @@ def scaled(moment: Moment, factor: float) -> Any:
     return moment.gradient * factor
 
 
-@step_cause()
-def gradient_sign(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The gradient's sign is the other one: the parameters climb."""
-    yield subject.changed("", gradient=lambda moment: scaled(moment, -1.0))
-    yield subject.changed(
-        "with the decay", after=lambda moment: moment.parameter.data.copy_(2 * moment.before - moment.parameter.data)
-    )
-
-
 @step_cause(difference="grad_accumulation")
 def gradient_scaled(subject: OptimizerSubject) -> Iterator[Variant]:
     """The optimizer is given a multiple of the gradient."""
@@ -122,35 +112,6 @@ def gradient_scaled(subject: OptimizerSubject) -> Iterator[Variant]:
     yield from (variant(factor, text) for text, factor in factors(subject))
     yield from (variant(2.0**power, f"2^{power}, a loss scale") for power in (15, 16, 10, 8))
     yield from fitted(subject, variant, 1.5)
-
-
-@step_cause(difference="clear_grad_vs_none", rank=1)
-def missing_gradient_is_zero(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Parameters without a gradient are updated as if it were zero: decay and momentum change them."""
-    if any(name not in subject.gradients for name in subject.judged):
-        yield subject.changed("", missing_as_zero=True)
-
-
-@step_cause()
-def optimizer_stepped_twice(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Every step is taken twice."""
-
-    def take(optimizer: Any, moments: list[Moment]) -> None:
-        optimizer.step()
-        optimizer.step()
-
-    yield subject.changed("", step=take)
-
-
-@step_cause(difference="grad_accumulation")
-def gradient_not_cleared(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Gradients of earlier steps are not cleared, and add up."""
-
-    def gradient(moment: Moment) -> Any:
-        moment.kept["sum"] = moment.gradient + moment.kept.get("sum", 0.0)
-        return moment.kept["sum"]
-
-    yield subject.changed("", gradient=gradient)
 
 
 @step_cause(difference="optimizer_state_name_keyed", rank=1)
@@ -198,3 +159,113 @@ def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
 
             named = ", ".join(f"{key} {value}" for key, value in given.items())
             yield subject.changed(f"{kind} with {named}", make=make, settings=lambda moment, given=given: given)
+
+
+def _bounds(subject: OptimizerSubject) -> Iterable[float]:
+    own = [subject.facts.get(name) for name in ("clip_norm", "max", "clip_value")]
+    return dict.fromkeys([*(float(value) for value in own if isinstance(value, (int, float))), *_CLIP_NORMS])
+
+
+def _clipped(subject: OptimizerSubject, bound: float, moment: Moment) -> Any:
+    """The gradient clipped by the norm of all gradients together."""
+    return _to_norm(moment, bound, subject.gradient_norm(moment.step))
+
+
+@step_cause()
+def gradient_clip_missing(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The reference's own clipping of gradients is missing or differs."""
+    plain = plain_step(subject)
+    if plain is None:
+        return
+    yield subject.changed("missing", step=plain)
+
+    def variant(bound: float) -> Variant:
+        return subject.changed(f"to {bound:.6g}", gradient=functools.partial(_clipped, subject, bound), step=plain)
+
+    yield from map(variant, _bounds(subject))
+    yield from fitted(subject, variant, subject.gradient_norm(0) * 0.5)
+
+
+@step_cause(difference="clip_global_norm_formula")
+def gradient_clipped(subject: OptimizerSubject) -> Iterator[Variant]:
+    """Gradients are clipped by their global norm, and the reference does not clip them."""
+    norms = [subject.gradient_norm(step) for step in range(subject.steps)]
+
+    def variant(bound: float) -> Variant:
+        return subject.changed(f"to {bound:.6g}", gradient=functools.partial(_clipped, subject, bound))
+
+    yield from (variant(bound) for bound in _bounds(subject) if bound < max(norms))
+    yield from fitted(subject, variant, min(norms) * 0.5)
+
+
+def _to_norm(moment: Moment, bound: float, norm: float) -> Any:
+    return scaled(moment, bound / max(norm, bound))
+
+
+def plain_step(subject: OptimizerSubject) -> Callable[[Any, list[Moment]], None] | None:
+    """torch's own step of the optimizer, where the case puts something around it; None where it does not."""
+    optimizer = subject.make_optimizer()
+    own = next((k for k in type(optimizer).__mro__ if k.__module__.startswith("torch.") and "step" in vars(k)), None)
+    around = "step" in vars(optimizer) or ("step" in vars(type(optimizer)) and own is not type(optimizer))
+    if own is None or own.__name__ == "Optimizer" or not around:
+        return None
+    return lambda given, moments: own.step(given)  # type: ignore[attr-defined]
+
+
+def _to_each_bound(subject: OptimizerSubject, clip: Callable[[float, Moment], Any]) -> Iterator[tuple[str, StepChange]]:
+    """Gradients clipped to each likely bound, beside the reference's own clipping if it has one, and in its stead."""
+    plain = plain_step(subject)
+    for bound in _bounds(subject):
+        for step in dict.fromkeys([None, plain]):
+            yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound), step=step)
+
+
+def _to_norm_of_group(subject: OptimizerSubject, bound: float, moment: Moment) -> Any:
+    return _to_norm(moment, bound, subject.gradient_norm(moment.step, subject.group_members[moment.name]))
+
+
+def _stepped_twice(optimizer: Any, moments: list[Moment]) -> None:
+    optimizer.step()
+    optimizer.step()
+
+
+def _climbed(moment: Moment) -> None:
+    moment.parameter.data.copy_(2 * moment.before - moment.parameter.data)
+
+
+def _summed(moment: Moment) -> Any:
+    moment.kept["sum"] = moment.gradient + moment.kept.get("sum", 0.0)
+    return moment.kept["sum"]
+
+
+enter_rows("optimizer", OptimizerSubject, "change", (
+    ("group_rate_ignored",
+     "the learning rates of parameter groups have no effect: all parameters use the optimizer's rate",
+     {"difference": "param_group_lr_multiplier", "rank": -1}, lambda s: _with_group_rates(s, lambda own, base: base)),
+    ("group_rate_multiplied",
+     "the learning rates of parameter groups multiply the optimizer's rate in place of replacing it",
+     {"difference": "param_group_lr_multiplier", "rank": -1},
+     lambda s: _with_group_rates(s, lambda own, base: own * base)),
+    ("gradient_sign", "the gradient's sign is the other one: the parameters climb", {},
+     lambda s: {"": StepChange(gradient=lambda moment: scaled(moment, -1.0)),
+                "with the decay": StepChange(after=_climbed)}),
+    ("missing_gradient_is_zero",
+     "parameters without a gradient are updated as if it were zero: decay and momentum change them",
+     {"difference": "clear_grad_vs_none", "rank": 1,
+      "where": lambda s: any(name not in s.gradients for name in s.judged)},
+     lambda s: {"": StepChange(missing_as_zero=True)}),
+    ("optimizer_stepped_twice", "every step is taken twice", {},
+     lambda s: {"": StepChange(step=_stepped_twice)}),
+    ("gradient_not_cleared", "gradients of earlier steps are not cleared, and add up",
+     {"difference": "grad_accumulation"}, lambda s: {"": StepChange(gradient=_summed)}),
+    # This is paddle's ClipGradByNorm, whose name is that of torch's global clipping.
+    ("gradient_clipped_each", "every gradient is clipped by its own norm, not by the norm of all together",
+     {"difference": "clip_by_norm_value"},
+     lambda s: _to_each_bound(s, lambda bound, moment: _to_norm(moment, bound, float(moment.gradient.norm())))),
+    ("gradient_clipped_by_value", "gradients are clipped element by element", {"difference": "clip_by_norm_value"},
+     lambda s: _to_each_bound(s, lambda bound, moment: moment.gradient.clamp(-bound, bound))),
+    ("gradient_clipped_per_group",
+     "gradients are clipped by the norm of each parameter group, not of all parameters",
+     {"difference": "clip_global_norm_per_group", "where": lambda s: len(set(s.group_members.values())) > 1},
+     lambda s: _to_each_bound(s, functools.partial(_to_norm_of_group, s))),
+))  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import Component, explain, fitted
+from twinalign.causes.component import Component, enter_rows, explain, fitted
 from twinalign.causes.optimizer.subject import batch_size, linear_scaling
 from twinalign.causes.registry import Variant, cause
 from twinalign.replay.optimizer import STAGE, ask_schedule, start
@@ -109,22 +109,6 @@ def schedule_off_by(subject: ScheduleSubject) -> Iterator[Variant]:
                     yield subject.variant(detail, sequenced=np.where(steps < 0, float(first), later))
 
 
-@schedule_cause(difference="lr_auto_step", rank=-1)
-def schedule_constant(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The value is never changed: nothing steps the schedule."""
-    if subject.length < 2 or np.ptp(subject.reference["values"]) == 0.0:
-        return
-    own = float(subject.port["values"][0])
-    for text, value in (
-        ("its first value, ", subject.sequence[0]),
-        ("the rate with which the optimizer is built, ", subject.initial),
-        ("its greatest value, ", subject.sequence.max()),
-        ("its last value, ", subject.sequence[subject.length - 1]),
-        ("", own),
-    ):
-        yield subject.variant(f"{text}{value:.6g}", sequenced=np.full(subject.length, value))
-
-
 @schedule_cause(difference="param_group_lr_multiplier", rank=-1)
 def schedule_factor(subject: ScheduleSubject) -> Iterator[Variant]:
     """The value is a multiple of what it should be."""
@@ -135,21 +119,24 @@ def schedule_factor(subject: ScheduleSubject) -> Iterator[Variant]:
     )
 
 
-@schedule_cause(difference="lr_auto_step")
-def schedule_per_epoch(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The value moves once an epoch, not every iteration."""
-    for iterations in range(2, subject.length + 1):
-        steps = subject.steps // iterations * iterations
-        yield subject.variant(f"every {iterations} steps", sequenced=subject.sequence[steps])
+def _constants(subject: ScheduleSubject) -> dict[str, np.ndarray]:
+    values = {
+        "its first value, ": subject.sequence[0],
+        "the rate with which the optimizer is built, ": subject.initial,
+        "its greatest value, ": subject.sequence.max(),
+        "its last value, ": subject.sequence[subject.length - 1],
+        "": float(subject.port["values"][0]),
+    }
+    changes = subject.length >= 2 and np.ptp(subject.reference["values"]) > 0.0
+    return {f"{text}{v:.6g}": np.full(subject.length, v) for text, v in values.items()} if changes else {}
 
 
-@schedule_cause(difference="lr_auto_step", rank=1)
-def schedule_speed(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The schedule runs at another speed: it is stepped more often, or less, than its length is meant for."""
+def _at_speeds(subject: ScheduleSubject) -> dict[str, Sequenced]:
+    found: dict[str, Sequenced] = {}
     for factor in (2, 3, 4, 5, 8, 10):
-        faster, slower = (subject.steps * factor).tolist(), (subject.steps / factor).tolist()
-        yield subject.variant(f"{factor} times as fast", sequenced=functools.partial(subject.at, faster))
-        yield subject.variant(f"{factor} times as slow", sequenced=functools.partial(subject.at, slower))
+        found[f"{factor} times as fast"] = functools.partial(subject.at, (subject.steps * factor).tolist())
+        found[f"{factor} times as slow"] = functools.partial(subject.at, (subject.steps / factor).tolist())
+    return found
 
 
 def _is_momentum(subject: ScheduleSubject) -> bool:
@@ -157,16 +144,19 @@ def _is_momentum(subject: ScheduleSubject) -> bool:
     return subject.name != RATE and bool((values >= 0.0).all() and (values <= 1.0 + 1e-12).all())
 
 
-@schedule_cause(where=_is_momentum)
-def momentum_inverted(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The momentum is 1 - m in place of m."""
-    yield subject.variant("", sequenced=1.0 - subject.sequence)
-
-
-@schedule_cause(where=_is_momentum)
-def momentum_reversed(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The momentum's schedule runs from its end to its start."""
-    yield subject.variant("", sequenced=1.0 + subject.sequence[0] - subject.sequence)
+enter_rows("optimizer", ScheduleSubject, "sequenced", (
+    ("schedule_constant", "the value is never changed: nothing steps the schedule",
+     {"difference": "lr_auto_step", "rank": -1}, _constants),
+    ("schedule_per_epoch", "the value moves once an epoch, not every iteration", {"difference": "lr_auto_step"},
+     lambda s: {f"every {n} steps": s.sequence[s.steps // n * n] for n in range(2, s.length + 1)}),
+    ("schedule_speed",
+     "the schedule runs at another speed: it is stepped more often, or less, than its length is meant for",
+     {"difference": "lr_auto_step", "rank": 1}, _at_speeds),
+    ("momentum_inverted", "the momentum is 1 - m in place of m", {"where": _is_momentum},
+     lambda s: {"": 1.0 - s.sequence}),
+    ("momentum_reversed", "the momentum's schedule runs from its end to its start", {"where": _is_momentum},
+     lambda s: {"": 1.0 + s.sequence[0] - s.sequence}),
+))  # fmt: skip
 
 
 @schedule_cause(where=_is_momentum)

@@ -23,6 +23,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "matmul", "bmm"), ("input", "other")),
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _RECURRENT),
     **dict.fromkeys(("mse_loss", "l1_loss"), _LOSS),
+    **dict.fromkeys(("sigmoid", "tanh"), ("input",)),
     **dict.fromkeys(("relu", "relu6", "silu", "hardswish", "hardsigmoid", "mish"), ("input", "inplace")),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), ("input", "p", "training", "inplace")),
     "pow": ("input", "exponent"),

@@ -1,0 +1,306 @@
+"""What Pillow does to pictures: other arguments, another way to resize, blur, grey or read, steps left out or moved."""
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.torch.reference_only.operations import FunctionCall
+from twinalign.causes.data.subject import (
+    CONVERT,
+    CROP,
+    ENHANCE,
+    FILTER,
+    FLIP,
+    PARTS,
+    RESIZE,
+    SOLARIZE,
+    Chain,
+    Given,
+    ImageSubject,
+    image_cause,
+    of_part,
+    picture,
+)
+from twinalign.causes.registry import Cause, Variant, Within, enter
+from twinalign.replay.wrong_unit import rewriting
+
+_FUNCTIONS = {"flip": FLIP, "filter": FILTER, "solarisation": SOLARIZE, "resizing": RESIZE, "cropping": CROP}
+_FLIP_LEFT_RIGHT, _ROTATE_180 = 0, 3
+_FILTERS = {"nearest": 0, "Lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "Hamming": 5}
+_BY_ONE = ((1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, -1))
+_BY_ONE_OR_TWO = [(x, y) for size in (1, 2) for x in (0, size, -size) for y in (0, size, -size) if x or y]
+_WIDTHS: dict[str, Callable[[float], float]] = {
+    "twice the width": lambda sigma: 2 * sigma,
+    "half the width": lambda sigma: sigma / 2,
+    "the width squared": lambda sigma: sigma**2,
+    "the root of the width": lambda sigma: sigma**0.5,
+    "the width rounded": round,
+    "three times the width": lambda sigma: 3 * sigma,
+}
+_GREY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "the plain mean": lambda p: p.mean(axis=-1),
+    "BT.709's weights": lambda p: p @ [0.2126, 0.7152, 0.0722],
+    "BT.601's weights for blue, green, red": lambda p: p @ [0.114, 0.587, 0.299],
+    "the weights 0.2989, 0.587, 0.114": lambda p: p @ [0.2989, 0.587, 0.114],
+    "the largest and the smallest colour's mean": lambda p: (p.max(axis=-1) + p.min(axis=-1)) / 2,
+    "green alone": lambda p: p[..., 1],
+}
+_FACTORS: dict[str, Callable[[float], float]] = {
+    "1/f": lambda f: 1 / f,
+    "2 - f": lambda f: 2 - f,
+    "f squared": lambda f: f * f,
+    "f - 1": lambda f: f - 1,
+}
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom."""
+
+
+def turned(method: int, other: int) -> int:
+    """How an image is transposed, with another method in the place of mirroring it left to right."""
+    return other if int(method) == _FLIP_LEFT_RIGHT else method
+
+
+def _argument(
+    identifier: str, text: str, function: str, argument: str, others: Mapping[str, Any], difference: str | None
+) -> None:
+    """Enter a cause: a function of Pillow is given another argument, a value or what is made of all the arguments."""
+
+    def find(subject: ImageSubject) -> Iterator[Variant]:
+        for detail, other in others.items():
+            value = other if callable(other) else lambda given, other=other: other
+            yield subject.told(detail, function, **{argument: value})
+
+    enter(Cause(identifier, "data", text, ImageSubject, find, difference=difference))
+
+
+def _larger(given: Given, by: tuple[int, int]) -> tuple[int, ...]:
+    return tuple(map(operator.add, given["size"], by))
+
+
+def _boxed(change: Callable[..., Box]) -> Callable[[Given], Box]:
+    """Another box, made of the edges of the one that is given and of the image's width and height."""
+    return lambda given: change(*given["box"], *given["self"].size)
+
+
+def _moved(place: Callable[..., tuple[int, int]]) -> Callable[[Given], Box]:
+    """The box at a place that is made of where it is, and of how much the image is wider and higher than the box."""
+
+    def moved(left: int, top: int, right: int, bottom: int, width: int, height: int) -> Box:
+        x, y = place(left, top, width - right + left, height - bottom + top)
+        return x, y, x + right - left, y + bottom - top
+
+    return _boxed(moved)
+
+
+_THRESHOLDS = {f"{threshold}": threshold for threshold in (127, 129, 64, 192, 0, 256, *range(257))}
+_SIZES = {
+    **{f"by {x}, {y} pixels": functools.partial(_larger, by=(x, y)) for x, y in _BY_ONE},
+    "a square of the shorter side": lambda given: (min(given["size"]),) * 2,
+    "a square of the longer side": lambda given: (max(given["size"]),) * 2,
+}
+_PLACES = {
+    **{
+        f"{x:+d} to the right, {y:+d} down": _moved(lambda left, top, *rest, x=x, y=y: (left + x, top + y))
+        for x, y in _BY_ONE_OR_TWO
+    },
+    "top and left exchanged": _moved(lambda left, top, *rest: (top, left)),
+    "in the corner": _moved(lambda *given: (0, 0)),
+    "in the middle": _moved(lambda left, top, wider, higher: (wider // 2, higher // 2)),
+}
+_BOXES = {
+    **{
+        f"by {x}, {y} pixels": _boxed(lambda *given, x=x, y=y: (given[0], given[1], given[2] + x, given[3] + y))
+        for x, y in _BY_ONE
+    },
+    "height and width exchanged": _boxed(lambda x, y, right, bottom, *size: (x, y, x + bottom - y, y + right - x)),
+}
+_TURNED = {"": lambda given: turned(given["method"], _ROTATE_180)}
+
+for _row in (
+    ("resize_interpolation", "images are resized with another filter",
+     RESIZE, "resample", _FILTERS, "resize_interpolation_default"),
+    ("resize_rounding", "the size to which images are resized differs", RESIZE, "size", _SIZES, "resize_int"),
+    ("crop_offset", "images are cropped at another place", CROP, "box", _PLACES, "centercrop"),
+    ("crop_size", "the crop has another size", CROP, "box", _BOXES, "random_resized_crop"),
+    ("flip_rotated", "images are turned where they should be mirrored", FLIP, "method", _TURNED, None),
+    ("solarize_threshold", "the threshold of solarising differs",
+     SOLARIZE, "threshold", _THRESHOLDS, "missing_transforms"),
+):  # fmt: skip
+    _argument(*_row)
+
+
+@image_cause(difference="resize_tensor_antialias")
+def resize_antialias(subject: ImageSubject) -> Iterator[Variant]:
+    """Images are resized without antialiasing."""
+    # From four neighbours, however much smaller the image becomes: paddle's resizing of tensors, OpenCV's of arrays.
+    for name in ("bilinear", "bicubic"):
+        yield subject.called(name, RESIZE, functools.partial(_transformed, _FILTERS[name]))
+    for name, rounding in (("rounded", np.rint), ("cut off", np.floor)):
+        yield subject.called(f"bilinear, {name}", RESIZE, functools.partial(_sampled, rounding))
+    yield Within("in tensors", lambda: rewriting().intercepting(None, _without_antialiasing))
+
+
+def _transformed(method: int, original: Callable, image: Any, size: Any, *rest: Any, **named: Any) -> Any:
+    scale = image.size[0] / size[0], image.size[1] / size[1]
+    return image.transform(tuple(size), 0, (scale[0], 0, 0, 0, scale[1], 0), method)
+
+
+def _sampled(rounding: np.ufunc, original: Callable, image: Any, size: Any, *rest: Any, **named: Any) -> Any:
+    return picture(rounding(bilinear(np.asarray(image), size[1], size[0])))
+
+
+def _without_antialiasing(call: FunctionCall) -> Any:
+    return call.run(antialias=False) if call.name == "interpolate" else call.run()
+
+
+def bilinear(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Pixels `[H, W]` or `[H, W, C]` at other sizes, each from its four neighbours, centres at half pixels."""
+    values = pixels.astype(np.float64)
+    for axis, size in ((0, height), (1, width)):
+        length = values.shape[axis]
+        at = np.clip((np.arange(size) + 0.5) * length / size - 0.5, 0, length - 1)
+        low = np.floor(at).astype(int)
+        share = (at - low).reshape([-1 if a == axis else 1 for a in range(values.ndim)])
+        high = np.minimum(low + 1, length - 1)
+        values = values.take(low, axis) * (1 - share) + values.take(high, axis) * share
+    return values
+
+
+@image_cause(difference="missing_transforms")
+def blur_sigma(subject: ImageSubject) -> Iterator[Variant]:
+    """Images are blurred with another width or kernel."""
+    for name, width in _WIDTHS.items():
+        yield subject.told(name, FILTER, filter=functools.partial(_blur, "GaussianBlur", width))
+    yield subject.told("a box", FILTER, filter=functools.partial(_blur, "BoxBlur", lambda sigma: sigma))
+    for cut in (3.0, 4.0):
+        name = f"a true Gaussian, cut off at {cut:g} deviations"
+        yield subject.called(name, FILTER, functools.partial(_gaussian, cut))
+
+
+def _blur(kind: str, width: Callable[[float], float], given: Given) -> Any:
+    from PIL import ImageFilter
+
+    return getattr(ImageFilter, kind)(width(given["filter"].radius))
+
+
+def _gaussian(truncated: float, original: Callable, image: Any, kernel: Any) -> Any:
+    """A convolution with a sampled Gaussian, borders mirrored, rounded at the end."""
+    sigma, values = float(kernel.radius), np.asarray(image).astype(np.float64)
+    reach = int(truncated * sigma + 0.5)
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
+    weights /= weights.sum()
+    for axis in (0, 1):
+        padding = [(reach, reach) if a == axis else (0, 0) for a in range(values.ndim)]
+        padded = np.pad(values, padding, mode="symmetric")
+        places = [range(start, start + values.shape[axis]) for start in range(len(weights))]
+        values = sum(weight * padded.take(place, axis) for weight, place in zip(weights, places, strict=True))
+    return picture(np.rint(values))
+
+
+@image_cause(difference="grayscale")
+def grayscale_mean(subject: ImageSubject) -> Iterator[Variant]:
+    """Grey is mixed from the colours with other weights."""
+    for name, weigh in _GREY.items():
+        for rounding in (np.floor, np.rint):
+            yield subject.called(name, CONVERT, functools.partial(_grey, weigh, rounding))
+
+
+def _grey(
+    weigh: Callable, rounding: np.ufunc, original: Callable, image: Any, mode: Any = None, *rest: Any, **named: Any
+) -> Any:
+    if mode != "L" or image.mode != "RGB":
+        return original(image, mode, *rest, **named)
+    return picture(rounding(weigh(np.asarray(image).astype(np.float64))))
+
+
+@image_cause(difference="image_backend")
+def decode_mode(subject: ImageSubject) -> Iterator[Variant]:
+    """Pictures are read in another mode."""
+
+    def turned(original: Callable, image: Any, *given: Any, **named: Any) -> Any:
+        from PIL import ImageOps
+
+        return original(ImageOps.exif_transpose(image), *given, **named)
+
+    def grey(original: Callable, image: Any, *given: Any, **named: Any) -> Any:
+        return original(original(image, "L"), *given, **named)
+
+    yield subject.called("as grey values", CONVERT, grey)
+    yield subject.called("turned as EXIF says", CONVERT, turned)
+
+
+@image_cause(difference="color_jitter")
+def jitter_factor(subject: ImageSubject) -> Iterator[Variant]:
+    """A factor of the colour jitter differs."""
+    for part, name in PARTS.items():
+        for detail, factor in _FACTORS.items():
+            enhance = of_part(part, functools.partial(_enhanced, factor))
+            yield subject.called(f"{name}: {detail} for f", ENHANCE, enhance)
+
+
+def _enhanced(other: Callable[[float], float], original: Callable, enhancer: Any, factor: float) -> Any:
+    return original(enhancer, other(factor))
+
+
+@image_cause(rank=-1)
+def step_missing(subject: ImageSubject) -> Iterator[Variant]:
+    """An operation is left out."""
+    for number, name in enumerate(subject.names):
+        if subject.chains[0].given is not None or number > 0:
+            yield subject.variant(name, edit=lambda chain, name=name: [s for s in chain.steps if s[0] != name])
+    if subject.port_names:
+        names = {id(chain): set(own) for chain, own in zip(subject.chains, subject.port_names, strict=True)}
+        missing = {n for chain in subject.chains for n, _ in chain.steps if n not in names[id(chain)]}
+        yield subject.variant(
+            ", ".join(sorted(missing)), edit=lambda chain: [step for step in chain.steps if step[0] in names[id(chain)]]
+        )
+    for part, name in PARTS.items():
+        yield subject.called(name, ENHANCE, of_part(part, lambda original, enhancer, f: enhancer.image))
+    for name, function in _FUNCTIONS.items():
+        yield subject.called(name, function, lambda original, image, *rest, **named: image)
+
+
+@image_cause()
+def step_doubled(subject: ImageSubject) -> Iterator[Variant]:
+    """An operation is done twice."""
+    for name in subject.names:
+        yield subject.variant(
+            name, edit=lambda chain, name=name: [s for s in chain.steps for _ in range(2 if s[0] == name else 1)]
+        )
+
+    def enhanced_twice(original: Callable, enhancer: Any, factor: float) -> Any:
+        return original(type(enhancer)(original(enhancer, factor)), factor)
+
+    for part, name in PARTS.items():
+        yield subject.called(name, ENHANCE, of_part(part, enhanced_twice))
+    for name, function in (("filter", FILTER), ("flip", FLIP)):
+        yield subject.called(name, function, lambda original, image, how: original(original(image, how), how))
+
+
+@image_cause(rank=-1)
+def step_order(subject: ImageSubject) -> Iterator[Variant]:
+    """The steps are in another order."""
+    if subject.port_names and all(
+        sorted(own) == sorted(name for name, _ in chain.steps)
+        for chain, own in zip(subject.chains, subject.port_names, strict=True)
+    ):
+        order = {id(chain): list(own) for chain, own in zip(subject.chains, subject.port_names, strict=True)}
+        yield subject.variant(
+            ", ".join(subject.port_names[0]),
+            edit=lambda chain: sorted(chain.steps, key=lambda step: order[id(chain)].index(step[0])),
+        )
+    names = subject.names
+    for first in range(1, len(names)):
+        for second in range(first + 1, len(names)):
+
+            def edit(chain: Chain, one: str = names[first], other: str = names[second]) -> list:
+                steps, found = list(chain.steps), [name for name, _ in chain.steps]
+                if one in found and other in found:
+                    a, b = found.index(one), found.index(other)
+                    steps[a], steps[b] = steps[b], steps[a]
+                return steps
+
+            yield subject.variant(f"{names[first]} and {names[second]} exchanged", edit=edit)

@@ -1,0 +1,250 @@
+"""Causes in a training: what its loop records, clears, steps and averages, and its recipe of rates, decay and norms."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from twinalign.case.averaging import averaging_method
+from twinalign.causes.component import enter_rows, wrong_names
+from twinalign.causes.optimizer.decay import USUAL, choices
+from twinalign.causes.registry import Variant
+from twinalign.causes.training.subject import TrainingSubject, train_cause
+from twinalign.files.curve_names import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.patching import Around, replaced
+from twinalign.replay.training import Curves
+from twinalign.verdict.array_difference import distance, root_mean_square
+
+_MOST_TRIES, _FITTED = 12, 1e-8
+_SAME = 1e-6
+"""A curve is a multiple of another if at most this relative difference is left; the proof then decides."""
+_MOST_COEFFICIENTS = 6
+
+
+def _changed() -> Any:
+    """What a training of torch is changed by; imported where torch is."""
+    from twinalign.backends.torch.reference_only import changed_training
+
+    return changed_training
+
+
+@train_cause()
+def curve_scaled(subject: TrainingSubject) -> Iterator[Variant]:
+    """A curve is recorded in another unit, while the training is the same."""
+    for name, factor in _factors(subject):
+        yield subject.variant(f"{name} times {factor:.6g}", finish=_scaling(name, factor))
+
+
+def _scaling(name: str, factor: float) -> Callable[[Curves], Curves]:
+    return lambda curves: {**curves, name: curves[name] * factor}
+
+
+@train_cause(rank=1)
+def training_rate(subject: TrainingSubject) -> Iterator[Variant]:
+    """The optimizer uses another learning rate."""
+    for name, factor in _factors(subject):
+        around = _changed().stepping(lambda number: 1, factor)
+        # The loop reports its own rate unchanged; the optimizer's recorded rate may change.
+        for finish in (_scaling(name, factor), None):
+            yield subject.variant(f"{factor:.6g} times, as {name} shows", around=around, finish=finish)
+
+    trained = [name for name in subject.reference if name.startswith(WEIGHT_NORM)]
+    if len(subject.first_to_part) < len(trained) / 2:
+        return  # another rate updates nearly all parameters differently, from the first step on
+
+    def hidden(factor: float) -> Variant:
+        around = _changed().stepping(lambda number: 1, factor)
+        return subject.variant(f"{factor:.6g} times, which no curve shows", around=around)
+
+    yield from (hidden(factor) for factor in (10.0, 0.1, 2.0, 0.5))
+    fitting = _fitting_factor(subject, hidden)
+    if fitting is not None:
+        yield from (hidden(value) for value in dict.fromkeys((float(f"{fitting:.4g}"), fitting)))
+
+
+def _fitting_factor(subject: TrainingSubject, make: Callable[[float], Variant]) -> float | None:
+    """The factor that gives the first differing value of the port (secant method); later values are chaotic."""
+    name = wrong_names(subject)[0]
+    reference, port = subject.reference.get(name), subject.port[name]
+    if reference is None or reference.shape != port.shape:
+        return None
+    at = int(np.argmax(np.abs(reference - port) > subject.floors.get(name, 0.0)))
+    before, now, left = 1.0, 1.01, float(reference[at] - port[at])
+    whole = abs(left)
+    for _ in range(_MOST_TRIES):
+        with make(now).apply():
+            remaining = float(subject.run()[name][at] - port[at])
+        if abs(remaining) <= _FITTED * whole:
+            return now
+        if not np.isfinite(remaining) or remaining == left:
+            return None
+        before, now, left = now, now - remaining * (now - before) / (remaining - left), remaining
+    return None
+
+
+def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
+    """Curves of the port that are a multiple of the reference's, and the factor."""
+    found = []
+    for name in wrong_names(subject):
+        reference, port = subject.reference.get(name), subject.port[name]
+        if reference is not None and reference.shape == port.shape and reference.any():
+            factor = float(port @ reference / (reference @ reference))
+            if distance(factor * reference, port) <= _SAME * root_mean_square(port):
+                found.append((name, factor))
+    return found
+
+
+def _averaging(way: Callable[[Any], Callable[[float], Any]]) -> Around:
+    """A training in which the model's moving average is updated as `way` makes it of its own update."""
+    return _averaging_of_model(lambda model, update: way(update))
+
+
+def _averaging_of_model(way: Callable[[Any, Any], Any]) -> Around:
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        name = averaging_method(model)
+        if name is None:
+            raise ValueError("the model has no moving average")
+        with replaced(model, name, way(model, getattr(model, name))):
+            yield
+
+    return around
+
+
+def _first_copied(update: Callable[[float], Any]) -> Callable[[float], Any]:
+    later: list[float] = []
+
+    def first(m: float) -> Any:
+        later.append(m)
+        return update(m if len(later) > 1 else 0.0)
+
+    return first
+
+
+def _leaving_out(period: int, *taken: int) -> Around:
+    around: Around = _changed().stepping(lambda number: int(number % period in taken))
+    return around
+
+
+enter_rows("train", TrainingSubject, "around", (
+    ("evaluation_mode", "the training runs in evaluation mode: batch norm and dropout do not train", {},
+     lambda s: {"": _changed().evaluating}),
+    ("gradients_accumulate", "gradients are not cleared between steps, and add up", {"difference": "grad_accumulation"},
+     lambda s: {"": _changed().gradients_kept}),
+    ("step_skipped", "the optimizer leaves steps out", {},
+     lambda s: {"every second one": _leaving_out(2, 0), "the first of two": _leaving_out(2, 1),
+                "two of three": _leaving_out(3, 0), "the first two of three": _leaving_out(3, 2),
+                "every third one": _leaving_out(3, 0, 1), "all of them": _leaving_out(1)}),
+    ("step_twice", "the optimizer takes every step twice", {}, lambda s: {"": _changed().stepping(lambda number: 2)}),
+    ("ema_inverted", "in training the moving average weighs old and new the other way round (m and 1 - m swapped)",
+     {"difference": "ema_update_idioms"}, lambda s: {"": _averaging(lambda update: lambda m: update(1.0 - m))}),
+    ("ema_momentum", "in training the moving average is updated differently", {},
+     lambda s: {"not at all": _averaging(lambda update: lambda m: None),
+                "twice a step": _averaging(lambda update: lambda m: (update(m), update(m))),
+                "it is a copy": _averaging(lambda update: lambda m: update(0.0))}),
+    ("ema_first_copied", "in training the first update of the moving average copies, where the reference's averages",
+     {}, lambda s: {"": _averaging(_first_copied)}),
+    # Running statistics are parameters in paddle, so a loop over `parameters()` moves them too.
+    ("ema_buffers", "in training the moving average covers the running statistics as well",
+     {"difference": "bn_stats_are_parameters"}, lambda s: {"": _averaging_of_model(_changed().averaging_buffers)}),
+))  # fmt: skip
+
+
+def _rates(subject: TrainingSubject) -> tuple[np.ndarray, np.ndarray] | None:
+    """The recorded learning rates of both sides' optimizers, if they differ."""
+    reference, port = subject.reference.get(LEARNING_RATE), subject.port.get(LEARNING_RATE)
+    if reference is None or port is None or reference.shape != port.shape:
+        return None
+    return (reference, port) if LEARNING_RATE in wrong_names(subject) else None
+
+
+def _at_rates_of_port(subject: TrainingSubject, detail: str, reference: np.ndarray, port: np.ndarray) -> Variant:
+    return subject.variant(detail, around=_changed().at_rates(port.tolist()), finish=_with_rates(reference, port))
+
+
+def _with_rates(reference: np.ndarray, port: np.ndarray) -> Callable[[Curves], Curves]:
+    """Replace the recorded rates: the reference's loop reports the rates that it sets, not those that it steps at."""
+    return lambda curves: {
+        name: port if points.shape == reference.shape and np.array_equal(points, reference) else points
+        for name, points in curves.items()
+    }
+
+
+@train_cause(rank=-1)
+def warmup_missing(subject: TrainingSubject) -> Iterator[Variant]:
+    """The learning rate has no warm-up."""
+    rates = _rates(subject)
+    if rates is None:
+        return
+    reference, port = rates
+    peak = int(reference.argmax())
+    rises = peak >= 2 and bool((np.diff(reference[: peak + 1]) > 0).all()) and reference[0] < 0.5 * reference[peak]
+    falls = bool((np.diff(port) <= 0).all()) and port[0] > 0.9 * reference[peak]
+    if rises and falls:
+        detail = f"it begins at {port[0]:.6g}, where the reference's rises from {reference[0]:.6g}"
+        yield _at_rates_of_port(subject, detail, reference, port)
+
+
+@train_cause(rank=3)
+def training_rates(subject: TrainingSubject) -> Iterator[Variant]:
+    """The schedule gives other learning rates, and nothing else is wrong."""
+    rates = _rates(subject)
+    if rates is not None:
+        reference, port = rates
+        at = int(np.argmax(np.abs(port - reference) > 1e-6 * np.abs(reference).max()))
+        yield _at_rates_of_port(subject, f"{port[at]:.6g} for {reference[at]:.6g} at step {at}", reference, port)
+
+
+def _decayed_apart(subject: TrainingSubject) -> Iterator[tuple[str, frozenset[str]]]:
+    """Each usual set of parameters that contains all those whose norms differ first."""
+    first, axes = subject.first_to_part, subject.axes
+    sets: dict[str, Callable[[str], bool]] = {
+        "biases and normalisation layers": lambda name: axes.get(name, 0) <= 1,
+        **choices(lambda name: axes.get(name, 0)),
+    }
+    for text, holds in sets.items():
+        chosen = frozenset(name for name in axes if holds(name))
+        if first and first <= chosen:
+            yield f"{text}, {_some(first)}", chosen
+
+
+def _some(names: Iterable[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+@train_cause(difference="param_group_sticky", rank=-1)
+def training_decay_missing(subject: TrainingSubject) -> Iterator[Variant]:
+    """In training weight decay does not reach some parameters."""
+    for text, chosen in _decayed_apart(subject):
+        yield subject.variant(text, around=_changed().decaying(chosen, None))
+
+
+@train_cause(difference="param_group_sticky", rank=-1)
+def training_decay_extra(subject: TrainingSubject) -> Iterator[Variant]:
+    """In training weight decay reaches parameters that the reference exempts."""
+    for text, chosen in _decayed_apart(subject):
+        for coefficient in (0.0, *USUAL[:_MOST_COEFFICIENTS]):  # 0: what the other parameters have
+            detail = f"{text}, of {coefficient:g}" if coefficient else text
+            yield subject.variant(detail, around=_changed().decaying(chosen, coefficient))
+
+
+@train_cause(difference="bn_momentum", rank=-1)
+def training_batch_norm_momentum(subject: TrainingSubject) -> Iterator[Variant]:
+    """Batch norms weigh old and new statistics by the other framework's convention (momentum m for 1 - m)."""
+    if any(name.startswith(BUFFER_NORM) for name in wrong_names(subject)):
+        yield subject.variant("", around=_inverted_momentum)
+
+
+@contextlib.contextmanager
+def _inverted_momentum(model: Any) -> Iterator[None]:
+    layers = [
+        m for m in model.modules() if hasattr(m, "running_mean") and isinstance(getattr(m, "momentum", None), float)
+    ]
+    if not layers:
+        raise ValueError("the model has no batch norm with a momentum")
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            stack.enter_context(replaced(layer, "momentum", 1.0 - layer.momentum))
+        yield
