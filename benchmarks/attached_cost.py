@@ -38,12 +38,12 @@ for _ in range(5):
     step()
 median = statistics.median
 plain, ratios = [], {"numbers": [], "whole": []}
-for kind, steps, turns in (("numbers", (), 20), ("whole", range(100), 5)):
+for kind, steps, turns in (("numbers", (), 9), ("whole", range(100), 3)):
     for turn in range(turns):
-        without = [step() for _ in range(4)]
+        without = [step() for _ in range(3)]
         with twinalign.attach(model, optimizer, out=out, steps=steps):
             step()
-            ratios[kind].append(median([step() for _ in range(4)]) / median(without))
+            ratios[kind].append(median([step() for _ in range(3)]) / median(without))
         plain += without
 import os
 size = os.path.getsize(f"{out}/step000001.npz")
@@ -64,7 +64,7 @@ def cost_lines() -> list[str]:
         "## What it costs",
         "",
         "Four blocks of width 256, batches of 16 × 64 tokens, AdamW, one thread of a shared CPU. Processor time,",
-        "four steps with recording over the four before them, medians of 20 and 5 such ratios; whole tensors are",
+        "three steps with recording over the three before them, medians of 9 and 3 such ratios; whole tensors are",
         "gradients, weights and moments.",
         "",
         "| framework | step | with numbers | with whole tensors | bytes of a step | to write these bytes |",

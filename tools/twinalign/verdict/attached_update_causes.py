@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,26 +34,12 @@ def schedule(sides: Sides) -> Iterator[dict[str, Any]]:
             f"the port's learning rate is {ratios[0]:.6g} times the reference's in every step",
             factor=ratios[0],
         )
-    for shift in (1, -1, 2, -2):
-        aligned = [(rates[0].get(step + shift), rates[1][step]) for step in steps if step >= wrong[0]]
-        known = [(a, b) for a, b in aligned if a is not None]
-        if len(known) >= 1 and len(set(theirs)) > 1 and all(same(a, b, 1e-6) for a, b in known):
-            when = "earlier" if shift > 0 else "later"
-            count = f"{abs(shift)} step{'s' * (abs(shift) > 1)}"
-            text = f"from step {wrong[0]} the port's learning rate is the reference's of {count} {when}"
-            yield cause_of("schedule_moved", wrong[0], "setting", text, shift=shift)
+    # A shift that one step alone shows may as well be another interval.
+    for least, ways in ((2, _moved), (1, _interval), (1, _moved)):
+        yield from ways(rates, steps, wrong[0], least)
     if len(set(ours)) == 1 and len(set(theirs)) > 1:
         text = f"the port's learning rate stays {ours[0]:.4g}, the reference's moves: its schedule is never stepped"
         yield cause_of("schedule_not_stepped", wrong[0], "setting", text)
-    runs = [[(value, len(list(run))) for value, run in itertools.groupby(of_side)] for of_side in (theirs, ours)]
-    values = [[value for value, _ in of_side] for of_side in runs]
-    if min(map(len, values)) > 1 and all(same(a, b, 1e-6) for a, b in zip(*values, strict=False)):
-        lengths = [of_side[0][1] for of_side in runs]
-        text = (
-            f"the port's schedule first moves after {lengths[1]} steps, the reference's after {lengths[0]}, through "
-            "the same values: one moves with each epoch, the other with each update?"
-        )
-        yield cause_of("schedule_interval", wrong[0], "setting", text, reference=lengths[0], port=lengths[1])
     place = steps.index(wrong[0])
     yield cause_of(
         "schedule",
@@ -61,6 +47,38 @@ def schedule(sides: Sides) -> Iterator[dict[str, Any]]:
         "setting",
         f"the port's learning rate is {ours[place]:.6g}, the reference's {theirs[place]:.6g}",
     )
+
+
+Rates = Sequence[Mapping[int, float]]
+"""Of both sides, by step."""
+
+
+def _moved(rates: Rates, steps: Sequence[int], first: int, least: int) -> Iterator[dict[str, Any]]:
+    """The port's rates are the reference's of other steps, as at `least` so many show."""
+    for shift in (1, -1, 2, -2):
+        aligned = [(rates[0].get(step + shift), rates[1][step]) for step in steps if step >= first]
+        known = [(a, b) for a, b in aligned if a is not None]
+        if len(known) >= least and len(set(rates[0].values())) > 1 and all(same(a, b, 1e-6) for a, b in known):
+            when = "earlier" if shift > 0 else "later"
+            count = f"{abs(shift)} step{'s' * (abs(shift) > 1)}"
+            text = f"from step {first} the port's learning rate is the reference's of {count} {when}"
+            yield cause_of("schedule_moved", first, "setting", text, shift=shift)
+
+
+def _interval(rates: Rates, steps: Sequence[int], first: int, least: int) -> Iterator[dict[str, Any]]:
+    """Both rates take the same values, and stay at each for other numbers of steps, in one ratio."""
+    runs = [
+        [(value, len(list(run))) for value, run in itertools.groupby(side[step] for step in steps)] for side in rates
+    ]
+    both = list(zip(*runs, strict=False))
+    ratios = {ours[1] / theirs[1] for theirs, ours in list(zip(*(side[:-1] for side in runs), strict=False))}
+    if len(both) > least and len(ratios) == 1 and all(same(theirs[0], ours[0], 1e-6) for theirs, ours in both):
+        lengths = [side[0][1] for side in runs]
+        text = (
+            f"the port's schedule first moves after {lengths[1]} steps, the reference's after {lengths[0]}, through "
+            "the same values: one moves with each epoch, the other with each update?"
+        )
+        yield cause_of("schedule_interval", first, "setting", text, reference=lengths[0], port=lengths[1])
 
 
 def optimizer(sides: Sides) -> Iterator[dict[str, Any]]:
