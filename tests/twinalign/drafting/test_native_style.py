@@ -157,6 +157,29 @@ def test_the_class_that_a_fault_is_about_is_tried_apart():
     assert tried == [17, 16, 17]
 
 
+def test_a_trial_has_nothing_that_the_port_gave_before(monkeypatch, tmp_path):
+    """Its own recordings would pass for those of the sources that are served in the trial."""
+    port, result = tmp_path / "mine", tmp_path / "mine" / "result"
+    files = ("forward_{}.npy", "forward_{}.json", "float64/losses_{}.npy", "weights/mine_{}.npz")
+    for name in [*(file.format(side) for file in files for side in ("ref", "paddle")), "weights/mine_ledger.json"]:
+        (result / name).parent.mkdir(parents=True, exist_ok=True)
+        (result / name).touch()
+    source = port / "mine" / "m.py"
+    source.parent.mkdir()
+    source.write_text(HEAD + "a = shims.ReLU()\n")
+    seen = []
+
+    def run(settings, progress, kept):
+        found = [path.relative_to(settings.out) for path in settings.out.rglob("*.*")]
+        seen.append(sorted(path.as_posix() for path in found))
+        return SimpleNamespace(stages={"forward": SimpleNamespace(verdict="aligned")}, initial=None)
+
+    monkeypatch.setattr(native_style, "run", run)
+    native_style.restyle(port, RunSettings("case.py", out=result), lambda side, text: None, None)
+    assert seen == [sorted(file.format("ref") for file in files)]
+    assert not (result / "native").exists()
+
+
 def test_proofs_are_limited(monkeypatch):
     monkeypatch.setattr(native_style, "MOST_PROOFS", 3)
     every = [Rewrite("m.py", str(number), "why") for number in range(8)]
