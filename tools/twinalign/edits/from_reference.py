@@ -22,6 +22,8 @@ _UNKNOWN_NAMES = 5_000
 """What is added to the size of an edit that leaves another difference, and of one that writes names new to the file."""
 _PARTNERS = 0.6
 """Share of equal words from which a part of an expression is taken for the partner of another."""
+_LONGEST = 120
+"""Words; longer expressions are not taken apart, since each of their parts is compared."""
 _OF_PADDLE = ("weight_attr", "default_initializer", "parameters", "name")
 """Keywords that paddle's calls have where torch's have none of that name: they are no difference."""
 _PLACE = "__place__"
@@ -130,6 +132,8 @@ def _around(port: Source, old: cst.CSTNode, reference: Source, new: cst.CSTNode,
     if not isinstance(old, cst.BaseExpression) or not isinstance(new, cst.BaseExpression):
         return
     ours, theirs, later = words(port, old), words(reference, new), _LATER * (not whole)
+    if max(len(ours), len(theirs)) > _LONGEST:
+        return
     least = ratio(ours, theirs)
     inside = _likest(port, old, theirs, least)
     if inside is not None:
