@@ -5,6 +5,7 @@ exchanged, put in or taken out, in paddle's spelling of the commonest names. Not
 re-run does.
 """
 
+import ast
 import difflib
 import itertools
 import re
@@ -140,10 +141,19 @@ def _around(port: Source, old: cst.CSTNode, reference: Source, new: cst.CSTNode,
         yield _size(port, old) - _size(port, inside) + later, port.edit(old, inside)
     kept = _likest(reference, new, ours, least)
     if kept is not None:
-        text, bare = port.text_of(old), isinstance(old, cst.Call | cst.Name | cst.Attribute | cst.Subscript)
+        text = port.text_of(old)
         around = code_of([new.deep_replace(kept, cst.Name(_PLACE))], "", reference, port)
-        after = around.replace(_PLACE, text if bare else f"({text})")
+        plain, bracketed = around.replace(_PLACE, text), around.replace(_PLACE, f"({text})")
+        after = plain if _is_same_expression(plain, bracketed) else bracketed
         yield _size(reference, new) - _size(reference, kept) + later, Edit(port.file, port.span(old), text, after)
+
+
+def _is_same_expression(one: str, other: str) -> bool:
+    try:
+        trees = [ast.dump(ast.parse(f"({text})", mode="eval")) for text in (one, other)]
+    except SyntaxError:
+        return False
+    return trees[0] == trees[1]
 
 
 def _likest(source: Source, node: cst.CSTNode, wanted: Sequence[str], least: float) -> Any:
