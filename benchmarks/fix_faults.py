@@ -264,7 +264,9 @@ def page() -> str:
     others = [row for row in measured.values() if not row["counts"]]
     stopped = sum(row["error"] is not None for row in others)
     lines += [f"{stopped} more stop with an error, {len(others) - stopped} change no result."]
-    lines += [*times([row for row in measured.values() if row["counts"]]), ""]
+    states = [row["state"] for row in measured.values()]
+    trees = ", ".join(f"{states.count(state)} on {state[:7]}" for state in dict.fromkeys(states))
+    lines += [f"All of them by tree: {trees}.", "", *times([row for row in measured.values() if row["counts"]]), ""]
     lines += [
         "| port | fault | planted | located | suggested | repaired | wrong edit | written | processor | tree |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | ---: | --- |",

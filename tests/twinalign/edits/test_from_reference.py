@@ -136,11 +136,21 @@ def test_what_is_left_out_put_in_or_in_another_order_becomes_the_references(refe
             "y = F.softmax(a, axis=1)",
             "y = paddle.tanh(F.softmax(a, axis=1))",
         ),
+        ("y = 0.5 * gap**2", "y = gap**2", "y = 0.5 * gap**2"),
+        ("y = norm(a, dim=-1)", "y = norm(a, axis=1)", "y = norm(a, axis=-1)"),
         ("y = step(a, lr=2, b=3)", "y = step(c=[p for p in a if p], lr=2)", "y = step(c=a, lr=2)"),
         ("y = torch.softmax(a, dim=1) * 2", "y = a * F.softmax(a, axis=1)", "y = F.softmax(a, axis=1) * 2"),
         ("y = torch.softmax(a, dim=1) * 2", "y = F.softmax(a, axis=1) + b", "y = (F.softmax(a, axis=1) + b) * 2"),
     ],
-    ids=["taken away", "put around", "behind a keyword", "both, called as the port does", "put around a sum"],
+    ids=[
+        "taken away",
+        "put around",
+        "a power",
+        "a sign",
+        "behind a keyword",
+        "both, called as the port does",
+        "put around a sum",
+    ],
 )
 def test_what_both_have_stays_in_the_ports_spelling(reference: str, port: str, right: str) -> None:
     head = "from paddle.nn import functional as F\n"

@@ -46,6 +46,24 @@ def mended(tmp_path, text, kind, fault, built=True):
     return applied(text, edits[:1]) if edits else None
 
 
+def test_child_layers_keep_the_names_that_the_port_gives_them(tmp_path):
+    texts = {
+        "reference": "def forward(self, x):\n    y = self.first(x) * 0.5\n    return y * self.second(x) + x\n",
+        "port": "def forward(self, x):\n    y = self.up(x) * 0.25\n    return y * self.gate(x) - x\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    spans = {name: [[str(tmp_path / f"{name}.py"), 1, 3]] for name in texts}
+    places = {"layers": {"": {"code": spans["port"], "around": []}}, "parameters": {}}
+    fault = {"reference_layer": "", "paddle_layer": "", "explanation": None, "evidence": {}}
+    layers = {"": "", "first": "up", "second": "gate"}
+    found = Proposals(places, {"": spans["reference"]}, {}, layers).from_reference(fault)
+    assert [(edit.before, edit.after) for edit in found] == [
+        ("0.25", "0.5"),
+        ("y * self.gate(x) - x", "y * self.gate(x) + x"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("cause", "text", "expected"),
     [

@@ -32,3 +32,23 @@ def test_the_served_text_is_imported_and_the_file_stays(tmp_path, pytestconfig):
     alone = [sys.executable, "-c", "import port; print(port.VALUE)"]
     assert subprocess.run(alone, capture_output=True, text=True, cwd=tmp_path).stdout == "1\n"
     assert file.read_text() == "VALUE = 1\n"
+
+
+PASSING = """
+    import importlib, sys
+    sys.path[:0] = [{tools!r}, {folder!r}]
+    from twinalign.recorder.served_sources import serving
+    import port
+    seen = [port.VALUE]
+    with serving({{{path!r}: "VALUE = 2"}}):
+        seen.append(importlib.import_module("port").VALUE)
+    print(*seen, importlib.import_module("port").VALUE)
+"""
+
+
+def test_a_text_is_served_for_a_while(tmp_path, pytestconfig):
+    file = tmp_path / "port.py"
+    file.write_text("VALUE = 1\n")
+    program = PASSING.format(tools=str(pytestconfig.rootpath / "tools"), path=str(file), folder=str(tmp_path))
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert ran.stdout == "1 2 1\n", ran.stderr

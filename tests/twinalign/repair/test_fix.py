@@ -436,3 +436,66 @@ def test_four_faults_are_mended_by_one_command(twinalign, tmp_path):
     ran = twinalign("fix", "case.py", "--write")
     assert (ran.returncode, ran.stdout.strip()) == (0, "Port: nothing is wrong, nothing was written")
     assert (tmp_path / "port.py").read_text() == mended
+
+
+GATED_REFERENCE = """
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        gate = F.gelu(self.first(x)) * 0.5
+        x = gate * self.second(x) + x
+        return self.head(x.flatten(1))
+"""
+GATED_PORT = """
+from paddle import nn
+from paddle.nn import functional as F
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(6, 6)
+        self.gate = nn.Linear(6, 6)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x):
+        gate = F.gelu(self.up(x)) * 0.5
+        x = gate * self.gate(x) + x
+        return self.head(x.flatten(1))
+"""
+GATED_CASE = CASE.replace(
+    "class Port(Case):\n", 'class Port(Case):\n    rename = {"first": "up", "second": "gate"}\n\n'
+).replace("(4, 3, 8, 8)", "(4, 6)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "wrong"),
+    [
+        ("case", {'"first": "up", "second": "gate"': '"first": "gate", "second": "up"'}),
+        ("case", {'"first"': '"frist"'}),
+        ("port", {"* 0.5": "* 0.25", "self.gate(x) + x": "self.gate(x) - x"}),
+    ],
+    ids=["pairs exchanged", "a name that does not exist", "two lines of one function"],
+)
+def test_case_and_port_become_what_they_were(file, wrong, twinalign, tmp_path):
+    right = {"reference": GATED_REFERENCE, "port": GATED_PORT, "case": GATED_CASE}
+    for name, text in right.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    spoilt = right[file]
+    for before, after in wrong.items():
+        assert spoilt.count(before) == 1
+        spoilt = spoilt.replace(before, after)
+    (tmp_path / f"{file}.py").write_text(spoilt)
+    ran = twinalign("fix", "case.py", "--write")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert {name: (tmp_path / f"{name}.py").read_text() for name in right} == right

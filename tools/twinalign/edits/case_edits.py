@@ -13,8 +13,9 @@ import libcst as cst
 from twinalign.edits.source import Edit, Source, name_of, with_arguments
 
 _MOST_EXCHANGED = 10
-"""Of more pairs than rules of these no two are exchanged with each other unless they are neighbours."""
+"""In a longer `rename` neighbours alone are exchanged."""
 _MOST_PACKED = 3
+"""More packed parts than these are left in their order."""
 
 
 def exchanged_pairs(source: Source, line: int, layer: str) -> Iterator[Edit | None]:

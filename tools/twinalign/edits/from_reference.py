@@ -5,6 +5,7 @@ exchanged, put in or taken out, in paddle's spelling of the commonest names. Not
 re-run does.
 """
 
+import ast
 import difflib
 import itertools
 import re
@@ -32,6 +33,8 @@ _UNKNOWN_NAMES = 5_000
 """What is added to the size of an edit that leaves another difference, and of one that writes names new to the file."""
 _PARTNERS = 0.6
 """Share of equal words from which a part of an expression is taken for the partner of another."""
+_LONGEST = 120
+"""Words; longer expressions are not taken apart, since each of their parts is compared."""
 _OF_PADDLE = ("weight_attr", "default_initializer", "parameters", "name")
 """Keywords that paddle's calls have where torch's have none of that name: they are no difference."""
 _PLACE = "__place__"
@@ -141,16 +144,27 @@ def _around(port: Source, old: cst.CSTNode, reference: Source, new: cst.CSTNode,
     if not isinstance(old, cst.BaseExpression) or not isinstance(new, cst.BaseExpression):
         return
     ours, theirs, later = words(port, old), words(reference, new), _LATER * (not whole)
+    if max(len(ours), len(theirs)) > _LONGEST:
+        return
     least = ratio(ours, theirs)
     inside = _likest(port, old, theirs, least)
     if inside is not None:
         yield _size(port, old) - _size(port, inside) + later, port.edit(old, inside)
     kept = _likest(reference, new, ours, least)
     if kept is not None:
-        text, bare = port.text_of(old), isinstance(old, cst.Call | cst.Name | cst.Attribute | cst.Subscript)
+        text = port.text_of(old)
         around = code_of([new.deep_replace(kept, cst.Name(_PLACE))], "", reference, port)
-        after = around.replace(_PLACE, text if bare else f"({text})")
+        plain, bracketed = around.replace(_PLACE, text), around.replace(_PLACE, f"({text})")
+        after = plain if _is_same_expression(plain, bracketed) else bracketed
         yield _size(reference, new) - _size(reference, kept) + later, Edit(port.file, port.span(old), text, after)
+
+
+def _is_same_expression(one: str, other: str) -> bool:
+    try:
+        trees = [ast.dump(ast.parse(f"({text})", mode="eval")) for text in (one, other)]
+    except SyntaxError:
+        return False
+    return trees[0] == trees[1]
 
 
 def _likest(source: Source, node: cst.CSTNode, wanted: Sequence[str], least: float) -> Any:

@@ -4,6 +4,7 @@ import ast
 import builtins
 import contextlib
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from twinalign.edits.source import (
 )
 
 _MOST = 16
+_CHILD = re.compile(r"\bself\.(\w+)")
 _OF_WEIGHTS = ("forward", "backward", "state")
 """Phases in which a wrong weight shows."""
 _ALIKE = 0.6
@@ -48,12 +50,18 @@ class Proposals:
         places: of `replay.construction_places.port_places`.
         reference: of `replay.construction_places.reference_code`.
         sources: real path -> text that stands for a file.
+        layers: path of a layer in the reference -> in the port.
     """
 
     def __init__(
-        self, places: Mapping[str, Any], reference: Mapping[str, Sequence[Sequence[Any]]], sources: Mapping[str, str]
+        self,
+        places: Mapping[str, Any],
+        reference: Mapping[str, Sequence[Sequence[Any]]],
+        sources: Mapping[str, str],
+        layers: Mapping[str, str] | None = None,
     ) -> None:
         self._places, self._reference, self._texts = places, reference, sources
+        self._children = _child_names(layers or {})
 
     def for_fault(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits that may mend a fault, given as JSON; the likeliest first, none where none is known."""
@@ -71,9 +79,8 @@ class Proposals:
         for span in (*place["code"], *place["around"]):
             partner = self._partner(span, self._reference.get(fault["reference_layer"], ()))
             if partner is not None:
-                edits = edits_from_reference(
-                    self._source(span[0]), _lines(span), self._source(partner[0]), _lines(partner)
-                )
+                theirs = self._with_child_names(self._source(partner[0]), place)
+                edits = edits_from_reference(self._source(span[0]), _lines(span), theirs, _lines(partner))
                 found += [((Path(one.file).name, one.line) not in wrong, size, one) for size, one in edits]
         found.sort(key=lambda one: one[:2])
         return self.readable(edit for *_, edit in found)
@@ -226,10 +233,26 @@ class Proposals:
                     changed = with_arguments(call, values, parameters)
                     yield source.edit(call, changed if other == kind else called_otherwise(changed, other))
 
+    def _with_child_names(self, reference: Source, place: Mapping[str, Any]) -> Source:
+        """The reference's file with the port's names of child layers, unless it is the port's file as well."""
+        shared = {os.path.realpath(span[0]) for key in ("code", "around") for span in place[key]}
+        if not self._children or reference.file in shared:
+            return reference
+        text = _CHILD.sub(lambda found: f"self.{self._children.get(found[1], found[1])}", reference.text)
+        return source_of(reference.file, text)
+
     def _source(self, file: str) -> Source:
         file = os.path.realpath(file)
         text = self._texts.get(file)
         return source_of(file, read_source(file) if text is None else text)
+
+
+def _child_names(layers: Mapping[str, str]) -> dict[str, str]:
+    """Name of a child layer in the reference -> in the port, where these differ and are always the same."""
+    found: dict[str, set[str]] = {}
+    for theirs, ours in layers.items():
+        found.setdefault(theirs.rpartition(".")[2], set()).add(ours.rpartition(".")[2])
+    return {theirs: min(ours) for theirs, ours in found.items() if len(ours) == 1 and ours != {theirs}}
 
 
 def _lines(span: Sequence[Any]) -> tuple[int, int]:

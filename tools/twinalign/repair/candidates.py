@@ -12,8 +12,8 @@ FaultKey = tuple[str, str, str]
 """A fault's layer in the port, its phase, and its cause."""
 _ALONE_FIRST = 4
 """Edits that are tried alone before all are tried at once: one wrong line is commoner than two."""
-_MOST_OF_LINE, _MOST_CHOICES = 3, 8
-"""Edits of one line, and choices of one of each, where several lines are proven to be wrong together."""
+_MOST_OF_LINE = 3
+"""Edits of one line that are tried with the likeliest of the others, where lines are proven to be wrong together."""
 _MOST_AT_ONCE = 3
 """Of edits with which the port runs, where all of them at once mend nothing."""
 AS_CONVERTED = "the case gives layers of the port the weights of others"
@@ -81,9 +81,16 @@ class Candidates:
             ]
             for file, first, last in lines
         ]
-        choices = itertools.product(*(range(min(len(edits), _MOST_OF_LINE)) for edits in of_lines))
-        for choice in sorted(choices, key=sum)[:_MOST_CHOICES] if len(lines) > 1 else ():
-            edits = tuple(of_line[at] for of_line, at in zip(of_lines, choice, strict=True))
+        if len(lines) < 2 or not all(of_lines):
+            return
+        likeliest = [edits[0] for edits in of_lines]
+        others = [
+            [*likeliest[:at], edit, *likeliest[at + 1 :]]
+            for rank in range(1, _MOST_OF_LINE)
+            for at, of_line in enumerate(of_lines)
+            for edit in of_line[rank : rank + 1]
+        ]
+        for edits in map(tuple, [likeliest, *others]):
             if all(self._left_by.get((key, edit), 0.0) is not None for edit in edits) and not _overlapping(edits):
                 yield Proposal(key, edits, _cause(fault), all_needed=True)
 

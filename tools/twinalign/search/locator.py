@@ -153,7 +153,7 @@ class Locator:
         if explain and result.faults:
             from twinalign.edits.suggestions import suggestion  # here: LibCST takes long to import
 
-            self._propose_edits(result.faults)
+            self._propose_edits(result)
             for fault in result.faults:
                 fault.suggestion = "" if "accepted" in fault.evidence else suggestion(fault.to_json())
         return result
@@ -197,14 +197,16 @@ class Locator:
         steps = [self._recorder.processes[side].call(use_inputs_of_step, step=step)["steps"] for side in SIDES]
         return int(min(steps))
 
-    def _propose_edits(self, faults: Sequence[Fault]) -> None:
+    def _propose_edits(self, result: LocateResult) -> None:
         """Put the edits that may mend them into the faults.
 
         What follows from a proven cause is shown to people; what only stands in the reference's source is for `fix`.
         """
         from twinalign.edits.proposals import Proposals, functions_of
 
-        wrong = [fault for fault in faults if "accepted" not in fault.evidence]
+        wrong = [fault for fault in result.faults if "accepted" not in fault.evidence]
+        pairs = [pair for found in result.layers.values() for pair in found.matching.pairs]
+        layers = {theirs.path: ours.path for theirs, ours in pairs}
         asked = [fault.to_json() for fault in wrong]
         described = self._recorder.description["stages"]
         stages = self._model_stages(described) or described[:1]  # without a fault in a model any stage will do
@@ -215,7 +217,7 @@ class Locator:
                 places = self._recorder.processes["paddle"].call(port_places, **given)
                 theirs = list(dict.fromkeys(fault.reference_layer for fault in wrong))
                 code = self._recorder.processes["ref"].call(reference_code, stage=stage, paths=theirs)
-                proposals = Proposals(places, code, self._recorder.settings.sources)
+                proposals = Proposals(places, code, self._recorder.settings.sources, layers)
                 found = [
                     [
                         [edit.to_json() for edit in edits(fault)]
