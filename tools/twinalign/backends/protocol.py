@@ -310,15 +310,15 @@ class Backend(Protocol):
 
     # distributed: several processes
 
-    def leave_ranks(self) -> None:
-        """Leave the processes that were joined, by whatever code, so that a script can join them again."""
-
     def join_ranks(self, device: str) -> tuple[int, int]:
         """Join the processes of the launcher, on a device of this rank's own; returns its rank and their number.
 
         Raises:
             RuntimeError: there are fewer GPUs than processes.
         """
+
+    def leave_ranks(self) -> None:
+        """Leave the processes that were joined, by whatever code, so that a script can join them again."""
 
     def loss_layer(self, model: Model, run: Callable[[Model, Mapping[str, Any]], tuple[Any, Tensor]]) -> Layer:
         """A layer that takes inputs to the loss, so that a wrapper sees one call from one to the other.

@@ -89,7 +89,9 @@ def _joined(found: Sequence[Comparison], pairs: Sequence[Pair]) -> Comparison:
     causes = find_rank_causes(*map(list, steps)) if firsts else []
     told = {(cause["step"], cause["quantity"]) for cause in causes}
     of_ranks = ({**cause, "rank": rank} for rank, one in enumerate(facts) for cause in one["causes"])
-    causes += [cause for cause in of_ranks if (cause["step"], cause["quantity"]) not in told]
+    # That gradients differ, and no more, is no news where the ranks are the reason.
+    general = {"backward"} if causes else set()
+    causes += [one for one in of_ranks if (one["step"], one["quantity"]) not in told and one["id"] not in general]
     first = min(firsts, key=lambda one: (one["step"], QUANTITIES.index(one["quantity"])), default=None)
     joined.attached = {"first": first, "causes": causes, "steps": [], "noise": facts[0]["noise"]}
     return joined
