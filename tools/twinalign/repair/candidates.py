@@ -25,7 +25,7 @@ class Proposal:
     """Edits that are tried as one, and the fault that they are for.
 
     Attributes:
-        all_needed: whether it is proven that none of the edits can be left out.
+        all_needed: whether a proven cause says that none of the edits can be left out.
     """
 
     key: FaultKey
@@ -135,7 +135,7 @@ def edit_of(found: Mapping[str, Any]) -> Edit:
 def _alone(fault: Mapping[str, Any]) -> Iterator[Proposal]:
     key = key_of(fault)
     for found in filter(None, [fault["edit"], *fault["further_edits"]]):
-        yield Proposal(key, (edit_of(found),), _cause(fault))
+        yield Proposal(key, (edit_of(found),), _cause(fault), all_needed=True)
     for found in fault["case_edits"]:
         yield Proposal(key, (edit_of(found),), AS_CONVERTED)
     for found in fault["reference_edits"]:

@@ -237,22 +237,26 @@ class _Repair:
     def _with_fewest(
         self, before: Mapping[str, str], after: Attempt, chosen: Sequence[Proposal]
     ) -> tuple[list[Proposal], Attempt]:
-        """The proposals without those of several edits at once that are not needed, and the run with them."""
-        sure = [one for one in chosen if one.all_needed or len(one.edits) == 1]
-        pieces = [dataclasses.replace(one, edits=(edit,)) for one in chosen if one not in sure for edit in one.edits]
-        if not pieces:
-            return sure, after
+        """The proposals without the edits that no cause asks for and that are not needed, and the run with them."""
+        sure = [one for one in chosen if one.all_needed]
+        edits = list(dict.fromkeys(edit for one in chosen if one not in sure for edit in one.edits))
+        if len(edits) + len(sure) < 2 or not edits:
+            return list(chosen), after
         wrong = after.wrong_tensors()
 
-        def holds(kept: Sequence[Proposal]) -> bool:
+        def only(kept: Sequence[Edit]) -> list[Proposal]:
+            left = [dataclasses.replace(one, edits=tuple(edit for edit in one.edits if edit in kept)) for one in chosen]
+            return [*sure, *(one for one in left if one.edits and not one.all_needed)]
+
+        def holds(kept: Sequence[Edit]) -> bool:
             try:
-                run = self._trials.run(self._with(before, [*sure, *kept]), stages=self._concerned, locate=False)
+                run = self._trials.run(self._with(before, only(kept)), stages=self._concerned, locate=False)
             except (InputError, SideCrashError, ValueError):
                 return False
             left = run.wrong_tensors()
             return left.keys() <= wrong.keys() and all(left[name] <= wrong[name] for name in left)
 
-        kept = [*sure, *fewest(pieces, holds)]
+        kept = only([] if sure and holds([]) else fewest(edits, holds))
         self._sources = self._with(before, kept)
         return kept, self._trials.run(self._sources, stages=self._concerned, locate=after.verdict != ALIGNED)
 
