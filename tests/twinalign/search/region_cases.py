@@ -192,3 +192,44 @@ class InPlace(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((2, 3, 9, 9)).astype("float32")}
+
+
+class ReturnedTwice(Case):
+    """Cells that return h and (h, c) in paddle, and h and c in torch; the norm behind them has another epsilon."""
+
+    name = "returned twice"
+
+    def reference(self) -> Any:
+        import torch
+        from torch import nn
+
+        class Model(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.cell, self.gates, self.norm = nn.LSTMCell(5, 6), nn.GRUCell(6, 6), nn.LayerNorm(6)
+
+            def forward(self, x: Any) -> Any:
+                states = torch.ones(len(x), 6, dtype=x.dtype), torch.zeros(len(x), 6, dtype=x.dtype)
+                state, cell = self.cell(x, states)
+                return self.norm(self.gates(state, cell))
+
+        return Model()
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        class Model(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.cell, self.gates, self.norm = nn.LSTMCell(5, 6), nn.GRUCell(6, 6), nn.LayerNorm(6, epsilon=1e-3)
+
+            def forward(self, x: Any) -> Any:
+                states = paddle.ones([x.shape[0], 6], x.dtype), paddle.zeros([x.shape[0], 6], x.dtype)
+                _, (state, cell) = self.cell(x, states)
+                return self.norm(self.gates(state, cell)[0])
+
+        return Model()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((3, 5)).astype("float32")}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from twinalign.recorder.recorder import RunSettings
+from twinalign.replay.nested_tensors import each_once
 from twinalign.search.locator import locate
 
 CASES = Path(__file__).with_name("region_cases.py")
@@ -54,3 +56,14 @@ def test_results_of_another_shape_make_no_cause_needless(tmp_path: Path) -> None
 
 def test_an_activation_in_place_behind_a_layer_that_hands_on_what_it_is_given(tmp_path: Path) -> None:
     assert causes_in(tmp_path, "InPlace") == {}
+
+
+def test_a_tensor_that_is_returned_twice_counts_once_where_the_reference_returns_it_once(tmp_path: Path) -> None:
+    assert causes_in(tmp_path, "ReturnedTwice") == {("norm", "forward"): "norm_epsilon"}
+
+
+def test_repeats_are_left_out_only_where_that_gives_as_many_tensors_as_are_wanted() -> None:
+    hidden, cell = np.zeros(2), np.ones(2)
+    assert each_once([hidden, hidden, cell], 2) == ([hidden, cell], [0, 0, 1])
+    assert each_once([hidden, hidden, cell], 3)[1] == [0, 1, 2]
+    assert each_once([hidden, cell.copy(), cell], 2)[1] == [0, 1, 2]

@@ -29,6 +29,18 @@ def _take(item: Any, is_tensor: Callable[[Any], bool], tensors: list[Any]) -> An
     return _mapped(item, lambda member: _take(member, is_tensor, tensors))
 
 
+def each_once(tensors: Sequence[Any], number: int) -> tuple[list[Any], list[int]]:
+    """Tensors without the repeats, if there are so many then, and for each place which of these stands there.
+
+    paddle's LSTMCell returns h and (h, c) where torch's returns h and c.
+    """
+    distinct = list({id(tensor): tensor for tensor in tensors}.values())
+    if len(distinct) != number:
+        return list(tensors), list(range(len(tensors)))
+    known = {id(tensor): place for place, tensor in enumerate(distinct)}
+    return distinct, [known[id(tensor)] for tensor in tensors]
+
+
 def put_together(skeleton: Any, tensors: Sequence[Any]) -> Any:
     """The containers of a skeleton with these tensors in their places."""
     if isinstance(skeleton, Place):

@@ -23,7 +23,7 @@ from twinalign.replay.forced_call import SHARED, ForcedCall, UnitFailedError, is
 from twinalign.replay.forced_state import ForcedState
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
 from twinalign.replay.layouts import Form, Layouts
-from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.nested_tensors import each_once, put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import Difference, difference
@@ -222,7 +222,8 @@ class ForcedForward:
         try:
             forced = put_together(signature, self._given(unit.inputs))
             result = forward(*forced[0], **forced[1])
-            returned, skeleton = take_apart(result, self.backend.is_tensor)
+            leaves, skeleton = take_apart(result, self.backend.is_tensor)
+            returned, places = each_once(leaves, len(unit.call.outputs))
             self._force_outputs(unit, returned)
             if unit.layer is not None:
                 self._after(unit, forward, forced)
@@ -235,7 +236,8 @@ class ForcedForward:
             raise UnitFailedError(unit, error) from error
         finally:
             self._running.pop()
-        unit.returned, unit.ended = put_together(skeleton, self._given(unit.handed_on)), True
+        handed_on = self._given(unit.handed_on)
+        unit.returned, unit.ended = put_together(skeleton, [handed_on[place] for place in places]), True
         return unit
 
     def _given(self, tensors: Sequence[Any]) -> list[Any]:
@@ -317,8 +319,8 @@ class ForcedForward:
         try:
             with self.backend.no_grad(), tracing(None):
                 arguments, keywords = put_together(signature, inputs)
-                returned, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
-            pairs = zip(returned, unit.call.outputs, strict=True)
+                leaves, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
+            pairs = zip(each_once(leaves, len(unit.call.outputs))[0], unit.call.outputs, strict=True)
             return all(
                 difference(self.backend.values_of(tensor), self._read(theirs)).relative <= unit.bound
                 for tensor, theirs in pairs
@@ -369,7 +371,8 @@ class ForcedForward:
             return
         evaluating = replaced(self, "_trying", True)
         with in_evaluation_mode(unit.layer), self.backend.no_grad(), tracing(None), evaluating:
-            returned, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
+            leaves, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
+        returned, _ = each_once(leaves, len(unit.call.evaluation))
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
             port, reference = self.backend.values_of(tensor), self._read(theirs)
             unit.judge(f"eval.output.{number}", port, reference, theirs.scale)
