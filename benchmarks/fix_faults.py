@@ -138,7 +138,7 @@ not seen, aligned again and equal to the right port. A *wrong edit* is one that 
 An initialiser counts as repaired if the check `initial` cannot tell it from the right one.
 Faults that change no result by more than rounding are not counted, nor are those with which the port stops with an
 error. *Tree*: that of `tools/twinalign` in git on which a row was measured. Several of the faults that are written down
-by hand were looked at while `fix` was written, and so were four of those that are drawn by lot, which it had not
+by hand were looked at while `fix` was written, and so were three of those that are drawn by lot, which it had not
 repaired before. Your own port is tested in the same way by `twinalign selftest CASE --fix N`.
 
 """
