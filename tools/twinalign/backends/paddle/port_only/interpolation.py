@@ -26,35 +26,43 @@ def exact_interpolation(axes: int, kernel: Callable[..., Any], x: Any, *rest: An
     if x.dtype != paddle.float64 or 0 in x.shape or any(tensor is not None for tensor in tensors):
         return kernel(x, *rest)
     first = 1 if layout[-1] == "C" else 2
-    return _Exact.apply(x, lambda given: kernel(given, *rest), first, scales or [None] * axes, method, corners, mode)
+    with paddle.no_grad():
+        found = kernel(x, *rest)
+        sizes = zip(x.shape[first:], found.shape[first:], scales or [None] * axes, strict=False)
+        weights = [_weights(old, new, scale, method, corners, mode) for old, new, scale in sizes]
+        exact = _interpolated(x, first, weights)
+        is_exact = _differs_by_rounding(found, exact, x, weights)
+    if not is_exact or not _has_these_gradients(lambda given: kernel(given, *rest), x, first, weights):
+        return kernel(x, *rest)
+    return _Exact.apply(x, exact, first, weights)
+
+
+def _has_these_gradients(kernel: Callable[[Any], Any], x: Any, first: int, weights: Sequence[np.ndarray]) -> bool:
+    """Whether the kernel's gradients differ from those of exact weights by rounding alone.
+
+    They are seen now, with a gradient of any values: paddle's `grad` cannot run inside of another one's backward pass.
+    """
+    if x.stop_gradient:
+        return True
+    with paddle.enable_grad():
+        given = x.detach()
+        given.stop_gradient = False
+        found = kernel(given)
+        gradient = paddle.to_tensor(np.random.default_rng(0).standard_normal(found.shape), dtype="float64")
+        (found,) = paddle.grad(found, given, gradient)
+    transposed = [of_axis.T for of_axis in weights]
+    return _differs_by_rounding(found, _interpolated(gradient, first, transposed), gradient, transposed)
 
 
 class _Exact(paddle.autograd.PyLayer):
     @staticmethod
-    def forward(
-        ctx: Any, x: Any, kernel: Callable[[Any], Any], first: int, scales: Sequence[float | None], *how: Any
-    ) -> Any:
-        found = kernel(x)
-        sizes = zip(x.shape[first:], found.shape[first:], scales, strict=False)
-        weights = [_weights(old, new, scale, *how) for old, new, scale in sizes]
-        exact = _interpolated(x, first, weights)
-        ctx.save_for_backward(x)
-        ctx.kernel, ctx.first = kernel, first
-        ctx.weights = weights if _differs_by_rounding(found, exact, x, weights) else None
-        return exact if ctx.weights else found
+    def forward(ctx: Any, x: Any, exact: Any, first: int, weights: Sequence[np.ndarray]) -> Any:
+        ctx.first, ctx.transposed = first, [of_axis.T for of_axis in weights]
+        return exact.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        (x,) = ctx.saved_tensor()
-        x = x.detach()
-        x.stop_gradient = False
-        with paddle.enable_grad():
-            (found,) = paddle.grad(ctx.kernel(x), x, gradient)
-        if not ctx.weights:
-            return found
-        transposed = [of_axis.T for of_axis in ctx.weights]
-        exact = _interpolated(gradient, ctx.first, transposed)
-        return exact if _differs_by_rounding(found, exact, gradient, transposed) else found
+    def backward(ctx: Any, gradient: Any) -> tuple[Any, None]:
+        return _interpolated(gradient, ctx.first, ctx.transposed), None
 
 
 def _interpolated(x: Any, first: int, weights: Sequence[np.ndarray]) -> Any:
