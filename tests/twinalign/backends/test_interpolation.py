@@ -101,3 +101,16 @@ def test_a_traced_program_runs_with_paddle_s_own_kernel() -> None:
     x, layer = paddle.to_tensor(np.random.default_rng(0).standard_normal((2, 3, 17, 9))), Resized()
     eager = layer(x).numpy()
     np.testing.assert_allclose(paddle.jit.to_static(layer, full_graph=True)(x).numpy(), eager, rtol=0, atol=1e-5)
+
+
+def test_grad_goes_back_through_an_interpolation_inside_of_a_network() -> None:
+    generator = np.random.default_rng(0)
+    values, kernel = generator.standard_normal((2, 3, 5, 5)), generator.standard_normal((4, 3, 3, 3))
+    x, weight = (paddle.to_tensor(array, stop_gradient=False) for array in (values, kernel))
+    outputs = functional.conv2d(functional.interpolate(x, scale_factor=2.5, mode="bilinear"), weight)
+    found = paddle.grad([outputs], [x, weight], [paddle.ones_like(outputs)])
+    a, b = (torch.from_numpy(array).requires_grad_() for array in (values, kernel))
+    theirs.conv2d(theirs.interpolate(a, scale_factor=2.5, mode="bilinear"), b).sum().backward()
+    for gradient, expected in zip(found, (a.grad, b.grad), strict=True):
+        assert expected is not None
+        np.testing.assert_allclose(gradient.numpy(), expected.numpy(), rtol=1e-10)
