@@ -263,7 +263,7 @@ def step_missing(subject: ImageSubject) -> Iterator[Variant]:
         yield subject.called(name, function, lambda original, image, *rest, **named: image)
 
 
-@image_cause()
+@image_cause(rank=1)
 def step_doubled(subject: ImageSubject) -> Iterator[Variant]:
     """An operation is done twice."""
     for name in subject.names:

@@ -102,7 +102,7 @@ def scaled(moment: Moment, factor: float) -> Any:
     return moment.gradient * factor
 
 
-@step_cause(difference="grad_accumulation")
+@step_cause(difference="grad_accumulation", rank=1)
 def gradient_scaled(subject: OptimizerSubject) -> Iterator[Variant]:
     """The optimizer is given a multiple of the gradient."""
 
