@@ -52,7 +52,9 @@ class Candidates:
         alone = list(dict.fromkeys(_alone(fault)))
         of_lines = next((one for one in self._of_lines(fault, alone) if not self.was_tried(one)), None)
         if of_lines is not None:
-            return of_lines
+            # Which of two layers is meant may as well be wrong in the case; there the edit leaves the model as it is.
+            in_case = (one for one in alone if one.cause == AS_CONVERTED and not self.was_tried(one))
+            return next(in_case, of_lines) if _exchanges_names(of_lines.edits) else of_lines
         waiting = [one for one in alone if not self.was_tried(one)]
         if waiting and len(alone) - len(waiting) < _ALONE_FIRST:
             return waiting[0]
@@ -115,6 +117,11 @@ class Candidates:
             for several in itertools.combinations([one.edits[0] for one in nearest], number):
                 if not _overlapping(several):
                     yield Proposal(key, several, cause)
+
+
+def _exchanges_names(edits: Sequence[Edit]) -> bool:
+    before, after = sorted(edit.before for edit in edits), sorted(edit.after for edit in edits)
+    return before == after and all(name.isidentifier() for name in before)
 
 
 def _overlapping(edits: Sequence[Edit]) -> bool:
