@@ -1,6 +1,6 @@
 """A checkpoint in shards that is larger than what it is converted and compared in.
 
-    python benchmarks/large_models.py [--gigabytes 4] [--folder FOLDER] [--json FILE]
+    python benchmarks/large_models.py [--gigabytes 13] [--folder FOLDER] [--json FILE]
 
 A column of square float32 matrices and their biases in .safetensors shards of half a gigabyte, with an index. It is
 converted to paddle and compared with a copy that differs in the last bit. Counted is a process's own peak of resident
