@@ -9,8 +9,9 @@ import numpy as np
 from plain_pickles.dtypes import numpy_dtype
 from twinalign.backends.state_layout import StateEntry
 from twinalign.conversion.ledger import Ledger
-from twinalign.conversion.plan import OTHER, Move, Plan, make_plan, read_side
+from twinalign.conversion.plan import OTHER, Move, Plan, make_plan
 from twinalign.conversion.rename_rules import Renaming, fits_any
+from twinalign.conversion.side_layout import read_side
 from twinalign.conversion.unmatched import ListedError
 from twinalign.errors import InputError
 from twinalign.sides import FRAMEWORK_OF_SIDE

@@ -20,9 +20,10 @@ from twinalign.conversion.ledger import Ledger, LedgerEntry
 from twinalign.conversion.match_layers import Matching, match_layers, unmatched_facts
 from twinalign.conversion.model_factory import load_rules
 from twinalign.conversion.options import ConversionResult, Options
-from twinalign.conversion.plan import OTHER, Plan, Side, make_plan, read_side
+from twinalign.conversion.plan import OTHER, Plan, make_plan
 from twinalign.conversion.remote_model import BothModels, RemoteModel, started_models
 from twinalign.conversion.rename_rules import Renaming, fits_any
+from twinalign.conversion.side_layout import Side, read_side
 from twinalign.conversion.unmatched import ListedError, UnmatchedError
 from twinalign.conversion.verification import verify
 from twinalign.errors import InputError

@@ -22,9 +22,9 @@ from twinalign.conversion.match_by_running import (
     match_by_running,
     pair_by_position,
 )
-from twinalign.conversion.plan import Side
 from twinalign.conversion.remote_model import BothModels
 from twinalign.conversion.rename_rules import fits_any
+from twinalign.conversion.side_layout import Side
 from twinalign.conversion.unmatched import rename_rules
 from twinalign.errors import InputError, SideCrashError, TwinalignError
 

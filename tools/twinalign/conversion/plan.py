@@ -3,15 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from twinalign.backends import state_layout as layout
-from twinalign.backends.state_layout import Layer, StateEntry
-from twinalign.conversion import attention, reparametrised, storage
+from twinalign.backends.state_layout import StateEntry
+from twinalign.conversion import attention, storage
 from twinalign.conversion.layers_to_match import is_constant
 from twinalign.conversion.ledger import LedgerEntry
-from twinalign.conversion.linear_parts import Rows, split_slots
-from twinalign.conversion.rename_rules import Renaming, fits_any, reference_path
+from twinalign.conversion.rename_rules import fits_any
+from twinalign.conversion.side_layout import Side, by_key
 from twinalign.conversion.storage import Slot, Stored
 from twinalign.conversion.unmatched import UnmatchedError
 
@@ -60,72 +58,6 @@ class Plan:
     """Keys of the source and of the target without a partner: dropped, and left to the target's model."""
     unmatched: tuple[Sequence[str], Sequence[str]] = ((), ())
     """Those of them for which nothing says that they need none."""
-
-
-@dataclasses.dataclass
-class Side:
-    """One side of a conversion: its layers, and every stored tensor under its slots' common names."""
-
-    framework: str
-    layers: list[Layer]
-    stored: list[Stored]
-    layer_of: dict[str, Layer]
-    """The layer of each key."""
-    slot_names: dict[str, tuple[str, ...]]
-    """Key → the common names of its slots, one each."""
-    non_persistent: dict[str, StateEntry]
-
-
-def read_side(
-    framework: str,
-    entries: Sequence[StateEntry | Mapping[str, Any]],
-    renaming: Renaming,
-    paths: Mapping[str, str],
-    slots: Mapping[tuple[str, str], str] | None = None,
-    rows: Rows | None = None,
-) -> Side:
-    """Group a layout into layers and give every slot its name on the paddle side.
-
-    `paths` gives the paddle path of each torch layer that was matched, `slots` the names of slots of torch layers that
-    stand for several of paddle's or are part of one; other layers keep their names. `rows` splits Linear layers.
-    """
-    known = [StateEntry.of(entry) for entry in entries]
-    layers = layout.group_layers(known, lambda bases: storage.absorbs(framework, bases))
-    side = Side(framework, layers, [], {}, {}, {entry.key: entry for entry in known if not entry.persistent})
-    for layer in layers:
-        for part in reparametrised.storage_of(framework, layer):
-            part = split_slots(part, rows[layer.path]) if rows and rows.get(layer.path) else part
-            side.stored.append(part)
-            side.layer_of[part.entry.key] = layer
-            side.slot_names[part.entry.key] = tuple(
-                (framework == "torch" and slots and slots.get((layer.path, slot.name)))
-                or _common_name(framework, layer, part, slot, renaming, paths)
-                for slot in part.slots
-            )
-    order = {entry.key: index for index, entry in enumerate(known)}
-    side.stored.sort(key=lambda part: order[part.entry.key])
-    return side
-
-
-def _common_name(
-    framework: str, layer: Layer, part: Stored, slot: Slot, renaming: Renaming, paths: Mapping[str, str]
-) -> str:
-    if framework == "paddle":
-        return f"{layer.path}.{slot.name}" if layer.path else slot.name
-    exact = renaming.rules.get(part.entry.key)
-    if exact is not None and len(part.slots) == 1:
-        renaming.used.add(part.entry.key)
-        return _by_key(exact)
-    if layer.path in paths:
-        path = paths[layer.path]
-        return f"{path}.{slot.name}" if path else slot.name
-    path = reference_path(layer)
-    return renaming.apply(f"{path}.{slot.name}" if path else slot.name)
-
-
-def _by_key(paddle_key: str) -> str:
-    """The common name of a tensor that a rename rule pairs by its exact key, whatever its slot is called."""
-    return f"key {paddle_key}"
 
 
 def make_plan(
@@ -196,7 +128,7 @@ class _Planner:
             for index, name in enumerate(source.slot_names[part.entry.key]):
                 self.offered.setdefault(name, (part, index))
             if source.framework == "paddle" and len(part.slots) == 1:
-                self.offered.setdefault(_by_key(part.entry.key), (part, 0))
+                self.offered.setdefault(by_key(part.entry.key), (part, 0))
 
     def plan(self, allow_missing: Sequence[str], allow_unexpected: Sequence[str]) -> Plan:
         missing = [part.entry.key for part in self.target.stored if not self._plan_tensor(part)]
@@ -221,7 +153,7 @@ class _Planner:
         names = self.target.slot_names[part.entry.key]
         found = [self.offered.get(name) for name in names]
         if found == [None] and self.target.framework == "paddle":
-            found = [self.offered.get(_by_key(part.entry.key))]
+            found = [self.offered.get(by_key(part.entry.key))]
         if any(offer is None for offer in found):
             return self._fill(part)
         pieces, flips = [], []

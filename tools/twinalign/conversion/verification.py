@@ -10,8 +10,9 @@ import numpy as np
 from twinalign.conversion import convert_arrays
 from twinalign.conversion.fingerprints import all_agree
 from twinalign.conversion.layers_to_match import matchables_of
-from twinalign.conversion.plan import Plan, Side, make_plan
+from twinalign.conversion.plan import Plan, make_plan
 from twinalign.conversion.remote_model import BothModels, RemoteModel, Run, relative_differences
+from twinalign.conversion.side_layout import Side
 from twinalign.conversion.trial_inputs import guess_inputs
 from twinalign.conversion.where_models_differ import where_they_part
 from twinalign.errors import DivergedError, InputError, SideCrashError
