@@ -54,42 +54,9 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
     with _profiled(lambda frame, event, value: imported.add(frame.f_code)):
         factory, arguments = load_factory(reference)
         builders = {kind: load_part(kind, text) for kind, text in (parts or {}).items()}
-    entered: set[types.CodeType] = set()
-    handled: set[types.CodeType] = set()
-    built: dict[int, tuple[Any, dict[str, Any]]] = {}
-    returned: list[tuple[Any, Any, dict[str, Any]]] = []
-
-    importing: list[types.CodeType] = []
-
-    def note(frame: types.FrameType, event: str, value: Any) -> None:
-        code = frame.f_code
-        if code.co_name == "<module>" and event in ("call", "return"):  # a factory may import what it builds
-            importing.append(code) if event == "call" else importing.pop()
-        if importing:
-            imported.add(code)
-            return
-        if event == "return" and backend.is_model(value) and not code.co_name.startswith("<"):
-            made_by = frame.f_globals.get(code.co_name)
-            if getattr(inspect.unwrap(made_by) if callable(made_by) else None, "__code__", None) is code:
-                returned.append((value, made_by, _arguments_of(code, frame.f_locals, method=False)))
-        if event not in ("call", "return"):
-            return
-        if code not in handled and not code.co_filename.startswith(_TORCH):
-            seen = list(_arguments_of(code, frame.f_locals, method=False).values()) if event == "call" else [value]
-            if _holds_tensor(backend, seen):
-                handled.add(code)
-        if event == "return":
-            return
-        entered.add(code)
-        if code.co_name == "__init__" and code.co_argcount:
-            values = frame.f_locals
-            made = values.get(code.co_varnames[0])
-            if id(made) not in built and backend.is_model(made):
-                # A constructor may empty a list that it was given.
-                built[id(made)] = made, {name: _kept(value) for name, value in _arguments_of(code, values).items()}
-
+    watched = _Watched(backend, imported)
     backend.set_seed(0)
-    with Promotions() as promotions, _profiled(note):
+    with Promotions() as promotions, _profiled(watched.note):
         model = factory(**arguments)
         factory(**arguments)  # a class may keep what its first object found out
         for _ in run_once(backend, model, inputs, builders):
@@ -99,10 +66,12 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
     drawing = draws(backend, model, inputs, builders)
     if drawing and "train" in builders:
         raise InputError("--train: the model draws random numbers in training, and no two frameworks draw the same")
-    roots = {"model": root_of_model(model, built[id(model)][1] if id(model) in built else None, returned)}
+    roots = {"model": root_of_model(model, watched.arguments_of(model), watched.returned)}
     roots |= {kind: root_of_part(kind, text) for kind, text in (parts or {}).items()}
     named = {module.partition(".")[0] for root in roots.values() for module, _ in root["imports"]}
-    packages = _own_packages(entered) | {name for name in named if name not in (*FRAMEWORKS, *sys.stdlib_module_names)}
+    packages = _own_packages(watched.entered) | {
+        name for name in named if name not in (*FRAMEWORKS, *sys.stdlib_module_names)
+    }
     names = packages | _needing_torch()
     modules = {
         name: str(module.__file__)
@@ -116,8 +85,8 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
         "scheduled": "optimizer" in builders and is_scheduled(model, builders["optimizer"]),
         "modules": modules,
         "imported": _first_lines(imported, of_file),
-        "entered": _first_lines(entered, of_file),
-        "handled": _first_lines(handled, of_file),
+        "entered": _first_lines(watched.entered, of_file),
+        "handled": _first_lines(watched.handled, of_file),
         "plain": {name: _plain_names(sys.modules[name]) for name in modules},
         "made": {name: made for name in modules if (made := _made_by_decorators(sys.modules[name]))},
         "abstract": {name: found for name in modules if (found := _implementing(sys.modules[name]))},
@@ -129,6 +98,60 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
         },
         "draws": drawing,
     }
+
+
+class _Watched:
+    """What a profiler notes while a model is built and run.
+
+    Attributes:
+        imported: functions that ran while a module was imported.
+        entered: the others that ran.
+        handled: those of all that were handed a tensor, or returned one.
+        returned: models that a function of their module returned, with this function and its arguments.
+    """
+
+    def __init__(self, backend: Any, imported: set[types.CodeType]) -> None:
+        self._backend = backend
+        self.imported = imported
+        self.entered: set[types.CodeType] = set()
+        self.handled: set[types.CodeType] = set()
+        self.returned: list[tuple[Any, Any, dict[str, Any]]] = []
+        self._built: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._importing: list[types.CodeType] = []
+
+    def arguments_of(self, model: Any) -> dict[str, Any] | None:
+        """What a model's constructor was given, by name; None if none of its own ran."""
+        return self._built[id(model)][1] if id(model) in self._built else None
+
+    def note(self, frame: types.FrameType, event: str, value: Any) -> None:
+        """Take one event of `sys.setprofile`."""
+        code = frame.f_code
+        if code.co_name == "<module>" and event in ("call", "return"):  # a factory may import what it builds
+            self._importing.append(code) if event == "call" else self._importing.pop()
+        if self._importing:
+            self.imported.add(code)
+        elif event == "call":
+            self._note_handled(code, lambda: list(_arguments_of(code, frame.f_locals, method=False).values()))
+            self.entered.add(code)
+            if code.co_name == "__init__" and code.co_argcount:
+                self._note_built(code, frame.f_locals)
+        elif event == "return":
+            if self._backend.is_model(value) and not code.co_name.startswith("<"):
+                made_by = frame.f_globals.get(code.co_name)
+                if getattr(inspect.unwrap(made_by) if callable(made_by) else None, "__code__", None) is code:
+                    self.returned.append((value, made_by, _arguments_of(code, frame.f_locals, method=False)))
+            self._note_handled(code, lambda: [value])
+
+    def _note_handled(self, code: types.CodeType, values: Callable[[], list[Any]]) -> None:
+        known = code in self.handled or code.co_filename.startswith(_TORCH)
+        if not known and _holds_tensor(self._backend, values()):
+            self.handled.add(code)
+
+    def _note_built(self, code: types.CodeType, values: dict[str, Any]) -> None:
+        made = values.get(code.co_varnames[0])
+        if id(made) not in self._built and self._backend.is_model(made):
+            # A constructor may empty a list that it was given.
+            self._built[id(made)] = made, {name: _kept(one) for name, one in _arguments_of(code, values).items()}
 
 
 @contextlib.contextmanager
