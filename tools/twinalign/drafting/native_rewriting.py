@@ -1,6 +1,7 @@
 """Applies the rules of the native style to a drafted module, by LibCST: formatting and comments stay."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
 
@@ -44,41 +45,42 @@ def rewritten(files: Mapping[str, str], wanted: Collection[Rewrite] | None = Non
     A check of classes (`isinstance`) asks for paddle's class as soon as any file builds it, and for both where the
     shim is no subclass of it and still built.
     """
-    trees = {path: cst.parse_module(text) for path, text in files.items()}
-    first = [_visited(path, tree, wanted, frozenset(), frozenset()) for path, tree in trees.items()]
-    built = frozenset(shim for one, _ in first for shim in one.built)
-    left = frozenset(shim for one, _ in first for shim in one.left)
+    of_file = {path: None if wanted is None else frozenset(one for one in wanted if one.file == path) for path in files}
+    nothing: frozenset[str] = frozenset()
+    first = {path: _visited(path, text, of_file[path], nothing, nothing) for path, text in files.items()}
+    built = frozenset(shim for one in first.values() for shim in one.built)
+    left = frozenset(shim for one in first.values() for shim in one.left)
     found = Rewritten({}, [], [])
-    for path, tree in trees.items():
-        one, module = _visited(path, tree, wanted, built, left)
-        found.files[path] = _with_imports(module, one)
+    for path, text in files.items():
+        one = _visited(path, text, of_file[path], built, left) if first[path].asks else first[path]
+        found.files[path] = one.code
         found.done += one.done
         found.shims += [(path, shim) for shim in sorted(one.named)]
     found.done = sorted(dict.fromkeys(found.done), key=lambda rewrite: rewrite.text.startswith("shims."))
     return found
 
 
+@functools.lru_cache(maxsize=512)  # trials change some files of many
 def _visited(
-    path: str,
-    tree: cst.Module,
-    wanted: Collection[Rewrite] | None,
-    built: frozenset[str],
-    left: frozenset[str],
-) -> tuple["_Native", cst.Module]:
+    path: str, text: str, wanted: frozenset[Rewrite] | None, built: frozenset[str], left: frozenset[str]
+) -> "_Native":
     native = _Native(path, wanted, built, left)
-    return native, tree.visit(native)
-
-
-def _with_imports(module: cst.Module, native: "_Native") -> str:
+    module = _parsed(text).visit(native)
     shims = _Shims()
     module.visit(shims)
     native.named = shims.named
-    kept = "" if shims.named else None
-    code = module.code
+    native.code = _with_imports(module.code, native)
+    return native
+
+
+_parsed = functools.lru_cache(maxsize=512)(cst.parse_module)
+
+
+def _with_imports(code: str, native: "_Native") -> str:
     found = _IMPORT.search(code)
     if found is None:
         return code
-    line = found.group() if kept == "" else ""
+    line = found.group() if native.named else ""
     if not re.search(r"^import paddle$", code, re.MULTILINE) and native.done:
         line = f"import paddle\n{line}"
     return code[: found.start()] + line + code[found.end() :]
@@ -106,9 +108,11 @@ class _Native(cst.CSTTransformer):
         self.built: set[str] = set()
         self.left: set[str] = set()
         self.named: set[str] = set()
+        self.asks: set[cst.CSTNode] = set()
+        """Shims that checks and annotations name."""
+        self.code = ""
         self._stays: set[cst.CSTNode] = set()
         self._statements: set[cst.CSTNode] = set()
-        self._asks: set[cst.CSTNode] = set()
         self._imported: set[str] = set()
         self._ignored: list[set[str]] = []
 
@@ -139,7 +143,7 @@ class _Native(cst.CSTTransformer):
         return updated_node
 
     def visit_Annotation(self, node: cst.Annotation) -> None:
-        self._asks |= _attributes_in(node)
+        self.asks |= _attributes_in(node)
 
     def visit_Expr(self, node: cst.Expr) -> None:
         self._statements.add(node.value)
@@ -148,7 +152,7 @@ class _Native(cst.CSTTransformer):
         if _shim_of(node.func) is not None:
             self._stays.add(node.func)
         if isinstance(node.func, cst.Name) and node.func.value in _CHECKS and len(node.args) == 2:
-            self._asks |= _attributes_in(node.args[1])
+            self.asks |= _attributes_in(node.args[1])
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         shim = _shim_of(original_node)
@@ -158,7 +162,7 @@ class _Native(cst.CSTTransformer):
                 return cst.parse_expression(rule.native)
             return updated_node
         call = native_rules.CALLS.get(shim)
-        if original_node in self._asks:
+        if original_node in self.asks:
             return self._asked(shim, call, updated_node)
         if original_node in self._stays:
             return updated_node
