@@ -35,6 +35,7 @@ REWRITES = {
     "shims.gelu(x, approximate='tanh')": "paddle.nn.functional.gelu(x, approximate=True)",
     "shims.hardsigmoid(x)": "paddle.nn.functional.hardsigmoid(x, slope=1 / 6)",
     "partial(shims.GELU)": "partial(paddle.nn.GELU)",
+    "partial(shims.LayerNorm, eps=1e-6)": "partial(paddle.nn.LayerNorm, epsilon=1e-6)",
     "x.permute(0, 2, 1)": "x.transpose([0, 2, 1])",
     "x.permute(*order)": "x.transpose([*order])",
     "(x + y).transpose(1, 2)": "(x + y).swapaxes(1, 2)",
@@ -46,6 +47,8 @@ REWRITES = {
     "x.mean(dim=(2, 3), keepdim=True)": "x.mean(axis=(2, 3), keepdim=True)",
     "paddle.cat([x, y], dim=1)": "paddle.concat([x, y], axis=1)",
     "paddle.nn.Module": "paddle.nn.Layer",
+    "chosen(8, inplace=True)": "chosen(8)",
+    "layers.chosen(inplace=False)": "layers.chosen()",
 }  # fmt: skip
 STAYS = [
     "shims.Conv2d(a, b, 3, **options)",
@@ -60,6 +63,10 @@ STAYS = [
     "other.cat(x, dim=1)",
     "isinstance(m, shims.Conv2d)",
     "super().modules()",
+    "chosen(inplace=b)",
+    "paddle.f(inplace=True)",
+    "partial(shims.BatchNorm2d, eps=1e-3)",
+    "partial(shims.LayerNorm, **options)",
 ]
 
 
@@ -80,6 +87,11 @@ def test_a_rewrite(before):
 @pytest.mark.parametrize("before", STAYS)
 def test_what_is_not_known_stays(before):
     assert code_of(f"a = {before}\n") == f"a = {before}\n"
+
+
+def test_a_function_of_the_port_keeps_its_keyword():
+    source = "from a import f\n\n\ndef g(x, inplace):\n    return f(g(x, inplace=True), inplace=True)\n"
+    assert code_of(source) == source
 
 
 STATEMENTS = {
@@ -103,11 +115,18 @@ def test_every_rule_of_a_shim_has_one():
     assert native_rules.CALLS.keys() | native_rules.STATEMENTS.keys() <= known
 
 
-def test_device_and_dtype_are_left_out_of_a_layer():
-    source = "def f(device, dtype):\n    dd = {'device': device, 'dtype': dtype}\n    return shims.Linear(2, 3, **dd)\n"
-    assert "return paddle.nn.Linear(2, 3, **shims.first_weights())" in code_of(source)
-    other = source.replace("'dtype': dtype", "'bias': False")
-    assert "return shims.Linear(2, 3, **dd)" in code_of(other)
+PLACES = """def f(chosen, device=None, dtype=None):
+    dd = {'device': device, 'dtype': dtype}
+    a = shims.Linear(2, 3, **dd)
+    return chosen(a, **dd)
+"""
+
+
+def test_device_and_dtype_are_left_out():
+    lines = code_of(PLACES).splitlines()[1:]
+    assert lines == ["    a = paddle.nn.Linear(2, 3, **shims.first_weights())", "    return chosen(a)"]
+    assert "    dd = {" in code_of(PLACES.replace("chosen(a, **dd)", "chosen(dd)"))
+    assert "chosen(a, **dd)" in code_of(PLACES.replace("'dtype': dtype", "'bias': False"))
 
 
 def test_a_base_class_stays_and_a_check_asks_for_both():

@@ -11,7 +11,9 @@ from twinalign.drafting import native_rules
 from twinalign.drafting.native_rules import CallRule, KeywordRule, MethodRule, StatementRule
 
 _IMPORT = re.compile(r"^from \.+ import shims\n", re.MULTILINE)
+_PLACES = "they are None: paddle's default device and type hold"
 _IGNORED = {"'device'", '"device"', "'dtype'", '"dtype"'}
+_PARTIAL = ("partial", "functools.partial")
 _CHECKS = ("isinstance", "issubclass")
 
 
@@ -114,6 +116,7 @@ class _Native(cst.CSTTransformer):
         self._stays: set[cst.CSTNode] = set()
         self._statements: set[cst.CSTNode] = set()
         self._imported: set[str] = set()
+        self._defined: set[str] = set()
         self._ignored: list[set[str]] = []
 
     def _does(self, text: str, why: str) -> bool:
@@ -132,6 +135,10 @@ class _Native(cst.CSTTransformer):
             self._imported |= {alias.evaluated_alias or alias.evaluated_name for alias in node.names}
         return False
 
+    def visit_Module(self, node: cst.Module) -> None:
+        defined = [one for one in node.body if isinstance(one, (cst.FunctionDef, cst.ClassDef))]
+        self._defined = {one.name.value for one in defined}
+
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self._stays |= {base.value for base in node.bases if _shim_of(base.value) is not None}
 
@@ -139,8 +146,16 @@ class _Native(cst.CSTTransformer):
         self._ignored.append(_dictionaries_of_places(node))
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        self._ignored.pop()
-        return updated_node
+        unused = {
+            name
+            for name in self._ignored.pop()
+            if _times_named(updated_node, name) == 1 < _times_named(original_node, name)
+        }
+        body = updated_node.body
+        kept = [line for line in body.body if not (isinstance(line, cst.SimpleStatementLine) and _binds(line, unused))]
+        return (
+            updated_node.with_changes(body=body.with_changes(body=kept)) if len(kept) < len(body.body) else updated_node
+        )
 
     def visit_Annotation(self, node: cst.Annotation) -> None:
         self.asks |= _attributes_in(node)
@@ -149,8 +164,8 @@ class _Native(cst.CSTTransformer):
         self._statements.add(node.value)
 
     def visit_Call(self, node: cst.Call) -> None:
-        if _shim_of(node.func) is not None:
-            self._stays.add(node.func)
+        if _shim_of(called := _called(node)[0]) is not None:
+            self._stays.add(called)
         if isinstance(node.func, cst.Name) and node.func.value in _CHECKS and len(node.args) == 2:
             self.asks |= _attributes_in(node.args[1])
 
@@ -183,7 +198,7 @@ class _Native(cst.CSTTransformer):
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        shim = _shim_of(original_node.func)
+        shim = _shim_of(_called(original_node)[0])
         if shim in native_rules.STATEMENTS and original_node in self._statements:
             statement = native_rules.STATEMENTS[shim]
             text = _statement_text(statement, updated_node)
@@ -191,6 +206,9 @@ class _Native(cst.CSTTransformer):
                 return cst.parse_expression(text)
         if shim is not None:
             return self._native_call(shim, updated_node)
+        if _dotted(original_node.func).partition(".")[0] not in {"", *self._imported, *self._defined}:
+            updated_node = self._without_constants(updated_node)
+        updated_node = self._without_places(updated_node)
         for rule in native_rules.KEYWORDS:
             updated_node = self._renamed(rule, original_node, updated_node)
         if isinstance(original_node.func, cst.Attribute) and not self._is_imported(original_node.func.value):
@@ -209,13 +227,37 @@ class _Native(cst.CSTTransformer):
 
     def _native_call(self, shim: str, call: cst.Call) -> cst.Call:
         rule = native_rules.CALLS.get(shim)
-        ignored = {name for names in self._ignored[-1:] for name in names}
-        arguments = None if rule is None else _native_arguments(rule, call.args, ignored)
+        given = _called(call)[1]
+        arguments = None if rule is None else _native_arguments(rule, [one for one in given if not self._is_place(one)])
         if rule is None or arguments is None or not self._does(f"shims.{shim}(…) → {rule.native}(…)", rule.why):
             self.left.add(shim)
             return call
         self.built.add(shim)
-        return call.with_changes(func=cst.parse_expression(rule.native), args=arguments)
+        native = cst.parse_expression(rule.native)
+        if given is call.args:
+            return call.with_changes(func=native, args=arguments)
+        return call.with_changes(args=_ended([call.args[0].with_changes(value=native), *arguments]))
+
+    def _is_place(self, argument: cst.Arg) -> bool:
+        """Whether it gives device and dtype, which are None in a port that chooses neither."""
+        ignored = self._ignored[-1] if self._ignored else ()
+        return argument.star == "**" and isinstance(argument.value, cst.Name) and argument.value.value in ignored
+
+    def _without_places(self, call: cst.Call) -> cst.Call:
+        kept = [argument for argument in call.args if not self._is_place(argument)]
+        if len(kept) == len(call.args) or not self._does("**{'device': …, 'dtype': …} taken away", _PLACES):
+            return call
+        return call.with_changes(args=_ended(kept))
+
+    def _without_constants(self, call: cst.Call) -> cst.Call:
+        kept = []
+        for argument in call.args:
+            rule = native_rules.CONSTANTS.get(_word(argument) or "")
+            if rule is None or _code(argument.value) not in ("True", "False"):
+                kept.append(argument)
+            elif not self._does(f"{rule.word}= taken away", rule.why):
+                return call
+        return call if len(kept) == len(call.args) else call.with_changes(args=_ended(kept))
 
     def _renamed(self, rule: KeywordRule, original: cst.Call, call: cst.Call) -> cst.Call:
         named = _dotted(original.func) in rule.functions or (
@@ -234,13 +276,18 @@ class _Native(cst.CSTTransformer):
         return call.with_changes(args=arguments)
 
 
-def _native_arguments(rule: CallRule, given: Sequence[cst.Arg], ignored: Collection[str]) -> list[cst.Arg] | None:
+def _called(call: cst.Call) -> tuple[cst.BaseExpression, Sequence[cst.Arg]]:
+    """What a call, or a `partial` with arguments, calls, and with what."""
+    if _dotted(call.func) in _PARTIAL and len(call.args) > 1 and call.args[0].keyword is None:
+        return call.args[0].value, call.args[1:]
+    return call.func, call.args
+
+
+def _native_arguments(rule: CallRule, given: Sequence[cst.Arg]) -> list[cst.Arg] | None:
     """The arguments in paddle's terms, or None if it cannot be said what they are."""
     made: list[cst.Arg] = []
     seen = set()
     for place, argument in enumerate(given):
-        if argument.star == "**" and isinstance(argument.value, cst.Name) and argument.value.value in ignored:
-            continue  # device and dtype, which the shim takes and does not follow
         if argument.star or (argument.keyword is None and place >= len(rule.parameters)):
             return None
         word = rule.parameters[place] if argument.keyword is None else argument.keyword.value
@@ -256,10 +303,12 @@ def _native_arguments(rule: CallRule, given: Sequence[cst.Arg], ignored: Collect
     for word, template in rule.absent.items():
         if word not in seen:
             made += _arguments(template)
-    return [
-        argument.with_changes(comma=cst.MaybeSentinel.DEFAULT) if argument is made[-1] else argument
-        for argument in made
-    ]
+    return _ended(made)
+
+
+def _ended(arguments: Sequence[cst.Arg]) -> list[cst.Arg]:
+    """Without a comma behind the last."""
+    return [*arguments[:-1], *(last.with_changes(comma=cst.MaybeSentinel.DEFAULT) for last in arguments[-1:])]
 
 
 def _arguments(text: str) -> Sequence[cst.Arg]:
@@ -381,3 +430,15 @@ def _dictionaries_of_places(function: cst.FunctionDef) -> set[str]:
     visitor = _Dictionaries()
     function.body.visit(visitor)
     return set(visitor.places) - visitor.others
+
+
+def _times_named(node: cst.CSTNode, name: str) -> int:
+    return len(re.findall(rf"\b{name}\b", _code(node)))
+
+
+def _binds(line: cst.SimpleStatementLine, names: Collection[str]) -> bool:
+    return (
+        len(line.body) == 1
+        and isinstance(line.body[0], cst.Assign)
+        and {_dotted(target.target) for target in line.body[0].targets} <= set(names)
+    )

@@ -62,6 +62,14 @@ class KeywordRule:
 
 
 @dataclasses.dataclass(frozen=True)
+class ConstantRule:
+    """A keyword that is taken away, if a constant is given, where a class is called that another place chose."""
+
+    word: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
 class NameRule:
     """A second name of the same thing."""
 
@@ -98,6 +106,7 @@ KEYWORDS = tuple(
     for entry in _entries("keyword")
     for word, native in entry["names"].items()
 )
+CONSTANTS = {entry["word"]: ConstantRule(entry["word"], entry["why"]) for entry in _entries("constant")}
 NAMES = {
     name: NameRule(name, native, entry["why"]) for entry in _entries("name") for name, native in entry["names"].items()
 }
