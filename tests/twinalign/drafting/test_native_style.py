@@ -11,6 +11,7 @@ import pytest
 
 import twinalign
 from twinalign.drafting import native_rules, native_style, rules
+from twinalign.drafting.draft import formatted
 from twinalign.drafting.native_rewriting import Rewrite, rewritten
 from twinalign.drafting.native_style import Restyled, proven_ones
 from twinalign.drafting.rewriting import Change
@@ -47,6 +48,7 @@ REWRITES = {
     "x.mean(dim=(2, 3), keepdim=True)": "x.mean(axis=(2, 3), keepdim=True)",
     "paddle.cat([x, y], dim=1)": "paddle.concat([x, y], axis=1)",
     "paddle.nn.Module": "paddle.nn.Layer",
+    "shims.split(x, [a, b], dim=1)": "paddle.split(x, [a, b], axis=1)",
     "chosen(8, inplace=True)": "chosen(8)",
     "layers.chosen(inplace=False)": "layers.chosen()",
 }  # fmt: skip
@@ -57,6 +59,9 @@ STAYS = [
     "shims.MaxPool2d(3, dilation=2)",
     "shims.BatchNorm2d(a)",
     "shims.split(x, 2, dim=1)",
+    "shims.split(x, sizes, dim=1)",
+    "shims.Linear",
+    "b and not False",
     "paddle.transpose(x, y)",
     "x.reshape(shape)",
     "x.view(dtype)",
@@ -87,6 +92,27 @@ def test_a_rewrite(before):
 @pytest.mark.parametrize("before", STAYS)
 def test_what_is_not_known_stays(before):
     assert code_of(f"a = {before}\n") == f"a = {before}\n"
+
+
+TESTS = {
+    "a and not False": "a",
+    "not False and (a or b)": "(a or b)",
+    "False or a and not False": "a",
+    "a and False": "a and False",
+    "a or not False": "a or not False",
+}
+
+
+@pytest.mark.parametrize("before", TESTS)
+def test_what_changes_no_test_is_taken_away(before):
+    assert code_of(f"if {before}:  # why\n    pass\n") == f"if {TESTS[before]}:  # why\n    pass\n"
+
+
+def test_a_port_is_formatted_and_imports_are_merged():
+    source = "from a import b\nfrom a import c as d\nfrom e import f\nx: int=g( b,\n    d)\n"
+    found = formatted({"m.py": source, "n.py": "from a import b\nfrom a import c\nx = (\n"})
+    assert found["m.py"] == "from a import b, c as d\nfrom e import f\n\nx: int = g(b, d)\n"
+    assert found["n.py"] == "from a import b, c\nx = (\n"
 
 
 def test_a_function_of_the_port_keeps_its_keyword():
@@ -219,7 +245,7 @@ def test_what_is_on_disk_is_proven_or_as_it_was(monkeypatch, tmp_path, ends):
     source.parent.mkdir(parents=True)
     source.write_text("before\n")
 
-    def restyle(out, settings, progress, kept):
+    def restyle(out, settings, progress, kept, drafting_python):
         source.write_text("after\n")
         return Restyled([Change("m.py", "a → b", "paddle's name")], [])
 

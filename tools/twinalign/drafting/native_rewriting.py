@@ -11,6 +11,8 @@ from twinalign.drafting import native_rules
 from twinalign.drafting.native_rules import CallRule, KeywordRule, MethodRule, StatementRule
 
 _IMPORT = re.compile(r"^from \.+ import shims\n", re.MULTILINE)
+_SCRIPTING = "torch asks whether it is scripting, which paddle does not"
+_TRUE, _FALSE = ("True", "not False"), ("False", "not True")
 _PLACES = "they are None: paddle's default device and type hold"
 _IGNORED = {"'device'", '"device"', "'dtype'", '"dtype"'}
 _PARTIAL = ("partial", "functools.partial")
@@ -157,6 +159,12 @@ class _Native(cst.CSTTransformer):
             updated_node.with_changes(body=body.with_changes(body=kept)) if len(kept) < len(body.body) else updated_node
         )
 
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        test = _without_truths(updated_node.test)
+        if test is updated_node.test or not self._does("and not False taken away", _SCRIPTING):
+            return updated_node
+        return updated_node.with_changes(test=test)
+
     def visit_Annotation(self, node: cst.Annotation) -> None:
         self.asks |= _attributes_in(node)
 
@@ -181,7 +189,8 @@ class _Native(cst.CSTTransformer):
             return self._asked(shim, call, updated_node)
         if original_node in self._stays:
             return updated_node
-        if call is not None and self._does(f"shims.{shim} as a value → {call.native}", call.why):
+        # Who calls it does not add what the rule adds.
+        if call is not None and not call.absent and self._does(f"shims.{shim} as a value → {call.native}", call.why):
             self.built.add(shim)
             return cst.parse_expression(call.native)
         self.left.add(shim)
@@ -296,7 +305,8 @@ def _native_arguments(rule: CallRule, given: Sequence[cst.Arg]) -> list[cst.Arg]
             made.append(argument)
             continue
         code = _code(argument.value)
-        template = rule.keywords.get(f"{word}={code}", rule.keywords.get(word))
+        listed = f"{word}=[]" if isinstance(argument.value, (cst.List, cst.Tuple)) else word
+        template = next((rule.keywords[key] for key in (f"{word}={code}", listed, word) if key in rule.keywords), None)
         if template is None:
             return None
         made += _arguments(template.format(value=_bracketed(template, argument.value)))
@@ -318,7 +328,7 @@ def _arguments(text: str) -> Sequence[cst.Arg]:
 
 def _bracketed(template: str, value: cst.BaseExpression) -> str:
     """The value's code, in brackets where the template does something with it."""
-    alone = template.endswith(("={value}", "={value})"))
+    alone = template == "{value}" or template.endswith(("={value}", "={value})"))
     simple = isinstance(value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString, cst.Integer))
     return _code(value) if alone or simple or value.lpar else f"({_code(value)})"
 
@@ -430,6 +440,19 @@ def _dictionaries_of_places(function: cst.FunctionDef) -> set[str]:
     visitor = _Dictionaries()
     function.body.visit(visitor)
     return set(visitor.places) - visitor.others
+
+
+def _without_truths(test: cst.BaseExpression) -> cst.BaseExpression:
+    """Without what changes nothing: what is true in a conjunction, and what is false in a disjunction."""
+    if not isinstance(test, cst.BooleanOperation):
+        return test
+    left, right = _without_truths(test.left), _without_truths(test.right)
+    nothing = _TRUE if isinstance(test.operator, cst.And) else _FALSE
+    if _code(right) in nothing:
+        return left
+    if _code(left) in nothing:
+        return right
+    return test if left is test.left and right is test.right else test.with_changes(left=left, right=right)
 
 
 def _times_named(node: cst.CSTNode, name: str) -> int:

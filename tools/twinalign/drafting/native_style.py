@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 
 from twinalign.drafting import native_rules, package, rules
+from twinalign.drafting.draft import formatted
 from twinalign.drafting.native_rewriting import Rewrite, Rewritten, rewritten
 from twinalign.drafting.rewriting import Change
 from twinalign.errors import InputError, SideCrashError
@@ -34,11 +35,18 @@ class Restyled:
     kept: list[Change]
 
 
-def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], None], kept: KeptProcesses) -> Restyled:
+def restyle(
+    out: Path,
+    settings: RunSettings,
+    progress: Callable[[str, str], None],
+    kept: KeptProcesses,
+    drafting_python: str | None = None,
+) -> Restyled:
     """Rewrite the proven port in the folder `out`: the rewrites that its case, run with `settings`, proves.
 
     All are tried first, then halves of those that fail. Nothing on disk changes before. `kept` lends the processes; the
     reference is not recorded again. A trial leaves out what another of its stages covers; a whole proof is to follow.
+    What is written is formatted.
     """
     restyling = _Restyling(out, settings, progress, kept)
     every = rewritten(restyling.files).done
@@ -46,6 +54,7 @@ def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], Non
         taken, failed = proven_ones(every, restyling.fault)
     found = rewritten(restyling.files, taken)
     if taken:
+        found.files = formatted(found.files, drafting_python)
         restyling.write(found)
     return Restyled([Change(one.file, one.text, one.why) for one in found.done], _kept(found, failed))
 

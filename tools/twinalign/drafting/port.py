@@ -100,7 +100,7 @@ def port(
     with contextlib.closing(KeptProcesses(True)) as kept:
         result = proven(out, settings, progress, kept)
         if style == "native" and result.verdict == ALIGNED:
-            styled = _restyled(out, _proof(out, settings), progress, kept)
+            styled = _restyled(out, _proof(out, settings), progress, kept, drafting_python)
             result.native = [dataclasses.asdict(change) for change in styled.done]
             result.kept = [dataclasses.asdict(change) for change in styled.kept]
             _list(out / _CHANGES, styled)
@@ -109,10 +109,12 @@ def port(
     return result
 
 
-def _restyled(out: Path, proof: RunSettings, progress: Progress, kept: KeptProcesses) -> Restyled:
+def _restyled(
+    out: Path, proof: RunSettings, progress: Progress, kept: KeptProcesses, drafting_python: str | None = None
+) -> Restyled:
     """Rewrite a proven port in paddle's style; what is on disk afterwards is proven, or as it was before."""
     before = {path: path.read_text(encoding="utf-8") for path in (out / package.package_name(out)).rglob("*.py")}
-    styled = restyle(out, proof, progress, kept)
+    styled = restyle(out, proof, progress, kept, drafting_python)
     with contextlib.suppress(SideCrashError):
         if not styled.done or run(proof, progress, kept).verdict == ALIGNED:
             return styled

@@ -14,7 +14,8 @@ class CallRule:
     Attributes:
         parameters: names of the shim's parameters, in their order.
         same: so many of the first are paddle's too, in the same places.
-        keywords: parameter, or `parameter=value`, → what is written in its place; empty if nothing is.
+        keywords: parameter, `parameter=value`, or `parameter=[]` for a list of any length, → what is written in its
+            place; empty if nothing is.
         absent: parameter → what is written if the call does not give it.
         apart: whether the shim is no subclass of paddle's class.
     """
