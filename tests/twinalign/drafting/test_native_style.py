@@ -300,5 +300,8 @@ def test_a_native_port_is_proven(tmp_path: Path) -> None:
     assert "paddle.nn.ReLU()" in text
     listed = (out / "changes.txt").read_text()
     assert "Rewritten in paddle's style, and proven again:\n" in listed
-    assert "shims.BatchNorm2d: its keywords are torch's" in listed.partition("Left in torch's style:")[2]
+    assert (
+        "shims.BatchNorm2d: torch's momentum is the share of the new statistics"
+        in listed.partition("Left in torch's style:")[2]
+    )
     assert twinalign.check_port(out).verdict == "aligned"

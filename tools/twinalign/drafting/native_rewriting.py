@@ -3,19 +3,28 @@
 import dataclasses
 import functools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import libcst as cst
 
 from twinalign.drafting import native_rules
-from twinalign.drafting.native_rules import CallRule, KeywordRule, MethodRule, StatementRule
+from twinalign.drafting.native_calls import (
+    called,
+    code,
+    dotted,
+    ended,
+    method_text,
+    native_arguments,
+    statement_text,
+    word,
+)
+from twinalign.drafting.native_rules import CallRule, KeywordRule
 
 _IMPORT = re.compile(r"^from \.+ import shims\n", re.MULTILINE)
 _SCRIPTING = "torch asks whether it is scripting, which paddle does not"
 _TRUE, _FALSE = ("True", "not False"), ("False", "not True")
 _PLACES = "they are None: paddle's default device and type hold"
 _IGNORED = {"'device'", '"device"', "'dtype'", '"dtype"'}
-_PARTIAL = ("partial", "functools.partial")
 _CHECKS = ("isinstance", "issubclass")
 
 
@@ -80,14 +89,14 @@ def _visited(
 _parsed = functools.lru_cache(maxsize=512)(cst.parse_module)
 
 
-def _with_imports(code: str, native: "_Native") -> str:
-    found = _IMPORT.search(code)
+def _with_imports(text: str, native: "_Native") -> str:
+    found = _IMPORT.search(text)
     if found is None:
-        return code
+        return text
     line = found.group() if native.named else ""
-    if not re.search(r"^import paddle$", code, re.MULTILINE) and native.done:
+    if not re.search(r"^import paddle$", text, re.MULTILINE) and native.done:
         line = f"import paddle\n{line}"
-    return code[: found.start()] + line + code[found.end() :]
+    return text[: found.start()] + line + text[found.end() :]
 
 
 class _Shims(cst.CSTVisitor):
@@ -172,15 +181,16 @@ class _Native(cst.CSTTransformer):
         self._statements.add(node.value)
 
     def visit_Call(self, node: cst.Call) -> None:
-        if _shim_of(called := _called(node)[0]) is not None:
-            self._stays.add(called)
+        function, _ = called(node)
+        if _shim_of(function) is not None:
+            self._stays.add(function)
         if isinstance(node.func, cst.Name) and node.func.value in _CHECKS and len(node.args) == 2:
             self.asks |= _attributes_in(node.args[1])
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         shim = _shim_of(original_node)
         if shim is None:
-            rule = native_rules.NAMES.get(_dotted(original_node))
+            rule = native_rules.NAMES.get(dotted(original_node))
             if rule is not None and self._does(f"{rule.name} → {rule.native}", rule.why):
                 return cst.parse_expression(rule.native)
             return updated_node
@@ -207,37 +217,37 @@ class _Native(cst.CSTTransformer):
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        shim = _shim_of(_called(original_node)[0])
+        shim = _shim_of(called(original_node)[0])
         if shim in native_rules.STATEMENTS and original_node in self._statements:
             statement = native_rules.STATEMENTS[shim]
-            text = _statement_text(statement, updated_node)
+            text = statement_text(statement, updated_node)
             if text is not None and self._does(f"shims.{shim}(…) → {statement.becomes}", statement.why):
                 return cst.parse_expression(text)
         if shim is not None:
             return self._native_call(shim, updated_node)
-        if _dotted(original_node.func).partition(".")[0] not in {"", *self._imported, *self._defined}:
+        if dotted(original_node.func).partition(".")[0] not in {"", *self._imported, *self._defined}:
             updated_node = self._without_constants(updated_node)
         updated_node = self._without_places(updated_node)
         for rule in native_rules.KEYWORDS:
             updated_node = self._renamed(rule, original_node, updated_node)
         if isinstance(original_node.func, cst.Attribute) and not self._is_imported(original_node.func.value):
             for method in native_rules.METHODS:
-                text = _method_text(method, updated_node)
+                text = method_text(method, updated_node)
                 if text is not None and self._does(f".{method.name}({', '.join(method.arguments)})", method.why):
                     return cst.parse_expression(text)
         return updated_node
 
     def _is_imported(self, receiver: cst.BaseExpression) -> bool:
         return (
-            _dotted(receiver).partition(".")[0] in self._imported
+            dotted(receiver).partition(".")[0] in self._imported
             or isinstance(receiver, cst.SimpleString)
-            or (isinstance(receiver, cst.Call) and _dotted(receiver.func) == "super")
+            or (isinstance(receiver, cst.Call) and dotted(receiver.func) == "super")
         )
 
     def _native_call(self, shim: str, call: cst.Call) -> cst.Call:
         rule = native_rules.CALLS.get(shim)
-        given = _called(call)[1]
-        arguments = None if rule is None else _native_arguments(rule, [one for one in given if not self._is_place(one)])
+        given = called(call)[1]
+        arguments = None if rule is None else native_arguments(rule, [one for one in given if not self._is_place(one)])
         if rule is None or arguments is None or not self._does(f"shims.{shim}(…) → {rule.native}(…)", rule.why):
             self.left.add(shim)
             return call
@@ -245,7 +255,7 @@ class _Native(cst.CSTTransformer):
         native = cst.parse_expression(rule.native)
         if given is call.args:
             return call.with_changes(func=native, args=arguments)
-        return call.with_changes(args=_ended([call.args[0].with_changes(value=native), *arguments]))
+        return call.with_changes(args=ended([call.args[0].with_changes(value=native), *arguments]))
 
     def _is_place(self, argument: cst.Arg) -> bool:
         """Whether it gives device and dtype, which are None in a port that chooses neither."""
@@ -256,142 +266,33 @@ class _Native(cst.CSTTransformer):
         kept = [argument for argument in call.args if not self._is_place(argument)]
         if len(kept) == len(call.args) or not self._does("**{'device': …, 'dtype': …} taken away", _PLACES):
             return call
-        return call.with_changes(args=_ended(kept))
+        return call.with_changes(args=ended(kept))
 
     def _without_constants(self, call: cst.Call) -> cst.Call:
         kept = []
         for argument in call.args:
-            rule = native_rules.CONSTANTS.get(_word(argument) or "")
-            if rule is None or _code(argument.value) not in ("True", "False"):
+            rule = native_rules.CONSTANTS.get(word(argument) or "")
+            if rule is None or code(argument.value) not in ("True", "False"):
                 kept.append(argument)
             elif not self._does(f"{rule.word}= taken away", rule.why):
                 return call
-        return call if len(kept) == len(call.args) else call.with_changes(args=_ended(kept))
+        return call if len(kept) == len(call.args) else call.with_changes(args=ended(kept))
 
     def _renamed(self, rule: KeywordRule, original: cst.Call, call: cst.Call) -> cst.Call:
-        named = _dotted(original.func) in rule.functions or (
+        named = dotted(original.func) in rule.functions or (
             isinstance(original.func, cst.Attribute)
             and original.func.attr.value in rule.methods
             and not self._is_imported(original.func.value)
         )
-        if not named or not any(_word(argument) == rule.word for argument in call.args):
+        if not named or not any(word(argument) == rule.word for argument in call.args):
             return call
         if not self._does(f"{rule.word}= → {rule.native}=", rule.why):
             return call
         arguments = [
-            argument.with_changes(keyword=cst.Name(rule.native)) if _word(argument) == rule.word else argument
+            argument.with_changes(keyword=cst.Name(rule.native)) if word(argument) == rule.word else argument
             for argument in call.args
         ]
         return call.with_changes(args=arguments)
-
-
-def _called(call: cst.Call) -> tuple[cst.BaseExpression, Sequence[cst.Arg]]:
-    """What a call, or a `partial` with arguments, calls, and with what."""
-    if _dotted(call.func) in _PARTIAL and len(call.args) > 1 and call.args[0].keyword is None:
-        return call.args[0].value, call.args[1:]
-    return call.func, call.args
-
-
-def _native_arguments(rule: CallRule, given: Sequence[cst.Arg]) -> list[cst.Arg] | None:
-    """The arguments in paddle's terms, or None if it cannot be said what they are."""
-    made: list[cst.Arg] = []
-    seen = set()
-    for place, argument in enumerate(given):
-        if argument.star or (argument.keyword is None and place >= len(rule.parameters)):
-            return None
-        word = rule.parameters[place] if argument.keyword is None else argument.keyword.value
-        seen.add(word)
-        if word in rule.parameters[: rule.same]:
-            made.append(argument)
-            continue
-        code = _code(argument.value)
-        listed = f"{word}=[]" if isinstance(argument.value, (cst.List, cst.Tuple)) else word
-        template = next((rule.keywords[key] for key in (f"{word}={code}", listed, word) if key in rule.keywords), None)
-        if template is None:
-            return None
-        made += _arguments(template.format(value=_bracketed(template, argument.value)))
-    for word, template in rule.absent.items():
-        if word not in seen:
-            made += _arguments(template)
-    return _ended(made)
-
-
-def _ended(arguments: Sequence[cst.Arg]) -> list[cst.Arg]:
-    """Without a comma behind the last."""
-    return [*arguments[:-1], *(last.with_changes(comma=cst.MaybeSentinel.DEFAULT) for last in arguments[-1:])]
-
-
-def _arguments(text: str) -> Sequence[cst.Arg]:
-    call = cst.ensure_type(cst.parse_expression(f"f({text})"), cst.Call)
-    return call.args
-
-
-def _bracketed(template: str, value: cst.BaseExpression) -> str:
-    """The value's code, in brackets where the template does something with it."""
-    alone = template == "{value}" or template.endswith(("={value}", "={value})"))
-    simple = isinstance(value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString, cst.Integer))
-    return _code(value) if alone or simple or value.lpar else f"({_code(value)})"
-
-
-def _method_text(rule: MethodRule, call: cst.Call) -> str | None:
-    """What the rule makes of a call of a method; None if the call is not as the rule says."""
-    function = cst.ensure_type(call.func, cst.Attribute)
-    if function.attr.value != rule.name:
-        return None
-    given = {"self": _code(function.value)}
-    if not isinstance(function.value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) and not function.value.lpar:
-        given["self"] = f"({given['self']})"
-    if rule.arguments == ("*",):
-        if any(argument.keyword is not None or argument.star == "**" for argument in call.args):
-            return None
-        if len(call.args) < 2 and not any(argument.star or _is_number(argument.value) for argument in call.args):
-            return None
-        given["*"] = ", ".join(argument.star + _code(argument.value) for argument in call.args)
-    else:
-        if len(call.args) != len(rule.arguments) or any(argument.star for argument in call.args):
-            return None
-        for name, argument in zip(rule.arguments, call.args, strict=True):
-            if argument.keyword is not None and argument.keyword.value != name:
-                return None
-            given[name] = _code(argument.value)
-    text = rule.becomes
-    for name in given:
-        text = text.replace("{" + name + "}", f"\0{name}\0")
-    for name, code in given.items():
-        text = text.replace(f"\0{name}\0", code)
-    return text
-
-
-def _statement_text(rule: StatementRule, call: cst.Call) -> str | None:
-    """What the rule makes of the call; None if it gives something that the rule does not know, or not all."""
-    given = dict(rule.defaults)
-    for name, argument in zip((*rule.parameters, *[""] * len(call.args)), call.args, strict=False):
-        word = _word(argument) or name
-        if argument.star or word not in rule.parameters:
-            return None
-        given[word] = _code(argument.value)
-    return rule.becomes.format(**given) if set(given) == set(rule.parameters) else None
-
-
-def _is_number(node: cst.BaseExpression) -> bool:
-    return isinstance(node, (cst.Integer, cst.UnaryOperation))
-
-
-def _word(argument: cst.Arg) -> str | None:
-    return argument.keyword.value if argument.keyword is not None else None
-
-
-def _code(node: cst.CSTNode) -> str:
-    return cst.Module([]).code_for_node(node)
-
-
-def _dotted(node: cst.CSTNode) -> str:
-    """`paddle.nn.Layer`; empty for what is no dotted name."""
-    parts = []
-    while isinstance(node, cst.Attribute):
-        parts.append(node.attr.value)
-        node = node.value
-    return ".".join([node.value, *reversed(parts)]) if isinstance(node, cst.Name) else ""
 
 
 def _shim_of(node: cst.CSTNode) -> str | None:
@@ -425,7 +326,7 @@ class _Dictionaries(cst.CSTVisitor):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
-            name = _dotted(target.target)
+            name = dotted(target.target)
             if isinstance(node.value, cst.Dict) and node.value.elements and all(map(_is_place, node.value.elements)):
                 self.places.append(name)
             else:
@@ -433,7 +334,7 @@ class _Dictionaries(cst.CSTVisitor):
 
 
 def _is_place(element: cst.BaseDictElement) -> bool:
-    return isinstance(element, cst.DictElement) and _code(element.key) in _IGNORED
+    return isinstance(element, cst.DictElement) and code(element.key) in _IGNORED
 
 
 def _dictionaries_of_places(function: cst.FunctionDef) -> set[str]:
@@ -448,20 +349,20 @@ def _without_truths(test: cst.BaseExpression) -> cst.BaseExpression:
         return test
     left, right = _without_truths(test.left), _without_truths(test.right)
     nothing = _TRUE if isinstance(test.operator, cst.And) else _FALSE
-    if _code(right) in nothing:
+    if code(right) in nothing:
         return left
-    if _code(left) in nothing:
+    if code(left) in nothing:
         return right
     return test if left is test.left and right is test.right else test.with_changes(left=left, right=right)
 
 
 def _times_named(node: cst.CSTNode, name: str) -> int:
-    return len(re.findall(rf"\b{name}\b", _code(node)))
+    return len(re.findall(rf"\b{name}\b", code(node)))
 
 
 def _binds(line: cst.SimpleStatementLine, names: Collection[str]) -> bool:
     return (
         len(line.body) == 1
         and isinstance(line.body[0], cst.Assign)
-        and {_dotted(target.target) for target in line.body[0].targets} <= set(names)
+        and {dotted(target.target) for target in line.body[0].targets} <= set(names)
     )
