@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 import shutil
@@ -97,20 +98,14 @@ class _Restyling:
         self._root = out / package.package_name(out)
         self._settings, self._progress, self._kept = settings, progress, kept
         self._folder = settings.out / "native"
-        self._initial: Set[str] = set()
-        """Parameters that start otherwise before any rewrite."""
         paths = [path for path in sorted(self._root.rglob("*.py")) if path != self._root / _SHIMS]
         self.files = {path.relative_to(self._root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
     @contextlib.contextmanager
     def trials(self) -> Iterator[None]:
-        """Keep a folder for trials, with all that they need of the reference, inside the block.
-
-        A trial that fails ends what the reference's process is doing, so that nothing is left for it to do.
-        """
+        """Keep a folder for trials, which holds the reference's recordings, inside the block."""
         shutil.copytree(self._settings.out, self._folder, ignore=shutil.ignore_patterns(self._folder.name))
         try:
-            self._initial = self._judged({}, (INITIAL,))[1].keys()
             yield
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -129,12 +124,19 @@ class _Restyling:
         try:
             stages, initial = self._judged(sources, (*_tried(self._settings.stages), INITIAL))
         except (InputError, SideCrashError) as error:
+            # A trial that fails ends the reference's process at its work: the next one is to leave it none.
+            _ = self._initial
             return str(error).partition(" (traceback in ")[0].splitlines()[0]
         for stage, verdict in stages.items():
             if verdict != ALIGNED:
                 return f"{stage}: {verdict}"
-        worse = sorted(initial.keys() - self._initial)
+        worse = sorted(initial.keys() - self._initial) if initial else []
         return f"{worse[0]} of a {initial[worse[0]]} starts otherwise than torch's" if worse else None
+
+    @functools.cached_property
+    def _initial(self) -> Set[str]:
+        """Parameters that start otherwise before any rewrite."""
+        return self._judged({}, (INITIAL,))[1].keys()
 
     def _judged(self, sources: dict[str, str], stages: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
         """Verdicts of the stages, and the parameters that start otherwise, each with its layer's class."""
