@@ -144,13 +144,18 @@ def test_every_rule_of_a_shim_has_one():
 PLACES = """def f(chosen, device=None, dtype=None):
     dd = {'device': device, 'dtype': dtype}
     a = shims.Linear(2, 3, **dd)
+    b = shims.BatchNorm1d(3, **dd)
     return chosen(a, **dd)
 """
 
 
 def test_device_and_dtype_are_left_out():
     lines = code_of(PLACES).splitlines()[1:]
-    assert lines == ["    a = paddle.nn.Linear(2, 3, **shims.first_weights())", "    return chosen(a)"]
+    assert lines == [
+        "    a = paddle.nn.Linear(2, 3, **shims.first_weights())",
+        "    b = shims.BatchNorm1d(3)",
+        "    return chosen(a)",
+    ]
     assert "    dd = {" in code_of(PLACES.replace("chosen(a, **dd)", "chosen(dd)"))
     assert "chosen(a, **dd)" in code_of(PLACES.replace("'dtype': dtype", "'bias': False"))
 

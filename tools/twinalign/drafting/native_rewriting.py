@@ -250,7 +250,7 @@ class _Native(cst.CSTTransformer):
         arguments = None if rule is None else native_arguments(rule, [one for one in given if not self._is_place(one)])
         if rule is None or arguments is None or not self._does(f"shims.{shim}(…) → {rule.native}(…)", rule.why):
             self.left.add(shim)
-            return call
+            return self._without_places(call)
         self.built.add(shim)
         native = cst.parse_expression(rule.native)
         if given is call.args:
