@@ -115,6 +115,24 @@ def test_a_port_is_formatted_and_imports_are_merged():
     assert found["n.py"] == "from a import b, c\nx = (\n"
 
 
+GUARDED = """def f(m, n):
+    if isinstance(m, shims.Conv2d):
+        return m.kernel_size[0] * m.out_channels // m.groups + n.groups
+    if isinstance(m, shims.Linear):
+        return m.weight.size(0)
+    return m.kernel_size
+"""
+
+
+def test_what_is_read_of_a_class_that_was_asked_for():
+    code = code_of(GUARDED)
+    assert "return m.weight.shape[2] * m.weight.shape[0] // m._groups + n.groups\n" in code
+    assert "return m.weight.shape[1]\n" in code
+    assert code.endswith("return m.kernel_size\n")
+    other = code_of(GUARDED + "a = shims.Linear(*sizes)\n")  # which has torch's layout
+    assert "return m.weight.shape[0]\n" in other
+
+
 def test_a_function_of_the_port_keeps_its_keyword():
     source = "from a import f\n\n\ndef g(x, inplace):\n    return f(g(x, inplace=True), inplace=True)\n"
     assert code_of(source) == source

@@ -18,7 +18,7 @@ from twinalign.drafting.native_calls import (
     statement_text,
     word,
 )
-from twinalign.drafting.native_rules import CallRule, KeywordRule
+from twinalign.drafting.native_rules import AttributeRule, CallRule, KeywordRule
 
 _IMPORT = re.compile(r"^from \.+ import shims\n", re.MULTILINE)
 _SCRIPTING = "torch asks whether it is scripting, which paddle does not"
@@ -126,6 +126,7 @@ class _Native(cst.CSTTransformer):
         self.code = ""
         self._stays: set[cst.CSTNode] = set()
         self._statements: set[cst.CSTNode] = set()
+        self._of_class: dict[cst.CSTNode, AttributeRule] = {}
         self._imported: set[str] = set()
         self._defined: set[str] = set()
         self._ignored: list[set[str]] = []
@@ -168,6 +169,12 @@ class _Native(cst.CSTTransformer):
             updated_node.with_changes(body=body.with_changes(body=kept)) if len(kept) < len(body.body) else updated_node
         )
 
+    def visit_If(self, node: cst.If) -> None:
+        if (of_class := _class_of(node.test)) is not None:
+            reads = _Reads(*of_class)
+            node.body.visit(reads)
+            self._of_class |= reads.found
+
     def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
         test = _without_truths(updated_node.test)
         if test is updated_node.test or not self._does("and not False taken away", _SCRIPTING):
@@ -189,6 +196,8 @@ class _Native(cst.CSTTransformer):
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         shim = _shim_of(original_node)
+        if (text := self._read_of_class(original_node)) is not None:
+            return cst.parse_expression(text)
         if shim is None:
             rule = native_rules.NAMES.get(dotted(original_node))
             if rule is not None and self._does(f"{rule.name} → {rule.native}", rule.why):
@@ -206,6 +215,17 @@ class _Native(cst.CSTTransformer):
         self.left.add(shim)
         return updated_node
 
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        text = self._read_of_class(original_node)
+        return updated_node if text is None else cst.parse_expression(text)
+
+    def _read_of_class(self, node: cst.BaseExpression) -> str | None:
+        rule = self._of_class.get(node)
+        if rule is None or (native_rules.CALLS[rule.shim].apart and rule.shim in self._all_left):
+            return None
+        wanted = self._does(f".{rule.read} of a {rule.shim} → {rule.becomes}", rule.why)
+        return rule.becomes.replace("{self}", code(node).partition(".")[0]) if wanted else None
+
     def _asked(self, shim: str, rule: CallRule | None, node: cst.Attribute) -> cst.BaseExpression:
         if rule is None or shim not in self._all_built:
             return node
@@ -217,6 +237,8 @@ class _Native(cst.CSTTransformer):
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        if (read := self._read_of_class(original_node)) is not None:
+            return cst.parse_expression(read)
         shim = _shim_of(called(original_node)[0])
         if shim in native_rules.STATEMENTS and original_node in self._statements:
             statement = native_rules.STATEMENTS[shim]
@@ -315,6 +337,33 @@ def _attributes_in(node: cst.CSTNode) -> set[cst.CSTNode]:
     visitor = _Attributes()
     node.visit(visitor)
     return visitor.found
+
+
+def _class_of(test: cst.BaseExpression) -> tuple[str, str] | None:
+    """The variable and the shim of `isinstance(variable, shims.Class)`."""
+    match test:
+        case cst.Call(cst.Name("isinstance"), [cst.Arg(cst.Name(name)), cst.Arg(asked)]):
+            shim = _shim_of(asked)
+            return None if shim is None else (name, shim)
+    return None
+
+
+class _Reads(cst.CSTVisitor):
+    """What is read of a variable and has a rule for its class."""
+
+    def __init__(self, name: str, shim: str) -> None:
+        self._name, self._shim = name, shim
+        self.found: dict[cst.CSTNode, AttributeRule] = {}
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if not isinstance(node, (cst.Attribute, cst.Call, cst.Subscript)):
+            return True
+        variable, _, read = code(node).partition(".")
+        rule = native_rules.ATTRIBUTES.get((self._shim, read))
+        if variable != self._name or rule is None:
+            return True
+        self.found[node] = rule
+        return False
 
 
 class _Dictionaries(cst.CSTVisitor):

@@ -71,6 +71,16 @@ class ConstantRule:
 
 
 @dataclasses.dataclass(frozen=True)
+class AttributeRule:
+    """What is read of a variable that `isinstance` has found to be of a shim's class; `becomes` is in its terms."""
+
+    shim: str
+    read: str
+    becomes: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
 class NameRule:
     """A second name of the same thing."""
 
@@ -107,6 +117,12 @@ KEYWORDS = tuple(
     for entry in _entries("keyword")
     for word, native in entry["names"].items()
 )
+ATTRIBUTES = {
+    (shim, read): AttributeRule(shim, read, becomes, entry["why"])
+    for entry in _entries("attribute")
+    for shim in entry["classes"]
+    for read, becomes in entry["names"].items()
+}
 CONSTANTS = {entry["word"]: ConstantRule(entry["word"], entry["why"]) for entry in _entries("constant")}
 NAMES = {
     name: NameRule(name, native, entry["why"]) for entry in _entries("name") for name, native in entry["names"].items()
