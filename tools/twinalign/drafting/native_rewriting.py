@@ -19,12 +19,11 @@ from twinalign.drafting.native_calls import (
     word,
 )
 from twinalign.drafting.native_rules import AttributeRule, CallRule, KeywordRule
+from twinalign.drafting.native_values import class_of, dictionaries_of_places, reads_of_class, shim_of, without_truths
 
 _IMPORT = re.compile(r"^from \.+ import shims\n", re.MULTILINE)
 _SCRIPTING = "torch asks whether it is scripting, which paddle does not"
-_TRUE, _FALSE = ("True", "not False"), ("False", "not True")
 _PLACES = "they are None: paddle's default device and type hold"
-_IGNORED = {"'device'", '"device"', "'dtype'", '"dtype"'}
 _CHECKS = ("isinstance", "issubclass")
 
 
@@ -104,7 +103,7 @@ class _Shims(cst.CSTVisitor):
         self.named: set[str] = set()
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
-        if (name := _shim_of(node)) is not None:
+        if (name := shim_of(node)) is not None:
             self.named.add(name)
 
 
@@ -152,10 +151,10 @@ class _Native(cst.CSTTransformer):
         self._defined = {one.name.value for one in defined}
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self._stays |= {base.value for base in node.bases if _shim_of(base.value) is not None}
+        self._stays |= {base.value for base in node.bases if shim_of(base.value) is not None}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._ignored.append(_dictionaries_of_places(node))
+        self._ignored.append(dictionaries_of_places(node))
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         unused = {
@@ -170,13 +169,11 @@ class _Native(cst.CSTTransformer):
         )
 
     def visit_If(self, node: cst.If) -> None:
-        if (of_class := _class_of(node.test)) is not None:
-            reads = _Reads(*of_class)
-            node.body.visit(reads)
-            self._of_class |= reads.found
+        if (of_class := class_of(node.test)) is not None:
+            self._of_class |= reads_of_class(node.body, *of_class)
 
     def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
-        test = _without_truths(updated_node.test)
+        test = without_truths(updated_node.test)
         if test is updated_node.test or not self._does("and not False taken away", _SCRIPTING):
             return updated_node
         return updated_node.with_changes(test=test)
@@ -189,13 +186,13 @@ class _Native(cst.CSTTransformer):
 
     def visit_Call(self, node: cst.Call) -> None:
         function, _ = called(node)
-        if _shim_of(function) is not None:
+        if shim_of(function) is not None:
             self._stays.add(function)
         if isinstance(node.func, cst.Name) and node.func.value in _CHECKS and len(node.args) == 2:
             self.asks |= _attributes_in(node.args[1])
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        shim = _shim_of(original_node)
+        shim = shim_of(original_node)
         if (text := self._read_of_class(original_node)) is not None:
             return cst.parse_expression(text)
         if shim is None:
@@ -233,13 +230,13 @@ class _Native(cst.CSTTransformer):
         return cst.parse_expression(f"({rule.native}, shims.{shim})" if both else rule.native)
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
-        self.left |= {shim for base in original_node.bases if (shim := _shim_of(base.value)) is not None}
+        self.left |= {shim for base in original_node.bases if (shim := shim_of(base.value)) is not None}
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         if (read := self._read_of_class(original_node)) is not None:
             return cst.parse_expression(read)
-        shim = _shim_of(called(original_node)[0])
+        shim = shim_of(called(original_node)[0])
         if shim in native_rules.STATEMENTS and original_node in self._statements:
             statement = native_rules.STATEMENTS[shim]
             text = statement_text(statement, updated_node)
@@ -317,19 +314,12 @@ class _Native(cst.CSTTransformer):
         return call.with_changes(args=arguments)
 
 
-def _shim_of(node: cst.CSTNode) -> str | None:
-    match node:
-        case cst.Attribute(cst.Name("shims"), cst.Name(name)):
-            return name
-    return None
-
-
 class _Attributes(cst.CSTVisitor):
     def __init__(self) -> None:
         self.found: set[cst.CSTNode] = set()
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
-        if _shim_of(node) is not None:
+        if shim_of(node) is not None:
             self.found.add(node)
 
 
@@ -337,72 +327,6 @@ def _attributes_in(node: cst.CSTNode) -> set[cst.CSTNode]:
     visitor = _Attributes()
     node.visit(visitor)
     return visitor.found
-
-
-def _class_of(test: cst.BaseExpression) -> tuple[str, str] | None:
-    """The variable and the shim of `isinstance(variable, shims.Class)`."""
-    match test:
-        case cst.Call(cst.Name("isinstance"), [cst.Arg(cst.Name(name)), cst.Arg(asked)]):
-            shim = _shim_of(asked)
-            return None if shim is None else (name, shim)
-    return None
-
-
-class _Reads(cst.CSTVisitor):
-    """What is read of a variable and has a rule for its class."""
-
-    def __init__(self, name: str, shim: str) -> None:
-        self._name, self._shim = name, shim
-        self.found: dict[cst.CSTNode, AttributeRule] = {}
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if not isinstance(node, (cst.Attribute, cst.Call, cst.Subscript)):
-            return True
-        variable, _, read = code(node).partition(".")
-        rule = native_rules.ATTRIBUTES.get((self._shim, read))
-        if variable != self._name or rule is None:
-            return True
-        self.found[node] = rule
-        return False
-
-
-class _Dictionaries(cst.CSTVisitor):
-    """Names that are assigned a dictionary of device and dtype, and those that are assigned anything else."""
-
-    def __init__(self) -> None:
-        self.places: list[str] = []
-        self.others: set[str] = set()
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        for target in node.targets:
-            name = dotted(target.target)
-            if isinstance(node.value, cst.Dict) and node.value.elements and all(map(_is_place, node.value.elements)):
-                self.places.append(name)
-            else:
-                self.others.add(name)
-
-
-def _is_place(element: cst.BaseDictElement) -> bool:
-    return isinstance(element, cst.DictElement) and code(element.key) in _IGNORED
-
-
-def _dictionaries_of_places(function: cst.FunctionDef) -> set[str]:
-    visitor = _Dictionaries()
-    function.body.visit(visitor)
-    return set(visitor.places) - visitor.others
-
-
-def _without_truths(test: cst.BaseExpression) -> cst.BaseExpression:
-    """Without what changes nothing: what is true in a conjunction, and what is false in a disjunction."""
-    if not isinstance(test, cst.BooleanOperation):
-        return test
-    left, right = _without_truths(test.left), _without_truths(test.right)
-    nothing = _TRUE if isinstance(test.operator, cst.And) else _FALSE
-    if code(right) in nothing:
-        return left
-    if code(left) in nothing:
-        return right
-    return test if left is test.left and right is test.right else test.with_changes(left=left, right=right)
 
 
 def _times_named(node: cst.CSTNode, name: str) -> int:
