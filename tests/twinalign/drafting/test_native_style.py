@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -315,7 +316,7 @@ def test_a_native_port_is_proven(tmp_path: Path) -> None:
     made = twinalign.port(f"{tmp_path / 'small.py'}:Small", ["x:2,3,8,8:float32"], out=out, style="native")
     assert (made.verdict, made.left) == ("aligned", [])
     (source,) = (out / "ported").rglob("small.py")
-    text = source.read_text()
+    text = ast.unparse(ast.parse(source.read_text()))
     assert re.search(r"class Small\(paddle\.nn\.Layer\)", text)
     assert "paddle.nn.Linear(self.embed.out_channels, 5, **shims.first_weights())" in text
     assert "x.flatten(2).transpose([0, 2, 1])" in text
