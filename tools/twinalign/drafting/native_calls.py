@@ -75,9 +75,9 @@ def method_text(rule: MethodRule, call: cst.Call) -> str | None:
         if len(call.args) != len(rule.arguments) or any(argument.star for argument in call.args):
             return None
         for name, argument in zip(rule.arguments, call.args, strict=True):
-            if argument.keyword is not None and argument.keyword.value != name:
+            if word(argument) != name.removesuffix("=") and (word(argument) or name.endswith("=")):
                 return None
-            given[name] = code(argument.value)
+            given[name.removesuffix("=")] = code(argument.value)
     text = rule.becomes
     for name in given:
         text = text.replace("{" + name + "}", f"\0{name}\0")

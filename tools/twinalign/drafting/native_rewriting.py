@@ -220,7 +220,7 @@ class _Native(cst.CSTTransformer):
         rule = self._of_class.get(node)
         if rule is None or (native_rules.CALLS[rule.shim].apart and rule.shim in self._all_left):
             return None
-        wanted = self._does(f".{rule.read} of a {rule.shim} → {rule.becomes}", rule.why)
+        wanted = self._does(f".{rule.read} of a {rule.shim} → {rule.becomes.removeprefix('{self}')}", rule.why)
         return rule.becomes.replace("{self}", code(node).partition(".")[0]) if wanted else None
 
     def _asked(self, shim: str, rule: CallRule | None, node: cst.Attribute) -> cst.BaseExpression:

@@ -32,7 +32,10 @@ class CallRule:
 
 @dataclasses.dataclass(frozen=True)
 class MethodRule:
-    """A method's call; `arguments` names what it takes, `*` several or an unpacked one; `becomes` is in their terms."""
+    """A method's call; `becomes` is in terms of its `arguments`.
+
+    `name=` is given by keyword alone, and `*` stands for several or for an unpacked one.
+    """
 
     name: str
     arguments: tuple[str, ...]
