@@ -18,13 +18,16 @@ from twinalign.drafting.rewriting import Change
 from twinalign.errors import ExitCode, InputError, SideCrashError
 from twinalign.files.recordings import write_text
 from twinalign.notebook import Shown
-from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.processes.guardian import temporary_folder
+from twinalign.processes.machine import processors
+from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.fix import Progress, fix
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
 from twinalign.runs.scaffold import InputArray
+from twinalign.sides import SIDES
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
 STAGES = ("forward", "data", "loss", "backward", "train")
@@ -96,8 +99,8 @@ def port(
     """
     out = settings.out
     batches = [_for_training(array) for array in inputs]
-    changes, left = _write(reference, batches, parts or {}, out, settings.pythons.get("ref"), drafting_python, progress)
     with contextlib.closing(KeptProcesses(True)) as kept:
+        changes, left = _write(reference, batches, parts or {}, settings, drafting_python, progress, kept)
         result = proven(out, settings, progress, kept)
         if style == "native" and result.verdict == ALIGNED:
             styled = _restyled(out, _proof(out, settings), progress, kept, drafting_python)
@@ -183,27 +186,45 @@ def _for_training(array: InputArray) -> InputArray:
     return dataclasses.replace(array, shape=(max(batch, SMALLEST_BATCH), *rest))
 
 
+def _observed(
+    reference: str, given: Sequence[Sequence[Any]], parts: Mapping[str, str], settings: RunSettings, kept: KeptProcesses
+) -> dict[str, Any]:
+    """What `observe_model` says, in a fork of the process that is to record the reference."""
+    with temporary_folder() as folder:
+        process = kept.start(
+            "ref",
+            python=settings.pythons.get("ref"),
+            log=folder / "log",
+            threads=max(1, processors() // len(SIDES)),
+            debug=settings.debug,
+            progress=lambda side, text: None,
+            points=lambda side, event: None,
+        )
+        with contextlib.closing(process):
+            try:
+                return process.call(observe_model, reference=reference, inputs=given, parts=dict(parts))
+            except ChildError as error:
+                why = error.reason if error.reason.startswith("--") else f"--ref {reference}: {error.reason}"
+                raise (SideCrashError if error.died else InputError)(why) from None
+
+
 def _write(
     reference: str,
     inputs: Sequence[InputArray],
     parts: Mapping[str, str],
-    out: Path,
-    ref_python: str | None,
+    settings: RunSettings,
     drafting_python: str | None,
     progress: Progress,
+    kept: KeptProcesses,
 ) -> tuple[list[Change], list[str]]:
     """Write the port; returns what was changed beside the draft, and what is left of torch."""
+    out, ref_python = settings.out, settings.pythons.get("ref")
     name = package.package_name(out)
     if out.exists() and any(out.iterdir()) and not (out / _CHANGES).exists():
         raise InputError(f"--out {out}: it exists and is no port that twinalign made; name another folder")
     progress("ref", "building and running the reference to see which of its sources it needs")
-    with SideProcess("ref", python=ref_python) as process:
-        given = [(array.name, array.shape, array.dtype, array.bound) for array in inputs]
-        try:
-            observed = process.call(observe_model, reference=reference, inputs=given, parts=dict(parts))
-        except ChildError as error:
-            why = error.reason if error.reason.startswith("--") else f"--ref {reference}: {error.reason}"
-            raise (SideCrashError if error.died else InputError)(why) from None
+    given = [(array.name, array.shape, array.dtype, array.bound) for array in inputs]
+    observed = _observed(reference, given, parts, settings, kept)
     selection = pruned(reference, observed, given, parts, ref_python, progress)
     files, changes, shims = package.in_torch(selection)
     progress("paddle", f"drafting {len(files)} files with PaConvert")
