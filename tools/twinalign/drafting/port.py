@@ -24,6 +24,7 @@ from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.fix import Progress, fix
+from twinalign.reports import write_report
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
 from twinalign.runs.scaffold import InputArray
@@ -101,12 +102,14 @@ def port(
     batches = [_for_training(array) for array in inputs]
     with contextlib.closing(KeptProcesses(True)) as kept:
         changes, left = _write(reference, batches, parts or {}, settings, drafting_python, progress, kept)
-        result = proven(out, settings, progress, kept)
+        result = proven(out, settings, progress, kept, report=style != "native")
         if style == "native" and result.verdict == ALIGNED:
             styled = _restyled(out, _proof(out, settings), progress, kept, drafting_python)
             result.native = [dataclasses.asdict(change) for change in styled.done]
             result.kept = [dataclasses.asdict(change) for change in styled.kept]
             _list(out / _CHANGES, styled)
+    if result.verdict and not (out / "result" / "report.html").exists():
+        write_report(out / "result", settings.language)
     result.changes = [dataclasses.asdict(change) for change in changes]
     result.left = [*left, *result.left]
     return result
@@ -128,8 +131,12 @@ def _restyled(
     return Restyled([], [dataclasses.replace(change, why=why) for change in styled.done] + styled.kept)
 
 
-def proven(out: Path, settings: RunSettings, progress: Progress, kept: KeptProcesses | None = None) -> PortResult:
+def proven(
+    out: Path, settings: RunSettings, progress: Progress, kept: KeptProcesses | None = None, report: bool = True
+) -> PortResult:
     """Run a port's case, and let `fix` mend what diverges; `kept` lends the processes.
+
+    Without `report` none is written of a run that is to be followed by another.
 
     Raises InputError if the folder holds no port that twinalign made.
     """
@@ -138,7 +145,7 @@ def proven(out: Path, settings: RunSettings, progress: Progress, kept: KeptProce
         raise InputError(f"{out}: it has no case.py beside a changes.txt, so it is no port that twinalign made")
     settings = _proof(out, settings)
     try:
-        found = run(settings, progress, kept)
+        found = run(settings, progress, kept, report)
     except SideCrashError as error:
         return PortResult(str(out), None, left=[str(error)])
     if found.verdict == ALIGNED:
