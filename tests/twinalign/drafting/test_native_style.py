@@ -242,6 +242,7 @@ def test_a_trial_has_nothing_that_the_port_gave_before(monkeypatch, tmp_path):
     seen = []
 
     def run(settings, progress, kept, report):
+        assert not report
         found = [path.relative_to(settings.out) for path in settings.out.rglob("*.*")]
         seen.append(sorted(path.as_posix() for path in found))
         return SimpleNamespace(stages={"forward": SimpleNamespace(verdict="aligned")}, initial=None)
@@ -325,6 +326,7 @@ def test_a_native_port_is_proven(tmp_path: Path) -> None:
     assert "x.flatten(2).transpose([0, 2, 1])" in text
     assert "shims.Conv2d(" in text  # `out_channels` is read, which paddle's layer has not
     assert "paddle.nn.ReLU()" in text
+    assert (out / "result" / "report.html").exists()
     listed = (out / "changes.txt").read_text()
     assert "Rewritten in paddle's style, and proven again:\n" in listed
     assert (
