@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib.resources
 import re
+import symtable
 
 import numpy as np
 import paddle
@@ -415,3 +417,20 @@ def test_pooling_with_torch_s_order_of_arguments(shims, name, arguments):
     expected = getattr(torch.nn.functional, name)(torch.from_numpy(IMAGES), *arguments).numpy()
     found = shims[name](paddle.to_tensor(IMAGES), *arguments)
     np.testing.assert_allclose(found.numpy(), expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_what_a_shim_names_comes_along_and_no_more() -> None:
+    for name in NAMES:
+        text = shims_source([name])
+        defined = {node.name for node in ast.parse(text).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+        found = _globals_of(symtable.symtable(text, "shims.py", "exec"))
+        assert found <= defined | {"copy", "math", "paddle", "re"} | vars(builtins).keys()
+        assert defined <= found | {name}
+
+
+def _globals_of(table: symtable.SymbolTable) -> set[str]:
+    """Names of the module that its functions and classes read."""
+    read = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+    if table.get_type() == "module":
+        read = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()}
+    return read.union(*map(_globals_of, table.get_children()))

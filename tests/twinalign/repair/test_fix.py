@@ -40,7 +40,7 @@ class Played:
         self.seen: list[str] = []
         self.is_wrong = lambda text, bad: bad in text
 
-    def __call__(self, settings, progress, kept):
+    def __call__(self, settings, progress, kept, report):
         text = settings.sources.get(str(self.port), PORT)
         self.seen.append(text)
         settings.out.mkdir(parents=True, exist_ok=True)

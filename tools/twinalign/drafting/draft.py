@@ -15,6 +15,18 @@ from twinalign.files.writer import replacing
 from twinalign.processes.guardian import temporary_folder
 
 _RUN = "import sys; from paconvert.main import main; main()"
+_FORMAT = """
+import json, sys
+import black
+found = {}
+for path, text in json.load(sys.stdin).items():
+    try:
+        found[path] = black.format_str(text, mode=black.Mode())
+    except Exception:
+        pass
+print(json.dumps(found))
+"""
+_IMPORTS = re.compile(r"^(from \S+ import )[\w ]+\n(?:\1[\w ]+\n)+", re.MULTILINE)
 _MARK = re.compile(r"^>{6}", re.MULTILINE)
 _HELPERS = re.compile(r"^(?:import sys\n+)?sys\.path\.append\(.*\)\n|^from paddle_utils import \*\n", re.MULTILINE)
 
@@ -58,6 +70,24 @@ def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]
     with replacing(kept) as file:
         file.write(json.dumps(drafts).encode())
     return {path: comments[path].restored(_cleaned(text)) for path, text in drafts.items()}
+
+
+def formatted(files: Mapping[str, str], python: str | None = None) -> dict[str, str]:
+    """Path → source as black writes it, which PaConvert brings along; imports of one module's names become one.
+
+    A file that black cannot read stays as it is; so do all if `python` has no black.
+    """
+    merged = {path: _IMPORTS.sub(_merged, text) for path, text in files.items()}
+    ran = subprocess.run(
+        [python or sys.executable, "-c", _FORMAT], input=json.dumps(merged), capture_output=True, text=True, check=False
+    )
+    found: dict[str, str] = json.loads(ran.stdout) if ran.returncode == 0 else {}
+    return {path: found.get(path, text) for path, text in merged.items()}
+
+
+def _merged(lines: re.Match[str]) -> str:
+    names = [line.partition(" import ")[2] for line in lines.group().splitlines()]
+    return f"{lines.group(1)}{', '.join(dict.fromkeys(names))}\n"
 
 
 def _cleaned(text: str) -> str:

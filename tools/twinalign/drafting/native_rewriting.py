@@ -1,16 +1,29 @@
 """Applies the rules of the native style to a drafted module, by LibCST: formatting and comments stay."""
 
 import dataclasses
+import functools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import libcst as cst
 
 from twinalign.drafting import native_rules
-from twinalign.drafting.native_rules import CallRule, KeywordRule, MethodRule, StatementRule
+from twinalign.drafting.native_calls import (
+    called,
+    code,
+    dotted,
+    ended,
+    method_text,
+    native_arguments,
+    statement_text,
+    word,
+)
+from twinalign.drafting.native_rules import AttributeRule, CallRule, KeywordRule
+from twinalign.drafting.native_values import class_of, dictionaries_of_places, reads_of_class, shim_of, without_truths
 
 _IMPORT = re.compile(r"^from \.+ import shims\n", re.MULTILINE)
-_IGNORED = {"'device'", '"device"', "'dtype'", '"dtype"'}
+_SCRIPTING = "torch asks whether it is scripting, which paddle does not"
+_PLACES = "they are None: paddle's default device and type hold"
 _CHECKS = ("isinstance", "issubclass")
 
 
@@ -44,44 +57,45 @@ def rewritten(files: Mapping[str, str], wanted: Collection[Rewrite] | None = Non
     A check of classes (`isinstance`) asks for paddle's class as soon as any file builds it, and for both where the
     shim is no subclass of it and still built.
     """
-    trees = {path: cst.parse_module(text) for path, text in files.items()}
-    first = [_visited(path, tree, wanted, frozenset(), frozenset()) for path, tree in trees.items()]
-    built = frozenset(shim for one, _ in first for shim in one.built)
-    left = frozenset(shim for one, _ in first for shim in one.left)
+    of_file = {path: None if wanted is None else frozenset(one for one in wanted if one.file == path) for path in files}
+    nothing: frozenset[str] = frozenset()
+    first = {path: _visited(path, text, of_file[path], nothing, nothing) for path, text in files.items()}
+    built = frozenset(shim for one in first.values() for shim in one.built)
+    left = frozenset(shim for one in first.values() for shim in one.left)
     found = Rewritten({}, [], [])
-    for path, tree in trees.items():
-        one, module = _visited(path, tree, wanted, built, left)
-        found.files[path] = _with_imports(module, one)
+    for path, text in files.items():
+        one = _visited(path, text, of_file[path], built, left) if first[path].asks else first[path]
+        found.files[path] = one.code
         found.done += one.done
         found.shims += [(path, shim) for shim in sorted(one.named)]
     found.done = sorted(dict.fromkeys(found.done), key=lambda rewrite: rewrite.text.startswith("shims."))
     return found
 
 
+@functools.lru_cache(maxsize=512)  # trials change some files of many
 def _visited(
-    path: str,
-    tree: cst.Module,
-    wanted: Collection[Rewrite] | None,
-    built: frozenset[str],
-    left: frozenset[str],
-) -> tuple["_Native", cst.Module]:
+    path: str, text: str, wanted: frozenset[Rewrite] | None, built: frozenset[str], left: frozenset[str]
+) -> "_Native":
     native = _Native(path, wanted, built, left)
-    return native, tree.visit(native)
-
-
-def _with_imports(module: cst.Module, native: "_Native") -> str:
+    module = _parsed(text).visit(native)
     shims = _Shims()
     module.visit(shims)
     native.named = shims.named
-    kept = "" if shims.named else None
-    code = module.code
-    found = _IMPORT.search(code)
+    native.code = _with_imports(module.code, native)
+    return native
+
+
+_parsed = functools.lru_cache(maxsize=512)(cst.parse_module)
+
+
+def _with_imports(text: str, native: "_Native") -> str:
+    found = _IMPORT.search(text)
     if found is None:
-        return code
-    line = found.group() if kept == "" else ""
-    if not re.search(r"^import paddle$", code, re.MULTILINE) and native.done:
+        return text
+    line = found.group() if native.named else ""
+    if not re.search(r"^import paddle$", text, re.MULTILINE) and native.done:
         line = f"import paddle\n{line}"
-    return code[: found.start()] + line + code[found.end() :]
+    return text[: found.start()] + line + text[found.end() :]
 
 
 class _Shims(cst.CSTVisitor):
@@ -89,7 +103,7 @@ class _Shims(cst.CSTVisitor):
         self.named: set[str] = set()
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
-        if (name := _shim_of(node)) is not None:
+        if (name := shim_of(node)) is not None:
             self.named.add(name)
 
 
@@ -106,10 +120,14 @@ class _Native(cst.CSTTransformer):
         self.built: set[str] = set()
         self.left: set[str] = set()
         self.named: set[str] = set()
+        self.asks: set[cst.CSTNode] = set()
+        """Shims that checks and annotations name."""
+        self.code = ""
         self._stays: set[cst.CSTNode] = set()
         self._statements: set[cst.CSTNode] = set()
-        self._asks: set[cst.CSTNode] = set()
+        self._of_class: dict[cst.CSTNode, AttributeRule] = {}
         self._imported: set[str] = set()
+        self._defined: set[str] = set()
         self._ignored: list[set[str]] = []
 
     def _does(self, text: str, why: str) -> bool:
@@ -128,45 +146,82 @@ class _Native(cst.CSTTransformer):
             self._imported |= {alias.evaluated_alias or alias.evaluated_name for alias in node.names}
         return False
 
+    def visit_Module(self, node: cst.Module) -> None:
+        defined = [one for one in node.body if isinstance(one, (cst.FunctionDef, cst.ClassDef))]
+        self._defined = {one.name.value for one in defined}
+
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self._stays |= {base.value for base in node.bases if _shim_of(base.value) is not None}
+        self._stays |= {base.value for base in node.bases if shim_of(base.value) is not None}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._ignored.append(_dictionaries_of_places(node))
+        self._ignored.append(dictionaries_of_places(node))
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        self._ignored.pop()
-        return updated_node
+        unused = {
+            name
+            for name in self._ignored.pop()
+            if _times_named(updated_node, name) == 1 < _times_named(original_node, name)
+        }
+        body = updated_node.body
+        kept = [line for line in body.body if not (isinstance(line, cst.SimpleStatementLine) and _binds(line, unused))]
+        return (
+            updated_node.with_changes(body=body.with_changes(body=kept)) if len(kept) < len(body.body) else updated_node
+        )
+
+    def visit_If(self, node: cst.If) -> None:
+        if (of_class := class_of(node.test)) is not None:
+            self._of_class |= reads_of_class(node.body, *of_class)
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        test = without_truths(updated_node.test)
+        if test is updated_node.test or not self._does("and not False taken away", _SCRIPTING):
+            return updated_node
+        return updated_node.with_changes(test=test)
 
     def visit_Annotation(self, node: cst.Annotation) -> None:
-        self._asks |= _attributes_in(node)
+        self.asks |= _attributes_in(node)
 
     def visit_Expr(self, node: cst.Expr) -> None:
         self._statements.add(node.value)
 
     def visit_Call(self, node: cst.Call) -> None:
-        if _shim_of(node.func) is not None:
-            self._stays.add(node.func)
+        function, _ = called(node)
+        if shim_of(function) is not None:
+            self._stays.add(function)
         if isinstance(node.func, cst.Name) and node.func.value in _CHECKS and len(node.args) == 2:
-            self._asks |= _attributes_in(node.args[1])
+            self.asks |= _attributes_in(node.args[1])
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        shim = _shim_of(original_node)
+        shim = shim_of(original_node)
+        if (text := self._read_of_class(original_node)) is not None:
+            return cst.parse_expression(text)
         if shim is None:
-            rule = native_rules.NAMES.get(_dotted(original_node))
+            rule = native_rules.NAMES.get(dotted(original_node))
             if rule is not None and self._does(f"{rule.name} → {rule.native}", rule.why):
                 return cst.parse_expression(rule.native)
             return updated_node
         call = native_rules.CALLS.get(shim)
-        if original_node in self._asks:
+        if original_node in self.asks:
             return self._asked(shim, call, updated_node)
         if original_node in self._stays:
             return updated_node
-        if call is not None and self._does(f"shims.{shim} as a value → {call.native}", call.why):
+        # Who calls it does not add what the rule adds.
+        if call is not None and not call.absent and self._does(f"shims.{shim} as a value → {call.native}", call.why):
             self.built.add(shim)
             return cst.parse_expression(call.native)
         self.left.add(shim)
         return updated_node
+
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        text = self._read_of_class(original_node)
+        return updated_node if text is None else cst.parse_expression(text)
+
+    def _read_of_class(self, node: cst.BaseExpression) -> str | None:
+        rule = self._of_class.get(node)
+        if rule is None or (native_rules.CALLS[rule.shim].apart and rule.shim in self._all_left):
+            return None
+        wanted = self._does(f".{rule.read} of a {rule.shim} → {rule.becomes.removeprefix('{self}')}", rule.why)
+        return rule.becomes.replace("{self}", code(node).partition(".")[0]) if wanted else None
 
     def _asked(self, shim: str, rule: CallRule | None, node: cst.Attribute) -> cst.BaseExpression:
         if rule is None or shim not in self._all_built:
@@ -175,167 +230,88 @@ class _Native(cst.CSTTransformer):
         return cst.parse_expression(f"({rule.native}, shims.{shim})" if both else rule.native)
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
-        self.left |= {shim for base in original_node.bases if (shim := _shim_of(base.value)) is not None}
+        self.left |= {shim for base in original_node.bases if (shim := shim_of(base.value)) is not None}
         return updated_node
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        shim = _shim_of(original_node.func)
+        if (read := self._read_of_class(original_node)) is not None:
+            return cst.parse_expression(read)
+        shim = shim_of(called(original_node)[0])
         if shim in native_rules.STATEMENTS and original_node in self._statements:
             statement = native_rules.STATEMENTS[shim]
-            text = _statement_text(statement, updated_node)
+            text = statement_text(statement, updated_node)
             if text is not None and self._does(f"shims.{shim}(…) → {statement.becomes}", statement.why):
                 return cst.parse_expression(text)
         if shim is not None:
             return self._native_call(shim, updated_node)
+        if dotted(original_node.func).partition(".")[0] not in {"", *self._imported, *self._defined}:
+            updated_node = self._without_constants(updated_node)
+        updated_node = self._without_places(updated_node)
         for rule in native_rules.KEYWORDS:
             updated_node = self._renamed(rule, original_node, updated_node)
         if isinstance(original_node.func, cst.Attribute) and not self._is_imported(original_node.func.value):
             for method in native_rules.METHODS:
-                text = _method_text(method, updated_node)
+                text = method_text(method, updated_node)
                 if text is not None and self._does(f".{method.name}({', '.join(method.arguments)})", method.why):
                     return cst.parse_expression(text)
         return updated_node
 
     def _is_imported(self, receiver: cst.BaseExpression) -> bool:
         return (
-            _dotted(receiver).partition(".")[0] in self._imported
+            dotted(receiver).partition(".")[0] in self._imported
             or isinstance(receiver, cst.SimpleString)
-            or (isinstance(receiver, cst.Call) and _dotted(receiver.func) == "super")
+            or (isinstance(receiver, cst.Call) and dotted(receiver.func) == "super")
         )
 
     def _native_call(self, shim: str, call: cst.Call) -> cst.Call:
         rule = native_rules.CALLS.get(shim)
-        ignored = {name for names in self._ignored[-1:] for name in names}
-        arguments = None if rule is None else _native_arguments(rule, call.args, ignored)
+        given = called(call)[1]
+        arguments = None if rule is None else native_arguments(rule, [one for one in given if not self._is_place(one)])
         if rule is None or arguments is None or not self._does(f"shims.{shim}(…) → {rule.native}(…)", rule.why):
             self.left.add(shim)
-            return call
+            return self._without_places(call)
         self.built.add(shim)
-        return call.with_changes(func=cst.parse_expression(rule.native), args=arguments)
+        native = cst.parse_expression(rule.native)
+        if given is call.args:
+            return call.with_changes(func=native, args=arguments)
+        return call.with_changes(args=ended([call.args[0].with_changes(value=native), *arguments]))
+
+    def _is_place(self, argument: cst.Arg) -> bool:
+        """Whether it gives device and dtype, which are None in a port that chooses neither."""
+        ignored = self._ignored[-1] if self._ignored else ()
+        return argument.star == "**" and isinstance(argument.value, cst.Name) and argument.value.value in ignored
+
+    def _without_places(self, call: cst.Call) -> cst.Call:
+        kept = [argument for argument in call.args if not self._is_place(argument)]
+        if len(kept) == len(call.args) or not self._does("**{'device': …, 'dtype': …} taken away", _PLACES):
+            return call
+        return call.with_changes(args=ended(kept))
+
+    def _without_constants(self, call: cst.Call) -> cst.Call:
+        kept = []
+        for argument in call.args:
+            rule = native_rules.CONSTANTS.get(word(argument) or "")
+            if rule is None or code(argument.value) not in ("True", "False"):
+                kept.append(argument)
+            elif not self._does(f"{rule.word}= taken away", rule.why):
+                return call
+        return call if len(kept) == len(call.args) else call.with_changes(args=ended(kept))
 
     def _renamed(self, rule: KeywordRule, original: cst.Call, call: cst.Call) -> cst.Call:
-        named = _dotted(original.func) in rule.functions or (
+        named = dotted(original.func) in rule.functions or (
             isinstance(original.func, cst.Attribute)
             and original.func.attr.value in rule.methods
             and not self._is_imported(original.func.value)
         )
-        if not named or not any(_word(argument) == rule.word for argument in call.args):
+        if not named or not any(word(argument) == rule.word for argument in call.args):
             return call
         if not self._does(f"{rule.word}= → {rule.native}=", rule.why):
             return call
         arguments = [
-            argument.with_changes(keyword=cst.Name(rule.native)) if _word(argument) == rule.word else argument
+            argument.with_changes(keyword=cst.Name(rule.native)) if word(argument) == rule.word else argument
             for argument in call.args
         ]
         return call.with_changes(args=arguments)
-
-
-def _native_arguments(rule: CallRule, given: Sequence[cst.Arg], ignored: Collection[str]) -> list[cst.Arg] | None:
-    """The arguments in paddle's terms, or None if it cannot be said what they are."""
-    made: list[cst.Arg] = []
-    seen = set()
-    for place, argument in enumerate(given):
-        if argument.star == "**" and isinstance(argument.value, cst.Name) and argument.value.value in ignored:
-            continue  # device and dtype, which the shim takes and does not follow
-        if argument.star or (argument.keyword is None and place >= len(rule.parameters)):
-            return None
-        word = rule.parameters[place] if argument.keyword is None else argument.keyword.value
-        seen.add(word)
-        if word in rule.parameters[: rule.same]:
-            made.append(argument)
-            continue
-        code = _code(argument.value)
-        template = rule.keywords.get(f"{word}={code}", rule.keywords.get(word))
-        if template is None:
-            return None
-        made += _arguments(template.format(value=_bracketed(template, argument.value)))
-    for word, template in rule.absent.items():
-        if word not in seen:
-            made += _arguments(template)
-    return [
-        argument.with_changes(comma=cst.MaybeSentinel.DEFAULT) if argument is made[-1] else argument
-        for argument in made
-    ]
-
-
-def _arguments(text: str) -> Sequence[cst.Arg]:
-    call = cst.ensure_type(cst.parse_expression(f"f({text})"), cst.Call)
-    return call.args
-
-
-def _bracketed(template: str, value: cst.BaseExpression) -> str:
-    """The value's code, in brackets where the template does something with it."""
-    alone = template.endswith(("={value}", "={value})"))
-    simple = isinstance(value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.SimpleString, cst.Integer))
-    return _code(value) if alone or simple or value.lpar else f"({_code(value)})"
-
-
-def _method_text(rule: MethodRule, call: cst.Call) -> str | None:
-    """What the rule makes of a call of a method; None if the call is not as the rule says."""
-    function = cst.ensure_type(call.func, cst.Attribute)
-    if function.attr.value != rule.name:
-        return None
-    given = {"self": _code(function.value)}
-    if not isinstance(function.value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) and not function.value.lpar:
-        given["self"] = f"({given['self']})"
-    if rule.arguments == ("*",):
-        if any(argument.keyword is not None or argument.star == "**" for argument in call.args):
-            return None
-        if len(call.args) < 2 and not any(argument.star or _is_number(argument.value) for argument in call.args):
-            return None
-        given["*"] = ", ".join(argument.star + _code(argument.value) for argument in call.args)
-    else:
-        if len(call.args) != len(rule.arguments) or any(argument.star for argument in call.args):
-            return None
-        for name, argument in zip(rule.arguments, call.args, strict=True):
-            if argument.keyword is not None and argument.keyword.value != name:
-                return None
-            given[name] = _code(argument.value)
-    text = rule.becomes
-    for name in given:
-        text = text.replace("{" + name + "}", f"\0{name}\0")
-    for name, code in given.items():
-        text = text.replace(f"\0{name}\0", code)
-    return text
-
-
-def _statement_text(rule: StatementRule, call: cst.Call) -> str | None:
-    """What the rule makes of the call; None if it gives something that the rule does not know, or not all."""
-    given = dict(rule.defaults)
-    for name, argument in zip((*rule.parameters, *[""] * len(call.args)), call.args, strict=False):
-        word = _word(argument) or name
-        if argument.star or word not in rule.parameters:
-            return None
-        given[word] = _code(argument.value)
-    return rule.becomes.format(**given) if set(given) == set(rule.parameters) else None
-
-
-def _is_number(node: cst.BaseExpression) -> bool:
-    return isinstance(node, (cst.Integer, cst.UnaryOperation))
-
-
-def _word(argument: cst.Arg) -> str | None:
-    return argument.keyword.value if argument.keyword is not None else None
-
-
-def _code(node: cst.CSTNode) -> str:
-    return cst.Module([]).code_for_node(node)
-
-
-def _dotted(node: cst.CSTNode) -> str:
-    """`paddle.nn.Layer`; empty for what is no dotted name."""
-    parts = []
-    while isinstance(node, cst.Attribute):
-        parts.append(node.attr.value)
-        node = node.value
-    return ".".join([node.value, *reversed(parts)]) if isinstance(node, cst.Name) else ""
-
-
-def _shim_of(node: cst.CSTNode) -> str | None:
-    match node:
-        case cst.Attribute(cst.Name("shims"), cst.Name(name)):
-            return name
-    return None
 
 
 class _Attributes(cst.CSTVisitor):
@@ -343,7 +319,7 @@ class _Attributes(cst.CSTVisitor):
         self.found: set[cst.CSTNode] = set()
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
-        if _shim_of(node) is not None:
+        if shim_of(node) is not None:
             self.found.add(node)
 
 
@@ -353,27 +329,13 @@ def _attributes_in(node: cst.CSTNode) -> set[cst.CSTNode]:
     return visitor.found
 
 
-class _Dictionaries(cst.CSTVisitor):
-    """Names that are assigned a dictionary of device and dtype, and those that are assigned anything else."""
-
-    def __init__(self) -> None:
-        self.places: list[str] = []
-        self.others: set[str] = set()
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        for target in node.targets:
-            name = _dotted(target.target)
-            if isinstance(node.value, cst.Dict) and node.value.elements and all(map(_is_place, node.value.elements)):
-                self.places.append(name)
-            else:
-                self.others.add(name)
+def _times_named(node: cst.CSTNode, name: str) -> int:
+    return len(re.findall(rf"\b{name}\b", code(node)))
 
 
-def _is_place(element: cst.BaseDictElement) -> bool:
-    return isinstance(element, cst.DictElement) and _code(element.key) in _IGNORED
-
-
-def _dictionaries_of_places(function: cst.FunctionDef) -> set[str]:
-    visitor = _Dictionaries()
-    function.body.visit(visitor)
-    return set(visitor.places) - visitor.others
+def _binds(line: cst.SimpleStatementLine, names: Collection[str]) -> bool:
+    return (
+        len(line.body) == 1
+        and isinstance(line.body[0], cst.Assign)
+        and {dotted(target.target) for target in line.body[0].targets} <= set(names)
+    )

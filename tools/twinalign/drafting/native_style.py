@@ -1,19 +1,22 @@
 """`twinalign port --style native`: a proven port in paddle's own terms, each rewrite of it proven again."""
 
+import contextlib
 import dataclasses
 import functools
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 
 from twinalign.drafting import native_rules, package, rules
+from twinalign.drafting.draft import formatted
 from twinalign.drafting.native_rewriting import Rewrite, Rewritten, rewritten
 from twinalign.drafting.rewriting import Change
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.recordings import write_text
 from twinalign.recorder.kept_processes import KeptProcesses
+from twinalign.recorder.recording_plan import forget_port
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.runs.run_stages import run
 from twinalign.sides import INITIAL
@@ -21,7 +24,7 @@ from twinalign.verdict.results import ALIGNED
 
 MOST_PROOFS = 24
 _SHIMS = f"{package.SHIMS}.py"
-_CLASS = re.compile(r"'(\w+)' object|(\w+)(?:\.__init__)?\(\)")
+_CLASS = re.compile(r"'(\w+)' object|(\w+)(?:\.__init__)?\(\)|of a (\w+) starts")
 _NOT_TRIED = f"not tried: {MOST_PROOFS} proofs were spent on others"
 
 
@@ -33,17 +36,26 @@ class Restyled:
     kept: list[Change]
 
 
-def restyle(out: Path, settings: RunSettings, progress: Callable[[str, str], None], kept: KeptProcesses) -> Restyled:
+def restyle(
+    out: Path,
+    settings: RunSettings,
+    progress: Callable[[str, str], None],
+    kept: KeptProcesses,
+    drafting_python: str | None = None,
+) -> Restyled:
     """Rewrite the proven port in the folder `out`: the rewrites that its case, run with `settings`, proves.
 
     All are tried first, then halves of those that fail. Nothing on disk changes before. `kept` lends the processes; the
-    reference is not recorded again.
+    reference is not recorded again. A trial leaves out what another of its stages covers; a whole proof is to follow.
+    What is written is formatted.
     """
     restyling = _Restyling(out, settings, progress, kept)
     every = rewritten(restyling.files).done
-    taken, failed = proven_ones(every, restyling.fault)
+    with restyling.trials():
+        taken, failed = proven_ones(every, restyling.fault)
     found = rewritten(restyling.files, taken)
     if taken:
+        found.files = formatted(found.files, drafting_python)
         restyling.write(found)
     return Restyled([Change(one.file, one.text, one.why) for one in found.done], _kept(found, failed))
 
@@ -54,16 +66,18 @@ def proven_ones(
     """The rewrites that hold together, and of the others why not; `fault_of` says what is wrong with a choice.
 
     A choice that fails is tried in two parts: those that build the class that the fault is about and the others, or
-    else two halves.
+    else two halves. No choice is tried twice.
     """
     taken: list[Rewrite] = []
     failed: dict[Rewrite, str] = {}
+    known: dict[frozenset[Rewrite], str | None] = {}
     waiting = [list(every)] if every else []
-    for _ in range(MOST_PROOFS):
-        if not waiting:
-            break
+    while waiting and len(known) < MOST_PROOFS:
         group = waiting.pop(0)
-        fault = fault_of([*taken, *group])
+        chosen = frozenset([*taken, *group])
+        if chosen not in known:
+            known[chosen] = fault_of([*taken, *group])
+        fault = known[chosen]
         if fault is None:
             taken += group
         elif len(group) == 1:
@@ -83,8 +97,18 @@ class _Restyling:
     ) -> None:
         self._root = out / package.package_name(out)
         self._settings, self._progress, self._kept = settings, progress, kept
+        self._folder = settings.out / "native"
         paths = [path for path in sorted(self._root.rglob("*.py")) if path != self._root / _SHIMS]
         self.files = {path.relative_to(self._root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+    @contextlib.contextmanager
+    def trials(self) -> Iterator[None]:
+        """Keep a folder for trials, which holds the reference's recordings, inside the block."""
+        shutil.copytree(self._settings.out, self._folder, ignore=shutil.ignore_patterns(self._folder.name))
+        try:
+            yield
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _sources(self, found: Rewritten) -> dict[str, str]:
         changed = {path: text for path, text in found.files.items() if text != self.files[path]}
@@ -98,38 +122,41 @@ class _Restyling:
         changed = self._sources(rewritten(self.files, wanted))
         sources = {os.path.realpath(self._root / path): text for path, text in changed.items()}
         try:
-            stages, initial = self._judged(sources)
+            stages, initial = self._judged(sources, (*_tried(self._settings.stages), INITIAL))
         except (InputError, SideCrashError) as error:
+            # A trial that fails ends the reference's process at its work: the next one is to leave it none.
+            _ = self._initial
             return str(error).partition(" (traceback in ")[0].splitlines()[0]
         for stage, verdict in stages.items():
             if verdict != ALIGNED:
                 return f"{stage}: {verdict}"
-        worse = sorted(initial - self._initial) if initial else []
-        return f"{worse[0]} starts otherwise than torch's" if worse else None
+        worse = sorted(initial.keys() - self._initial) if initial else []
+        return f"{worse[0]} of a {initial[worse[0]]} starts otherwise than torch's" if worse else None
 
     @functools.cached_property
-    def _initial(self) -> set[str]:
+    def _initial(self) -> Set[str]:
         """Parameters that start otherwise before any rewrite."""
-        return self._judged({})[1]
+        return self._judged({}, (INITIAL,))[1].keys()
 
-    def _judged(self, sources: dict[str, str]) -> tuple[dict[str, str], set[str]]:
-        folder = self._settings.out / "native"
-        of_port = shutil.ignore_patterns("native", "*_paddle*", "*_ledger.json", "log")  # made from other sources
-        shutil.copytree(self._settings.out, folder, ignore=of_port)
-        stages = (*self._settings.stages, INITIAL)
-        settings = dataclasses.replace(self._settings, out=folder, sources=sources, stages=stages, locate=False)
-        try:
-            found = run(settings, self._progress, self._kept)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    def _judged(self, sources: dict[str, str], stages: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+        """Verdicts of the stages, and the parameters that start otherwise, each with its layer's class."""
+        forget_port(self._folder)  # it was made from other sources
+        settings = dataclasses.replace(self._settings, out=self._folder, sources=sources, stages=stages, locate=False)
+        found = run(settings, self._progress, self._kept, report=False)
         differences = found.initial.differences if found.initial is not None else []
-        return {name: one.verdict for name, one in found.stages.items()}, {one.name for one in differences}
+        return {name: one.verdict for name, one in found.stages.items()}, {one.name: one.layer for one in differences}
 
     def write(self, found: Rewritten) -> None:
         for path, text in self._sources(found).items():
             write_text(self._root / path, text)
         if not found.shims:
             (self._root / _SHIMS).unlink(missing_ok=True)
+
+
+def _tried(stages: Sequence[str]) -> tuple[str, ...]:
+    """The stages of a trial: the backward stage runs what the forward and the loss stage do."""
+    covered = ("forward", "loss") if "backward" in stages else ()
+    return tuple(stage for stage in stages if stage not in covered)
 
 
 def _kept(found: Rewritten, failed: dict[Rewrite, str]) -> list[Change]:

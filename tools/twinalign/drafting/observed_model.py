@@ -50,6 +50,7 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
     from twinalign.backends.torch.reference_only.promotion import Promotions
 
     backend = load_backend("torch")
+    sys.dont_write_bytecode = False  # as forks have it, each process of the port would compile the packages anew
     imported: set[types.CodeType] = set()
     with _profiled(lambda frame, event, value: imported.add(frame.f_code)):
         factory, arguments = load_factory(reference)

@@ -93,13 +93,24 @@ def shims_source(names: Iterable[str]) -> str:
     lines = text.splitlines()
     nodes = {node.name: node for node in ast.parse(text).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     wanted = set(names)
-    while more := {name for one in wanted for name in names_in(nodes[one]) & set(nodes)} - wanted:
+    while more := {name for one in wanted for name in _names_from_outside(nodes[one]) & set(nodes)} - wanted:
         wanted |= more
     parts = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for name, node in nodes.items() if name in wanted]
     used = {alias for name in wanted for alias in names_in(nodes[name])}
     library = [f"import {name}" for name in ("copy", "math", "re") if name in used]
     head = "\n".join([_SHIMS_DOCSTRING, "", *library, *([""] if library else []), "import paddle"])
     return "\n\n\n".join([head, *parts]) + "\n"
+
+
+def _names_from_outside(node: ast.stmt) -> set[str]:
+    """Names that a function or a class reads of its module."""
+    if isinstance(node, ast.ClassDef):
+        head = [*node.bases, *node.decorator_list, *(keyword.value for keyword in node.keywords)]
+        return names_in(*head).union(*map(_names_from_outside, node.body))
+    inside = list(ast.walk(node))
+    own = {inner.id for inner in inside if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
+    own |= {inner.name for inner in inside[1:] if isinstance(inner, ast.FunctionDef)}
+    return names_in(node) - own - {inner.arg for inner in inside if isinstance(inner, ast.arg)}
 
 
 def leftovers(files: Mapping[str, str], packages: Iterable[str]) -> list[str]:

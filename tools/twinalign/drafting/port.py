@@ -18,13 +18,17 @@ from twinalign.drafting.rewriting import Change
 from twinalign.errors import ExitCode, InputError, SideCrashError
 from twinalign.files.recordings import write_text
 from twinalign.notebook import Shown
-from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.processes.guardian import temporary_folder
+from twinalign.processes.machine import processors
+from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.fix import Progress, fix
+from twinalign.reports import write_report
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
 from twinalign.runs.scaffold import InputArray
+from twinalign.sides import SIDES
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
 STAGES = ("forward", "data", "loss", "backward", "train")
@@ -96,23 +100,27 @@ def port(
     """
     out = settings.out
     batches = [_for_training(array) for array in inputs]
-    changes, left = _write(reference, batches, parts or {}, out, settings.pythons.get("ref"), drafting_python, progress)
     with contextlib.closing(KeptProcesses(True)) as kept:
-        result = proven(out, settings, progress, kept)
+        changes, left = _write(reference, batches, parts or {}, settings, drafting_python, progress, kept)
+        result = proven(out, settings, progress, kept, report=style != "native")
         if style == "native" and result.verdict == ALIGNED:
-            styled = _restyled(out, _proof(out, settings), progress, kept)
+            styled = _restyled(out, _proof(out, settings), progress, kept, drafting_python)
             result.native = [dataclasses.asdict(change) for change in styled.done]
             result.kept = [dataclasses.asdict(change) for change in styled.kept]
             _list(out / _CHANGES, styled)
+    if result.verdict and not (out / "result" / "report.html").exists():
+        write_report(out / "result", settings.language)
     result.changes = [dataclasses.asdict(change) for change in changes]
     result.left = [*left, *result.left]
     return result
 
 
-def _restyled(out: Path, proof: RunSettings, progress: Progress, kept: KeptProcesses) -> Restyled:
+def _restyled(
+    out: Path, proof: RunSettings, progress: Progress, kept: KeptProcesses, drafting_python: str | None = None
+) -> Restyled:
     """Rewrite a proven port in paddle's style; what is on disk afterwards is proven, or as it was before."""
     before = {path: path.read_text(encoding="utf-8") for path in (out / package.package_name(out)).rglob("*.py")}
-    styled = restyle(out, proof, progress, kept)
+    styled = restyle(out, proof, progress, kept, drafting_python)
     with contextlib.suppress(SideCrashError):
         if not styled.done or run(proof, progress, kept).verdict == ALIGNED:
             return styled
@@ -123,8 +131,12 @@ def _restyled(out: Path, proof: RunSettings, progress: Progress, kept: KeptProce
     return Restyled([], [dataclasses.replace(change, why=why) for change in styled.done] + styled.kept)
 
 
-def proven(out: Path, settings: RunSettings, progress: Progress, kept: KeptProcesses | None = None) -> PortResult:
+def proven(
+    out: Path, settings: RunSettings, progress: Progress, kept: KeptProcesses | None = None, report: bool = True
+) -> PortResult:
     """Run a port's case, and let `fix` mend what diverges; `kept` lends the processes.
+
+    Without `report` none is written of a run that is to be followed by another.
 
     Raises InputError if the folder holds no port that twinalign made.
     """
@@ -133,7 +145,7 @@ def proven(out: Path, settings: RunSettings, progress: Progress, kept: KeptProce
         raise InputError(f"{out}: it has no case.py beside a changes.txt, so it is no port that twinalign made")
     settings = _proof(out, settings)
     try:
-        found = run(settings, progress, kept)
+        found = run(settings, progress, kept, report)
     except SideCrashError as error:
         return PortResult(str(out), None, left=[str(error)])
     if found.verdict == ALIGNED:
@@ -181,27 +193,45 @@ def _for_training(array: InputArray) -> InputArray:
     return dataclasses.replace(array, shape=(max(batch, SMALLEST_BATCH), *rest))
 
 
+def _observed(
+    reference: str, given: Sequence[Sequence[Any]], parts: Mapping[str, str], settings: RunSettings, kept: KeptProcesses
+) -> dict[str, Any]:
+    """What `observe_model` says, in a fork of the process that is to record the reference."""
+    with temporary_folder() as folder:
+        process = kept.start(
+            "ref",
+            python=settings.pythons.get("ref"),
+            log=folder / "log",
+            threads=max(1, processors() // len(SIDES)),
+            debug=settings.debug,
+            progress=lambda side, text: None,
+            points=lambda side, event: None,
+        )
+        with contextlib.closing(process):
+            try:
+                return process.call(observe_model, reference=reference, inputs=given, parts=dict(parts))
+            except ChildError as error:
+                why = error.reason if error.reason.startswith("--") else f"--ref {reference}: {error.reason}"
+                raise (SideCrashError if error.died else InputError)(why) from None
+
+
 def _write(
     reference: str,
     inputs: Sequence[InputArray],
     parts: Mapping[str, str],
-    out: Path,
-    ref_python: str | None,
+    settings: RunSettings,
     drafting_python: str | None,
     progress: Progress,
+    kept: KeptProcesses,
 ) -> tuple[list[Change], list[str]]:
     """Write the port; returns what was changed beside the draft, and what is left of torch."""
+    out, ref_python = settings.out, settings.pythons.get("ref")
     name = package.package_name(out)
     if out.exists() and any(out.iterdir()) and not (out / _CHANGES).exists():
         raise InputError(f"--out {out}: it exists and is no port that twinalign made; name another folder")
     progress("ref", "building and running the reference to see which of its sources it needs")
-    with SideProcess("ref", python=ref_python) as process:
-        given = [(array.name, array.shape, array.dtype, array.bound) for array in inputs]
-        try:
-            observed = process.call(observe_model, reference=reference, inputs=given, parts=dict(parts))
-        except ChildError as error:
-            why = error.reason if error.reason.startswith("--") else f"--ref {reference}: {error.reason}"
-            raise (SideCrashError if error.died else InputError)(why) from None
+    given = [(array.name, array.shape, array.dtype, array.bound) for array in inputs]
+    observed = _observed(reference, given, parts, settings, kept)
     selection = pruned(reference, observed, given, parts, ref_python, progress)
     files, changes, shims = package.in_torch(selection)
     progress("paddle", f"drafting {len(files)} files with PaConvert")

@@ -80,6 +80,13 @@ def not_checked(description: Mapping[str, Any], checked: Collection[str]) -> lis
     return found + (["training_mode"] if evaluated and not description.get("train_mode", True) else [])
 
 
+def forget_port(folder: Path) -> None:
+    """Remove from a run's folder what was made of the port; the reference's recordings stay."""
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        if "_paddle" in path.name or path.name.endswith("_ledger.json"):
+            path.unlink()
+
+
 class RecordingPlan:
     """The recordings of a case on both sides, as the settings require them."""
 

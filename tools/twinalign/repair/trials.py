@@ -12,6 +12,7 @@ from twinalign.conversion.initial_weights import unmatched_of
 from twinalign.edits.source import Edit
 from twinalign.files.recordings import Recording, read_metadata
 from twinalign.recorder.kept_processes import KeptProcesses
+from twinalign.recorder.recording_plan import forget_port
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.initial_faults import initial_faults
 from twinalign.repair.unconverted import edits_of_rename
@@ -95,7 +96,7 @@ class Trials:
             fresh=False,
             sequential=True,  # as the search has it: then the same processes serve both
         )
-        result = run(settings, self._progress, kept=self._kept)
+        result = run(settings, self._progress, kept=self._kept, report=False)
         located = result.located.faults if result.located is not None else []
         faults = [fault.to_json() for fault in located if "accepted" not in fault.evidence]
         if locate and result.initial is not None and result.initial.counts and result.initial.differences:
@@ -150,5 +151,4 @@ class Trials:
         if before is None or options or changed & imported or alone:
             shutil.rmtree(self._folder, ignore_errors=True)
             return
-        for path in [path for path in self._folder.rglob("*") if "_paddle" in path.name and path.is_file()]:
-            path.unlink()
+        forget_port(self._folder)

@@ -29,8 +29,9 @@ def run(
     settings: RunSettings,
     progress: Callable[[str, str], None] = lambda side, text: None,
     kept: KeptProcesses | None = None,
+    report: bool = True,
 ) -> RunResult:
-    """Record what is missing, compare every stage, and write logs, `summary.json` and `report.html`.
+    """Record what is missing, compare every stage, and write logs, `summary.json` and, for a `report`, `report.html`.
 
     If stages diverge, the faulty layers and parts are located. `kept` lends the processes of a session.
 
@@ -41,10 +42,10 @@ def run(
     check_experiments(settings)
     recorder = Recorder(settings, progress, kept)
     with held_folder(settings.out):
-        return _run(recorder, kept)
+        return _run(recorder, kept, report)
 
 
-def _run(recorder: Recorder, kept: KeptProcesses | None = None) -> RunResult:
+def _run(recorder: Recorder, kept: KeptProcesses | None, report: bool) -> RunResult:
     started = time.perf_counter()
     settings, progress = recorder.settings, recorder.progress
     logs = TensorBoardLogs(settings.out / "tensorboard") if settings.tensorboard else None
@@ -92,7 +93,8 @@ def _run(recorder: Recorder, kept: KeptProcesses | None = None) -> RunResult:
     _decide_unmatched(result)
     result.seconds = time.perf_counter() - started
     write_json(settings.out / "summary.json", result.to_json())
-    write_report(settings.out, settings.language)
+    if report:
+        write_report(settings.out, settings.language)
     return result
 
 

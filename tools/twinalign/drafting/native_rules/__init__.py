@@ -14,7 +14,8 @@ class CallRule:
     Attributes:
         parameters: names of the shim's parameters, in their order.
         same: so many of the first are paddle's too, in the same places.
-        keywords: parameter, or `parameter=value`, → what is written in its place; empty if nothing is.
+        keywords: parameter, `parameter=value`, or `parameter=[]` for a list of any length, → what is written in its
+            place; empty if nothing is.
         absent: parameter → what is written if the call does not give it.
         apart: whether the shim is no subclass of paddle's class.
     """
@@ -31,7 +32,10 @@ class CallRule:
 
 @dataclasses.dataclass(frozen=True)
 class MethodRule:
-    """A method's call; `arguments` names what it takes, `*` several or an unpacked one; `becomes` is in their terms."""
+    """A method's call; `becomes` is in terms of its `arguments`.
+
+    `name=` is given by keyword alone, and `*` stands for several or for an unpacked one.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -58,6 +62,24 @@ class KeywordRule:
     native: str
     functions: frozenset[str]
     methods: frozenset[str]
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstantRule:
+    """A keyword that is taken away, if a constant is given, where a class is called that another place chose."""
+
+    word: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class AttributeRule:
+    """What is read of a variable that `isinstance` has found to be of a shim's class; `becomes` is in its terms."""
+
+    shim: str
+    read: str
+    becomes: str
     why: str
 
 
@@ -98,6 +120,13 @@ KEYWORDS = tuple(
     for entry in _entries("keyword")
     for word, native in entry["names"].items()
 )
+ATTRIBUTES = {
+    (shim, read): AttributeRule(shim, read, becomes, entry["why"])
+    for entry in _entries("attribute")
+    for shim in entry["classes"]
+    for read, becomes in entry["names"].items()
+}
+CONSTANTS = {entry["word"]: ConstantRule(entry["word"], entry["why"]) for entry in _entries("constant")}
 NAMES = {
     name: NameRule(name, native, entry["why"]) for entry in _entries("name") for name, native in entry["names"].items()
 }
