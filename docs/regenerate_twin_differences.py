@@ -46,6 +46,7 @@ SPELLING: list[tuple[str, Any]] = [
     (r"\b(\w+)\.requires_grad = ", r"\1.stop_gradient = not "),
     (r"\b(\w+)\.requires_grad\b", r"not \1.stop_gradient"),
     (r"\bbias=", "bias_attr="),
+    (r"\bnn\.Linear\(([^()]*)\)", r"nn.Linear(\1, weight_attr=initialization.DRAWN_LATER)"),
     (r"\baffine=False", "weight_attr=False, bias_attr=False"),
     (r"\beps=", "epsilon="),
     (r"\bself\.eps\b", "self._epsilon"),

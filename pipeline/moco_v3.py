@@ -197,13 +197,13 @@ class LinearClassifier(MoCoV3Case):
     """The number of neighbours that vote, of the few training photographs."""
 
     def configure(self, whole: MoCoV3ViTSmall) -> None:
-        """Take the architecture from the whole case, and half of its image size.
+        """Take the architecture from the whole case, and 64 pixels for its 224.
 
         The encoder at full size is judged in the stages forward, loss and backward, and evaluation pictures of that
         size in the stage data; what is judged here, how features become accuracies, is the same for smaller ones.
         """
         self.arch, self.dataset_name = whole.arch, whole.dataset_name
-        self.image_size = max(whole.image_size // 2, 32)
+        self.image_size = max(whole.image_size * 2 // 7, 32)
         # The same number of pixels per batch for every image size.
         self.batch = 8 * (224 // self.image_size) ** 2
 

@@ -10,6 +10,10 @@ import math
 import paddle
 from paddle import Tensor, nn
 
+# diff: paddle's layer draws its weight when it is made, as slowly as a second time here. A constant takes no time.
+DRAWN_LATER = nn.initializer.Constant(0.0)
+"""The `weight_attr` of a Linear whose weight the functions of this module draw."""
+
 
 @paddle.no_grad()
 def uniform_(parameter: Tensor, bound: float) -> None:

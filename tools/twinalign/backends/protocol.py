@@ -170,7 +170,7 @@ class Backend(Protocol):
         """Load every key, keeping the model's dtypes; raises RuntimeError on a missing, extra or misshapen key."""
 
     def gradient_items(self, model: Model) -> Iterator[tuple[str, np.ndarray]]:
-        """Name and gradient of every parameter that has one, one at a time."""
+        """Name and gradient of every parameter that has one, one at a time, as `values_of` gives it."""
 
     def clear_gradients(self, model: Model) -> None:
         """Forget every gradient, so that a parameter without one is told from one whose gradient is zero."""
@@ -210,7 +210,7 @@ class Backend(Protocol):
         """
 
     def optimizer_items(self, model: Model, optimizer: Optimizer) -> Iterator[tuple[str, str, np.ndarray]]:
-        """Name of the moving average, name of the parameter and array, for all that the optimizer keeps."""
+        """Name of the moving average, name of the parameter and `values_of` it, for all that the optimizer keeps."""
 
     def optimizer_facts(self, optimizer: Optimizer) -> dict[str, Any]:
         """Full name of the optimizer's `class`, and every number among its settings by name."""

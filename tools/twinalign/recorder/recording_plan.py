@@ -172,14 +172,16 @@ class RecordingPlan:
 
     def _in_turn(self, wanted: Sequence[PlannedRecording], sides: Sequence[str]) -> list[list[PlannedRecording]]:
         """What each of the sides is to record, in its order."""
-        # The recordings of one model in one precision follow each other, so that it is built once. The sides take the
-        # models in opposite order: a large one then fills the memory of one process at a time.
+        # The recordings of one model in one precision follow each other, so that it is built once. float64 fills
+        # the memory most, and the sides take its models in opposite order: a large one then fills one process at a
+        # time. The second side has all its float32 behind it by then, and takes that in the order of the first.
         parts = list(dict.fromkeys(self.description["parts"].values()))
 
-        def order(one: PlannedRecording) -> tuple[int, str, bool]:
-            place = parts.index(self.description["parts"][one.stage])
+        def order(one: PlannedRecording) -> tuple[bool, int, str, bool]:
+            place, late = parts.index(self.description["parts"][one.stage]), one.dtype == "float64"
             # Initial values come first: they are still in the model that the weights were taken from.
-            return (place if one.side == sides[0] else -place, one.dtype, one.stage != INITIAL)
+            end = place, one.dtype, one.stage != INITIAL
+            return (False, *end) if one.side == sides[0] else (late, -place if late else place, *end[1:])
 
         return [sorted((one for one in wanted if one.side == side), key=order) for side in sides]
 

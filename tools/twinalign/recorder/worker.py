@@ -89,7 +89,7 @@ class Worker:
         self._attributes: PlainAttributes | None = None
         """Of that model."""
         self._untouched: tuple[str, Any] | None = None
-        """A part and its model as `initialise` built it, in float32: the first recordings need not build it again."""
+        """A part and its model as it was built, in float32: the first recordings need not build it again."""
         self._own: dict[str, np.ndarray] = {}
         """Initial values of the last model where the other side has no partner."""
         self._trial: tuple[str, TrialModel] | None = None
@@ -314,8 +314,11 @@ class Worker:
 
     def _freshly_built(self, case: Case, stage: str, further_seeds: int = 0) -> Any:
         """What `construct` returns, to be looked at only: with the case's own seed it may have been built before."""
-        known = None if further_seeds else self._untouched_model(stage)
-        return self.construct(case, further_seeds) if known is None else known
+        if further_seeds:
+            return self.construct(case, further_seeds)
+        if self._untouched_model(stage) is None:
+            self._untouched = self.part_key(stage), self.construct(case)
+        return self._untouched_model(stage)
 
     def build_model(
         self,

@@ -51,11 +51,11 @@ def record_backward(context: StageContext) -> None:
 
 
 def _record_state(context: StageContext, model: object, parameters: Mapping, optimizer: object, prefix: str) -> None:
-    # Recorded once: the other side may have no such second name.
-    tied = tied_keys(context.backend.state_tensors(model))
+    state = context.backend.state_tensors(model)
+    tied = tied_keys(state)  # recorded once: the other side may have no such second name
     context.add_state(
-        (prefix + ("parameter." if key in parameters else "buffer."), key, array)
-        for key, array in context.backend.state_items(model)
+        (prefix + ("parameter." if key in parameters else "buffer."), key, context.backend.values_of(tensor))
+        for key, tensor in state.items()
         if key not in tied or key in parameters
     )
     context.add_state(

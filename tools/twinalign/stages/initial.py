@@ -24,7 +24,7 @@ def record_initial(context: StageContext) -> None:
     """
     draws: dict[str, list[np.ndarray]] = {}
     extremes: dict[str, list[list[float]]] = {}
-    for number in range(SEEDS):
+    for number in reversed(range(SEEDS)):  # the first seed's model is kept: last, it is never one of two
         model = context.construct(number)
         items = (("", key, array) for key, array in context.backend.state_items(model) if array.dtype.kind in "fV")
         shapes: dict[str, list[int]] = {}
@@ -41,8 +41,8 @@ def record_initial(context: StageContext) -> None:
             layout = [StateEntry.of(entry) for entry in context.backend.describe_state(model)]
         del model
     for name, found in draws.items():
-        context.recording.add(f"draws/{name}", np.stack(found))
-        context.recording.add(f"extremes/{name}", np.array(extremes[name], np.float64))
+        context.recording.add(f"draws/{name}", np.stack(found[::-1]))
+        context.recording.add(f"extremes/{name}", np.array(extremes[name][::-1], np.float64))
     names = {entry.key: [part.name for part in context.canonical.parts(entry.key)] for entry in layout}
     context.recording.metadata["initial"] = {
         "shapes": shapes,

@@ -13,7 +13,7 @@ from paddle.nn.utils import spectral_norm_hook, weight_norm_hook
 
 from twinalign.backends import state_layout as layout
 from twinalign.backends.matrix_probe import probe_matrices, probe_norm
-from twinalign.backends.paddle.tensors import tensors_in, to_array
+from twinalign.backends.paddle.tensors import tensors_in, to_array, values_of
 
 
 def is_model(value: Any) -> bool:
@@ -118,7 +118,7 @@ def load_state_arrays(model: paddle.nn.Layer, arrays: Mapping[str, np.ndarray]) 
 def gradient_items(model: paddle.nn.Layer) -> Iterator[tuple[str, np.ndarray]]:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            yield name, to_array(parameter.grad)
+            yield name, values_of(parameter.grad)
 
 
 def clear_gradients(model: paddle.nn.Layer) -> None:

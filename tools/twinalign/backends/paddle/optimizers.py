@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 
 from twinalign.backends.paddle.models import named_parameters
-from twinalign.backends.paddle.tensors import to_array
+from twinalign.backends.paddle.tensors import values_of
 
 _AVERAGES = {"moment1": "moment1", "moment2": "moment2", "velocity": "velocity", "mu": "velocity"}
 _AVERAGES_OF_ADAMAX = {"moment": "moment1", "inf_norm": "infinity_norm"}
@@ -44,7 +44,7 @@ def optimizer_averages(optimizer: Any, parameter: paddle.Tensor) -> Iterator[tup
 def optimizer_items(model: paddle.nn.Layer, optimizer: Any) -> Iterator[tuple[str, str, np.ndarray]]:
     for name, parameter in named_parameters(model).items():
         for quantity, average in optimizer_averages(optimizer, parameter):
-            yield quantity, name, to_array(average)
+            yield quantity, name, values_of(average)
 
 
 def optimizer_facts(optimizer: Any) -> dict[str, Any]:

@@ -52,10 +52,10 @@ def _dense_rows(tensor: paddle.Tensor) -> np.ndarray:
 
 
 def values_of(tensor: paddle.Tensor) -> np.ndarray:
-    tensor = tensor.detach()
-    # Without a copy where that can be had: not from bfloat16, a GPU, or a paddle before 3.0.
-    if tensor.dtype != paddle.bfloat16 and tensor.place.is_cpu_place() and hasattr(tensor, "__dlpack__"):
-        return np.from_dlpack(tensor)
+    # Without a copy where that can be had: not of sparse rows, from bfloat16, a GPU, or a paddle before 3.0.
+    is_plain = not tensor.is_selected_rows() and tensor.dtype != paddle.bfloat16
+    if is_plain and tensor.place.is_cpu_place() and hasattr(tensor, "__dlpack__"):
+        return np.from_dlpack(tensor.detach())
     return to_array(tensor)
 
 

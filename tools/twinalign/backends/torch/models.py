@@ -13,7 +13,7 @@ import torch
 from twinalign.backends import state_layout as layout
 from twinalign.backends.matrix_probe import probe_matrices, probe_norm
 from twinalign.backends.torch.process import device_of
-from twinalign.backends.torch.tensors import tensors_in, to_array
+from twinalign.backends.torch.tensors import tensors_in, to_array, values_of
 
 
 def is_model(value: Any) -> bool:
@@ -80,7 +80,7 @@ def load_state_arrays(model: torch.nn.Module, arrays: Mapping[str, np.ndarray]) 
 def gradient_items(model: torch.nn.Module) -> Iterator[tuple[str, np.ndarray]]:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            yield name, to_array(parameter.grad)
+            yield name, values_of(parameter.grad)
 
 
 def clear_gradients(model: torch.nn.Module) -> None:

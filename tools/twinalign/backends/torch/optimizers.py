@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from twinalign.backends.torch.models import named_parameters
-from twinalign.backends.torch.tensors import to_array
+from twinalign.backends.torch.tensors import values_of
 
 _AVERAGES = {
     "exp_avg": "moment1",
@@ -46,7 +46,7 @@ def optimizer_averages(optimizer: torch.optim.Optimizer, parameter: torch.Tensor
 def optimizer_items(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str, np.ndarray]]:
     for name, parameter in named_parameters(model).items():
         for quantity, average in optimizer_averages(optimizer, parameter):
-            yield quantity, name, to_array(average)
+            yield quantity, name, values_of(average)
 
 
 def optimizer_facts(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -43,6 +43,8 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def values_of(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.layout is not torch.strided or tensor.dtype == torch.bfloat16:
+        return to_array(tensor)
     found: np.ndarray = tensor.detach().cpu().numpy()
     return found
 
