@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from twinalign.drafting.own_name import with_own_name
 from twinalign.drafting.promotions import Promotion, with_casts
 from twinalign.drafting.untaken_branches import without_untaken
 
@@ -25,8 +26,8 @@ class Import:
 class ModuleSource:
     """A parsed module; nothing of it is run.
 
-    Operations between tensors of two types are given casts. Where it is known which lines `ran`, untaken branches are
-    left out.
+    Operations between tensors of two types are given casts, and the package's name becomes the port's where a module's
+    name is compared with it. Where it is known which lines `ran`, untaken branches are left out.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class ModuleSource:
         self.text = with_casts(path.read_text(encoding="utf-8"), promoted)
         if ran is not None:
             self.text = without_untaken(name, self.text, ran)
+        self.text = with_own_name(name, self.text)
         self.lines = self.text.splitlines(keepends=True)
         self.tree = ast.parse(self.text)
         self.is_package = path.name == "__init__.py"
