@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from twinalign.drafting import rules
@@ -35,6 +37,19 @@ def test_a_name_becomes_another(rule):
     module, _, name = rule.pattern.rpartition(".")
     for source in (f"import torch\nx: {rule.pattern}\n", f"from {module} import {name} as L\nx: L\n"):
         assert code_of(source).endswith(f"x: {rule.replacement}\n")
+
+
+@pytest.mark.parametrize("rule", rules.MODULES, ids=lambda rule: rule.pattern)
+def test_a_module_of_another_package_that_serves_paddle_too(rule):
+    assert code_of(f"from {rule.pattern} import A, B as C\n") == f"from {rule.replacement} import A, B as C\n"
+    assert importlib.import_module(rule.replacement)
+
+
+def test_a_method_that_is_taken_of_torch_s_class():
+    source = "from torch import Tensor, nn\nnn.Module.__init__(self)\ny = map(Tensor.float, x)\nz: Tensor = nn.Module()\n"
+    assert code_of(source).endswith(
+        "paddle.nn.Layer.__init__(self)\ny = map(paddle.Tensor.float, x)\nz: Tensor = torch.nn.Module()\n"
+    )
 
 
 def test_a_module_that_stands_as_an_annotation():

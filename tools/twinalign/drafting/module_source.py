@@ -44,7 +44,7 @@ class ModuleSource:
         self.is_package = path.name == "__init__.py"
         self.binds: dict[str, list[ast.stmt]] = {}
         for statement in self.tree.body:
-            for bound in _bound_by(statement):
+            for bound in bound_by(statement):
                 self.binds.setdefault(bound, []).append(statement)
 
     def target_of(self, statement: ast.ImportFrom) -> str:
@@ -86,7 +86,8 @@ class ModuleSource:
         return end
 
 
-def _bound_by(statement: ast.stmt) -> Iterator[str]:
+def bound_by(statement: ast.stmt) -> Iterator[str]:
+    """Names that a statement binds where it stands."""
     if isinstance(statement, _DEFINITIONS):
         yield statement.name
         return

@@ -20,6 +20,8 @@ _IN_FULL = (
     "torch.linalg",
 )
 _MODULES = {"torch": "paddle", "torch.nn": "paddle.nn", "torch.nn.functional": "paddle.nn.functional"}
+_CLASSES = {"torch.nn.Module": "paddle.nn.Layer", "torch.Tensor": "paddle.Tensor"}
+"""What PaConvert leaves where a method is taken of the class: `nn.Module.__init__(self)`, `map(torch.Tensor.float, x)`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +113,9 @@ class _Rewriter(cst.CSTTransformer):
             self.shims.add(rule.replacement)
             self._note(f".{rule.pattern} → shims.{rule.replacement}(…)", rule.why)
             return cst.Call(_shim(rule.replacement), [cst.Arg(updated_node.value)])
+        for name in self._names(original_node.value) & _CLASSES.keys():
+            self._note(f"{name}.{original_node.attr.value} → {_CLASSES[name]}", "a method of paddle's class")
+            return updated_node.with_changes(value=cst.parse_expression(_CLASSES[name]))
         return self._other_name(original_node) or updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
@@ -283,6 +288,15 @@ class _Rewriter(cst.CSTTransformer):
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         return False
+
+    def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> cst.ImportFrom:
+        written = cst.Module([]).code_for_node(original_node.module) if original_node.module else ""
+        for rule in rules.MODULES:
+            if written == rule.pattern and not original_node.relative:
+                self._note(f"{rule.pattern} → {rule.replacement}", rule.why)
+                module = cst.ensure_type(cst.parse_expression(rule.replacement), cst.Attribute)
+                return updated_node.with_changes(module=module)
+        return updated_node
 
 
 def _is_dotted(node: cst.CSTNode) -> bool:

@@ -34,8 +34,8 @@ class Allowance(NamedTuple):
     """In the judged precision, a tensor of at most one dimension longer than 1 may be off by so many times the
     reference's own rounding: its elements are sums over all that a batch has for a channel, or over the batch."""
     low_of_deviation: float = 0.0
-    """In the judged precision, the share of the deviation of what a running mean is taken of: a mean that cancels has the
-    roundings of what it adds."""
+    """In the judged precision, the share of the deviation of what a running mean is taken of: a mean that cancels has
+    the roundings of what it adds."""
     of_update: bool = False
     """Whether `low_bound` and `low_of_movement` follow from the update of the tensor itself, through no other layer:
     they then hold without float64 runs that agree."""
@@ -97,7 +97,7 @@ KNOWN_ALLOWANCES = {
             low_of_movement=2.5e-7,
             of_update=True,
         ),
-        # Measured: 0.16 of a unit roundoff of the deviation where torch, which adds in double, has 0.02 (InceptionNeXt).
+        # Measured: 0.16 of a unit roundoff of the deviation where torch, which adds in double, has 0.02.
         Allowance(
             "paddle_batch_norm_mean",
             0.0,
