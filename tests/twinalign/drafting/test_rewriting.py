@@ -42,7 +42,14 @@ def test_a_name_becomes_another(rule):
 @pytest.mark.parametrize("rule", rules.MODULES, ids=lambda rule: rule.pattern)
 def test_a_module_of_another_package_that_serves_paddle_too(rule):
     assert code_of(f"from {rule.pattern} import A, B as C\n") == f"from {rule.replacement} import A, B as C\n"
-    assert importlib.import_module(rule.replacement)
+
+
+@pytest.mark.parametrize("rule", rules.MODULES, ids=lambda rule: rule.pattern)
+def test_the_module_for_paddle_has_what_torch_s_has(rule):
+    pytest.importorskip(rule.pattern.partition(".")[0])
+    mine, other = (importlib.import_module(name) for name in (rule.pattern, rule.replacement))
+    classes = {name for name, value in vars(mine).items() if isinstance(value, type)} - {"TorchJitBackend"}
+    assert classes - set(vars(other)) == set()
 
 
 def test_a_method_that_is_taken_of_torch_s_class():
