@@ -160,7 +160,9 @@ def test_packed_sequences(shims, kind, batch_first, total):
     packed = torch.nn.utils.rnn.pack_padded_sequence(torch.tensor(x), torch.tensor(lengths), batch_first, False)
     expected, states = mine(packed)
     expected, counted = torch.nn.utils.rnn.pad_packed_sequence(expected, batch_first, 0.5, total)
-    found, its_states = other(shims["pack_padded_sequence"](paddle.to_tensor(x), paddle.to_tensor(lengths), batch_first))
+    found, its_states = other(
+        shims["pack_padded_sequence"](paddle.to_tensor(x), paddle.to_tensor(lengths), batch_first)
+    )
     found, its_lengths = shims["pad_packed_sequence"](found, batch_first, 0.5, total)
 
     np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=TOLERANCE, atol=TOLERANCE)

@@ -16,6 +16,8 @@ from twinalign.processes.guardian import temporary_folder
 
 _RUN = "import sys; from paconvert.main import main; main()"
 _MARK = re.compile(r"^>{6}", re.MULTILINE)
+_FORGOTTEN = ("einops.layers.paddle",)
+"""Modules that PaConvert writes in full and does not import."""
 _HELPERS = re.compile(r"^(?:import sys\n+)?sys\.path\.append\(.*\)\n|^from paddle_utils import \*\n", re.MULTILINE)
 
 
@@ -61,5 +63,10 @@ def draft(files: Mapping[str, str], python: str | None = None) -> dict[str, str]
 
 
 def _cleaned(text: str) -> str:
-    """Without its marks and helpers."""
-    return _HELPERS.sub("", _MARK.sub("", text))
+    """Without its marks and helpers, and with the imports that it forgets."""
+    text = _HELPERS.sub("", _MARK.sub("", text))
+    for module in _FORGOTTEN:
+        if f"{module}." in text:
+            package = module.partition(".")[0]
+            text = re.sub(rf"^import {package}$", f"import {package}\nimport {module}", text, flags=re.MULTILINE)
+    return text

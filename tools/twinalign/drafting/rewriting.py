@@ -289,15 +289,6 @@ class _Rewriter(cst.CSTTransformer):
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         return False
 
-    def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> cst.ImportFrom:
-        written = cst.Module([]).code_for_node(original_node.module) if original_node.module else ""
-        for rule in rules.MODULES:
-            if written == rule.pattern and not original_node.relative:
-                self._note(f"{rule.pattern} → {rule.replacement}", rule.why)
-                module = cst.ensure_type(cst.parse_expression(rule.replacement), cst.Attribute)
-                return updated_node.with_changes(module=module)
-        return updated_node
-
 
 def _is_dotted(node: cst.CSTNode) -> bool:
     while isinstance(node, cst.Attribute):

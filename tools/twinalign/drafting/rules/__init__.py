@@ -49,9 +49,6 @@ LISTS = tuple(_loaded("list"))
 NAMES = tuple(_loaded("name"))
 """Names that become another expression."""
 
-MODULES = tuple(_loaded("module"))
-"""Modules of other packages that have one for paddle beside that for torch, where they are imported."""
-
 VALUES = tuple(_loaded("value"))
 """Calls that have one answer in paddle: a function, or a call as it is written."""
 
@@ -76,7 +73,6 @@ ALL = (
     *ATTRIBUTES,
     *LISTS,
     *NAMES,
-    *MODULES,
     *VALUES,
     *KEYWORDS,
     *DECORATORS,
