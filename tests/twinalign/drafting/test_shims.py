@@ -79,6 +79,11 @@ LAYERS = [
     ("TransformerEncoderLayer", (8, 2, 12, 0.0), {"batch_first": True, "bias": False}, IMAGES[0]),
     ("TransformerDecoderLayer", (8, 4, 12, 0.0), {}, (IMAGES[0], IMAGES[1])),
     ("Transformer", (8, 2, 2, 1, 12, 0.0), {"batch_first": True}, (IMAGES[0], IMAGES[1])),
+    ("RNNCell", (8, 5), {"nonlinearity": "relu"}, (IMAGES[0, 0], IMAGES[0, 1, :, :5])),
+    ("EmbeddingBag", (9, 4), {}, np.arange(12).reshape(4, 3) % 9),
+    ("EmbeddingBag", (9, 4), {"mode": "sum"}, (np.arange(12) % 9, np.array([0, 5, 5]))),
+    ("ConvTranspose1d", (6, 4, 3, 2, 1, 1, 2), {"bias": False}, IMAGES[..., 0]),
+    ("ConvTranspose3d", (6, 4, (1, 2, 3)), {"stride": (1, 2, 2), "output_padding": (0, 1, 0)}, IMAGES[:, :, None]),
     ("ConvTranspose2d", (6, 4, 3), {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}, IMAGES),
 ]
 
@@ -103,7 +108,7 @@ TENSOR_TYPES = [f"{kind}Tensor" for kind in ("Bool", "Byte", "Double", "Float", 
 def test_every_layer_is_compared():
     classes = {node.name for node in ast.parse(TEXT).body if isinstance(node, ast.ClassDef)} & set(NAMES)
     within = {"TransformerEncoder", "TransformerDecoder"}  # a Transformer has both
-    beside = {*within, "PackedSequence", "CrossEntropyLoss", "KLDivLoss", "RMSprop", *TENSOR_TYPES}
+    beside = {*within, "PackedSequence", "CrossEntropyLoss", "GaussianNLLLoss", "KLDivLoss", "RMSprop", *TENSOR_TYPES}
     assert {name for name, *_ in LAYERS} | beside == classes - {ABSENT}
 
 
@@ -188,7 +193,13 @@ def test_attributes_of_pooling(shims, name, arguments):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), [("Conv2d", (64, 128, 3, 1, 0, 1, 2)), ("Linear", (200, 128)), ("Linear", (50, 3))]
+    ("name", "arguments"),
+    [
+        ("Conv2d", (64, 128, 3, 1, 0, 1, 2)),
+        ("ConvTranspose1d", (64, 128, 3, 1, 0, 0, 2)),
+        ("Linear", (200, 128)),
+        ("Linear", (50, 3)),
+    ],
 )
 def test_first_weights(shims, name, arguments):
     mine, other = getattr(torch.nn, name)(*arguments), shims[name](*arguments)

@@ -18,7 +18,7 @@ def with_own_name(module: str, text: str) -> str:
     lines = [line.encode() for line in text.splitlines(keepends=True)]
     found = {place: node for node in ast.walk(ast.parse(text)) for place, node in _named(node, package)}
     for (line, column), node in sorted(found.items(), reverse=True):
-        rest = node.value.removeprefix(package)  # type: ignore[union-attr]
+        rest = str(node.value).removeprefix(package)
         own = "__name__.partition('.')[0]" + (f" + {rest!r}" if rest else "")
         lines[line - 1] = lines[line - 1][:column] + own.encode() + lines[line - 1][node.end_col_offset :]
     return b"".join(lines).decode()
