@@ -212,7 +212,10 @@ def test_first_weights(shims, name, arguments):
         assert found.size < 100 or found.std() == pytest.approx(bound / 3**0.5, rel=0.15)
 
 
-@pytest.mark.parametrize(("layer", "arguments", "fan"), [("Conv2D", (64, 128, 3), 576), ("Linear", (200, 128), 200)])
+@pytest.mark.parametrize(
+    ("layer", "arguments", "fan"),
+    [("Conv2D", (64, 128, 3), 576), ("Conv2DTranspose", (64, 128, 3), 1152), ("Linear", (200, 128), 200)],
+)
 def test_first_weights_of_paddles_layers(shims, layer, arguments, fan):
     made = getattr(paddle.nn, layer)(*arguments, **shims["first_weights"]())
     for found in (made.weight.numpy(), made.bias.numpy()):
