@@ -1,5 +1,5 @@
-"""Operators between tensors of two types, of which torch makes one and paddle raises; items that tensors name, for whose
-values paddle has no right gradient.
+"""Operators between tensors of two types, of which torch makes one and paddle raises, and items that tensors name, for
+whose values paddle has no right gradient.
 """
 
 import ast
