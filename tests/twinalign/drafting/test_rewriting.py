@@ -92,7 +92,7 @@ def test_a_statement_is_taken_away(rule):
 
 @pytest.mark.parametrize("rule", rules.METHODS, ids=lambda rule: rule.pattern)
 def test_a_method_becomes_a_call(rule):
-    given = next((f"{name}=a" for name in ("dims", "dim", "max") if rule.when and name in rule.when), "2")
+    given = next((f"{name}=a" for name in ("dims", "dim", "max", "mat1") if rule.when and name in rule.when), "2")
     found = code_of(f"y = (x + 1).{rule.pattern}({given})\n").replace("(x + 1), ", "x + 1, ")
     assert f"y = shims.{rule.replacement}(x + 1, {given})\n" in found
 
