@@ -34,7 +34,7 @@ class ModuleSource:
         self, name: str, path: Path, promoted: Sequence[Promotion] = (), ran: Collection[int] | None = None
     ) -> None:
         self.name, self.path = name, path
-        self.has_casts = bool(promoted)
+        self.has_casts = any("items" not in one for one in promoted)
         self.text = with_casts(path.read_text(encoding="utf-8"), promoted)
         if ran is not None:
             self.text = without_untaken(name, self.text, ran)
