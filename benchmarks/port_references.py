@@ -15,6 +15,8 @@ _SMALL = {
     "pad_token_id": 0,
 }
 _DECODER = {**_SMALL, "num_key_value_heads": 2, "use_cache": False}
+_GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False}
+_STAGES = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
 _PICTURES = {"image_size": 32, "patch_size": 8, "num_channels": 3}
 _VISION = {**{key: _SMALL[key] for key in list(_SMALL)[1:5]}, **_PICTURES}
 TEXT = {
@@ -27,32 +29,54 @@ TEXT = {
     "ernie": ("Ernie", _SMALL),
     "falcon": ("Falcon", {**_SMALL, "use_cache": False, "ffn_hidden_size": 64}),
     "gemma": ("Gemma", {**_DECODER, "head_dim": 8}),
-    "gpt2": ("GPT2", {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False}),
+    "gemma2": ("Gemma2", {**_DECODER, "head_dim": 8}),
+    "gpt2": ("GPT2", _GPT),
+    "gptj": ("GPTJ", {**_GPT, "rotary_dim": 4}),
     "gpt_neox": ("GPTNeoX", {**_SMALL, "use_cache": False}),
+    "granite": ("Granite", _DECODER),
     "layoutlm": ("LayoutLM", _SMALL),
     "llama": ("Llama", _DECODER),
+    "megatron_bert": ("MegatronBert", _SMALL),
     "mistral": ("Mistral", _DECODER),
     "mpnet": ("MPNet", _SMALL),
+    "nystromformer": ("Nystromformer", {**_SMALL, "segment_means_seq_len": 16, "num_landmarks": 8}),
     "opt": ("OPT", {**_SMALL, "ffn_dim": 37, "word_embed_proj_dim": 32, "use_cache": False}),
     "phi": ("Phi", _DECODER),
     "qwen2": ("Qwen2", _DECODER),
     "qwen3": ("Qwen3", {**_DECODER, "head_dim": 8}),
     "roberta": ("Roberta", _SMALL),
     "roformer": ("RoFormer", _SMALL),
+    "squeezebert": ("SqueezeBert", {**_SMALL, "embedding_size": 32, "intermediate_size": 64}),
     "stablelm": ("StableLm", _DECODER),
+    "starcoder2": ("Starcoder2", _DECODER),
     "xlm_roberta": ("XLMRoberta", _SMALL),
 }
 IMAGES = {
     "beit": ("Beit", _VISION),
-    "convnext": ("ConvNext", {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}),
+    "convnext": ("ConvNext", _STAGES),
+    "convnextv2": ("ConvNextV2", _STAGES),
     "deit": ("DeiT", _VISION),
     "dinov2": ("Dinov2", {**_VISION, "mlp_ratio": 2}),
+    "mobilenet_v2": ("MobileNetV2", {"depth_multiplier": 0.25}),
     "poolformer": ("PoolFormer", {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}),
     "pvt": ("Pvt", {"image_size": 64, "hidden_sizes": [8, 16, 20, 32], "depths": [1, 1, 1, 1]}),
-    "resnet": ("ResNet", {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}),
+    "regnet": ("RegNet", {**_STAGES, "embedding_size": 8, "groups_width": 8}),
+    "resnet": ("ResNet", {**_STAGES, "embedding_size": 8}),
     "segformer": ("Segformer", {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}),
     "swin": ("Swin", {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 2]}),
+    "swinv2": (
+        "Swinv2",
+        {
+            "image_size": 32,
+            "patch_size": 2,
+            "embed_dim": 16,
+            "depths": [1, 2],
+            "num_heads": [2, 2],
+            "window_size": 4,
+        },
+    ),
     "vit": ("ViT", _VISION),
+    "vit_msn": ("ViTMSN", _VISION),
 }
 UNET = {
     "sample_size": 16,

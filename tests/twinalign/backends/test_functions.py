@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 from typing import Any
 
 import numpy as np
@@ -104,6 +106,23 @@ def test_layers_are_made_in_the_default_dtype_and_the_former_one_returns(backend
     with backend.default_dtype("float64"):
         assert dict(backend.state_items(small_model(backend)))["0.weight"].dtype == np.float64
     assert dict(backend.state_items(small_model(backend)))["0.weight"].dtype == np.float32
+
+
+WITH_FLOATS = "x*f, f*x, x/2, 2/x, f-x, x-f, x**0.5, f**x, x//f, f//x, x%f, x+f, f+x, x/x, x*2, 2-x"
+
+
+@pytest.mark.parametrize("written", WITH_FLOATS.split(", "))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_whole_numbers_beside_floats_become_the_default_dtype(written: str, dtype: str) -> None:
+    """A table of positions, `arange(n) * (-log(10000) / n)`: paddle alone makes float32 of it, whatever the default."""
+    values = []
+    for framework in ("torch", "paddle"):
+        with load_backend(framework).default_dtype(dtype):
+            x = importlib.import_module(framework).arange(1, 6)
+            values.append(eval(written, {"x": x, "f": -math.log(1e4) / 32}).numpy())
+    expected, found = values
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol={"float32": 1e-6, "float64": 1e-14}[dtype])
 
 
 def test_switching_the_accuracy_compatible_kernels_back_leaves_the_flags_as_they_were(backend: Backend) -> None:

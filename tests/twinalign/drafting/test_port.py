@@ -152,6 +152,14 @@ def test_a_future_stays_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     compile(draft({"m.py": source})["m.py"], "m.py", "exec")
 
 
+def test_layers_of_einops_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = "from einops.layers.torch import Rearrange\nimport torch\n\nlayer = Rearrange('a b -> b a')\n"
+    made = draft({"m.py": source})["m.py"]
+    assert "import einops\nimport einops.layers.paddle\n" in made
+    assert "einops.layers.paddle.Rearrange('a b -> b a')" in made
+
+
 def test_drafts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     files = {"m.py": "import torch\n\n\ndef f(x):\n    return torch.add(x, 1)\n"}

@@ -82,3 +82,53 @@ def test_each_side_that_is_promoted_is_cast(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["y = 1\n", ""])
 def test_a_source_without_any_stays(source: str) -> None:
     assert with_casts(source, ()) == source
+
+
+ITEMS = """import torch
+
+
+def routed(x, chosen, weight):
+    out = torch.zeros_like(x)
+    for number in range(3):
+        token, = torch.where(chosen == number)
+        out[token] += weight[number] * (x[token] @ x.T @ x)
+        out[chosen == 1] = (
+            x[chosen == 1] * weight[0])
+        out[chosen == 2] = (x[chosen == 2] * weight[0])
+    out[token, token] = x[token, token]  # kept
+    out[0] = x[1]
+    out[token] = 2.0
+    return out
+"""
+PUT = """import torch
+
+
+def routed(x, chosen, weight):
+    out = torch.zeros_like(x)
+    for number in range(3):
+        token, = torch.where(chosen == number)
+        out = out.index_put((token,), out[token] + ( weight[number] * (x[token] @ x.T @ x)))
+        out[chosen == 1] = (
+            x[chosen == 1] * weight[0])
+        out = out.index_put((chosen == 2,), (x[chosen == 2] * weight[0]))
+    out = out.index_put((token, token), x[token, token])  # kept
+    out[0] = x[1]
+    out[token] = 2.0
+    return out
+"""
+
+
+def test_items_that_tensors_name_are_put_where_their_values_have_a_gradient(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    given = torch.randn(6, 6), torch.tensor([0, 1, 2, 0, 2, 2]), torch.randn(3)
+    found = []
+    with Promotions() as promotions:
+        for name, source in (("given_items", ITEMS), ("put_items", PUT)):
+            x, weight = given[0].clone().requires_grad_(), given[2].clone().requires_grad_()
+            made = _module(tmp_path / f"{name}.py", source).routed(x, given[1], weight)
+            made.sin().sum().backward()
+            found.append([made.detach(), x.grad, weight.grad])
+    places = promotions.found[str(tmp_path / "given_items.py")]
+    assert with_casts(ITEMS, [(*place, *types) for place, types in places.items()]) == PUT
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

@@ -19,9 +19,13 @@ import torch
 
 LOG = []
 TABLE = {}
+if TABLE:
+    import wrapping
 
 
 def documented(function):
+    if TABLE.get("wrapped"):
+        function = wrapping.wrap(function)
     TABLE[function.__qualname__] = function.__doc__
 
     def wrapper(*args, **kwargs):
@@ -100,7 +104,8 @@ class Model(Base):
 
 
 @pytest.fixture(scope="module")
-def selections(tmp_path_factory: pytest.TempPathFactory) -> tuple[Selection, Selection]:
+def selections(tmp_path_factory: pytest.TempPathFactory) -> tuple[Selection, Selection, Selection]:
+    """A small one, one of a large package, and a small one whose package imports another that needs torch."""
     folder = tmp_path_factory.mktemp("sources")
     for name, text in PACKAGE.items():
         path = folder / "pruned_package" / name
@@ -116,17 +121,26 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> tuple[Selection, Sel
         patched.syspath_prepend(str(folder))
         observed = observe_model("pruned_package.model:Model", inputs)
         small = pruning.pruned(f"{build}:build", observed, inputs, {}, None)
+        modules = {**observed["modules"], "wrapping": str(folder / "wrapping.py")}
+        wrapping = pruning.pruned(f"{build}:build", {**observed, "modules": modules}, inputs, {}, None)
         patched.setattr(pruning, "WORTH_LINES", 0)
-        return small, pruning.pruned(f"{build}:build", observed, inputs, {}, None)
+        return small, pruning.pruned(f"{build}:build", observed, inputs, {}, None), wrapping
 
 
-def test_a_small_selection_is_left_as_it_is(selections: tuple[Selection, Selection]) -> None:
+def test_a_small_selection_is_left_as_it_is(selections: tuple[Selection, ...]) -> None:
     assert selections[0].cuts.decorators == frozenset()
     assert "def documented" in files_of(selections[0])[0]["base.py"]
 
 
-def test_what_only_documents_is_gone_and_what_computes_stays(selections: tuple[Selection, Selection]) -> None:
-    _, pruned = selections
+def test_a_decorator_goes_that_needs_a_package_which_needs_torch(selections: tuple[Selection, ...]) -> None:
+    wrapping = selections[2]
+    assert wrapping.cuts.decorators == {"pruned_package.base.documented"}
+    assert wrapping.cuts.functions == frozenset()
+    assert "wrapping" not in "".join(files_of(wrapping)[0].values())
+
+
+def test_what_only_documents_is_gone_and_what_computes_stays(selections: tuple[Selection, ...]) -> None:
+    pruned = selections[1]
     assert pruned.cuts.decorators == {"pruned_package.base.documented"}
     files, dropped = files_of(pruned)
     assert "@doubled" in files["model.py"]
@@ -136,15 +150,15 @@ def test_what_only_documents_is_gone_and_what_computes_stays(selections: tuple[S
     ]
 
 
-def test_functions_without_an_effect_on_the_model_are_empty(selections: tuple[Selection, Selection]) -> None:
-    _, pruned = selections
+def test_functions_without_an_effect_on_the_model_are_empty(selections: tuple[Selection, ...]) -> None:
+    pruned = selections[1]
     emptied = {name for _, name in pruned.cuts.functions}
     assert emptied == {"Config.check", "Base.log_it"}
     assert "first_weights" in files_of(pruned)[0]["base.py"]
     assert "LOG" not in files_of(pruned)[0]["base.py"]
 
 
-def test_a_branch_that_a_second_object_takes_stays(selections: tuple[Selection, Selection]) -> None:
+def test_a_branch_that_a_second_object_takes_stays(selections: tuple[Selection, ...]) -> None:
     base = files_of(selections[1])[0]["base.py"]
     assert "self.again = Config.found" in base
     assert "raise NotImplementedError" in base  # a width over 100

@@ -37,6 +37,15 @@ def test_a_name_becomes_another(rule):
         assert code_of(source).endswith(f"x: {rule.replacement}\n")
 
 
+def test_a_method_that_is_taken_of_torch_s_class():
+    source = (
+        "from torch import Tensor, nn\nnn.Module.__init__(self)\ny = map(Tensor.float, x)\nz: Tensor = nn.Module()\n"
+    )
+    assert code_of(source).endswith(
+        "paddle.nn.Layer.__init__(self)\ny = map(paddle.Tensor.float, x)\nz: Tensor = torch.nn.Module()\n"
+    )
+
+
 def test_a_module_that_stands_as_an_annotation():
     source = "import torch.nn.functional as F\ndef f(x: F = 1):\n    pass\n"
     assert "def f(x: paddle.nn.functional = 1):\n" in code_of(source)
@@ -83,14 +92,14 @@ def test_a_statement_is_taken_away(rule):
 
 @pytest.mark.parametrize("rule", rules.METHODS, ids=lambda rule: rule.pattern)
 def test_a_method_becomes_a_call(rule):
-    given = "2" if not rule.when else "dims=2" if "dims" in rule.when else "dim=2"
+    given = next((f"{name}=a" for name in ("dims", "dim", "max", "mat1") if rule.when and name in rule.when), "2")
     found = code_of(f"y = (x + 1).{rule.pattern}({given})\n").replace("(x + 1), ", "x + 1, ")
     assert f"y = shims.{rule.replacement}(x + 1, {given})\n" in found
 
 
 def test_what_a_rule_waits_for_is_not_there():
     """`x.norm()` is right in paddle, and a layer's own method is none of a tensor."""
-    for source in ("y = x.norm()\n", "y = block.norm(x)\n", "y = self.unfold(x, 2, 1)\n"):
+    for source in ("y = x.clamp(min=0.5)\n", "y = x.norm()\n", "y = block.norm(x)\n", "y = self.unfold(x, 2, 1)\n"):
         assert code_of(source) == source
     assert "shims.einsum" not in code_of('import torch\ny = torch.einsum("bi,bj->ij", x, x)\n')
     for source in ('torch.einsum("bi,bI->iI", x, x)', 'torch.einsum("bi,bj->ij", [x, x])', "map(torch.einsum, x)"):

@@ -19,6 +19,19 @@ BLOCKS = {}
 
 def register(name, kind):
     BLOCKS[name] = kind
+
+
+def named(name):
+    def marked(kind):
+        kind.label = name
+        return kind
+
+    return marked
+
+
+def noted(kind):
+    register("noted", kind)
+    return kind
 """,
     "special.py": """
 import torch.nn as nn
@@ -44,7 +57,7 @@ from dataclasses import dataclass
 
 import torch.nn as nn
 
-from .registry import BLOCKS
+from .registry import BLOCKS, named, noted
 
 
 def twice(value):
@@ -76,11 +89,22 @@ WIDTH = doubled(3)
 CONFIGS = {"small": Config(sizes=4)}
 
 
+@named(
+    "net",
+)
+class Head(nn.Linear):
+    kind = "head"
+
+    def forward(self, x):
+        return super().forward(x) * len(self.label)
+
+
+@noted
 class Net(nn.Module):
     def __init__(self, config: Config):
         super().__init__()
         self.block = BLOCKS[config.block]()
-        self.last = nn.Linear(WIDTH, config.sizes[0])
+        self.last = Head(WIDTH, config.sizes[0])
 
     def forward(self, x):
         if x.ndim > 2:
@@ -125,10 +149,16 @@ def test_what_registers_a_class_that_ran_stays(selection: Selection) -> None:
 
 def test_functions_that_an_import_calls_stay(selection: Selection) -> None:
     net = files_of(selection)[0]["net.py"]
-    assert set(defined(net)) == {"twice", "doubled", "never_called", "Config", "Net"}
+    assert set(defined(net)) == {"twice", "doubled", "never_called", "Config", "Head", "Net"}
     assert "WIDTH = doubled(3)" in net
     assert "CONFIGS" not in net
     assert "described" not in net
+
+
+def test_a_decorator_that_gives_a_class_an_attribute_stays_and_one_that_registers_goes(selection: Selection) -> None:
+    classes = defined(files_of(selection)[0]["net.py"])
+    assert [ast.unparse(one) for one in classes["Head"].decorator_list] == ["named('net')"]
+    assert classes["Net"].decorator_list == []
 
 
 def test_what_code_that_ran_only_names_is_a_stub(selection: Selection) -> None:

@@ -35,6 +35,10 @@ LAYERS = [
     ("Conv2d", (6, 4, (3, 2)), {"stride": 2, "padding": (1, 0), "groups": 2, "bias": False}, IMAGES),
     ("Conv2d", (6, 4, 3), {"padding": "same", "dilation": 2}, IMAGES),
     ("Conv2d", (6, 4, 3, 1, 1), {"padding_mode": "reflect"}, IMAGES),
+    ("Conv1d", (6, 4, 4), {"padding": "same", "padding_mode": "circular"}, IMAGES[..., 0]),
+    ("Conv2d", (6, 4, (3, 2)), {"padding": (2, 1), "padding_mode": "replicate"}, IMAGES),
+    ("Conv2d", (6, 4, (4, 3)), {"padding": "same", "dilation": (1, 2), "padding_mode": "reflect"}, IMAGES),
+    ("Conv2d", (6, 4, 3), {"padding": "valid", "padding_mode": "reflect"}, IMAGES),
     ("Conv3d", (6, 4, (3, 2, 1)), {}, IMAGES[..., None]),
     ("BatchNorm1d", (6,), {"eps": 1e-3, "momentum": 0.02}, IMAGES[..., 0]),
     ("BatchNorm1d", (6,), {}, IMAGES[:, :, 0, 0]),
@@ -77,6 +81,11 @@ LAYERS = [
     ("TransformerEncoderLayer", (8, 2, 12, 0.0), {"batch_first": True, "bias": False}, IMAGES[0]),
     ("TransformerDecoderLayer", (8, 4, 12, 0.0), {}, (IMAGES[0], IMAGES[1])),
     ("Transformer", (8, 2, 2, 1, 12, 0.0), {"batch_first": True}, (IMAGES[0], IMAGES[1])),
+    ("RNNCell", (8, 5), {"nonlinearity": "relu"}, (IMAGES[0, 0], IMAGES[0, 1, :, :5])),
+    ("EmbeddingBag", (9, 4), {}, np.arange(12).reshape(4, 3) % 9),
+    ("EmbeddingBag", (9, 4), {"mode": "sum"}, (np.arange(12) % 9, np.array([0, 5, 5]))),
+    ("ConvTranspose1d", (6, 4, 3, 2, 1, 1, 2), {"bias": False}, IMAGES[..., 0]),
+    ("ConvTranspose3d", (6, 4, (1, 2, 3)), {"stride": (1, 2, 2), "output_padding": (0, 1, 0)}, IMAGES[:, :, None]),
     ("ConvTranspose2d", (6, 4, 3), {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}, IMAGES),
 ]
 
@@ -101,7 +110,7 @@ TENSOR_TYPES = [f"{kind}Tensor" for kind in ("Bool", "Byte", "Double", "Float", 
 def test_every_layer_is_compared():
     classes = {node.name for node in ast.parse(TEXT).body if isinstance(node, ast.ClassDef)} & set(NAMES)
     within = {"TransformerEncoder", "TransformerDecoder"}  # a Transformer has both
-    beside = {*within, "CrossEntropyLoss", "KLDivLoss", "RMSprop", *TENSOR_TYPES}
+    beside = {*within, "PackedSequence", "CrossEntropyLoss", "GaussianNLLLoss", "KLDivLoss", "RMSprop", *TENSOR_TYPES}
     assert {name for name, *_ in LAYERS} | beside == classes - {ABSENT}
 
 
@@ -144,6 +153,32 @@ def test_a_layer(shims, name, arguments, keywords, given):
             np.testing.assert_allclose(getattr(other, names[key]).numpy(), value.numpy(), rtol=TOLERANCE)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("total", [None, 11])
+def test_packed_sequences(shims, kind, batch_first, total):
+    """Lengths in any order, the longest shorter than the tensor; layers pay no heed to `batch_first` there."""
+    mine = getattr(torch.nn, kind)(8, 5, 2, bidirectional=True, batch_first=not batch_first).double()
+    other = shims[kind](8, 5, 2, bidirectional=True, batch_first=not batch_first)
+    prepare_model(other, "float64", "cpu")
+    other.set_state_dict({key: paddle.to_tensor(value.numpy()) for key, value in mine.state_dict().items()})
+    lengths, x = [3, 7, 1, 6], IMAGES[:, 0] if batch_first else IMAGES[:, 0].transpose(1, 0, 2)
+
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.tensor(x), torch.tensor(lengths), batch_first, False)
+    expected, states = mine(packed)
+    expected, counted = torch.nn.utils.rnn.pad_packed_sequence(expected, batch_first, 0.5, total)
+    found, its_states = other(
+        shims["pack_padded_sequence"](paddle.to_tensor(x), paddle.to_tensor(lengths), batch_first)
+    )
+    found, its_lengths = shims["pad_packed_sequence"](found, batch_first, 0.5, total)
+
+    np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=TOLERANCE, atol=TOLERANCE)
+    assert its_lengths.tolist() == counted.tolist()
+    pairs = zip(its_states, states, strict=True) if kind == "LSTM" else [(its_states, states)]
+    for its, own in pairs:
+        np.testing.assert_allclose(its.numpy(), own.detach().numpy(), rtol=TOLERANCE, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("arguments", [(6, 4, 3), (6, 4, (3, 2), 2, 1, 1, 2), (6, 4, 1, 1, "same")])
 def test_attributes_of_a_convolution(shims, arguments):
     mine, other = torch.nn.Conv2d(*arguments), shims["Conv2d"](*arguments)
@@ -160,7 +195,13 @@ def test_attributes_of_pooling(shims, name, arguments):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), [("Conv2d", (64, 128, 3, 1, 0, 1, 2)), ("Linear", (200, 128)), ("Linear", (50, 3))]
+    ("name", "arguments"),
+    [
+        ("Conv2d", (64, 128, 3, 1, 0, 1, 2)),
+        ("ConvTranspose1d", (64, 128, 3, 1, 0, 0, 2)),
+        ("Linear", (200, 128)),
+        ("Linear", (50, 3)),
+    ],
 )
 def test_first_weights(shims, name, arguments):
     mine, other = getattr(torch.nn, name)(*arguments), shims[name](*arguments)
@@ -173,7 +214,10 @@ def test_first_weights(shims, name, arguments):
         assert found.size < 100 or found.std() == pytest.approx(bound / 3**0.5, rel=0.15)
 
 
-@pytest.mark.parametrize(("layer", "arguments", "fan"), [("Conv2D", (64, 128, 3), 576), ("Linear", (200, 128), 200)])
+@pytest.mark.parametrize(
+    ("layer", "arguments", "fan"),
+    [("Conv2D", (64, 128, 3), 576), ("Conv2DTranspose", (64, 128, 3), 1152), ("Linear", (200, 128), 200)],
+)
 def test_first_weights_of_paddles_layers(shims, layer, arguments, fan):
     made = getattr(paddle.nn, layer)(*arguments, **shims["first_weights"]())
     for found in (made.weight.numpy(), made.bias.numpy()):

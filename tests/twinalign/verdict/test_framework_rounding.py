@@ -161,6 +161,36 @@ def test_the_forward_stage_allows_neither() -> None:
     assert not named & {"paddle_long_sums", "paddle_adam_bias_correction"}
 
 
+@pytest.mark.parametrize("share", [0.1, 0.01])
+@pytest.mark.parametrize(("coarse", "verdict"), [(1.0, "aligned"), (2.0**6, "diverged"), (2.0**13, "diverged")])
+def test_a_running_mean_that_cancels_may_have_the_roundings_of_what_it_adds(
+    coarse: float, verdict: str, share: float
+) -> None:
+    """torch adds a channel's values in double, paddle in float32: 32 768 values of size 1 whose mean is nearly 0."""
+    x = np.random.default_rng(4).standard_normal((2, 64, 128, 128))
+    x = (x - x.mean((0, 2, 3), keepdims=True) + 1e-4).astype(np.float32)
+    port = paddle.nn.BatchNorm2D(64, momentum=1 - share)
+    port(paddle.to_tensor(x))
+    reference = {dtype: torch.nn.BatchNorm2d(64, momentum=share).to(dtype) for dtype in (torch.float32, torch.float64)}
+    for dtype, layer in reference.items():
+        layer(torch.from_numpy(x).to(dtype))
+    rounded, exact = ({f"norm.{name}": b.numpy() for name, b in layer.named_buffers()} for layer in reference.values())
+    name, momentum = "norm.running_mean", 1 - share
+    off = coarse * (port._mean.numpy() - exact[name])
+    assert np.sqrt(np.mean(off**2)) > 8 * np.sqrt(np.mean((rounded[name] - exact[name]) ** 2))
+
+    found = compare_arrays(
+        rounded,
+        rounded | {name: (exact[name] + off).astype(np.float32)},
+        reference64=exact,
+        reproduced64=exact,
+        allowances=allowances_for("forward", {"kernels": {"batch_norm": {"momentum": [momentum]}}}, {}),
+    )
+    (judged_mean,) = [tensor for tensor in found.tensors if tensor.name == name]
+    assert judged_mean.verdict == verdict
+    assert judged_mean.allowed == ("paddle_batch_norm_mean" if verdict == "aligned" else None)
+
+
 def test_paddle_adds_the_gradient_of_an_offset_one_after_the_other() -> None:
     """What the allowance is for: group norm's, over 32 768 positions, beside torch's, by the judge of float64."""
     generator = np.random.default_rng(3)

@@ -59,8 +59,9 @@ class Backend(Protocol):
     def default_dtype(self, dtype: str) -> AbstractContextManager[None]:
         """Create new tensors and layers in `dtype` (`"float32"`, `"float64"`) inside the block.
 
-        In a block of `"float64"`, what asks for float32 gets float64: a float64 run shows what the program computes,
-        without the rounding of the normalisations, softmaxes and sines that libraries take to float32.
+        In a block of `"float64"`, what asks for float32 gets float64, and so does what multiplies whole numbers by
+        Python's floats: a float64 run shows what the program computes, without the rounding of the normalisations,
+        softmaxes and sines that libraries take to float32.
         """
 
     def peak_device_memory(self) -> int:

@@ -11,8 +11,8 @@ from twinalign.conversion.model_factory import load_factory
 from twinalign.drafting.parts import is_called, loop_roles
 from twinalign.errors import InputError
 
-FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton")
-"""Packages whose classes no port takes along."""
+FRAMEWORKS = ("torch", "numpy", "paddle", "twinalign", "functorch", "triton", "einops")
+"""Packages whose classes no port takes along; einops computes with paddle's tensors as well."""
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 
 

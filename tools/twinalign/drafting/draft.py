@@ -28,6 +28,8 @@ print(json.dumps(found))
 """
 _IMPORTS = re.compile(r"^(from \S+ import )[\w ]+\n(?:\1[\w ]+\n)+", re.MULTILINE)
 _MARK = re.compile(r"^>{6}", re.MULTILINE)
+_FORGOTTEN = ("einops.layers.paddle",)
+"""Modules that PaConvert writes in full and does not import."""
 _HELPERS = re.compile(r"^(?:import sys\n+)?sys\.path\.append\(.*\)\n|^from paddle_utils import \*\n", re.MULTILINE)
 
 
@@ -91,5 +93,10 @@ def _merged(lines: re.Match[str]) -> str:
 
 
 def _cleaned(text: str) -> str:
-    """Without its marks and helpers."""
-    return _HELPERS.sub("", _MARK.sub("", text))
+    """Without its marks and helpers, and with the imports that it forgets."""
+    text = _HELPERS.sub("", _MARK.sub("", text))
+    for module in _FORGOTTEN:
+        if f"{module}." in text:
+            package = module.partition(".")[0]
+            text = re.sub(rf"^import {package}$", f"import {package}\nimport {module}", text, flags=re.MULTILINE)
+    return text

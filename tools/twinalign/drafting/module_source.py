@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from twinalign.drafting.own_name import with_own_name
 from twinalign.drafting.promotions import Promotion, with_casts
 from twinalign.drafting.untaken_branches import without_untaken
 
@@ -25,24 +26,25 @@ class Import:
 class ModuleSource:
     """A parsed module; nothing of it is run.
 
-    Operations between tensors of two types are given casts. Where it is known which lines `ran`, untaken branches are
-    left out.
+    Operations between tensors of two types are given casts, and the package's name becomes the port's where a module's
+    name is compared with it. Where it is known which lines `ran`, untaken branches are left out.
     """
 
     def __init__(
         self, name: str, path: Path, promoted: Sequence[Promotion] = (), ran: Collection[int] | None = None
     ) -> None:
         self.name, self.path = name, path
-        self.has_casts = bool(promoted)
+        self.has_casts = any("items" not in one for one in promoted)
         self.text = with_casts(path.read_text(encoding="utf-8"), promoted)
         if ran is not None:
             self.text = without_untaken(name, self.text, ran)
+        self.text = with_own_name(name, self.text)
         self.lines = self.text.splitlines(keepends=True)
         self.tree = ast.parse(self.text)
         self.is_package = path.name == "__init__.py"
         self.binds: dict[str, list[ast.stmt]] = {}
         for statement in self.tree.body:
-            for bound in _bound_by(statement):
+            for bound in bound_by(statement):
                 self.binds.setdefault(bound, []).append(statement)
 
     def target_of(self, statement: ast.ImportFrom) -> str:
@@ -84,7 +86,8 @@ class ModuleSource:
         return end
 
 
-def _bound_by(statement: ast.stmt) -> Iterator[str]:
+def bound_by(statement: ast.stmt) -> Iterator[str]:
+    """Names that a statement binds where it stands."""
     if isinstance(statement, _DEFINITIONS):
         yield statement.name
         return

@@ -1,5 +1,6 @@
 """What a torch model needs of its sources, seen while it is built and run; called in the reference's process."""
 
+import ast
 import contextlib
 import importlib.metadata
 import inspect
@@ -16,11 +17,13 @@ import numpy as np
 from twinalign.backends import load_backend
 from twinalign.conversion.model_factory import load_factory
 from twinalign.drafting.construction_text import FRAMEWORKS, root_of_model, root_of_part
+from twinalign.drafting.module_source import bound_by
 from twinalign.drafting.one_pass import Inputs, draws, is_scheduled, run_once, shares
 from twinalign.drafting.parts import load_part
 from twinalign.errors import InputError
 
 _IMPORTS_TORCH = re.compile(r"^\s*(?:import|from)\b[^\n#]*\btorch\b", re.MULTILINE)
+_DECORATED_CLASS = re.compile(r"^@(?:.|\n(?=[ \t@)]))*\nclass ", re.MULTILINE)
 _TORCH = str(Path(np.__file__).parent.parent / "torch")
 
 
@@ -37,7 +40,7 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
     - `entered`: the same of those that ran when the model was built and run;
     - `handled`: the same of those of them that were handed a tensor, or returned one;
     - `plain`: module → names of its functions, classes and methods (`Class.method`) that are what their `def` or
-      `class` made, whatever the decorators;
+      `class` made, whatever the decorators, and have no attributes beside those;
     - `made`: module → names of methods that a decorator made into something else than a function, a descriptor say;
     - `abstract`: module → names of methods (`Class.method`) without which Python would not make an object of the class;
     - `homes`: module → name → module of the same packages that defines the class or function of that name, which a
@@ -231,19 +234,33 @@ def _needing_torch() -> set[str]:
 
 def _plain_names(module: types.ModuleType) -> list[str]:
     found = []
+    written = _attributes_as_written(module)
     for name, value in vars(module).items():
         if getattr(value, "__module__", None) != module.__name__:
             continue
         if isinstance(value, type) and value.__qualname__ == name:
-            found += [name] if "__dataclass_fields__" not in vars(value) else []
+            given = set(vars(value)) - written.get(name, set(vars(value)))
+            plain = "__dataclass_fields__" not in vars(value) and all(key.startswith(("__", "_abc")) for key in given)
+            found += [name] if plain else []
             found += [f"{name}.{key}" for key, inner in vars(value).items() if _is_plain(inner, module, key)]
         elif _is_plain(value, module, name):
             found.append(name)
     return found
 
 
+def _attributes_as_written(module: types.ModuleType) -> dict[str, set[str]]:
+    """Class with decorators → names that its body binds."""
+    text = Path(str(module.__file__)).read_text("utf-8", "replace")
+    classes = ast.parse(text).body if _DECORATED_CLASS.search(text) else []
+    return {
+        node.name: {name for inner in node.body for name in bound_by(inner)}
+        for node in classes
+        if isinstance(node, ast.ClassDef) and node.decorator_list
+    }
+
+
 def _is_plain(value: Any, module: types.ModuleType, name: str) -> bool:
-    if not isinstance(value, types.FunctionType) or hasattr(value, "__wrapped__"):
+    if not isinstance(value, types.FunctionType) or vars(value):  # `__wrapped__` is one
         return False
     return (value.__code__.co_filename, value.__code__.co_name) == (module.__file__, name)
 

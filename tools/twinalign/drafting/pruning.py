@@ -9,6 +9,7 @@ model's own module, are not tried: what they do may depend on the inputs.
 import ast
 import contextlib
 import itertools
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,14 +43,16 @@ def pruned(
     """The selection of what a model needs without what makes no difference to it; functions are tried for `seconds`.
 
     `observed` is what `observe_model` says of the `reference` and its `parts`, and `python` the interpreter that has
-    torch. A selection of fewer than `WORTH_LINES` lines is left as it is.
+    torch. A selection of fewer than `WORTH_LINES` lines loses decorators alone, and only where it imports another
+    package that needs torch, which no port can have.
     """
     whole = Selection(observed)
     files, _ = files_of(whole)
-    if sum(text.count("\n") for text in files.values()) < WORTH_LINES:
+    large = sum(text.count("\n") for text in files.values()) >= WORTH_LINES
+    if not large and not _imports_others(whole, files):
         return whole
     progress("ref", "leaving out what makes no difference to the model, by running it without")
-    ran = _lines_that_ran(reference, whole, inputs, parts, python)
+    ran = _lines_that_ran(reference, whole, inputs, parts, python) if large else {}
     with (
         temporary_folder("twinalign-trials-") as folder,
         contextlib.closing(_Trials(folder, inputs, parts, python)) as trials,
@@ -67,9 +70,18 @@ def pruned(
         decorators = _most(_decorators(whole, observed["made"]), lambda some: same(Cuts(some, ran=ran)))
         if decorators is None:
             return whole
+        if not large:
+            return Selection(observed, Cuts(decorators))
         functions = _functions(Selection(observed, Cuts(decorators, ran=ran)), observed["handled"])
         emptied = _left_out(functions, lambda some: same(Cuts(decorators, some, ran)), time.monotonic() + seconds)
         return Selection(observed, Cuts(decorators, emptied, ran))
+
+
+def _imports_others(whole: Selection, files: Mapping[str, str]) -> bool:
+    """Whether a file imports a package that needs torch and of which nothing is taken along."""
+    others = {name.partition(".")[0] for name in whole.modules} - {name.partition(".")[0] for name in whole.needed}
+    lines = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(map(re.escape, others))})\b", re.MULTILINE)
+    return bool(others) and any(lines.search(text) for text in files.values())
 
 
 def _lines_that_ran(

@@ -20,6 +20,8 @@ _IN_FULL = (
     "torch.linalg",
 )
 _MODULES = {"torch": "paddle", "torch.nn": "paddle.nn", "torch.nn.functional": "paddle.nn.functional"}
+_CLASSES = {"torch.nn.Module": "paddle.nn.Layer", "torch.Tensor": "paddle.Tensor"}
+"""What PaConvert leaves where a method is taken of the class, as in `nn.Module.__init__(self)`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +97,7 @@ class _Rewriter(cst.CSTTransformer):
 
     def _fits(self, rule: rules.Rule, function: cst.BaseExpression) -> bool:
         call = self._calls.get(function)
-        return not rule.when or call is None or re.search(rule.when, _arguments(call)) is not None
+        return call is None or _matches(rule, call)
 
     def visit_Expr(self, node: cst.Expr) -> None:
         match node.value:
@@ -111,6 +113,9 @@ class _Rewriter(cst.CSTTransformer):
             self.shims.add(rule.replacement)
             self._note(f".{rule.pattern} → shims.{rule.replacement}(…)", rule.why)
             return cst.Call(_shim(rule.replacement), [cst.Arg(updated_node.value)])
+        for name in self._names(original_node.value) & _CLASSES.keys():
+            self._note(f"{name}.{original_node.attr.value} → {_CLASSES[name]}", "a method of paddle's class")
+            return updated_node.with_changes(value=cst.parse_expression(_CLASSES[name]))
         return self._other_name(original_node) or updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
@@ -224,7 +229,7 @@ class _Rewriter(cst.CSTTransformer):
     def _assigned_part(self, statement: cst.BaseSmallStatement) -> cst.Assign | None:
         """`x[…] = value` for a method that changes `x[…]` in place."""
         match statement:
-            case cst.Expr(cst.Call(cst.Attribute(cst.Subscript() as part, cst.Name(method)), arguments)):
+            case cst.Expr(cst.Call(cst.Attribute(cst.Subscript() as part, cst.Name(method)), arguments) as call):
                 pass
             case _:
                 return None
@@ -236,9 +241,9 @@ class _Rewriter(cst.CSTTransformer):
             value = cst.Integer("0")
         elif method in ("fill_", "copy_") and arguments:
             value = arguments[0].value
-        elif name in self._methods:
-            self.shims.add(self._methods[name].replacement)
-            value = cst.Call(_shim(self._methods[name].replacement), [cst.Arg(part), *arguments])
+        elif (rule := self._methods.get(name)) is not None and _matches(rule, call):
+            self.shims.add(rule.replacement)
+            value = cst.Call(_shim(rule.replacement), [cst.Arg(part), *arguments])
         else:
             value = cst.Call(cst.Attribute(part, cst.Name(name)), arguments)
         return cst.Assign([cst.AssignTarget(part)], value)
@@ -294,6 +299,10 @@ def _is_dotted(node: cst.CSTNode) -> bool:
 def _is_own_or_text(node: cst.BaseExpression) -> bool:
     """`self`, whose methods are the class's own, or a text."""
     return isinstance(node, cst.SimpleString) or (isinstance(node, cst.Name) and node.value == "self")
+
+
+def _matches(rule: rules.Rule, call: cst.Call) -> bool:
+    return not rule.when or re.search(rule.when, _arguments(call)) is not None
 
 
 def _arguments(call: cst.Call) -> str:

@@ -26,7 +26,8 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     classes, kernels = metadata.get("layer_classes", {}), metadata.get("kernels", {})
     found: list[Allowance | str] = list(description.get("allowances", ()))
     momentum = KNOWN_ALLOWANCES["paddle_batch_norm_momentum"]
-    if error := min(_SLOWEST, max(map(momentum_error, kernels.get("batch_norm", {}).get("momentum", ())), default=0.0)):
+    momenta = kernels.get("batch_norm", {}).get("momentum", ())
+    if error := min(_SLOWEST, max(map(momentum_error, momenta), default=0.0)):
         found.append(momentum._replace(bound=0.0, low_of_movement=error))
     if stage == "train":
         return found
@@ -39,6 +40,9 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
         found.append("paddle_adam_bias_correction")
     if stage in ("loss", "backward"):
         found.append("paddle_long_sums")
+    if stage == "forward" and momenta:  # one batch, of which the running mean takes a share
+        mean = KNOWN_ALLOWANCES["paddle_batch_norm_mean"]
+        found.append(mean._replace(low_of_deviation=mean.low_of_deviation * min(1.0, 1 - min(momenta))))
     # The bound is measured for one layer; what several leave adds up on the way through them.
     count = min(counted_normalisations(metadata), _MOST_NORMALISATIONS)
     epsilon, scale = (KNOWN_ALLOWANCES[name] for name in ("float32_epsilon", "paddle_batch_norm_scale"))

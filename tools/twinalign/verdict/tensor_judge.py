@@ -289,12 +289,12 @@ class Judge:
         group, dimensions = item.noise.ordinary, sum(length > 1 for length in item.tensor.shape or ())
         rms = group.reproduced.rms - RMS_FACTOR * group.reference.rms
         worst = group.reproduced.greatest - WORST_FACTOR * group.reference.greatest
-        moved = self._movement(item)
+        moved, deviation = self._movement(item), self._deviation(item)
         for allowance in sorted(self._allowances, key=lambda allowance: allowance.low_of_rounding):  # the widest last
             if item.low <= EPSILONS["float64"]:
                 limits = [allowance.limit(group, item.low / EPSILONS["float32"])]
             elif item.has_arbiter or allowance.of_update:
-                limits = allowance.low_limits(group, moved, dimensions)
+                limits = allowance.low_limits(group, moved, deviation, dimensions)
             else:
                 limits = []
             fits = any(rms <= most and worst <= greatest for most, greatest in limits)
@@ -319,6 +319,14 @@ class Judge:
         if ways:
             moved.add(np.sum(ways, axis=0))
         return moved
+
+    def _deviation(self, item: Pending) -> Distance:
+        """Of what a running mean is taken of, by the running variance beside it in the reference's float64 run."""
+        found, name = Distance(), item.tensor.name
+        variance = self._reference64.get(name.replace("running_mean", "running_var"))
+        if variance is not None and name.endswith("running_mean"):
+            found.add(np.sqrt(np.abs(np.asarray(variance, np.float64).ravel())))
+        return found
 
     def notes(self, tensors: Sequence[TensorVerdict]) -> list[str]:
         """What the reader must know about how the tensors were judged."""

@@ -18,6 +18,8 @@ _ADDRESS = re.compile("0x[0-9a-f]+")
 """Where a generator lies in memory, which its state says among its numbers."""
 _GIVE_A_DTYPE = ("cast", "full", "full_like", "arange", "linspace", "sum")
 """Kernels that are told the dtype of their result."""
+_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+"""Those of Python that paddle gives float32 for, whatever the default, where a whole number meets a float."""
 _ACCURACY_COMPATIBLE = "FLAGS_use_accuracy_compatible_kernel"
 FRAMEWORK = "paddle"
 MODEL_CLASS = "paddle.nn.Layer"
@@ -89,6 +91,30 @@ def _float64_for_float32(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def _is_whole(value: Any) -> bool:
+    return not (value.is_floating_point() or value.is_complex())
+
+
+def _operators() -> list[str]:
+    names = (f"__{side}{name}__" for name in _OPERATORS for side in ("", "r"))
+    return [name for name in names if hasattr(paddle.Tensor, name)]
+
+
+def _float64_for_whole_numbers(operator: Callable[..., Any], divides: bool) -> Callable[..., Any]:
+    """The operator of tensors, which gives float64 where whole numbers meet one of Python's floats, or are divided."""
+
+    @functools.wraps(operator)
+    def called(self: Any, other: Any) -> Any:
+        if paddle.get_default_dtype() == "float64" and (divides or isinstance(other, float)):
+            self, other = (
+                value.astype("float64") if isinstance(value, paddle.Tensor) and _is_whole(value) else value
+                for value in (self, other)
+            )
+        return operator(self, other)
+
+    return called
+
+
 @contextlib.contextmanager
 def default_dtype(dtype: str) -> Iterator[None]:
     before = paddle.get_default_dtype()
@@ -97,6 +123,9 @@ def default_dtype(dtype: str) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for name in _GIVE_A_DTYPE if dtype == "float64" else ():
                 stack.enter_context(replaced(paddle._C_ops, name, _float64_for_float32(getattr(paddle._C_ops, name))))
+            for name in _operators() if dtype == "float64" else ():
+                operator = _float64_for_whole_numbers(getattr(paddle.Tensor, name), name.endswith("truediv__"))
+                stack.enter_context(replaced(paddle.Tensor, name, operator))
             yield
     finally:
         paddle.set_default_dtype(before)
