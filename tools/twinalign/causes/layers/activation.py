@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, of_input
+from twinalign.causes.layers.changed_calls import Changes, as_change, called, changing, enter_edits, forward, of_input
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.ways import FLOAT32, given, made, number, other_axis, taken_for_input
 
@@ -94,12 +94,7 @@ def _other_slopes(site: Site, subject: LayerSubject) -> Changes:
         return
     for slope in subject.candidates(("negative_slope",), _SLOPES, 0.0):
         if slope != 0.01:  # the default, which `activation_swapped` names
-            yield f"{slope:g} in place of 0, as ReLU has", _leaky(slope)
-
-
-@as_change
-def _leaky(call: FunctionCall, slope: float) -> Any:
-    return call.torch.nn.functional.leaky_relu(call["input"], slope)
+            yield f"{slope:g} in place of 0, as ReLU has", called("leaky_relu", negative_slope=slope)
 
 
 @forward("hardsigmoid", "hardswish", difference="hard_activations", float32_constants=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Site
+from twinalign.backends.torch.reference_only.operations import LAYER, FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, joined
 from twinalign.causes.layers.generic import constant_of, tensor_operand, with_constant
 from twinalign.causes.layers.linear import channels_permuted, rows_permuted
@@ -153,11 +153,7 @@ def mask_value(site: Site) -> Changes:
         if value != site.get("value"):
             yield f"{value:g}", changing(value=value)
     for value in (-100.0, -1e4, -1e9):
-        yield f"{value:g} added to them", _added(value)
-
-
-def _added(value: float) -> Change:
-    return lambda call: call["input"] + call["mask"].to(call["input"].dtype) * value
+        yield f"{value:g} added to them", lambda call, value=value: call["input"] + call["mask"] * value
 
 
 @forward("softmax")
@@ -195,8 +191,12 @@ def window_shift_kept(subject: LayerSubject) -> Iterator[CallVariant]:
     sides = {site.output.shape[1] for site in behind} | {math.isqrt(site.output.shape[-1]) for site in softmax}
     for side in sorted(sides):
         for shift in subject.candidates(("shift_size",), (side // 2, side // 2 + side % 2), current=0):
-            rolls = {before[0].key: _rolled(-int(shift)), behind[0].key: _rolled(int(shift))} if behind else {}
-            masks = {site.key: _parted(int(shift)) for site in softmax if site.output.shape[-1] == side**2}
+            by = int(shift)
+            ends = {before[0].key: -by, behind[0].key: by} if behind else {}
+            rolls: dict[Any, Any] = {
+                key: lambda call, by=by: call.result.roll((by, by), (1, 2)) for key, by in ends.items()
+            }
+            masks = {site.key: _parted(by) for site in softmax if site.output.shape[-1] == side**2}
             for changes in (rolls, masks, {**rolls, **masks} if rolls and masks else {}):
                 if changes:
                     yield subject.variant(f"by {shift:g}", changes)
@@ -208,11 +208,6 @@ def _is_map(shape: Sequence[int]) -> bool:
 
 def _is_square(shape: Sequence[int]) -> bool:
     return len(shape) > 2 and shape[-1] == shape[-2] == math.isqrt(shape[-1]) ** 2 > 1
-
-
-@as_change
-def _rolled(call: FunctionCall, shift: int) -> Any:
-    return call.result.roll((shift, shift), (1, 2))
 
 
 @as_change
@@ -235,12 +230,7 @@ def grouped_heads(site: Site, subject: LayerSubject) -> Changes:
     elif len(given) == len(made) + 1 and subject.comes_from(site, "expand"):  # x[:, :, None].expand(...).reshape(...)
         for at in range(len(made) - 1):  # the last two are those of a merged head, which is another matter
             if given[:at] == made[:at] and given[at + 2 :] == made[at + 1 :]:
-                yield _TILED, _other_order(at, made)
-
-
-@as_change
-def _other_order(call: FunctionCall, at: int, shape: tuple[int, ...]) -> Any:
-    return call["input"].transpose(at, at + 1).reshape(shape)
+                yield _TILED, lambda call, at=at: call["input"].transpose(at, at + 1).reshape(made)
 
 
 @forward("cat", "stack", "repeat_interleave", together=True)

@@ -29,7 +29,8 @@ from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter, sentence_of
 
-Changes = Iterable[tuple[str, Change]]
+Changes = Iterable[tuple[str, Any]]
+"""Details, each with a `Change`; mypy would not infer lambdas that bind what a loop has."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 Arguments = ParamSpec("Arguments")
 

@@ -33,19 +33,6 @@ def layer_missing(site: Site, subject: LayerSubject) -> Changes:
         yield site.arguments["path"] or str(site.arguments["kind"]), lambda call: call["input"]
 
 
-def _keeping_a_shape(subject: LayerSubject) -> list[Site]:
-    return [site for site in subject.sites if _keeps_shape(site) or _keeps_shape(site, "other")]
-
-
-@forward(sites=_keeping_a_shape, rank=LAST)
-def step_missing(site: Site) -> Changes:
-    """A step is left out."""
-    if _keeps_shape(site):
-        yield site.name, lambda call: call["input"]
-    if _keeps_shape(site, "other"):
-        yield f"{site.name}, its second operand being what is left", lambda call: call["other"]
-
-
 def _keeps_shape(site: Site, side: str = "input") -> bool:
     # A single number is seldom what another function of it is, except that of arithmetic.
     return (
@@ -55,11 +42,16 @@ def _keeps_shape(site: Site, side: str = "input") -> bool:
     )
 
 
-def _keeping_the_shape(subject: LayerSubject) -> list[Site]:
-    return [site for site in subject.sites if _keeps_shape(site)]
+@forward(sites=lambda subject: [s for s in subject.sites if _keeps_shape(s) or _keeps_shape(s, "other")], rank=LAST)
+def step_missing(site: Site) -> Changes:
+    """A step is left out."""
+    if _keeps_shape(site):
+        yield site.name, lambda call: call["input"]
+    if _keeps_shape(site, "other"):
+        yield f"{site.name}, its second operand being what is left", lambda call: call["other"]
 
 
-@forward(sites=_keeping_the_shape, rank=LAST)
+@forward(sites=lambda subject: list(filter(_keeps_shape, subject.sites)), rank=LAST)
 def step_twice(site: Site) -> Changes:
     """A step is taken twice."""
     yield site.name, lambda call: call.run(input=call.result)

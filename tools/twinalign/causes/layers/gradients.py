@@ -49,34 +49,25 @@ def _detached_arguments(call: FunctionCall, arguments: list[str], names: set[str
     return call.run(**{name: nested(call[name], detached) for name in arguments})
 
 
-def _returning_numbers(subject: LayerSubject) -> list[Site]:
+def _computing(subject: LayerSubject) -> list[Site]:
     found = [site for site in subject.sites if site.output.floating and site.name not in _NO_ARITHMETIC]
     return found[:_MOST_PLACES]
 
 
-@backward(sites=_returning_numbers)
+@backward(sites=_computing)
 def gradient_stopped(site: Site) -> Changes:
     """The gradient is stopped where it should flow."""
     # The port has a `detach` or `stop_gradient` that the reference does not have.
-    yield f"behind {_place(site)}", _detached
+    yield f"behind {_place(site)}", lambda call: nested(call.result, lambda tensor: tensor.detach())
     for side in ("input", "other", "weight"):
         if "other" in site.arguments and (tensor := site.tensor(side)) and tensor.floating:
-            yield f"at {side} of {_place(site)}", _detached_argument(side)
+            yield f"at {side} of {_place(site)}", lambda call, side=side: call.run(**{side: call[side].detach()})
 
 
 def _place(site: Site) -> str:
     if site.name == ENTRY:
         return "what the unit is given"
     return site.arguments["path"] or str(site.arguments["kind"]) if site.name == LAYER else site.name
-
-
-def _detached(call: FunctionCall) -> Any:
-    return nested(call.result, lambda tensor: tensor.detach())
-
-
-@as_change
-def _detached_argument(call: FunctionCall, side: str) -> Any:
-    return call.run(**{side: call[side].detach()})
 
 
 @backward()
@@ -131,12 +122,7 @@ def gradient_factor(subject: LayerSubject) -> Iterator[ValueVariant]:
     return scaled_values(subject)
 
 
-def _keeping_the_shape(subject: LayerSubject) -> list[Site]:
-    kept = [site for site in subject.sites if site.shape() == site.output.shape and site.name not in _NO_ARITHMETIC]
-    return kept[:_MOST_PLACES]
-
-
-@backward(sites=_keeping_the_shape, rank=1)
+@backward(sites=lambda subject: [site for site in _computing(subject) if site.shape() == site.output.shape], rank=1)
 def straight_through(site: Site) -> Changes:
     """The gradient passes through a step unchanged."""
     yield _place(site), lambda call: call["input"] + (call.result - call["input"]).detach()

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Key, Site
+from twinalign.backends.torch.reference_only.operations import FunctionCall, Key, Site
 from twinalign.causes.layers.changed_calls import (
     Changes,
     as_change,
@@ -95,15 +95,11 @@ def labels_shifted(site: Site) -> Changes:
     classes, batch = site.shape()[1], site.shape()[0]
     for shift in dict.fromkeys((1, -1, batch, -batch, classes // 2)):
         if shift % classes:
-            yield f"by {shift}", _labels_moved(shift, classes)
+            yield f"by {shift}", lambda call, by=shift: call.run(target=(call["target"] + by) % classes)
     yield "all are class 0", lambda call: call.run(target=call["target"] * 0)
     yield "rows in another order, by one", lambda call: call.run(target=call["target"].roll(1, 0))
     yield "rows in another order, by one back", lambda call: call.run(target=call["target"].roll(-1, 0))
     yield "rows backwards", lambda call: call.run(target=call["target"].flip(0))
-
-
-def _labels_moved(shift: int, classes: int) -> Change:
-    return lambda call: call.run(target=(call["target"] + shift) % classes)
 
 
 def _smoothed_further(call: FunctionCall, share: int) -> Any:
@@ -139,11 +135,7 @@ def cross_entropy_axis(site: Site) -> Changes:
     rank = len(site.shape())
     for axis in (rank - 1, *range(2, rank - 1), 0):
         if rank > 2:
-            yield f"{axis} in place of 1", _classes_from(axis)
-
-
-def _classes_from(axis: int) -> Change:
-    return lambda call: call.run(input=call["input"].movedim(axis, 1))
+            yield f"{axis} in place of 1", lambda call, axis=axis: call.run(input=call["input"].movedim(axis, 1))
 
 
 def _weighted_rows(call: FunctionCall) -> Any:

@@ -127,10 +127,6 @@ def _initial_values(call: FunctionCall, *names: str) -> dict[str, Any]:
     return {name: made[name](call[name]) for name in names}
 
 
-def _initial(*names: str) -> Change:
-    return lambda call: call.run(**_initial_values(call, *names))
-
-
 @as_change
 def _kept(call: FunctionCall, *names: str) -> Any:
     before = {name: call[name].detach().clone() for name in names}
@@ -233,7 +229,8 @@ enter_edits("forward", (
      made({"": lambda call: call.run(running_mean=call["running_var"], running_var=call["running_mean"])}), {}),
     # Keys did not match and nothing was raised.
     ("running_statistics_initial", "the running statistics were not loaded and are still 0 and 1", STATISTICS,
-     _both_or_one(_initial), {"difference": "bn_buffer_names"}),
+     _both_or_one(lambda *names: lambda call: call.run(**_initial_values(call, *names))),
+     {"difference": "bn_buffer_names"}),
     ("running_variance_form", "the running variance holds something else", STATISTICS,
      given("running_var", {"its root": lambda v: v.sqrt(), "its square": lambda v: v.square(),
                            "its inverse": lambda v: 1.0 / v, "its inverse root": lambda v: v.rsqrt()}), {}),

@@ -103,18 +103,13 @@ def class_token_position(site: Site) -> Changes:
 @forward("cat", "stack", "hstack", "vstack", rank=1)
 def concatenation_order(site: Site) -> Changes:
     """Tensors are concatenated in another order."""
-    number = len(site.get("tensors", site.get("input", ())))
+    name = "tensors" if "tensors" in site.arguments else "input"
+    number = len(site.get(name, ()))
     if number < 2:
         return
     orders = list(itertools.permutations(range(number)))[1:] if number <= 4 else [tuple(reversed(range(number)))]
     for order in orders:
-        yield f"{list(order)}", _operands_permuted(order)
-
-
-@as_change
-def _operands_permuted(call: FunctionCall, order: Sequence[int]) -> Any:
-    name = "tensors" if "tensors" in call.arguments else "input"
-    return call.run(**{name: [call[name][at] for at in order]})
+        yield f"{list(order)}", lambda call, order=order: call.run(**{name: [call[name][at] for at in order]})
 
 
 @forward("chunk", "split")

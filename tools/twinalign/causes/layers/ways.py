@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site
+from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, Ways, changing
 from twinalign.causes.layers.subject import LayerSubject
 
@@ -80,7 +80,7 @@ def given(argument: str, changes: Mapping[str, Callable[[Any], Any]]) -> Ways:
     return ways
 
 
-def made(changes: Mapping[str, Change], where: Callable[[Site], object] = lambda site: True) -> Ways:
+def made(changes: Mapping[str, Any], where: Callable[[Site], object] = lambda site: True) -> Ways:
     """The call made in other ways, where it is such a call."""
     return lambda site, subject: changes.items() if where(site) else ()
 
