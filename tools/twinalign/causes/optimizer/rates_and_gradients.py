@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,26 @@ def factors(subject: OptimizerSubject) -> list[tuple[str, float]]:
 @step_cause(difference="param_group_lr_multiplier")
 def learning_rate_factor(subject: OptimizerSubject) -> Iterator[Variant]:
     """The optimizer updates the parameters with a multiple of the learning rate."""
+    yield from _times(subject, factors(subject), _at_rate)
 
-    def variant(factor: float, text: str | None = None) -> Variant:
-        return subject.changed(
-            f"times {text or f'{factor:.6g}'}", settings=lambda moment: {"lr": moment.group["lr"] * factor}
-        )
 
-    yield from (variant(factor, text) for text, factor in factors(subject))
+def _times(
+    subject: OptimizerSubject, named: list[tuple[str, float]], change: Callable[[float], StepChange], of: str = ""
+) -> Iterator[Variant]:
+    """What is made of each named factor, and of the one that fits."""
+
+    def variant(factor: float, text: str = "") -> Variant:
+        return subject.variant(f"{of}times {text or f'{factor:.6g}'}", change=change(factor))
+
+    yield from (variant(factor, text) for text, factor in named)
     yield from fitted(subject, variant, 1.5)
+
+
+def _at_rate(factor: float, names: Collection[str] | None = None) -> StepChange:
+    def settings(moment: Moment) -> dict[str, float]:
+        return {"lr": moment.group["lr"] * factor} if names is None or moment.name in names else {}
+
+    return StepChange(settings=settings)
 
 
 def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], float]) -> dict[str, StepChange]:
@@ -66,15 +78,7 @@ def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], 
 @step_cause(difference="param_group_sticky", rank=2)
 def learning_rate_of_some(subject: OptimizerSubject) -> Iterator[Variant]:
     """Some parameters have another learning rate."""
-    wrong, names = set(subject.wrong), listed(subject.wrong)
-
-    def variant(factor: float) -> Variant:
-        return subject.changed(
-            f"{names}: times {factor:.6g}",
-            settings=lambda moment: {"lr": moment.group["lr"] * factor} if moment.name in wrong else {},
-        )
-
-    yield from fitted(subject, variant, 1.5)
+    yield from _times(subject, [], lambda factor: _at_rate(factor, set(subject.wrong)), f"{listed(subject.wrong)}: ")
 
 
 @step_cause()
@@ -105,13 +109,8 @@ def scaled(moment: Moment, factor: float) -> Any:
 @step_cause(difference="grad_accumulation", rank=1)
 def gradient_scaled(subject: OptimizerSubject) -> Iterator[Variant]:
     """The optimizer is given a multiple of the gradient."""
-
-    def variant(factor: float, text: str | None = None) -> Variant:
-        return subject.changed(f"times {text or f'{factor:.6g}'}", gradient=lambda moment: scaled(moment, factor))
-
-    yield from (variant(factor, text) for text, factor in factors(subject))
-    yield from (variant(2.0**power, f"2^{power}, a loss scale") for power in (15, 16, 10, 8))
-    yield from fitted(subject, variant, 1.5)
+    named = [*factors(subject), *((f"2^{power}, a loss scale", 2.0**power) for power in (15, 16, 10, 8))]
+    yield from _times(subject, named, lambda factor: StepChange(gradient=lambda moment: scaled(moment, factor)))
 
 
 @step_cause(difference="optimizer_state_name_keyed", rank=1)
@@ -166,36 +165,35 @@ def _bounds(subject: OptimizerSubject) -> Iterable[float]:
     return dict.fromkeys([*(float(value) for value in own if isinstance(value, (int, float))), *_CLIP_NORMS])
 
 
-def _clipped(subject: OptimizerSubject, bound: float, moment: Moment) -> Any:
-    """The gradient clipped by the norm of all gradients together."""
-    return _to_norm(moment, bound, subject.gradient_norm(moment.step))
+def _clipped_to(
+    subject: OptimizerSubject, bounds: Iterable[float], start: float, step: Callable[..., None] | None = None
+) -> Iterator[Variant]:
+    """Gradients clipped by the norm of all of them together, to each bound and to the one that fits from `start`."""
+
+    def variant(bound: float) -> Variant:
+        def gradient(moment: Moment) -> Any:
+            return _to_norm(moment, bound, subject.gradient_norm(moment.step))
+
+        return subject.changed(f"to {bound:.6g}", gradient=gradient, step=step)
+
+    yield from map(variant, bounds)
+    yield from fitted(subject, variant, start)
 
 
 @step_cause()
 def gradient_clip_missing(subject: OptimizerSubject) -> Iterator[Variant]:
     """The reference's own clipping of gradients is missing or differs."""
-    plain = plain_step(subject)
-    if plain is None:
-        return
-    yield subject.changed("missing", step=plain)
-
-    def variant(bound: float) -> Variant:
-        return subject.changed(f"to {bound:.6g}", gradient=functools.partial(_clipped, subject, bound), step=plain)
-
-    yield from map(variant, _bounds(subject))
-    yield from fitted(subject, variant, subject.gradient_norm(0) * 0.5)
+    if (plain := plain_step(subject)) is not None:
+        yield subject.changed("missing", step=plain)
+        yield from _clipped_to(subject, _bounds(subject), subject.gradient_norm(0) * 0.5, plain)
 
 
 @step_cause(difference="clip_global_norm_formula")
 def gradient_clipped(subject: OptimizerSubject) -> Iterator[Variant]:
     """Gradients are clipped by their global norm, and the reference does not clip them."""
     norms = [subject.gradient_norm(step) for step in range(subject.steps)]
-
-    def variant(bound: float) -> Variant:
-        return subject.changed(f"to {bound:.6g}", gradient=functools.partial(_clipped, subject, bound))
-
-    yield from (variant(bound) for bound in _bounds(subject) if bound < max(norms))
-    yield from fitted(subject, variant, min(norms) * 0.5)
+    bounds = [bound for bound in _bounds(subject) if bound < max(norms)]
+    yield from _clipped_to(subject, bounds, min(norms) * 0.5)
 
 
 def _to_norm(moment: Moment, bound: float, norm: float) -> Any:
