@@ -58,6 +58,7 @@ class Component(abc.ABC):
         return Within(detail, apply)
 
 
+Pairs = Iterator[tuple[str, Any]]
 Others = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """What is other in each variant, by its detail."""
 Row = tuple[str, str, Mapping[str, Any], Callable[[Any], Others]]

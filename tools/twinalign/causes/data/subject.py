@@ -186,8 +186,7 @@ class ImageSubject(Component):
         """
         if self.known_constants is not None:
             return [self.known_constants]
-        usual = [(np.array(mean), np.array(deviation)) for mean, deviation in USUAL_CONSTANTS]
-        return [(mean, deviation) for mean, deviation in usual if np.ptp(mean) or np.ptp(deviation)]
+        return [(mean, deviation) for mean, deviation in USUAL_CONSTANTS if np.ptp(mean) or np.ptp(deviation)]
 
     def _measured_constants(self) -> Constants | None:
         """From pixels in 0 … 255 to the reference's result, channel by channel, where that is a line."""
@@ -232,14 +231,17 @@ def _stated_constants(step: Any) -> Constants | None:
     return (mean, deviation) if mean.ndim == 1 and mean.shape == deviation.shape and deviation.all() else None
 
 
-USUAL_CONSTANTS = (
-    ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
-    ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
-    ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-)
+USUAL_CONSTANTS: list[Constants] = [
+    (np.array(mean), np.array(deviation))
+    for mean, deviation in (
+        ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+        ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+        ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+        ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    )
+]
 """Mean and deviation of ImageNet, of the range -1 … 1, of none, of CLIP, of CIFAR-10 (two of its deviations)."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import Others, enter_rows, fitted
+from twinalign.causes.component import Others, Pairs, enter_rows, fitted
 from twinalign.causes.optimizer.schedule import ScheduleSubject
 from twinalign.causes.registry import Variant
 
@@ -79,9 +79,6 @@ def _floors(after: np.ndarray) -> Iterator[float]:
     cosine = second / (2.0 * first) - 1.0
     if -1.0 <= cosine < 1.0:
         yield float(after[0] - 2.0 * first / (1.0 - cosine))
-
-
-Pairs = Iterator[tuple[str, Any]]
 
 
 def _curves(
