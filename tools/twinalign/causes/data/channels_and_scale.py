@@ -16,9 +16,11 @@ from twinalign.causes.data.subject import (
     Constants,
     Given,
     ImageSubject,
+    called,
     constants_between,
     image_cause,
     lines_between,
+    told,
 )
 from twinalign.causes.registry import Variant
 
@@ -76,7 +78,10 @@ def _reversed(image: np.ndarray) -> np.ndarray:
 def _channels_reversed(subject: ImageSubject) -> Pairs:
     yield "", _reversed
     for modes in (("HSV",), ()):  # the hue is shifted in HSV, and what comes back from there is not read
-        yield "", subject.called("as pictures are read", CONVERT, functools.partial(_read_reversed, modes))
+        yield (
+            "",
+            subject.variant("as pictures are read", calls=called(CONVERT, functools.partial(_read_reversed, modes))),
+        )
     yield from _before_normalising(subject, "before they are normalised", _reversed)
 
 
@@ -109,7 +114,7 @@ enter_rows("data", ImageSubject, "change", (
     ("flip_extra", "images are mirrored left to right once more, or once less", {"rank": 1},
      lambda s: {"": lambda image: np.flip(image, _rows_and_columns(image)[1])}),
     ("flip_vertical", "images are flipped upside down", {"rank": 1},
-     lambda s: {"not left to right": s.told("not left to right", FLIP, method=_upside_down),
+     lambda s: {"not left to right": s.variant("not left to right", calls=told(FLIP, "method", _upside_down)),
                 "": lambda image: np.flip(image, _rows_and_columns(image)[0]),
                 "and mirrored": lambda image: np.flip(image, _rows_and_columns(image))}),
     ("axes_transposed", "the axes of the image are exchanged", {"difference": "normalize_input"},

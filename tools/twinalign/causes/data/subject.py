@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.component import REDUCTION, Component, explain, is_refuted
-from twinalign.causes.registry import Variant, cause
+from twinalign.causes.registry import cause
 from twinalign.patching import replaced
 from twinalign.replay.data_pipeline import STAGE, as_array, as_given, sample_arrays, steps_of
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -72,6 +72,21 @@ class ImageCall:
 
         with replaced(owner, name, call):
             yield
+
+
+def called(function: str, replacement: Callable[..., Any]) -> tuple[ImageCall]:
+    """`ImageSubject.calls` with a function of Pillow that does something else."""
+    return (ImageCall(function, replacement),)
+
+
+def told(function: str, argument: str, other: Any) -> tuple[ImageCall]:
+    """Likewise, with one that is given another argument: a value, or what `other` makes of all its arguments."""
+
+    def call(original: Callable, *arguments: Any, **named: Any) -> Any:
+        given = inspect.signature(original).bind(*arguments, **named).arguments
+        return original(**{**given, argument: other(given) if callable(other) else other})
+
+    return called(function, call)
 
 
 CONVERT, CROP, FILTER, FLIP, RESIZE = (
@@ -157,19 +172,6 @@ class ImageSubject(Component):
     def names(self) -> list[str]:
         """Names of the first chain's steps."""
         return [name for name, _ in self.chains[0].steps]
-
-    def called(self, detail: str, function: str, replacement: Callable[..., Any]) -> Variant:
-        """The variant in which a function of Pillow does something else."""
-        return self.variant(detail, calls=(ImageCall(function, replacement),))
-
-    def told(self, detail: str, function: str, **values: Callable[[Given], Any]) -> Variant:
-        """The variant in which a function of Pillow is given other arguments, each made of those that it is given."""
-
-        def call(original: Callable, *arguments: Any, **named: Any) -> Any:
-            given = inspect.signature(original).bind(*arguments, **named).arguments
-            return original(**{**given, **{name: value(given) for name, value in values.items()}})
-
-        return self.called(detail, function, call)
 
     @functools.cached_property
     def known_constants(self) -> Constants | None:
