@@ -12,7 +12,7 @@ from twinalign.causes.layers.changed_calls import Changes, as_change, changing, 
 from twinalign.causes.layers.generic import constant_of, tensor_operand, with_constant
 from twinalign.causes.layers.linear import channels_permuted, rows_permuted
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
-from twinalign.causes.layers.ways import made
+from twinalign.causes.layers.ways import choice, made
 
 ORDERS = tuple(itertools.permutations(range(3)))[1:]
 _LETTERS = "qkv"
@@ -145,13 +145,8 @@ def _without_mask(call: FunctionCall) -> Any:
     return call["input"]
 
 
-@forward("masked_fill")
-def mask_value(site: Site) -> Changes:
-    """Masked scores get another value."""
-    # A large negative number that is not large enough, or that is added.
-    for value in (0.0, -1.0, -100.0, -1e4, -1e9, float("-inf")):
-        if value != site.get("value"):
-            yield f"{value:g}", changing(value=value)
+def _other_mask_values(site: Site, subject: LayerSubject) -> Changes:
+    yield from choice("value", None, 0.0, -1.0, -100.0, -1e4, -1e9, float("-inf"), text="{:g}")(site, subject)
     for value in (-100.0, -1e4, -1e9):
         yield f"{value:g} added to them", lambda call, value=value: call["input"] + call["mask"] * value
 
@@ -270,4 +265,6 @@ enter_edits("forward", (
      {"difference": "unfold_tensor_method"}),
     ("mask_added_as_numbers", "a boolean mask is added to the scores as ones and zeros", ("masked_fill",),
      made({"": lambda call: call["input"] + call["mask"].to(call["input"].dtype)}), {}),
+    # A large negative number that is not large enough, or that is added.
+    ("mask_value", "masked scores get another value", ("masked_fill",), _other_mask_values, {}),
 ))  # fmt: skip

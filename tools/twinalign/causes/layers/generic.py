@@ -160,27 +160,15 @@ def operands(site: Site) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return (one.shape, two.shape) if one and two else None
 
 
-@forward("add", "sub", "neg", "mul", rank=3)
-def sign_wrong(site: Site) -> Changes:
-    """A sign is wrong."""
-    if site.name == "add":
-        yield "minus in place of plus", lambda call: call["input"] - call["other"] * call.get("alpha", 1)
-    elif site.name == "sub":
-        yield "plus in place of minus", lambda call: call["input"] + call["other"] * call.get("alpha", 1)
-        yield "operands of the difference swapped", lambda call: -call.result
-    elif site.name == "neg":
-        yield "no minus", lambda call: call["input"]
-    elif constant_of(site) is not None:
-        yield "of the factor", lambda call: -call.result
-
-
-@forward("add", "sub", "mul", "div", "maximum", "minimum", rank=4)
-def operation_swapped(site: Site) -> Changes:
-    """Another arithmetic operation is used."""
-    current = OPERATORS.get(site.name, site.name)
-    for name, change in _OPERATIONS.items():
-        if name != current:
-            yield f"`{name}` in place of `{current}`", _doing_something(change)
+_SIGNS: dict[str, dict[str, Change]] = {
+    "add": {"minus in place of plus": lambda call: call["input"] - call["other"] * call.get("alpha", 1)},
+    "sub": {
+        "plus in place of minus": lambda call: call["input"] + call["other"] * call.get("alpha", 1),
+        "operands of the difference swapped": lambda call: -call.result,
+    },
+    "neg": {"no minus": lambda call: call["input"]},
+    "mul": {"of the factor": lambda call: -call.result},
+}
 
 
 @as_change
@@ -279,4 +267,10 @@ enter_edits("forward", (
     ("layer_twice", "a layer is applied twice", (LAYER, UNIT),
      lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]), _layer_again)]
      if site.output.shape == site.shape() else (), {"rank": 4}),
+    ("sign_wrong", "a sign is wrong", tuple(_SIGNS), lambda site, subject: _SIGNS[site.name].items()
+     if site.name != "mul" or constant_of(site) is not None else (), {"rank": 3}),
+    ("operation_swapped", "another arithmetic operation is used", ("add", "sub", "mul", "div", "maximum", "minimum"),
+     lambda site, subject: [(f"`{name}` in place of `{OPERATORS.get(site.name, site.name)}`", _doing_something(change))
+                            for name, change in _OPERATIONS.items() if name != OPERATORS.get(site.name, site.name)],
+     {"rank": 4}),
 ))  # fmt: skip

@@ -128,16 +128,6 @@ def ignored_rows_counted(call: FunctionCall) -> Any:
     return call.run(reduction="sum") / call["target"].numel()
 
 
-@forward(*CLASSES, difference="ce_axis")
-def cross_entropy_axis(site: Site) -> Changes:
-    """Classes are taken from another axis."""
-    # Paddle's default takes classes from the last axis, torch's from the second.
-    rank = len(site.shape())
-    for axis in (rank - 1, *range(2, rank - 1), 0):
-        if rank > 2:
-            yield f"{axis} in place of 1", lambda call, axis=axis: call.run(input=call["input"].movedim(axis, 1))
-
-
 def _weighted_rows(call: FunctionCall) -> Any:
     target, weight = call["target"], call["weight"]
     losses = -(target * call["input"].log_softmax(1)).sum(1)
@@ -236,4 +226,10 @@ enter_edits("forward", (
      made({"": changing(pos_weight=None),
            "taken for the weight of all": lambda call: call.run(pos_weight=None, weight=call["pos_weight"])}),
      {"difference": "bce_logits_pos_weight"}),
+    # Paddle's default takes classes from the last axis, torch's from the second.
+    ("cross_entropy_axis", "classes are taken from another axis", CLASSES,
+     lambda site, subject: [
+         (f"{axis} in place of 1", lambda call, axis=axis: call.run(input=call["input"].movedim(axis, 1)))
+         for axis in (len(site.shape()) - 1, *range(2, len(site.shape()) - 1), 0) if len(site.shape()) > 2],
+     {"difference": "ce_axis"}),
 ))  # fmt: skip

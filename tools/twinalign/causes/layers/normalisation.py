@@ -61,18 +61,6 @@ def _swap_values(call: FunctionCall) -> Any:
     return call.run(weight=stored(lambda _: bias)(weight), bias=stored(lambda _: weight)(bias))
 
 
-@forward("batch_norm", difference="bn_affine_track")
-def batch_norm_mode(site: Site) -> Changes:
-    """Batch normalisation runs in the other mode."""
-    # By `use_global_stats`, a forgotten `train()` or `eval()`, or a positional argument in the wrong place.
-    if site.get("training", False):
-        yield "with the running statistics, not the batch's", changing(training=False)
-    else:
-        yield "with the batch's statistics, not the running ones", changing(training=True)
-        without = changing(training=True, running_mean=None, running_var=None)
-        yield "with the batch's statistics, which leave the running ones alone", without
-
-
 @as_change
 def _written_out(
     call: FunctionCall,
@@ -97,14 +85,6 @@ def _written_out(
         variance = values.var(own, unbiased=unbiased, keepdim=True) if centred else values.square().mean(own, True)
     root = variance.sqrt() + epsilon if outside else (variance + epsilon).sqrt()
     return affine(call, ((values - mean) / root).reshape(x.shape))
-
-
-@forward("group_norm")
-def group_norm_groups(site: Site) -> Changes:
-    """The group norm has another number of groups."""
-    channels, current = site.shape()[1], site.get("num_groups")
-    for groups in (g for g in range(1, channels + 1) if channels % g == 0 and g != current):
-        yield f"{groups} in place of {current}", changing(num_groups=groups)
 
 
 @forward("layer_norm", "batch_norm")
@@ -254,6 +234,17 @@ enter_edits("forward", (
          call["input"], call["normalized_shape"], call.get("weight"), None, call.get("eps", 2.0**-52))}), {}),
     ("normalize_missing", "the vectors are not normalised to unit length", ("normalize", "cosine_similarity"),
      lambda site, subject: [("", taken_for_input if site.name == "normalize" else _products)], {}),
+    # By `use_global_stats`, a forgotten `train()` or `eval()`, or a positional argument in the wrong place.
+    ("batch_norm_mode", "batch normalisation runs in the other mode", ("batch_norm",),
+     lambda site, subject: [("with the running statistics, not the batch's", changing(training=False))]
+     if site.get("training", False) else [
+         ("with the batch's statistics, not the running ones", changing(training=True)),
+         ("with the batch's statistics, which leave the running ones alone",
+          changing(training=True, running_mean=None, running_var=None))], {"difference": "bn_affine_track"}),
+    ("group_norm_groups", "the group norm has another number of groups", ("group_norm",),
+     lambda site, subject: [(f"{n} in place of {site.get('num_groups')}", changing(num_groups=n))
+                            for n in range(1, site.shape()[1] + 1)
+                            if site.shape()[1] % n == 0 and n != site.get("num_groups")], {}),
 ))  # fmt: skip
 
 enter_edits("state", (

@@ -1,6 +1,7 @@
 """Faults of axes and order: reductions, flattening, concatenation, splitting, indexing."""
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,13 +92,10 @@ def axes_order(site: Site) -> Changes:
         yield f"{list(order)}", of_input("permute", *order)
 
 
-@forward("cat")
-def class_token_position(site: Site) -> Changes:
-    """The class token is at the other end of the sequence."""
+def _with_a_token(site: Site) -> bool:
     given = site.get("tensors", ())
     facts = [item for item in given if isinstance(item, TensorFacts)]
-    if len(given) == len(facts) == 2 and any(item.name is not None for item in facts):
-        yield "", lambda call: call.run(tensors=list(reversed(call["tensors"])))
+    return len(given) == len(facts) == 2 and any(item.name is not None for item in facts)
 
 
 @forward("cat", "stack", "hstack", "vstack", rank=1)
@@ -160,14 +158,8 @@ def slice_shifted(site: Site) -> Changes:
             yield f"the last along axis {axis}", of_input("narrow", axis, whole - part, part)
 
 
-@forward("roll")
-def roll_direction(site: Site) -> Changes:
-    """A tensor is rolled the other way."""
-    shifts = site.get("shifts")
-    opposite = tuple(-shift for shift in shifts) if isinstance(shifts, Sequence) else -shifts
-    yield "", changing(shifts=opposite)
-    if isinstance(site.get("dims"), Sequence):
-        yield "along the axes in the other order", changing(dims=tuple(reversed(site.get("dims"))))
+def _negated(value: Any) -> Any:
+    return tuple(map(operator.neg, value)) if isinstance(value, Sequence) else -value
 
 
 enter_edits("forward", (
@@ -186,4 +178,9 @@ enter_edits("forward", (
      made({"": lambda call: call.run(input=call["input"].flatten(), dim=0),
            "back in its shape": lambda call: call.run(input=call["input"].flatten(), dim=0).view_as(call["input"])}),
      {"difference": "cumsum_axis_none"}),
+    ("class_token_position", "the class token is at the other end of the sequence", ("cat",),
+     made({"": lambda call: call.run(tensors=list(reversed(call["tensors"])))}, _with_a_token), {}),
+    ("roll_direction", "a tensor is rolled the other way", ("roll",),
+     made({"": lambda call: call.run(shifts=_negated(call["shifts"])),
+           "along the axes in the other order": lambda call: call.run(dims=tuple(reversed(call["dims"])))}), {}),
 ))  # fmt: skip

@@ -51,6 +51,16 @@ def switch(argument: str, default: bool, on: str = "", off: str = "", modes: Seq
     return ways
 
 
+def choice(argument: str, default: Any, *values: Any, text: str = "{} in place of {}") -> Ways:
+    """Another one of these values."""
+
+    def ways(site: Site, subject: LayerSubject) -> Changes:
+        current = site.get(argument, default)
+        yield from ((text.format(v, current), changing(**{argument: v})) for v in values if v != current)
+
+    return ways
+
+
 def other_axis(of_rank: Callable[[int], int | None], named: bool = False) -> Ways:
     """Another axis, the last first; `of_rank` is where the function, which is `named` or not, runs by default."""
 
