@@ -14,7 +14,6 @@ from twinalign.causes.data.subject import (
     USUAL_CONSTANTS,
     Change,
     Constants,
-    Given,
     ImageSubject,
     called,
     constants_between,
@@ -25,10 +24,6 @@ from twinalign.causes.data.subject import (
 from twinalign.causes.registry import Variant
 
 _FLIP_TOP_BOTTOM = 1
-
-
-def _upside_down(given: Given) -> int:
-    return turned(given["method"], _FLIP_TOP_BOTTOM)
 
 
 def _channels(image: np.ndarray) -> int | None:
@@ -114,7 +109,8 @@ enter_rows("data", ImageSubject, "change", (
     ("flip_extra", "images are mirrored left to right once more, or once less", {"rank": 1},
      lambda s: {"": lambda image: np.flip(image, _rows_and_columns(image)[1])}),
     ("flip_vertical", "images are flipped upside down", {"rank": 1},
-     lambda s: {"not left to right": s.variant("not left to right", calls=told(FLIP, "method", _upside_down)),
+     lambda s: {"not left to right": s.variant("not left to right", calls=told(
+                    FLIP, "method", lambda given: turned(given["method"], _FLIP_TOP_BOTTOM))),
                 "": lambda image: np.flip(image, _rows_and_columns(image)[0]),
                 "and mirrored": lambda image: np.flip(image, _rows_and_columns(image))}),
     ("axes_transposed", "the axes of the image are exchanged", {"difference": "normalize_input"},

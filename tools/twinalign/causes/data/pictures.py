@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import Others, enter_rows
 from twinalign.causes.data.subject import (
     CONVERT,
@@ -118,10 +117,6 @@ def _sampled(rounding: np.ufunc, original: Callable, image: Any, size: Any, *res
     return picture(rounding(bilinear(np.asarray(image), size[1], size[0])))
 
 
-def _without_antialiasing(call: FunctionCall) -> Any:
-    return call.run(antialias=False) if call.name == "interpolate" else call.run()
-
-
 def bilinear(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     """Pixels `[H, W]` or `[H, W, C]` at other sizes, each from its four neighbours, centres at half pixels."""
     values = pixels.astype(np.float64)
@@ -169,16 +164,8 @@ def _turned_as_exif_says(original: Callable, image: Any, *given: Any, **named: A
     return original(ImageOps.exif_transpose(image), *given, **named)
 
 
-def _read_as_grey(original: Callable, image: Any, *given: Any, **named: Any) -> Any:
-    return original(original(image, "L"), *given, **named)
-
-
 def _enhanced(other: Callable[[float], float], original: Callable, enhancer: Any, factor: float) -> Any:
     return original(enhancer, other(factor))
-
-
-def _enhanced_twice(original: Callable, enhancer: Any, factor: float) -> Any:
-    return original(type(enhancer)(original(enhancer, factor)), factor)
 
 
 def _arguments(function: str, argument: str, others: Mapping[str, Any]) -> Callable[[ImageSubject], Others]:
@@ -203,7 +190,8 @@ enter_rows("data", ImageSubject, "calls", (
                    for name in ("bilinear", "bicubic")},
                 "bilinear, rounded": called(RESIZE, functools.partial(_sampled, np.rint)),
                 "bilinear, cut off": called(RESIZE, functools.partial(_sampled, np.floor)),
-                "": Within("in tensors", lambda: rewriting().intercepting(None, _without_antialiasing))}),
+                "": Within("in tensors", lambda: rewriting().intercepting(
+                    None, lambda call: call.run(antialias=False) if call.name == "interpolate" else call.run()))}),
     ("blur_sigma", "images are blurred with another width or kernel", {"difference": "missing_transforms"},
      lambda s: {**{name: told(FILTER, "filter", functools.partial(_blur, "GaussianBlur", width))
                    for name, width in _WIDTHS.items()},
@@ -214,7 +202,7 @@ enter_rows("data", ImageSubject, "calls", (
      lambda s: [(name, called(CONVERT, functools.partial(_grey, weigh, rounding)))
                 for name, weigh in _GREY.items() for rounding in (np.floor, np.rint)]),
     ("decode_mode", "pictures are read in another mode", {"difference": "image_backend"},
-     lambda s: {"as grey values": called(CONVERT, _read_as_grey),
+     lambda s: {"as grey values": called(CONVERT, lambda read, image, *given: read(read(image, "L"), *given)),
                 "turned as EXIF says": called(CONVERT, _turned_as_exif_says)}),
     ("jitter_factor", "a factor of the colour jitter differs", {"difference": "color_jitter"},
      lambda s: {f"{name}: {detail} for f": called(ENHANCE, of_part(part, functools.partial(_enhanced, factor)))
@@ -249,7 +237,8 @@ def step_doubled(subject: ImageSubject) -> Iterator[Variant]:
         )
 
     for part, name in PARTS.items():
-        yield subject.variant(name, calls=called(ENHANCE, of_part(part, _enhanced_twice)))
+        twice = of_part(part, lambda original, enhancer, f: original(type(enhancer)(original(enhancer, f)), f))
+        yield subject.variant(name, calls=called(ENHANCE, twice))
     for name, function in (("filter", FILTER), ("flip", FLIP)):
         yield subject.variant(
             name, calls=called(function, lambda original, image, how: original(original(image, how), how))

@@ -104,7 +104,7 @@ def mask_inverted(site: Site) -> Changes:
         if site.tensor(name):
             yield f"{name} of {site.name}", _inverted(name)
     if site.name == "add":
-        yield "the one that is added", _additive_inverted
+        yield "the one that is added", lambda call: call["input"] + _opposite(call, call["other"])
 
 
 @as_change
@@ -119,10 +119,6 @@ def _opposite(call: FunctionCall, mask: Any) -> Any:
     if not least < -1e3:
         raise ValueError("no mask")
     return call.torch.where(mask == least, 0.0, least).to(mask.dtype)
-
-
-def _additive_inverted(call: FunctionCall) -> Any:
-    return call["input"] + _opposite(call, call["other"])
 
 
 @forward(*_MASKED)
@@ -222,7 +218,9 @@ def grouped_heads(site: Site, subject: LayerSubject) -> Changes:
     if site.name == "repeat_interleave" and len(given) == len(made):
         times = [size // before for size, before in zip(made, given, strict=True)]
         yield _TILED, lambda call: call["input"].repeat(times)
-    elif len(given) == len(made) + 1 and subject.comes_from(site, "expand"):  # x[:, :, None].expand(...).reshape(...)
+    elif len(given) == len(made) + 1 and any(
+        key[0] == "expand" for key in site.givers()
+    ):  # x[:, :, None].expand(...).reshape(...)
         for at in range(len(made) - 1):  # the last two are those of a merged head, which is another matter
             if given[:at] == made[:at] and given[at + 2 :] == made[at + 1 :]:
                 yield _TILED, lambda call, at=at: call["input"].transpose(at, at + 1).reshape(made)

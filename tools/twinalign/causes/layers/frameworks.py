@@ -30,11 +30,11 @@ def _scaled_at_the_other_time(site: Site, subject: LayerSubject) -> Changes:
         yield f"by 1 - {p:g}", lambda call, kept=1.0 - p: call.result * kept
 
 
-def _returning_numbers(subject: LayerSubject) -> list[Site]:
-    return [site for site in subject.sites if site.output.floating and site.name != GRADIENT_MODE][:_MOST_PLACES]
-
-
-@forward(sites=_returning_numbers, difference="amp_lists", rank=3)
+@forward(
+    sites=lambda subject: [s for s in subject.sites if s.output.floating and s.name != GRADIENT_MODE][:_MOST_PLACES],
+    difference="amp_lists",
+    rank=3,
+)
 def low_precision(site: Site) -> Changes:
     """Values pass through a lower precision."""
     # Either a cast in the code, or a layer that was left in another dtype.

@@ -253,10 +253,6 @@ def _worst(subject: LayerSubject) -> str | None:
     return max(shares, key=lambda name: shares[name]) if shares else None
 
 
-def _layer_again(call: FunctionCall) -> Any:
-    return call["module"].forward(call["output"])
-
-
 def _factor_left_out(site: Site, subject: LayerSubject) -> Changes:
     if (factor := constant_of(site)) is not None:
         yield f"{'times' if site.name == 'mul' else 'divided by'} {factor:.6g}", tensor_operand
@@ -265,7 +261,8 @@ def _factor_left_out(site: Site, subject: LayerSubject) -> Changes:
 enter_edits("forward", (
     ("factor_forgotten", "a constant factor is left out", ("mul", "div"), _factor_left_out, {"rank": 2}),
     ("layer_twice", "a layer is applied twice", (LAYER, UNIT),
-     lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]), _layer_again)]
+     lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]),
+                             lambda call: call["module"].forward(call["output"]))]
      if site.output.shape == site.shape() else (), {"rank": 4}),
     ("sign_wrong", "a sign is wrong", tuple(_SIGNS), lambda site, subject: _SIGNS[site.name].items()
      if site.name != "mul" or constant_of(site) is not None else (), {"rank": 3}),

@@ -77,14 +77,9 @@ def gradient_not_stopped(subject: LayerSubject) -> Iterator[Variant]:
     frozen = _without_gradient(subject.port, subject.reference)
     if frozen:
         yield Within(f"{', '.join(sorted(frozen))} is trained", lambda: _trained(subject.module, frozen))
-    yield from changed_calls(subject, subject.named("detach", GRADIENT_MODE), _recording_gradients)
-
-
-def _recording_gradients(site: Site) -> Changes:
-    if site.name == "detach":
-        yield "detach left out", lambda call: call["input"]
-    else:
-        yield "no_grad left out", lambda call: call.run(input=True)
+    detached, recorded = lambda call: call["input"], lambda call: call.run(input=True)
+    yield from changed_calls(subject, subject.named("detach"), lambda site: [("detach left out", detached)])
+    yield from changed_calls(subject, subject.named(GRADIENT_MODE), lambda site: [("no_grad left out", recorded)])
 
 
 @contextlib.contextmanager

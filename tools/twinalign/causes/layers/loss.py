@@ -17,7 +17,7 @@ from twinalign.causes.layers.changed_calls import (
 )
 from twinalign.causes.layers.generic import constant_of, other_constants, tensor_operand, with_constant
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
-from twinalign.causes.layers.ways import FLOAT32, made, number
+from twinalign.causes.layers.ways import FLOAT32, choice, made, number
 
 SIMPLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits")
 CLASSES = ("cross_entropy", "nll_loss")
@@ -70,13 +70,8 @@ def loss_factor(site: Site, subject: LayerSubject) -> Changes:
     yield from other_constants(number, (number / 2.0, number * 2.0, 1.0 / number, number**2, number**0.5))
 
 
-@forward(*LOSSES)
-def loss_reduction(site: Site) -> Changes:
-    """The loss is reduced in another way."""
-    current = site.get("reduction", "mean")
-    for name in ("sum", "mean", "batchmean", "none"):
-        if name != current and (name != "batchmean" or site.name == "kl_div"):
-            yield f"{name} in place of {current}", changing(reduction=name)
+def _other_reductions(site: Site, subject: LayerSubject) -> Changes:
+    yield from choice("reduction", "mean", "sum", "mean", "batchmean", "none")(site, subject)
     yield "the sum divided by the batch's size", _over_batch
     yield "the mean divided by the batch's size", lambda call: call.run(reduction="mean") / len(call["input"])
 
@@ -194,6 +189,7 @@ def _other_loss(site: Site, subject: LayerSubject) -> Changes:
 
 
 enter_edits("forward", (
+    ("loss_reduction", "the loss is reduced in another way", LOSSES, _other_reductions, {}),
     ("label_smoothing", "the label smoothing differs", ("cross_entropy",),
      number("label_smoothing", 0.0, 0.0, 0.1, 0.05, 0.2, 0.01, words=("label_smoothing", "smoothing", "epsilon")),
      {"difference": "ce_label_smoothing", **FLOAT32}),

@@ -15,7 +15,7 @@ from twinalign.causes.layers.changed_calls import (
     stored,
 )
 from twinalign.causes.layers.subject import LayerSubject
-from twinalign.causes.layers.ways import FLOAT32, given, made, other_axis, small_number, taken_for_input
+from twinalign.causes.layers.ways import FLOAT32, given, made, other_axis, small_number
 
 NORMS = ("layer_norm", "batch_norm", "group_norm", "instance_norm")
 STATISTICS = ("batch_norm", "instance_norm")
@@ -177,10 +177,6 @@ def cosine_epsilon_form(call: FunctionCall) -> Any:
     return (one * two).sum(dim) / lengths.clamp(min=call.get("eps", 1e-8))
 
 
-def _products(call: FunctionCall) -> Any:
-    return (call["x1"] * call["x2"]).sum(call.get("dim", 1))
-
-
 def _both_or_one(change: Callable[..., Change]) -> Ways:
     """The change made with both running statistics, then with each alone."""
     mean, variance = "running_mean", "running_var"
@@ -233,7 +229,8 @@ enter_edits("forward", (
      made({"": lambda call: call.torch.nn.functional.layer_norm(
          call["input"], call["normalized_shape"], call.get("weight"), None, call.get("eps", 2.0**-52))}), {}),
     ("normalize_missing", "the vectors are not normalised to unit length", ("normalize", "cosine_similarity"),
-     lambda site, subject: [("", taken_for_input if site.name == "normalize" else _products)], {}),
+     made({"": lambda call: call["input"] if call.name == "normalize"
+           else (call["x1"] * call["x2"]).sum(call.get("dim", 1))}), {}),
     # By `use_global_stats`, a forgotten `train()` or `eval()`, or a positional argument in the wrong place.
     ("batch_norm_mode", "batch normalisation runs in the other mode", ("batch_norm",),
      lambda site, subject: [("with the running statistics, not the batch's", changing(training=False))]

@@ -148,10 +148,6 @@ class LayerSubject:
     def named(self, *names: str) -> list[Site]:
         return [site for site in self.sites if site.name in names]
 
-    def comes_from(self, site: Site, *names: str) -> bool:
-        """Whether the call takes what a call of one of these functions returned."""
-        return any(giver[0] in names for giver in site.givers())
-
     def leads_to(self, site: Site, *names: str) -> bool:
         """Whether a call of one of these functions depends on what this call returns."""
         reached = {site.key}

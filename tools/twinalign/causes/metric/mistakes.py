@@ -43,14 +43,6 @@ def _exchanged(one: str, other: str, numbers: Numbers) -> Numbers:
     return {name: numbers[source(name)] for name in numbers}
 
 
-def _of_outputs(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Outputs, np.ndarray], Given]:
-    return lambda outputs, labels: ([change(output) for output in outputs], labels)
-
-
-def _of_labels(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Outputs, np.ndarray], Given]:
-    return lambda outputs, labels: (outputs, change(labels))
-
-
 def _softmax(x: np.ndarray) -> np.ndarray:
     powers = np.exp(x - x.max(axis=-1, keepdims=True))
     shares: np.ndarray = powers / powers.sum(axis=-1, keepdims=True)
@@ -61,10 +53,6 @@ def _rows(rows: slice, outputs: Outputs, labels: np.ndarray) -> Given:
     return [output[rows] for output in outputs], labels[rows]
 
 
-def _whole_batches(size: int, outputs: Outputs, labels: np.ndarray) -> Given:
-    return _rows(slice(None, len(labels) // size * size), outputs, labels)
-
-
 def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], Given]]:
     count = len(subject.labels)
     found: dict[str, Callable[[Outputs, np.ndarray], Given]] = {}
@@ -72,7 +60,7 @@ def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], 
         found[f"the last {left_out}"] = functools.partial(_rows, slice(None, count - left_out))
         found[f"the first {left_out}"] = functools.partial(_rows, slice(left_out, None))
     for size in range(2, count):
-        found[f"the last batch, of less than {size}"] = functools.partial(_whole_batches, size)
+        found[f"the last batch, of less than {size}"] = functools.partial(_rows, slice(None, count // size * size))
     return found
 
 
@@ -129,14 +117,14 @@ enter("take", (
                 "rows of unit length": lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True),
                 **{f"temperature {t:g}": functools.partial(np.multiply, 1 / t)
                    for t in (0.07, 0.1, 0.2, 0.5, 2.0, 10.0)}}),
-), of=_of_outputs)  # fmt: skip
+), of=lambda change: lambda outputs, labels: ([change(output) for output in outputs], labels))  # fmt: skip
 enter("take", (
     ("metric_labels", "the outputs are compared with other labels", _LABELS,
      lambda s: {**{f"of the samples {by:+d} beside": functools.partial(np.roll, shift=by) for by in (1, -1, 2, -2)},
                 "one too high": lambda labels: labels + 1, "one too low": lambda labels: labels - 1,
                 "in the reversed order": lambda labels: labels[::-1].copy(),
                 "all that of the first": lambda labels: np.full_like(labels, labels[0])}),
-), of=_of_labels)  # fmt: skip
+), of=lambda change: lambda outputs, labels: (outputs, change(labels)))  # fmt: skip
 enter("take", (
     ("metric_drop_last", "some samples do not count: the last ones, or those of an incomplete batch", _DROPPED, _fewer),
     ("metric_ties", "among equal outputs, another one counts as the prediction", _TIES,

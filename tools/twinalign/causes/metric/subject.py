@@ -131,7 +131,8 @@ class MetricSubject(Component):
         case = self.worker.fresh_case(STAGE)
         if self.training:
             self.backend.set_training(model, True)
-            return self._in_training_mode(case, model)
+            with replaced(model, "eval", lambda: model), replaced(model, "train", lambda mode=True: model):
+                return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
         counts: dict[str, int] = {}
 
         def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
@@ -146,10 +147,6 @@ class MetricSubject(Component):
 
         children = [(path, layer) for path, layer in self.backend.named_layers(model) if path and "." not in path]
         with wrapped(children, around):
-            return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
-
-    def _in_training_mode(self, case: Any, model: Any) -> Numbers:
-        with replaced(model, "eval", lambda: model), replaced(model, "train", lambda mode=True: model):
             return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
 
     @property

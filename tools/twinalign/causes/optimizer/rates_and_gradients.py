@@ -84,7 +84,12 @@ def learning_rate_of_some(subject: OptimizerSubject) -> Iterator[Variant]:
 @step_cause()
 def parameters_left_out(subject: OptimizerSubject) -> Iterator[Variant]:
     """Some parameters are not updated at all: they are frozen, or were not given to the optimizer."""
-    still = {name for name in subject.wrong if not _moves(subject.whole_port, name)}
+    moved = {
+        key.split(".", 2)[2]
+        for key, array in subject.whole_port.items()
+        if key.split(".", 2)[1] == "update" and array.any()
+    }
+    still = set(subject.wrong) - moved
     if not still:
         return
 
@@ -95,10 +100,6 @@ def parameters_left_out(subject: OptimizerSubject) -> Iterator[Variant]:
         optimizer.step()
 
     yield subject.changed(listed(sorted(still)), step=take)
-
-
-def _moves(values: dict[str, np.ndarray], name: str) -> bool:
-    return any(array.any() for key, array in values.items() if key.split(".", 2)[1:] == ["update", name])
 
 
 def scaled(moment: Moment, factor: float) -> Any:
@@ -218,17 +219,9 @@ def _to_each_bound(subject: OptimizerSubject, clip: Callable[[float, Moment], An
             yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound), step=step)
 
 
-def _to_norm_of_group(subject: OptimizerSubject, bound: float, moment: Moment) -> Any:
-    return _to_norm(moment, bound, subject.gradient_norm(moment.step, subject.group_members[moment.name]))
-
-
 def _stepped_twice(optimizer: Any, moments: list[Moment]) -> None:
     optimizer.step()
     optimizer.step()
-
-
-def _climbed(moment: Moment) -> None:
-    moment.parameter.data.copy_(2 * moment.before - moment.parameter.data)
 
 
 def _summed(moment: Moment) -> Any:
@@ -246,7 +239,8 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      lambda s: _with_group_rates(s, lambda own, base: own * base)),
     ("gradient_sign", "the gradient's sign is the other one: the parameters climb", {},
      lambda s: {"": StepChange(gradient=lambda moment: scaled(moment, -1.0)),
-                "with the decay": StepChange(after=_climbed)}),
+                "with the decay": StepChange(after=lambda moment: moment.parameter.data.copy_(
+                    2 * moment.before - moment.parameter.data))}),
     ("missing_gradient_is_zero",
      "parameters without a gradient are updated as if it were zero: decay and momentum change them",
      {"difference": "clear_grad_vs_none", "rank": 1,
@@ -265,5 +259,6 @@ enter_rows("optimizer", OptimizerSubject, "change", (
     ("gradient_clipped_per_group",
      "gradients are clipped by the norm of each parameter group, not of all parameters",
      {"difference": "clip_global_norm_per_group", "where": lambda s: len(set(s.group_members.values())) > 1},
-     lambda s: _to_each_bound(s, functools.partial(_to_norm_of_group, s))),
+     lambda s: _to_each_bound(s, lambda bound, moment: _to_norm(
+         moment, bound, s.gradient_norm(moment.step, s.group_members[moment.name])))),
 ))  # fmt: skip

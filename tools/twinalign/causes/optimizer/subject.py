@@ -233,14 +233,14 @@ class OptimizerSubject(Component):
         before = {moment.name: moment.before for moment in moments}
         for name, tensor in tensors.items():
             update = tensor.detach() - before[name] if name in before else tensor.detach() * 0.0
-            found[f"{step}.update.{name}"] = self._sample(update)
+            found[f"{step}.update.{name}"] = _sample_of(self.backend.to_array(update))
         # A model with nothing but these parameters.
         only = types.SimpleNamespace(named_parameters=lambda: [(name, self.parameters[name]) for name in tensors])
         for quantity, name, array in self.backend.optimizer_items(only, optimizer):
             found[f"{step}.{quantity}.{name}"] = _sample_of(array)
         for moment in moments:
             for quantity, tensor in moment.observed.items():
-                found[f"{step}.{quantity}.{moment.name}"] = self._sample(tensor)
+                found[f"{step}.{quantity}.{moment.name}"] = _sample_of(self.backend.to_array(tensor))
         return found
 
     def holds_everywhere(self) -> bool:
@@ -305,9 +305,6 @@ class OptimizerSubject(Component):
             return None
         array = gradient_of_step(self.gradients[name], step)
         return self.backend.to_tensor(array, "float64", self.worker.device)
-
-    def _sample(self, tensor: Any) -> np.ndarray:
-        return _sample_of(self.backend.to_array(tensor))
 
 
 step_cause = functools.partial(cause, "optimizer", OptimizerSubject)

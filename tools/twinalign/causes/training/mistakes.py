@@ -1,7 +1,7 @@
 """Causes in a training: what its loop records, clears, steps and averages, and its recipe of rates, decay and norms."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from twinalign.case.averaging import averaging_method
 from twinalign.causes.component import enter_rows, wrong_names
 from twinalign.causes.optimizer.decay import USUAL, choices
+from twinalign.causes.optimizer.subject import listed
 from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
 from twinalign.files.curve_names import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
@@ -206,12 +207,7 @@ def _decayed_apart(subject: TrainingSubject) -> Iterator[tuple[str, frozenset[st
     for text, holds in sets.items():
         chosen = frozenset(name for name in axes if holds(name))
         if first and first <= chosen:
-            yield f"{text}, {_some(first)}", chosen
-
-
-def _some(names: Iterable[str]) -> str:
-    found = sorted(names)
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+            yield f"{text}, {listed(sorted(first))}", chosen
 
 
 @train_cause(difference="param_group_sticky", rank=-1)
