@@ -63,17 +63,19 @@ def _telling(change: Callable[[Chain, Any], dict[str, Any]]) -> Callable[[Chain]
 
 
 def _as_the_port(subject: ImageSubject) -> Others:
-    differing: dict[int, dict[str, Any]] = {}
-    shown = ""
-    for chain, told in zip(subject.chains, subject.port_arguments, strict=False):
-        own = arguments_of(chain.steps[0][1])
-        values = bound_arguments(chain.steps[0][1])
-        for name in own.keys() & told.keys():
-            value = read(told[name], values[name]) if own[name] != told[name] else None
-            if value is not None:
-                differing.setdefault(id(chain), {})[name] = value
-                shown = shown or f"{name} {told[name]} for {own[name]}"
-    return {shown: lambda chain, function: differing.get(id(chain), {})} if differing else {}
+    for chain in subject.chains:
+        for name in _told_otherwise(chain):
+            shown = f"{name} {chain.port_arguments[name]} for {arguments_of(chain.steps[0][1])[name]}"
+            return {shown: lambda chain, function: _told_otherwise(chain)}
+    return ()
+
+
+def _told_otherwise(chain: Chain) -> dict[str, Any]:
+    """Arguments of the port's step that are other ones than the reference's, as far as they can be read."""
+    own, values = arguments_of(chain.steps[0][1]), bound_arguments(chain.steps[0][1])
+    texts = {name: text for name, text in chain.port_arguments.items() if name in own and own[name] != text}
+    found = {name: read(text, values[name]) for name, text in texts.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def read(text: str, like: Any) -> Any:

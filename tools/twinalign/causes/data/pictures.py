@@ -216,11 +216,10 @@ def step_missing(subject: ImageSubject) -> Iterator[Variant]:
     for number, name in enumerate(subject.names):
         if subject.chains[0].given is not None or number > 0:
             yield subject.variant(name, edit=lambda chain, name=name: [s for s in chain.steps if s[0] != name])
-    if subject.port_names:
-        names = {id(chain): set(own) for chain, own in zip(subject.chains, subject.port_names, strict=True)}
-        missing = {n for chain in subject.chains for n, _ in chain.steps if n not in names[id(chain)]}
+    if subject.chains[0].port_names:
+        missing = {n for chain in subject.chains for n, _ in chain.steps if n not in chain.port_names}
         yield subject.variant(
-            ", ".join(sorted(missing)), edit=lambda chain: [step for step in chain.steps if step[0] in names[id(chain)]]
+            ", ".join(sorted(missing)), edit=lambda chain: [step for step in chain.steps if step[0] in chain.port_names]
         )
     for part, name in PARTS.items():
         yield subject.variant(name, calls=called(ENHANCE, of_part(part, lambda original, enhancer, f: enhancer.image)))
@@ -248,14 +247,10 @@ def step_doubled(subject: ImageSubject) -> Iterator[Variant]:
 @image_cause(rank=-1)
 def step_order(subject: ImageSubject) -> Iterator[Variant]:
     """The steps are in another order."""
-    if subject.port_names and all(
-        sorted(own) == sorted(name for name, _ in chain.steps)
-        for chain, own in zip(subject.chains, subject.port_names, strict=True)
-    ):
-        order = {id(chain): list(own) for chain, own in zip(subject.chains, subject.port_names, strict=True)}
+    if all(sorted(chain.port_names) == sorted(name for name, _ in chain.steps) for chain in subject.chains):
         yield subject.variant(
-            ", ".join(subject.port_names[0]),
-            edit=lambda chain: sorted(chain.steps, key=lambda step: order[id(chain)].index(step[0])),
+            ", ".join(subject.chains[0].port_names),
+            edit=lambda chain: sorted(chain.steps, key=lambda step: chain.port_names.index(step[0])),
         )
     names = subject.names
     for first in range(1, len(names)):

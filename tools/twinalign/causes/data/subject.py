@@ -33,10 +33,20 @@ _MOST_IMAGES = 6
 
 @dataclasses.dataclass
 class Chain:
-    """Names and functions of the steps that make one image, and what the first of them is given."""
+    """The steps that make one image, and the image on both sides.
+
+    Attributes:
+        steps: their names and functions.
+        given: what the first of them is given.
+        port_arguments, port_names: what the port's steps are told and called, where that is known.
+    """
 
     steps: list[tuple[str, Callable[[Any], Any]]]
-    given: Any
+    reference: np.ndarray
+    port: np.ndarray
+    given: Any = None
+    port_arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    port_names: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,26 +132,16 @@ class ImageSubject(Component):
         port, reference, floors: number of the image → its values.
         chains: for each image the steps that make it, once more in `names`; no steps where the samples themselves are
             all that is known.
-        port_arguments, port_names: what the port's steps are told and called, where that is known.
         edit: makes the steps of a chain other ones; None leaves them.
         calls: functions of Pillow that do something else.
         change: what is done to the result.
     """
 
-    def __init__(
-        self,
-        backend: Any,
-        chains: Sequence[Chain],
-        reference: Sequence[np.ndarray],
-        port: Sequence[np.ndarray],
-        port_arguments: Sequence[Mapping[str, str]] = (),
-        port_names: Sequence[Sequence[str]] = (),
-    ) -> None:
+    def __init__(self, backend: Any, chains: Sequence[Chain]) -> None:
         self.backend, self.chains = backend, list(chains)
-        self.port_arguments, self.port_names = list(port_arguments), list(port_names)
-        self.port = {str(i): np.asarray(image, dtype=np.float64) for i, image in enumerate(port)}
-        self.reference = {str(i): np.asarray(image, dtype=np.float64) for i, image in enumerate(reference)}
-        whole = all(image.dtype.kind in "biu" for image in (*reference, *port))
+        self.port = {str(i): np.asarray(chain.port, dtype=np.float64) for i, chain in enumerate(chains)}
+        self.reference = {str(i): np.asarray(chain.reference, dtype=np.float64) for i, chain in enumerate(chains)}
+        whole = all(image.dtype.kind in "biu" for chain in chains for image in (chain.reference, chain.port))
         self.floors = {key: self._floor(key, whole) for key in self.reference}
         self.edit: Callable[[Chain], list[tuple[str, Callable[[Any], Any]]]] | None = None
         self.calls: tuple[ImageCall, ...] = ()
@@ -266,18 +266,14 @@ def explain_step(
     port's on the reference's results), `arguments` those of the port's step by place.
     """
     with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
-        known = [place for place in places if place in one and place in other][:_MOST_IMAGES]
         chains = []
-        for place in known:
+        for place in [place for place in places if place in one and place in other][:_MOST_IMAGES]:
             key, _, number = place.rpartition(".")
             steps = _steps(worker, split, key)
             before = f"{key}.{int(number) - 1}"
             given = as_given(worker, one[before], _made(steps[: int(number)])) if before in one else None
-            chains.append(Chain([steps[int(number)]], given))
-        subject = ImageSubject(
-            worker.backend, chains, [one[p] for p in known], [other[p] for p in known], [arguments[p] for p in known]
-        )
-    return explain(subject, "data") if known else {"explanation": None}
+            chains.append(Chain([steps[int(number)]], one[place], other[place], given, arguments[place]))
+    return _explained(worker, chains)
 
 
 def explain_chain(
@@ -288,18 +284,14 @@ def explain_chain(
     `keys` are `SAMPLE.IMAGE` of each image whose steps have other names in the port, `names` those names by key,
     `reference` and `port` files of `record_steps`.
     """
-    chains, results = [], []
+    chains = []
     with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
         for key in keys[:_MOST_IMAGES]:
             steps = _steps(worker, split, key)
             ours, theirs = f"{key}.{len(steps) - 1}", f"{key}.{len(names[key]) - 1}"
             if ours in one and theirs in other:
-                chains.append(Chain(steps, None))
-                results.append((one[ours], other[theirs], names[key]))
-    if not chains:
-        return {"explanation": None}
-    ours_all, theirs_all, all_names = zip(*results, strict=True)
-    return explain(ImageSubject(worker.backend, chains, ours_all, theirs_all, port_names=all_names), "data")
+                chains.append(Chain(steps, one[ours], other[theirs], port_names=names[key]))
+    return _explained(worker, chains)
 
 
 def explain_samples(
@@ -309,16 +301,22 @@ def explain_samples(
 
     `name` is that of the value that differs, `reference` and `port` are files of it by number of the sample.
     """
-    with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
-        known = [index for index in indices if str(index) in one and str(index) in other]
-        ours, theirs = [one[str(i)] for i in known], [other[str(i)] for i in known]
 
     def read(index: int, nothing: Any) -> np.ndarray:
         samples = iter(worker.fresh_case(STAGE).dataset(worker.framework, split))
         return sample_arrays(worker.backend, next(itertools.islice(samples, index, None)))[name]
 
-    chains = [Chain([("sample", functools.partial(read, index))], None) for index in known]
-    return explain(ImageSubject(worker.backend, chains, ours, theirs), "data")
+    with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
+        chains = [
+            Chain([("sample", functools.partial(read, index))], one[str(index)], other[str(index)])
+            for index in indices
+            if str(index) in one and str(index) in other
+        ]
+    return _explained(worker, chains)
+
+
+def _explained(worker: Any, chains: Sequence[Chain]) -> dict[str, Any]:
+    return explain(ImageSubject(worker.backend, chains), "data") if chains else {"explanation": None}
 
 
 def _steps(worker: Any, split: str, key: str) -> list[tuple[str, Callable[[Any], Any]]]:

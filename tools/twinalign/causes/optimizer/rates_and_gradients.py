@@ -84,12 +84,8 @@ def learning_rate_of_some(subject: OptimizerSubject) -> Iterator[Variant]:
 @step_cause()
 def parameters_left_out(subject: OptimizerSubject) -> Iterator[Variant]:
     """Some parameters are not updated at all: they are frozen, or were not given to the optimizer."""
-    moved = {
-        key.split(".", 2)[2]
-        for key, array in subject.whole_port.items()
-        if key.split(".", 2)[1] == "update" and array.any()
-    }
-    still = set(subject.wrong) - moved
+    updates = (name.split(".", 2)[1:] for name, array in subject.whole_port.items() if array.any())
+    still = set(subject.wrong) - {name for quantity, name in updates if quantity == "update"}
     if not still:
         return
 
