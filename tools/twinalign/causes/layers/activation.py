@@ -144,7 +144,7 @@ def gate_halves_swapped(site: Site, subject: LayerSubject) -> Changes:
 
 
 def _halves_swapped(call: FunctionCall) -> Any:
-    x, dim = call["input"], call.get("dim", call.get("1", -1))
+    x, dim = call["input"], call.get("dim", -1)
     return call.run(input=x.roll(x.shape[dim] // 2, dim))
 
 

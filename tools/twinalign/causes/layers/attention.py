@@ -157,16 +157,6 @@ def causal_mask_added(call: FunctionCall) -> Any:
     return scores.masked_fill(seen.logical_not(), float("-inf")).softmax(-1)
 
 
-@forward("tril", "triu")
-def causal_mask_shifted(site: Site) -> Changes:
-    """The causal mask is off by one."""
-    # A token sees its successor, or does not see itself.
-    name = "diagonal" if "diagonal" in site.arguments else "1"
-    for shift in (1, -1):
-        moved = site.get(name, 0) + shift
-        yield f"diagonal {moved}", changing(**{name if name in site.arguments else "diagonal": moved})
-
-
 @forward(rank=1)
 def window_shift_kept(subject: LayerSubject) -> Iterator[CallVariant]:
     """The window is shifted where it covers the whole map."""
@@ -264,4 +254,8 @@ enter_edits("forward", (
      made({"": lambda call: call["input"] + call["mask"].to(call["input"].dtype)}), {}),
     # A large negative number that is not large enough, or that is added.
     ("mask_value", "masked scores get another value", ("masked_fill",), _other_mask_values, {}),
+    # A token sees its successor, or does not see itself.
+    ("causal_mask_shifted", "the causal mask is off by one", ("tril", "triu"),
+     lambda site, subject: [(f"diagonal {at}", changing(diagonal=at))
+                            for at in (site.get("diagonal", 0) + 1, site.get("diagonal", 0) - 1)], {}),
 ))  # fmt: skip

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Key, Site
+from twinalign.backends.torch.reference_only.operations import HANDED, LAYER, Change, FunctionCall, Key, Site
 from twinalign.causes.layers.changed_calls import Changes, Ways, enter_edits, forward, joined, place_of
 from twinalign.causes.layers.generic import operands
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
@@ -43,26 +43,25 @@ def residual_source(subject: LayerSubject) -> Iterator[CallVariant]:
     """A sum takes one of its sides from another place."""
     # For example the residual path begins behind a norm, not before it.
     for site in filter(is_residual, subject.named("add")):
-        earlier = [s for s in subject.sites if s.position < site.position and s.output.shape == site.output.shape]
-        given = [s for s in subject.layers() if s.position < site.position and s.shape() == site.output.shape]
-        for sources, kept in ((earlier, "result"), (given, "input")):
-            for source in sources[-_SOURCES:]:
-                for side in ("input", "other"):
-                    yield _taken_from(subject, site, source, side, kept)
+        earlier = [s for s in subject.traced[1] if s.position < site.position]
+        made = [s for s in earlier if s.name != HANDED and s.output.shape == site.output.shape]
+        given = [s for s in earlier if s.name == HANDED and _shape_given(s) == site.output.shape]
+        for source in (*made[-_SOURCES:], *given[-_SOURCES:]):
+            yield from (_taken_from(subject, site, source, side) for side in ("input", "other"))
 
 
-def _taken_from(subject: LayerSubject, site: Site, source: Site, side: str, kept: str) -> CallVariant:
-    """One side of a sum is the result or the input of an earlier call."""
-    found: list[Any] = []
+def _shape_given(handed: Site) -> tuple[int, ...] | None:
+    return next((fact.shape for _, fact in handed.operands()), None)
 
-    def keep(call: FunctionCall) -> Any:
-        found[:] = [call.result if kept == "result" else call["input"]]
-        return call.result
 
-    name = source.arguments["path"] if source.name == LAYER else source.name
+def _taken_from(subject: LayerSubject, site: Site, source: Site, side: str) -> CallVariant:
+    """One side of a sum is the result of an earlier call, or what a layer was given."""
+    name = source.arguments["path"] if source.name in (LAYER, HANDED) else source.name
+    kept = "input" if source.name == HANDED else "result"
     detail = f"the {'first' if side == 'input' else 'second'} operand is the {kept} of {name}"
-    changes: dict[Key, Change] = {source.key: keep, site.key: lambda call: call.run(**{side: found[0]})}
-    return subject.variant(joined(detail, place_of(site, subject.named("add"))), changes)
+    changes: dict[Key, Change] = {site.key: lambda call: call.run(**{side: call.earlier[source.key][0]})}
+    place = place_of(site, subject.named("add"))
+    return CallVariant(joined(detail, place), changes, subject.module, frozenset((source.key,)))
 
 
 def _other_operand(call: FunctionCall) -> Any:

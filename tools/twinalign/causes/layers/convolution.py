@@ -173,14 +173,6 @@ def pool_kind(site: Site) -> Changes:
         yield "maximum", called(site.name.replace("avg", "max"))
 
 
-@forward("avg_pool2d", "avg_pool3d", difference="avgpool_divisor", float32_constants=True)
-def pool_divisor(site: Site, subject: LayerSubject) -> Changes:
-    """Average pooling divides by another number."""
-    for value in subject.candidates(("divisor", "divisor_override"), (1.0,), site.get("divisor_override", 0)):
-        if value >= 1:
-            yield f"{value:g}", changing(divisor_override=int(value))
-
-
 enter_edits("forward", (
     ("window_stride", "the stride differs", WINDOWED, window("stride", (1, 2, 3, 4), None), {}),
     ("window_padding", "the padding differs", WINDOWED, window("padding", (0, 1, 2, 3), 0), {}),
@@ -198,4 +190,7 @@ enter_edits("forward", (
     # torch counts the zeros of the padding by default, paddle does not.
     ("pool_padding_counted", "average pooling counts the padding, or does not", POOLS[3:],
      switch("count_include_pad", True, "counted", "not counted"), {"difference": "avgpool_exclusive", **FLOAT32}),
+    ("pool_divisor", "average pooling divides by another number", ("avg_pool2d", "avg_pool3d"),
+     number("divisor_override", 0, 1.0, words=("divisor", "divisor_override"), kind=int),
+     {"difference": "avgpool_divisor", **FLOAT32}),
 ))  # fmt: skip

@@ -21,7 +21,7 @@ from twinalign.backends.torch.reference_only.operations import (
     Value,
 )
 from twinalign.causes.layers import edits_of_calls as of_calls
-from twinalign.causes.layers.changed_calls import as_change, called, forward, state
+from twinalign.causes.layers.changed_calls import as_change, called
 from twinalign.causes.layers.edits_of_calls import (
     Edit,
     Edits,
@@ -33,6 +33,7 @@ from twinalign.causes.layers.edits_of_calls import (
 )
 from twinalign.causes.layers.program import Program, program_of, put, taken
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.registry import Cause, enter
 
 _MOST_VALUES = 12
 """So many values of the same shape take the place of an operand, the nearest first."""
@@ -193,13 +194,8 @@ def _variants(subject: LayerSubject) -> Iterator[CallVariant]:
         yield CallVariant(edit.detail, edit.changes, subject.module, edit.reads)
 
 
-@forward(alone=True)
-def edited_program(subject: LayerSubject) -> Iterator[CallVariant]:
-    """One step of the code differs."""
-    return _variants(subject)
-
-
-@state(alone=True)
-def edited_program_of_buffers(subject: LayerSubject) -> Iterator[CallVariant]:
-    """One step of the code that updates buffers differs."""
-    return _variants(subject)
+for _id, _phase, _text in (
+    ("edited_program", "forward", "one step of the code differs"),
+    ("edited_program_of_buffers", "state", "one step of the code that updates buffers differs"),
+):
+    enter(Cause(_id, _phase, _text, LayerSubject, _variants, alone=True))

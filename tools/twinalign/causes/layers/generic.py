@@ -9,6 +9,7 @@ from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNI
 from twinalign.causes.layers.activation import activation_of
 from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, enter_edits, forward, place_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, ValueVariant
+from twinalign.causes.registry import Cause, enter
 
 LAST = 9
 _WRITTEN = 1e-6
@@ -68,15 +69,8 @@ def runs_children(subject: LayerSubject) -> bool:
     )
 
 
-@forward(rank=LAST)
-def output_scaled(subject: LayerSubject) -> Iterator[ValueVariant]:
-    """The output is scaled by a factor."""
+def _scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
     # One factor for all wrong values, read off the largest; the proof then checks every element.
-    return scaled_values(subject)
-
-
-def scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
-    """All values that are to be explained times one factor, read off the largest of them."""
     pairs = {name: (subject.port[name], theirs) for name, theirs in subject.reference.items() if name in subject.port}
     sizes = {name: np.abs(theirs).max() for name, (ours, theirs) in pairs.items() if ours.shape == theirs.shape != (0,)}
     if not sizes:
@@ -88,6 +82,10 @@ def scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
         return  # a number is every other one times some factor
     if is_writable(factor):
         yield ValueVariant(f"{factor:.9g}", lambda values: {name: value * factor for name, value in values.items()})
+
+
+enter(Cause("output_scaled", "forward", "the output is scaled by a factor", LayerSubject, _scaled_values, rank=LAST))
+enter(Cause("gradient_factor", "backward", "the gradient is scaled by a factor", LayerSubject, _scaled_values, rank=8))
 
 
 def is_written(value: float, digits: int) -> bool:

@@ -8,9 +8,8 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import ENTRY, GRADIENT_MODE, LAYER, UNIT, FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, as_change, backward, changed_calls, names_in, nested
-from twinalign.causes.layers.generic import scaled_values
-from twinalign.causes.layers.normalisation import affine, values_and_axes
-from twinalign.causes.layers.subject import CallVariant, LayerSubject, ValueVariant
+from twinalign.causes.layers.normalisation import written_out
+from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Variant, Within
 
 _MOST_PLACES = 60
@@ -103,18 +102,7 @@ def statistics_gradient_stopped(call: FunctionCall) -> Any:
     x = call["input"]
     if call.name == "normalize":
         return x / (x / call.result).detach()
-    values, axes = values_and_axes(call)
-    mean = values.mean(axes, keepdim=True).detach()
-    variance = values.var(axes, unbiased=False, keepdim=True).detach()
-    call.run()  # for the statistics that it remembers
-    return affine(call, ((values - mean) / (variance + call.get("eps", 1e-5)).sqrt()).reshape(x.shape))
-
-
-@backward(rank=8)
-def gradient_factor(subject: LayerSubject) -> Iterator[ValueVariant]:
-    """The gradient is scaled by a factor."""
-    # One factor for all wrong gradients, read off the largest; the proof then checks every element.
-    return scaled_values(subject)
+    return written_out(constant=True)(call)
 
 
 @backward(sites=lambda subject: [site for site in _computing(subject) if site.shape() == site.output.shape], rank=1)

@@ -68,28 +68,11 @@ def _reshaped_after(method: str, *arguments: int) -> Change:
     return lambda call: getattr(call["input"], method)(*arguments).reshape(call.result.shape)
 
 
-@forward("flatten", "reshape", "view", rank=1)
-def merged_in_reverse(site: Site) -> Changes:
-    """An axis is read backwards when it is merged with another."""
-    # For example heads, patches or groups put together from the last to the first.
+def _orders(site: Site) -> list[tuple[int, ...]]:
+    """Orders of the axes that give the shape that the call gives."""
     shape = site.shape()
-    if shape == site.output.shape or len(shape) > 5:
-        return
-    for axis, size in enumerate(shape):
-        if axis > 0 and size > 1:
-            yield f"axis {axis} of {list(shape)}", _reshaped_after("flip", axis)
-
-
-@forward("permute", "transpose", difference="transpose_permute", rank=1)
-def axes_order(site: Site) -> Changes:
-    """Axes are permuted in another order."""
-    # numpy's transpose(2, 0, 1) swaps two axes in paddle, and permute lists get mixed up.
-    shape, wanted = site.shape(), site.output.shape
-    if len(shape) > 5:
-        return
-    orders = [o for o in itertools.permutations(range(len(shape))) if tuple(shape[at] for at in o) == wanted]
-    for order in orders[:_MOST_ORDERS]:
-        yield f"{list(order)}", of_input("permute", *order)
+    orders = itertools.permutations(range(len(shape))) if len(shape) <= 5 else ()
+    return [order for order in orders if tuple(shape[at] for at in order) == site.output.shape][:_MOST_ORDERS]
 
 
 def _with_a_token(site: Site) -> bool:
@@ -138,7 +121,7 @@ def token_chosen(site: Site) -> Changes:
 def _picked(site: Site) -> tuple[int | None, int]:
     """Axis and index of the one element that an indexing picks out, None for another kind of indexing."""
     if site.name == "select":
-        return site.get("1", 0), site.get("2", 0)
+        return site.get("dim", 0), site.get("index", 0)
     index = site.get("index")
     index = index if isinstance(index, tuple) else (index,)
     numbers = [axis for axis, item in enumerate(index) if isinstance(item, int) and not isinstance(item, bool)]
@@ -183,4 +166,13 @@ enter_edits("forward", (
     ("roll_direction", "a tensor is rolled the other way", ("roll",),
      made({"": lambda call: call.run(shifts=_negated(call["shifts"])),
            "along the axes in the other order": lambda call: call.run(dims=tuple(reversed(call["dims"])))}), {}),
+    # For example heads, patches or groups put together from the last to the first.
+    ("merged_in_reverse", "an axis is read backwards when it is merged with another", ("flatten", "reshape", "view"),
+     lambda site, subject: [(f"axis {axis} of {list(site.shape())}", _reshaped_after("flip", axis))
+                            for axis, size in enumerate(site.shape()) if axis > 0 and size > 1]
+     if site.shape() != site.output.shape and len(site.shape()) <= 5 else (), {"rank": 1}),
+    # numpy's transpose(2, 0, 1) swaps two axes in paddle, and permute lists get mixed up.
+    ("axes_order", "axes are permuted in another order", ("permute", "transpose"),
+     lambda site, subject: [(f"{list(order)}", of_input("permute", *order)) for order in _orders(site)],
+     {"difference": "transpose_permute", "rank": 1}),
 ))  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall
-from twinalign.causes.component import enter_rows
-from twinalign.causes.metric.subject import MetricSubject, Numbers, metric_cause
+from twinalign.causes.component import Pairs, enter_rows
+from twinalign.causes.metric.subject import MetricSubject, Numbers
 from twinalign.causes.registry import Variant
 from twinalign.replay.metric import PART, parts
 
@@ -144,28 +144,23 @@ enter("training", (
 ))  # fmt: skip
 
 
-@metric_cause()
-def metric_top_k(subject: MetricSubject) -> Iterator[Variant]:
-    """The metric looks at another number of classes or neighbours."""
-    changes: dict[str, Any] = {
+def _other_k(change: Callable[[int], int], call: FunctionCall) -> Any:
+    if call.name not in ("topk", "kthvalue"):
+        return call.run()
+    return call.run(k=min(change(int(call["k"])), call["input"].shape[call.get("dim", -1)]))
+
+
+def _sizes(subject: MetricSubject) -> Pairs:
+    sizes: dict[str, Any] = {
         "one fewer": lambda k: max(1, k - 1),
         "one more": lambda k: k + 1,
         "twice as many": lambda k: 2 * k,
         "half as many": lambda k: max(1, k // 2),
     }
-    changes |= {f"{n}": lambda k, n=n: n for n in (*range(1, 31), 50, 100, 200)}
-    for detail, change in changes.items():
-        yield subject.variant(detail, handle=functools.partial(_other_k, change))
+    sizes |= {f"{n}": lambda k, n=n: n for n in (*range(1, 31), 50, 100, 200)}
+    yield from ((text, functools.partial(_other_k, change)) for text, change in sizes.items())
     if subject.outputs is not None and subject.outputs[0].ndim == 2:
-        yield from _other_accuracies(subject)
-
-
-def _other_k(change: Callable[[int], int], call: FunctionCall) -> Any:
-    if call.name not in ("topk", "kthvalue"):
-        return call.run()
-    asked = "k" if "k" in call.arguments else "1"  # by place, where the call gives it so
-    size = call["input"].shape[call.get("dim", -1)]
-    return call.run(**{asked: min(change(int(call[asked])), size)})
+        yield from (("", variant) for variant in _other_accuracies(subject))
 
 
 def _other_accuracies(subject: MetricSubject) -> Iterator[Variant]:
@@ -209,6 +204,7 @@ def _in_calls(name: str, way: Callable[[FunctionCall], Any]) -> Callable[[Functi
 
 
 enter("handle", (
+    ("metric_top_k", "the metric looks at another number of classes or neighbours", {}, _sizes),
     ("metric_normalize", "features are compared as they are, not scaled to unit length", {},
      lambda s: {"": _in_calls("normalize", lambda call: call["input"] * 1),
                 "but along the other axis": _in_calls("normalize", lambda call: call.run(dim=0)),

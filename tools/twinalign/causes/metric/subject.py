@@ -1,7 +1,6 @@
 """The reference's metric under examination: what it is given, what it does and what it returns, changed."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import Component, explain, is_refuted
-from twinalign.causes.registry import cause
 from twinalign.patching import replaced
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.metric import PART, STAGE, numbers_of, parts, sorted_outputs, varied_model
@@ -153,10 +151,6 @@ class MetricSubject(Component):
     def lone(self) -> list[str]:
         """Names of the results that are single numbers."""
         return [name for name, number in self.reference.items() if number.ndim == 0 and PART not in name]
-
-
-metric_cause = functools.partial(cause, "metric", MetricSubject)
-"""Decorator of causes in a metric or an evaluation."""
 
 
 def explain_metric(worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> dict[str, Any]:
