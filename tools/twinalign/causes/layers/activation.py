@@ -14,28 +14,21 @@ ACTIVATIONS = (
 )
 _LAYERS = {name.replace("_", ""): name for name in ACTIVATIONS}
 
+
+def _function(name: str, **options: Any) -> Callable[[Any, Any], Any]:
+    return lambda torch, x: getattr(torch.nn.functional, name)(x, **options)
+
+
 _OTHERS: dict[str, Callable[[Any, Any], Any]] = {
-    "ReLU": lambda torch, x: x.relu(),
-    "exact GELU": lambda torch, x: torch.nn.functional.gelu(x),
-    "tanh GELU": lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "ReLU": _function("relu"), "exact GELU": _function("gelu"), "tanh GELU": _function("gelu", approximate="tanh"),
     "x sigmoid(1.702 x), the quick GELU": lambda torch, x: x * torch.sigmoid(1.702 * x),
-    "SiLU": lambda torch, x: torch.nn.functional.silu(x),
-    "ReLU6": lambda torch, x: x.clamp(0.0, 6.0),
-    "hard swish": lambda torch, x: torch.nn.functional.hardswish(x),
-    "hard sigmoid": lambda torch, x: torch.nn.functional.hardsigmoid(x),
-    "sigmoid": lambda torch, x: x.sigmoid(),
-    "tanh": lambda torch, x: x.tanh(),
-    "ELU": lambda torch, x: torch.nn.functional.elu(x),
-    "SELU": lambda torch, x: torch.nn.functional.selu(x),
-    "Mish": lambda torch, x: torch.nn.functional.mish(x),
-    "softplus": lambda torch, x: torch.nn.functional.softplus(x),
-    "leaky ReLU of slope 0.01": lambda torch, x: torch.nn.functional.leaky_relu(x, 0.01),
-    "softsign": lambda torch, x: torch.nn.functional.softsign(x),
-    "log-sigmoid": lambda torch, x: torch.nn.functional.logsigmoid(x),
-    "hard tanh": lambda torch, x: x.clamp(-1.0, 1.0),
-    "square": lambda torch, x: x.square(),
-    "absolute value": lambda torch, x: x.abs(),
-}
+    "SiLU": _function("silu"), "ReLU6": lambda torch, x: x.clamp(0.0, 6.0), "hard swish": _function("hardswish"),
+    "hard sigmoid": _function("hardsigmoid"), "sigmoid": _function("sigmoid"), "tanh": _function("tanh"),
+    "ELU": _function("elu"), "SELU": _function("selu"), "Mish": _function("mish"), "softplus": _function("softplus"),
+    "leaky ReLU of slope 0.01": _function("leaky_relu"), "softsign": _function("softsign"),
+    "log-sigmoid": _function("logsigmoid"), "hard tanh": lambda torch, x: x.clamp(-1.0, 1.0),
+    "square": lambda torch, x: x.square(), "absolute value": lambda torch, x: x.abs(),
+}  # fmt: skip
 
 
 def activation_of(site: Site) -> str | None:

@@ -160,10 +160,10 @@ def slices(program: Program, operation: Site) -> Edits:
     """Another part of the same length is taken."""
     if operation.name not in ("getitem", "setitem"):
         return
-    index = operation.arguments.get("index", operation.arguments.get("1"))
-    key = "index" if "index" in operation.arguments else "1"
-    places = [((key,), index)] if not isinstance(index, tuple) else [((key, at), part) for at, part in enumerate(index)]
-    for path, part in places:
+    index = operation.arguments["index"]
+    parts = enumerate(index) if isinstance(index, tuple) else [(None, index)]
+    for at, part in parts:
+        path: Path = ("index",) if at is None else ("index", at)
         if isinstance(part, slice) and all(not isinstance(x, TensorFacts) for x in (part.start, part.stop, part.step)):
             for other in _slices(part):
                 yield one_edit(operation, f"{_slice(other)} in place of {_slice(part)}", with_argument(path, other))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -257,15 +258,11 @@ class OptimizerSubject(Component):
             self._look_at(chosen)
 
     def _portions(self) -> Iterator[list[str]]:
-        portion: list[str] = []
-        for name in self.judged:
-            if portion and sum(self._size(n) for n in portion) > 20 * _TRIED_SIZE:
-                yield portion
-                portion = []
-                self._starts.clear()
-            portion.append(name)
-        if portion:
-            yield portion
+        before = itertools.accumulate(map(self._size, self.judged), initial=0)
+        portion_of = dict(zip(self.judged, (size // (20 * _TRIED_SIZE) for size in before), strict=False))
+        for _, names in itertools.groupby(self.judged, key=portion_of.__getitem__):
+            self._starts.clear()
+            yield list(names)
 
     def _look_at(self, names: Sequence[str]) -> None:
         self.names = list(names)

@@ -68,6 +68,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "split": ("input", "split_size", "dim"),
     "unbind": ("input", "dim"),
     "getitem": ("input", "index"),
+    "setitem": ("input", "index", "value"),
     "roll": ("input", "shifts", "dims"),
     "cumsum": ("input", "dim"),
     "gather": ("input", "dim", "index"),
