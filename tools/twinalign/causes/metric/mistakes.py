@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall
-from twinalign.causes.component import Pairs, enter_rows
+from twinalign.causes.component import enter_rows
 from twinalign.causes.metric.subject import MetricSubject, Numbers
 from twinalign.causes.registry import Variant
 from twinalign.replay.metric import PART, parts
@@ -150,7 +150,7 @@ def _other_k(change: Callable[[int], int], call: FunctionCall) -> Any:
     return call.run(k=min(change(int(call["k"])), call["input"].shape[call.get("dim", -1)]))
 
 
-def _sizes(subject: MetricSubject) -> Pairs:
+def _sizes(subject: MetricSubject) -> Iterator[tuple[str, Any] | Variant]:
     sizes: dict[str, Any] = {
         "one fewer": lambda k: max(1, k - 1),
         "one more": lambda k: k + 1,
@@ -160,7 +160,7 @@ def _sizes(subject: MetricSubject) -> Pairs:
     sizes |= {f"{n}": lambda k, n=n: n for n in (*range(1, 31), 50, 100, 200)}
     yield from ((text, functools.partial(_other_k, change)) for text, change in sizes.items())
     if subject.outputs is not None and subject.outputs[0].ndim == 2:
-        yield from (("", variant) for variant in _other_accuracies(subject))
+        yield from _other_accuracies(subject)
 
 
 def _other_accuracies(subject: MetricSubject) -> Iterator[Variant]:

@@ -95,19 +95,19 @@ def _curves(
 
 def _field(
     name: str, values: Callable[[Curve], Iterable[float]], starts: Callable[[Curve], Iterable[float]], unit: str = ""
-) -> Callable[[ScheduleSubject, Curve], Pairs]:
+) -> Callable[[ScheduleSubject, Curve], Others]:
     """Other values of a field of the curve: likely ones, then those that fit the port best, from each start."""
 
-    def others(subject: ScheduleSubject, curve: Curve) -> Pairs:
+    def others(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
         def variant(value: float) -> Variant:
             changed: dict[str, Any] = {name: value}
             other = dataclasses.replace(curve, **changed)
             detail = f"{value:.6g}{unit} for {getattr(curve, name):.6g}"
             return subject.variant(detail, sequenced=other.values(subject.steps))
 
-        yield from (("", variant(value)) for value in values(curve))
+        yield from map(variant, values(curve))
         for start in starts(curve):
-            yield from (("", found) for found in fitted(subject, variant, start))
+            yield from fitted(subject, variant, start)
 
     return others
 

@@ -1,5 +1,6 @@
 """Weight decay: its coefficient, its form, and which parameters it reaches."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,11 +17,6 @@ _OWN_NAMES = ("weight_decay", "regularization_coeff", "coeff", "lars_weight_deca
 Choice = Callable[[str], bool]
 
 
-def is_decoupled(group: dict[str, Any], optimizer_class: str) -> bool:
-    """Whether the optimizer shrinks the weights beside the gradient, as AdamW does."""
-    return bool(group.get("decoupled_weight_decay", "adamw" in optimizer_class.lower()))
-
-
 def port_coefficients(subject: OptimizerSubject) -> list[float]:
     """What the port's own optimizer says that its decay is."""
     return [float(subject.facts[name]) for name in _OWN_NAMES if isinstance(subject.facts.get(name), (int, float))]
@@ -33,9 +29,9 @@ def reference_coefficient(subject: OptimizerSubject) -> float:
 
 
 def decoupled(subject: OptimizerSubject) -> bool:
-    """Whether the reference's decay is decoupled."""
-    kind = type(subject.make_optimizer()).__name__
-    return any(is_decoupled(group, kind) for group in subject.group_of.values())
+    """Whether the reference's optimizer shrinks the weights beside the gradient, as AdamW does."""
+    by_name = "adamw" in type(subject.make_optimizer()).__name__.lower()
+    return any(group.get("decoupled_weight_decay", by_name) for group in subject.group_of.values())
 
 
 def choices(dimensions: Callable[[str], int]) -> dict[str, Choice]:
@@ -157,19 +153,15 @@ def _as_l2(subject: OptimizerSubject) -> dict[str, StepChange]:
     return {"": l2(None), **{f"with {value:g}": l2(value) for value in others}}
 
 
-def _shrinking(subject: OptimizerSubject, rate: float | None = None) -> Callable[[Moment], None]:
+def _shrunk(subject: OptimizerSubject, rate: float | None = None, after: bool = False) -> StepChange:
     """Decoupled decay by the coefficients of the reference, at the scheduled rate or at one that is given."""
 
     def shrink(moment: Moment) -> None:
         own = subject.settings[moment.step][moment.name]
         moment.parameter.data.mul_(1.0 - (own["lr"] if rate is None else rate) * own.get(DECAY, 0.0))
 
-    return shrink
-
-
-def _shrunk(subject: OptimizerSubject, rate: float | None = None, after: bool = False) -> StepChange:
-    moved: dict[str, Any] = {"after" if after else "before": _shrinking(subject, rate)}
-    return StepChange(settings=lambda moment: {DECAY: 0.0}, **moved)
+    plain = StepChange(settings=lambda moment: {DECAY: 0.0})
+    return dataclasses.replace(plain, after=shrink) if after else dataclasses.replace(plain, before=shrink)
 
 
 def _without_rate(subject: OptimizerSubject) -> dict[str, StepChange]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from twinalign.causes.component import enter_rows, fitted
 from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, StepChange, step_cause
-from twinalign.causes.registry import Cause, Variant, enter
+from twinalign.causes.registry import Variant
 
 TRUST = ("trust_coefficient", "trust_coeff", "eta")
 """What optimizers call the trust coefficient of LARS."""
@@ -71,30 +71,29 @@ def _switched(subject: OptimizerSubject, name: str) -> Iterator[Variant]:
 
 
 _DEFAULTS = "rmsprop_adagrad_adadelta"
-for _id, _text, _difference, _find in (
-    ("momentum_value", "the optimizer's momentum differs", "sgd_momentum_class",
+enter_rows("optimizer", OptimizerSubject, "change", (
+    ("momentum_value", "the optimizer's momentum differs", {"difference": "sgd_momentum_class"},
      functools.partial(other_values, name="momentum", of_port=("momentum", "lars_momentum"),
                        usual=(0.9, 0.0, 0.99, 0.95, 0.8, 0.5, 0.996, 0.1))),
     # paddle's default first, then torch's
-    ("rmsprop_smoothing", "the smoothing constant of the squared gradients differs", _DEFAULTS,
+    ("rmsprop_smoothing", "the smoothing constant of the squared gradients differs", {"difference": _DEFAULTS},
      functools.partial(other_values, name="alpha", of_port=("rho",), usual=(0.95, 0.99, 0.9))),
-    ("adadelta_smoothing", "the smoothing constant of the squared gradients and updates differs", _DEFAULTS,
-     functools.partial(other_values, name="rho", of_port=("rho",), usual=(0.95, 0.9))),
-    ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", _DEFAULTS,
+    ("adadelta_smoothing", "the smoothing constant of the squared gradients and updates differs",
+     {"difference": _DEFAULTS}, functools.partial(other_values, name="rho", of_port=("rho",), usual=(0.95, 0.9))),
+    ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", {"difference": _DEFAULTS},
      functools.partial(other_values, name="eps", of_port=("epsilon", "eps"), usual=_EPSILONS, is_fitted=False)),
-    ("adam_beta1", "the first beta differs", None,
+    ("adam_beta1", "the first beta differs", {},
      functools.partial(other_values, name="betas.0", of_port=("beta1",), usual=(0.9, 0.95, 0.8, 0.5, 0.99, 0.0))),
-    ("adam_beta2", "the second beta differs", None,
+    ("adam_beta2", "the second beta differs", {},
      functools.partial(other_values, name="betas.1", of_port=("beta2",),
                        usual=(0.999, 0.95, 0.98, 0.99, 0.9, 0.9999))),
-    ("nesterov", "Nesterov's form of momentum is used on one side only", "momentum_equal",
+    ("nesterov", "Nesterov's form of momentum is used on one side only", {"difference": "momentum_equal"},
      functools.partial(_switched, name="nesterov")),
-    ("amsgrad", "AMSGrad's maximum of the second moments is used on one side only", "amsgrad",
+    ("amsgrad", "AMSGrad's maximum of the second moments is used on one side only", {"difference": "amsgrad"},
      functools.partial(_switched, name="amsgrad")),
-    ("rmsprop_centered", "RMSprop's centering is used on one side only", None,
+    ("rmsprop_centered", "RMSprop's centering is used on one side only", {},
      functools.partial(_switched, name="centered")),
-):  # fmt: skip
-    enter(Cause(_id, "optimizer", _text, OptimizerSubject, _find, difference=_difference))
+))  # fmt: skip
 
 
 @step_cause(rank=1, where=has_betas)
@@ -229,9 +228,7 @@ def trust_name(subject: OptimizerSubject) -> str:
     return next((name for name in TRUST if has(subject, name, "momentum")), "")
 
 
-@step_cause(where=trust_name)
-def lars_trust_coefficient(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The trust coefficient of LARS differs."""
+def _other_coefficients(subject: OptimizerSubject) -> Iterator[Variant]:
     now = present(subject, trust_name(subject))
     usual = (0.001, 0.02, 0.01, 1.0, 10 * now, now / 10)
     yield from other_values(subject, trust_name(subject), (*TRUST, "lars_coeff"), usual)
@@ -312,6 +309,7 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      {"difference": _DEFAULTS, "where": lambda s: type(s.make_optimizer()).__name__ == "Adamax"},
      lambda s: {detail: StepChange(after=functools.partial(_norm_of_adamax, epsilon))
                 for detail, epsilon in _epsilons_of(s).items()}),
+    ("lars_trust_coefficient", "the trust coefficient of LARS differs", {"where": trust_name}, _other_coefficients),
     ("lars_trust_missing", "the trust ratio of LARS is not applied", {"where": trust_name},
      _ratios(lambda s: {"": lambda c, of: 1.0, "its coefficient is": lambda c, of: c})),
     # The first is as the paper has it.

@@ -34,12 +34,6 @@ def factors(subject: OptimizerSubject) -> list[tuple[str, float]]:
     return list({value: (text, value) for text, value in reversed(found)}.values())[::-1]
 
 
-@step_cause(difference="param_group_lr_multiplier")
-def learning_rate_factor(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The optimizer updates the parameters with a multiple of the learning rate."""
-    yield from _times(subject, factors(subject), _at_rate)
-
-
 def _times(
     subject: OptimizerSubject, named: list[tuple[str, float]], change: Callable[[float], StepChange], of: str = ""
 ) -> Iterator[Variant]:
@@ -75,12 +69,6 @@ def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], 
     return {"": StepChange(settings=settings)}
 
 
-@step_cause(difference="param_group_sticky", rank=2)
-def learning_rate_of_some(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Some parameters have another learning rate."""
-    yield from _times(subject, [], lambda factor: _at_rate(factor, set(subject.wrong)), f"{listed(subject.wrong)}: ")
-
-
 @step_cause()
 def parameters_left_out(subject: OptimizerSubject) -> Iterator[Variant]:
     """Some parameters are not updated at all: they are frozen, or were not given to the optimizer."""
@@ -103,9 +91,7 @@ def scaled(moment: Moment, factor: float) -> Any:
     return moment.gradient * factor
 
 
-@step_cause(difference="grad_accumulation", rank=1)
-def gradient_scaled(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The optimizer is given a multiple of the gradient."""
+def _scaled(subject: OptimizerSubject) -> Iterator[Variant]:
     named = [*factors(subject), *((f"2^{power}, a loss scale", 2.0**power) for power in (15, 16, 10, 8))]
     yield from _times(subject, named, lambda factor: StepChange(gradient=lambda moment: scaled(moment, factor)))
 
@@ -226,6 +212,13 @@ def _summed(moment: Moment) -> Any:
 
 
 enter_rows("optimizer", OptimizerSubject, "change", (
+    ("learning_rate_factor", "the optimizer updates the parameters with a multiple of the learning rate",
+     {"difference": "param_group_lr_multiplier"}, lambda s: _times(s, factors(s), _at_rate)),
+    ("learning_rate_of_some", "some parameters have another learning rate",
+     {"difference": "param_group_sticky", "rank": 2},
+     lambda s: _times(s, [], lambda factor: _at_rate(factor, set(s.wrong)), f"{listed(s.wrong)}: ")),
+    ("gradient_scaled", "the optimizer is given a multiple of the gradient",
+     {"difference": "grad_accumulation", "rank": 1}, _scaled),
     ("group_rate_ignored",
      "the learning rates of parameter groups have no effect: all parameters use the optimizer's rate",
      {"difference": "param_group_lr_multiplier", "rank": -1}, lambda s: _with_group_rates(s, lambda own, base: base)),

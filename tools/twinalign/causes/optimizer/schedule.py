@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import Component, Pairs, enter_rows, explain, fitted
+from twinalign.causes.component import Component, enter_rows, explain, fitted
 from twinalign.causes.optimizer.subject import batch_size, linear_scaling
 from twinalign.causes.registry import Variant, cause
 from twinalign.replay.optimizer import STAGE, ask_schedule, start
@@ -106,12 +106,12 @@ def schedule_off_by(subject: ScheduleSubject) -> Iterator[Variant]:
                     yield subject.variant(detail, sequenced=np.where(steps < 0, float(first), later))
 
 
-def _multiples(subject: ScheduleSubject) -> Pairs:
+def _multiples(subject: ScheduleSubject) -> Iterator[Variant]:
     def variant(factor: float, text: str = "") -> Variant:
         return subject.variant(f"times {text or f'{factor:.6g}'}", sequenced=subject.sequence * factor)
 
-    yield from (("", variant(factor, text)) for text, factor in linear_scaling(batch_size(subject.case)))
-    yield from (("", found) for found in fitted(subject, variant, 1.5))
+    yield from (variant(factor, text) for text, factor in linear_scaling(batch_size(subject.case)))
+    yield from fitted(subject, variant, 1.5)
 
 
 def _constants(subject: ScheduleSubject) -> dict[str, np.ndarray]:
@@ -139,7 +139,21 @@ def _is_momentum(subject: ScheduleSubject) -> bool:
     return subject.name != RATE and bool((values >= 0.0).all() and (values <= 1.0 + 1e-12).all())
 
 
+def _other_starts(subject: ScheduleSubject) -> Iterator[Variant]:
+    first = float(subject.sequence[0])
+    if first == 1.0:
+        return
+
+    def variant(value: float) -> Variant:
+        rest = 1.0 - (1.0 - subject.sequence) * (1.0 - value) / (1.0 - first)
+        return subject.variant(f"{value:.6g} for {first:.6g}", sequenced=rest)
+
+    yield from fitted(subject, variant, 1.0 - 0.5 * (1.0 - first))
+
+
 enter_rows("optimizer", ScheduleSubject, "sequenced", (
+    ("momentum_start", "the momentum starts from another value on its way to 1", {"where": _is_momentum},
+     _other_starts),
     ("schedule_factor", "the value is a multiple of what it should be",
      {"difference": "param_group_lr_multiplier", "rank": -1}, _multiples),
     ("schedule_constant", "the value is never changed: nothing steps the schedule",
@@ -154,20 +168,6 @@ enter_rows("optimizer", ScheduleSubject, "sequenced", (
     ("momentum_reversed", "the momentum's schedule runs from its end to its start", {"where": _is_momentum},
      lambda s: {"": 1.0 + s.sequence[0] - s.sequence}),
 ))  # fmt: skip
-
-
-@schedule_cause(where=_is_momentum)
-def momentum_start(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The momentum starts from another value on its way to 1."""
-    first = float(subject.sequence[0])
-    if first == 1.0:
-        return
-
-    def variant(value: float) -> Variant:
-        rest = 1.0 - (1.0 - subject.sequence) * (1.0 - value) / (1.0 - first)
-        return subject.variant(f"{value:.6g} for {first:.6g}", sequenced=rest)
-
-    yield from fitted(subject, variant, 1.0 - 0.5 * (1.0 - first))
 
 
 @schedule_cause(rank=1)
