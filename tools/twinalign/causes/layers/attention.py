@@ -12,7 +12,7 @@ from twinalign.causes.layers.changed_calls import Changes, as_change, changing, 
 from twinalign.causes.layers.generic import constant_of, tensor_operand, with_constant
 from twinalign.causes.layers.linear import channels_permuted, rows_permuted
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
-from twinalign.causes.layers.ways import choice, made
+from twinalign.causes.layers.ways import choice, made, taken_for_input
 
 ORDERS = tuple(itertools.permutations(range(3)))[1:]
 _LETTERS = "qkv"
@@ -96,48 +96,40 @@ def _numbers_of_heads(subject: LayerSubject, width: int) -> list[int]:
     return sorted(known) or [number for number in (2, 3, 4, 6, 8, 12, 16) if number < width and width % number == 0]
 
 
-@forward(*_MASKED, "where", difference="mha_packed_qkv")
-def mask_inverted(site: Site) -> Changes:
-    """The mask is inverted."""
+_MASKS = ("mask", "condition", "attn_mask", "key_padding_mask")
+
+
+def _inverted_masks(site: Site, subject: LayerSubject) -> Changes:
     # True means "may be attended to" in one framework and "may not" in the other.
-    for name in ("mask", "condition", "attn_mask", "key_padding_mask"):
+    for name in _MASKS:
         if site.tensor(name):
-            yield f"{name} of {site.name}", _inverted(name)
+            yield f"{name} of {site.name}", lambda call, name=name: call.run(**{name: _opposite(call, call[name])})
     if site.name == "add":
-        yield "the one that is added", lambda call: call["input"] + _opposite(call, call["other"])
+        yield "the one that is added", lambda call: call.run(other=_opposite(call, call["other"], of_numbers=True))
 
 
-@as_change
-def _inverted(call: FunctionCall, name: str) -> Any:
-    mask = call[name]
-    inverted = mask.logical_not() if mask.dtype == call.torch.bool else _opposite(call, mask)
-    return call.run(**{name: inverted})
-
-
-def _opposite(call: FunctionCall, mask: Any) -> Any:
+def _opposite(call: FunctionCall, mask: Any, of_numbers: bool = False) -> Any:
+    if mask.dtype == call.torch.bool and not of_numbers:
+        return mask.logical_not()
     least = float(mask.detach().min())
     if not least < -1e3:
         raise ValueError("no mask")
     return call.torch.where(mask == least, 0.0, least).to(mask.dtype)
 
 
-@forward(*_MASKED)
-def mask_missing(site: Site) -> Changes:
-    """The mask is not applied."""
+def _without_masks(site: Site, subject: LayerSubject) -> Changes:
     if site.name == "masked_fill":
-        yield "", lambda call: call["input"]
+        yield "", taken_for_input
     elif site.name == "add":
         yield "the one that is added", _without_mask
     else:
-        for name in ("attn_mask", "key_padding_mask"):
-            if site.tensor(name):
-                yield name, changing(**{name: None})
+        yield from ((name, changing(**{name: None})) for name in _MASKS[2:] if site.tensor(name))
         if site.get("is_causal", False) and site.name == "scaled_dot_product_attention":
             yield "is_causal", changing(is_causal=False)
 
 
 def _without_mask(call: FunctionCall) -> Any:
-    _opposite(call, call["other"])
+    _opposite(call, call["other"], of_numbers=True)
     return call["input"]
 
 
@@ -245,6 +237,8 @@ def _halves(call: FunctionCall) -> Any:
 
 
 enter_edits("forward", (
+    ("mask_inverted", "the mask is inverted", (*_MASKED, "where"), _inverted_masks, {"difference": "mha_packed_qkv"}),
+    ("mask_missing", "the mask is not applied", _MASKED, _without_masks, {}),
     # Paddle's function takes [batch, length, heads, width], torch's [batch, heads, length, width].
     ("attention_layout", "attention runs over the heads, not over the tokens", ("scaled_dot_product_attention",),
      made({"": lambda call: call.run(

@@ -161,18 +161,6 @@ def _window_kept(call: FunctionCall) -> Any:
     return sums / inside
 
 
-@forward(*POOLS, *(f"adaptive_{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3)), rank=-1)
-def pool_kind(site: Site) -> Changes:
-    """Maximum pooling is used in place of average pooling, or the other way round."""
-    # It goes first, being two trials, where the geometries of a window are fifty.
-    if "max" in site.name:
-        average = site.name.replace("max", "avg")
-        yield "average", called(average)
-        yield "average that does not count the padding", called(average, count_include_pad=False)
-    else:
-        yield "maximum", called(site.name.replace("avg", "max"))
-
-
 enter_edits("forward", (
     ("window_stride", "the stride differs", WINDOWED, window("stride", (1, 2, 3, 4), None), {}),
     ("window_padding", "the padding differs", WINDOWED, window("padding", (0, 1, 2, 3), 0), {}),
@@ -193,4 +181,11 @@ enter_edits("forward", (
     ("pool_divisor", "average pooling divides by another number", ("avg_pool2d", "avg_pool3d"),
      number("divisor_override", 0, 1.0, words=("divisor", "divisor_override"), kind=int),
      {"difference": "avgpool_divisor", **FLOAT32}),
+    # It goes first, being two trials, where the geometries of a window are fifty.
+    ("pool_kind", "maximum pooling is used in place of average pooling, or the other way round",
+     (*POOLS, *(f"adaptive_{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))),
+     lambda site, subject: {
+         "average": called(site.name.replace("max", "avg")),
+         "average that does not count the padding": called(site.name.replace("max", "avg"), count_include_pad=False),
+     }.items() if "max" in site.name else [("maximum", called(site.name.replace("avg", "max")))], {"rank": -1}),
 ))  # fmt: skip

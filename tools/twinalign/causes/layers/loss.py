@@ -8,7 +8,6 @@ from typing import Any
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Key, Site
 from twinalign.causes.layers.changed_calls import (
     Changes,
-    as_change,
     called,
     changed_calls,
     changing,
@@ -130,25 +129,14 @@ def _weighted_rows(call: FunctionCall) -> Any:
     return (losses * weights).sum() / weights.sum()
 
 
-@forward("smooth_l1_loss", "huber_loss", difference="smooth_l1")
-def smooth_l1_form(site: Site, subject: LayerSubject) -> Changes:
-    """Smooth L1 loss and Huber loss are mistaken for each other, or the bound differs."""
-    # Paddle's smooth_l1_loss is Huber's by default, which is beta times torch's.
-    name = "beta" if site.name == "smooth_l1_loss" else "delta"
-    current = site.get(name, 1.0)
-    other = "Huber loss" if name == "beta" else "smooth L1 loss"
-    yield f"{other} in place of the other", _huber(current, name == "beta")
+def _other_smoothing(site: Site, subject: LayerSubject) -> Changes:
+    one, two = ("smooth_l1_loss", "beta"), ("huber_loss", "delta")
+    (_, own), (function, argument) = (one, two) if site.name == "smooth_l1_loss" else (two, one)
+    current, other = site.get(own, 1.0), "Huber loss" if function == "huber_loss" else "smooth L1 loss"
+    yield f"{other} in place of the other", called(function, **{argument: current})
     for value in subject.candidates(("delta", "beta"), (1.0, 0.5, 0.1, 2.0), current):
-        yield f"{name} {value:g} in place of {current:g}", changing(**{name: value})
-        yield f"{other} of {value:g}", _huber(value, name == "beta")
-
-
-@as_change
-def _huber(call: FunctionCall, bound: float, huber: bool) -> Any:
-    functional, reduction = call.torch.nn.functional, call.get("reduction", "mean")
-    if huber:
-        return functional.huber_loss(call["input"], call["target"], reduction=reduction, delta=bound)
-    return functional.smooth_l1_loss(call["input"], call["target"], reduction=reduction, beta=bound)
+        yield f"{own} {value:g} in place of {current:g}", changing(**{own: value})
+        yield f"{other} of {value:g}", called(function, **{argument: value})
 
 
 @forward(rank=1)
@@ -189,6 +177,9 @@ def _other_loss(site: Site, subject: LayerSubject) -> Changes:
 
 
 enter_edits("forward", (
+    # Paddle's smooth_l1_loss is Huber's by default, which is beta times torch's.
+    ("smooth_l1_form", "smooth L1 loss and Huber loss are mistaken for each other, or the bound differs",
+     ("smooth_l1_loss", "huber_loss"), _other_smoothing, {"difference": "smooth_l1"}),
     ("loss_reduction", "the loss is reduced in another way", LOSSES, _other_reductions, {}),
     ("label_smoothing", "the label smoothing differs", ("cross_entropy",),
      number("label_smoothing", 0.0, 0.0, 0.1, 0.05, 0.2, 0.01, words=("label_smoothing", "smoothing", "epsilon")),
