@@ -10,6 +10,7 @@ from twinalign.causes.layers.activation import activation_of
 from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, enter_edits, forward, place_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, ValueVariant
 from twinalign.causes.registry import Cause, enter
+from twinalign.verdict.array_difference import difference
 
 LAST = 9
 _WRITTEN = 1e-6
@@ -239,15 +240,9 @@ def _read_off(subject: LayerSubject, sites: Sequence[Site], number: float) -> fl
 
 def _worst(subject: LayerSubject) -> str | None:
     """The name of the value that differs most, for its size."""
-    shares: dict[str, float] = {}
-    for name, theirs in subject.reference.items():
-        ours = subject.port.get(name)
-        if not name.startswith(NAMES_OF_PHASE[subject.unit.phase]) or ours is None or ours.shape != theirs.shape:
-            continue
-        size = max(np.abs(theirs).max(initial=0.0), np.abs(ours).max(initial=0.0))
-        share = np.abs(ours - theirs).max(initial=0.0) / size if size else 0.0
-        if np.isfinite(share) and share:
-            shares[name] = float(share)
+    names = [name for name in subject.reference if name.startswith(NAMES_OF_PHASE[subject.unit.phase])]
+    shares = {n: difference(subject.port[n], subject.reference[n]).relative for n in names if n in subject.port}
+    shares = {name: share for name, share in shares.items() if share and np.isfinite(share)}
     return max(shares, key=lambda name: shares[name]) if shares else None
 
 
