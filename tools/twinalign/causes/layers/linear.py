@@ -15,6 +15,7 @@ from twinalign.causes.layers.changed_calls import (
     enter_edits,
     forward,
     joined,
+    nested,
     stored,
 )
 from twinalign.causes.layers.subject import LayerSubject
@@ -26,11 +27,11 @@ _MOST_CHANNELS = 4096
 
 
 def both_ways(subject: LayerSubject, change_values: Any, argument: str = "weight") -> Changes:
-    """A parameter whose stored values are changed; where gradients are examined, also one that is used changed."""
-    yield "", lambda call: call.run(**{argument: stored(change_values)(call[argument])})
+    """A parameter, or several, whose stored values are changed; where gradients are examined, also used changed."""
+    yield "", lambda call: call.run(**{argument: nested(call[argument], stored(change_values))})
     if subject.backward:
         detail = "in the code, not in the stored values"
-        yield detail, lambda call: call.run(**{argument: change_values(call[argument])})
+        yield detail, lambda call: call.run(**{argument: nested(call[argument], change_values)})
 
 
 @forward(*WEIGHTED, "layer_norm", "batch_norm", "group_norm", "instance_norm", difference="bias_keyword")

@@ -128,9 +128,7 @@ def _late(optimizer: Any, moments: list[Moment]) -> None:
 def dampening(subject: OptimizerSubject) -> Iterator[Variant]:
     """The momentum's dampening differs."""
     momentum, now = float(present(subject, "momentum")), float(present(subject, "dampening"))
-    for value in dict.fromkeys([0.0, momentum, 1.0 - momentum]):
-        if value != now:
-            yield setting(subject, "dampening", value)
+    yield from other_values(subject, "dampening", (), (0.0, momentum, 1.0 - momentum), is_fitted=False)
     for value in filter(None, dict.fromkeys([now, momentum])):
         # torch's buffer begins with the first gradient as it is.
         yield subject.changed(
