@@ -201,7 +201,7 @@ def grouped_heads(site: Site, subject: LayerSubject) -> Changes:
         times = [size // before for size, before in zip(made, given, strict=True)]
         yield _TILED, lambda call: call["input"].repeat(times)
     # x[:, :, None].expand(...).reshape(...)
-    elif len(given) == len(made) + 1 and any(key[0] == "expand" for key in site.givers()):
+    elif len(given) == len(made) + 1 and any(key[0] == "expand" for key in site.givers):
         for at in range(len(made) - 1):  # the last two are those of a merged head, which is another matter
             if given[:at] == made[:at] and given[at + 2 :] == made[at + 1 :]:
                 yield _TILED, lambda call, at=at: call["input"].transpose(at, at + 1).reshape(made)

@@ -138,7 +138,7 @@ class LayerSubject:
 
     @functools.cached_property
     def sites(self) -> list[Site]:
-        """Calls that return a tensor or switch gradients, those in training before the same ones in evaluation."""
+        """Calls that return a tensor or switch gradients, each once, in the order in which they return."""
         found: dict[Key, Site] = {}
         for call in self.traced[1]:
             if call.results or call.name == operations.GRADIENT_MODE:
@@ -152,7 +152,7 @@ class LayerSubject:
         """Whether a call of one of these functions depends on what this call returns."""
         reached = {site.key}
         for call in self.traced[1]:
-            if not reached.isdisjoint(call.givers()):
+            if not reached.isdisjoint(call.givers):
                 if call.name in names:
                     return True
                 reached.add(call.key)

@@ -35,12 +35,12 @@ def factors(subject: OptimizerSubject) -> list[tuple[str, float]]:
 
 
 def _times(
-    subject: OptimizerSubject, named: list[tuple[str, float]], change: Callable[[float], StepChange], of: str = ""
+    subject: OptimizerSubject, named: list[tuple[str, float]], change: Callable[[float], StepChange], whose: str = ""
 ) -> Iterator[Variant]:
     """What is made of each named factor, and of the one that fits."""
 
     def variant(factor: float, text: str = "") -> Variant:
-        return subject.variant(f"{of}times {text or f'{factor:.6g}'}", change=change(factor))
+        return subject.variant(f"{whose}times {text or f'{factor:.6g}'}", change=change(factor))
 
     yield from (variant(factor, text) for text, factor in named)
     yield from fitted(subject, variant, 1.5)
@@ -91,7 +91,7 @@ def scaled(moment: Moment, factor: float) -> Any:
     return moment.gradient * factor
 
 
-def _scaled(subject: OptimizerSubject) -> Iterator[Variant]:
+def _gradient_multiples(subject: OptimizerSubject) -> Iterator[Variant]:
     named = [*factors(subject), *((f"2^{power}, a loss scale", 2.0**power) for power in (15, 16, 10, 8))]
     yield from _times(subject, named, lambda factor: StepChange(gradient=lambda moment: scaled(moment, factor)))
 
@@ -218,7 +218,7 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      {"difference": "param_group_sticky", "rank": 2},
      lambda s: _times(s, [], lambda factor: _at_rate(factor, set(s.wrong)), f"{listed(s.wrong)}: ")),
     ("gradient_scaled", "the optimizer is given a multiple of the gradient",
-     {"difference": "grad_accumulation", "rank": 1}, _scaled),
+     {"difference": "grad_accumulation", "rank": 1}, _gradient_multiples),
     ("group_rate_ignored",
      "the learning rates of parameter groups have no effect: all parameters use the optimizer's rate",
      {"difference": "param_group_lr_multiplier", "rank": -1}, lambda s: _with_group_rates(s, lambda own, base: base)),

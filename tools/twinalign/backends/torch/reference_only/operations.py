@@ -176,6 +176,7 @@ class Site:
     def operands(self) -> list[tuple[Path, TensorFacts]]:
         return [(path, value) for path, value in self.atoms() if isinstance(value, TensorFacts)]
 
+    @functools.cached_property
     def givers(self) -> list[Key]:
         """The calls that have returned what it is given."""
         given = (value for _, value in _atoms(self.arguments))
