@@ -1,6 +1,7 @@
 """What Pillow does to pictures: other arguments, another way to resize, blur, grey or read, steps left out or moved."""
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -252,15 +253,13 @@ def step_order(subject: ImageSubject) -> Iterator[Variant]:
             ", ".join(subject.chains[0].port_names),
             edit=lambda chain: sorted(chain.steps, key=lambda step: chain.port_names.index(step[0])),
         )
-    names = subject.names
-    for first in range(1, len(names)):
-        for second in range(first + 1, len(names)):
+    for one, other in itertools.combinations(subject.names[1:], 2):
+        yield subject.variant(f"{one} and {other} exchanged", edit=functools.partial(_with_exchanged, one, other))
 
-            def edit(chain: Chain, one: str = names[first], other: str = names[second]) -> list:
-                steps, found = list(chain.steps), [name for name, _ in chain.steps]
-                if one in found and other in found:
-                    a, b = found.index(one), found.index(other)
-                    steps[a], steps[b] = steps[b], steps[a]
-                return steps
 
-            yield subject.variant(f"{names[first]} and {names[second]} exchanged", edit=edit)
+def _with_exchanged(one: str, other: str, chain: Chain) -> list[tuple[str, Callable[[Any], Any]]]:
+    steps, found = list(chain.steps), [name for name, _ in chain.steps]
+    if one in found and other in found:
+        a, b = found.index(one), found.index(other)
+        steps[a], steps[b] = steps[b], steps[a]
+    return steps
