@@ -179,7 +179,9 @@ enter_edits("forward", (
     ("pool_padding_counted", "average pooling counts the padding, or does not", POOLS[3:],
      switch("count_include_pad", True, "counted", "not counted"), {"difference": "avgpool_exclusive", **FLOAT32}),
     ("pool_divisor", "average pooling divides by another number", ("avg_pool2d", "avg_pool3d"),
-     number("divisor_override", 0, 1.0, words=("divisor", "divisor_override"), kind=int),
+     lambda site, subject: [
+         (f"{value:g}", changing(divisor_override=int(value))) for value in subject.candidates(
+             ("divisor", "divisor_override"), (1.0,), site.get("divisor_override", 0)) if value >= 1],
      {"difference": "avgpool_divisor", **FLOAT32}),
     # It goes first, being two trials, where the geometries of a window are fifty.
     ("pool_kind", "maximum pooling is used in place of average pooling, or the other way round",

@@ -70,7 +70,8 @@ def loss_factor(site: Site, subject: LayerSubject) -> Changes:
 
 
 def _other_reductions(site: Site, subject: LayerSubject) -> Changes:
-    yield from choice("reduction", "mean", "sum", "mean", "batchmean", "none")(site, subject)
+    of_batch = ("batchmean",) if site.name == "kl_div" else ()
+    yield from choice("reduction", "mean", "sum", "mean", *of_batch, "none")(site, subject)
     yield "the sum divided by the batch's size", _over_batch
     yield "the mean divided by the batch's size", lambda call: call.run(reduction="mean") / len(call["input"])
 
