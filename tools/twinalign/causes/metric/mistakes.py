@@ -53,6 +53,10 @@ def _rows(rows: slice, outputs: Outputs, labels: np.ndarray) -> Given:
     return [output[rows] for output in outputs], labels[rows]
 
 
+def _whole_batches(size: int, outputs: Outputs, labels: np.ndarray) -> Given:
+    return _rows(slice(None, len(labels) // size * size), outputs, labels)  # of each part of the samples by itself
+
+
 def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], Given]]:
     count = len(subject.labels)
     found: dict[str, Callable[[Outputs, np.ndarray], Given]] = {}
@@ -60,7 +64,7 @@ def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], 
         found[f"the last {left_out}"] = functools.partial(_rows, slice(None, count - left_out))
         found[f"the first {left_out}"] = functools.partial(_rows, slice(left_out, None))
     for size in range(2, count):
-        found[f"the last batch, of less than {size}"] = functools.partial(_rows, slice(None, count // size * size))
+        found[f"the last batch, of less than {size}"] = functools.partial(_whole_batches, size)
     return found
 
 
