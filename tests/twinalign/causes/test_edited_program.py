@@ -12,10 +12,10 @@ from torch import nn
 
 from tests.twinalign.causes.units import Case, doing, explained, identified, unit, values_of
 from tests.twinalign.causes.units import case as fault
-from twinalign.backends.torch.reference_only.operations import FunctionCall
+from twinalign.backends.torch.reference_only.operations import FunctionCall, Value
 from twinalign.causes.layers import explaining
 from twinalign.causes.layers.changed_calls import called
-from twinalign.causes.layers.program import Value, program_of
+from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.replay.code_lines import print_of
 

@@ -58,8 +58,9 @@ class Component(abc.ABC):
         return Within(detail, apply)
 
 
-Others = Mapping[str, Any] | Iterable[tuple[str, Any]]
-"""What is other in each variant, by its detail."""
+Pairs = Iterator[tuple[str, Any]]
+Others = Mapping[str, Any] | Iterable[tuple[str, Any] | Variant]
+"""What is other in each variant, by its detail, or the variant itself."""
 Row = tuple[str, str, Mapping[str, Any], Callable[[Any], Others]]
 """Id and sentence of a cause, further fields of `Cause`, and its variants for a component."""
 
@@ -75,7 +76,8 @@ def enter_rows(
     def enter_row(identifier: str, text: str, facts: Mapping[str, Any], variants: Callable[[Any], Others]) -> None:
         def find(component: Component) -> Iterator[Variant]:
             others = variants(component)
-            for detail, other in others.items() if isinstance(others, Mapping) else others:
+            for item in others.items() if isinstance(others, Mapping) else others:
+                detail, other = item if isinstance(item, tuple) else ("", item)
                 value = of(other) if of else other
                 yield other if isinstance(other, Within) else component.variant(detail, **{attribute: value})
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.rank_recordings import rank_path
 from twinalign.files.recordings import save_npz
 from twinalign.stages.context import StageContext, rank_inputs, step_inputs
@@ -71,18 +70,8 @@ def _context(worker: Any, stage: str, weights: Mapping[str, Any]) -> StageContex
     worker.forget_model()
     case = worker.fresh_case(stage)
     worker.backend.set_seed(case.seed)
-    return StageContext(
-        case=case,
-        framework=worker.framework,
-        backend=worker.backend,
-        dtype=_DTYPE,
-        device=worker.device,
-        build_model=lambda: worker.build_model(case, stage, _DTYPE, weights),
-        canonical=CanonicalNames.of(weights),
-        progress=lambda text: None,
-        rank=worker.rank,
-        ranks=worker.ranks,
-    )
+    context: StageContext = worker.context(case, stage, _DTYPE, weights)
+    return context
 
 
 def _first_step(context: StageContext, stage: str) -> None:

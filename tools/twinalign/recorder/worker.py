@@ -194,7 +194,7 @@ class Worker:
         record = STAGE_BY_NAME[stage].record
         started = time.perf_counter()
         self.backend.set_seed(case.seed)
-        context = self._context(case, stage, dtype, weights, moved, built_in_float64)
+        context = self.context(case, stage, dtype, weights, moved, built_in_float64)
         context.rounded_to, context.plan = rounded_to or "", TrainingPlan(**(plan or {}))
         checkpoints = CheckpointPlace(
             Path(path).with_suffix(".checkpoint"), lambda: self._made_by(case, stage, dtype, weights, identity)
@@ -219,9 +219,16 @@ class Worker:
         checkpoints.below("repeat").remove()
         return {name: recording.metadata[name] for name in ("seconds", "casts_to_float32")}
 
-    def _context(
-        self, case: Case, stage: str, dtype: str, weights: Mapping[str, Any], moved: bool, built_in_float64: bool
+    def context(
+        self,
+        case: Case,
+        stage: str,
+        dtype: str,
+        weights: Mapping[str, Any],
+        moved: bool = False,
+        built_in_float64: bool = False,
     ) -> StageContext:
+        """What a stage is recorded with; arguments as for `record` and `build_model`."""
         return StageContext(
             case=case,
             framework=self.framework,

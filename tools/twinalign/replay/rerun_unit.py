@@ -126,7 +126,7 @@ class RerunUnit:
 
     def _values_of(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
         run, backend = self._pass.run, self._backend
-        noise = functools.partial(_moved, size=perturbation, generator=np.random.default_rng(call.number))
+        noise = functools.partial(noisy, size=perturbation, generator=np.random.default_rng(call.number))
         arrays = self._arrays[call.number]
         inputs = [
             self._tensor(noise(arrays[f"input.{i}"]), tensor.differentiable) for i, tensor in enumerate(call.inputs)
@@ -285,7 +285,8 @@ class _Children:
                 backend.assign(tensors[f"{call.path}.{own}".lstrip(".")], unit._pass.state_store.read(number))
 
 
-def _moved(array: np.ndarray, size: float, generator: np.random.Generator) -> np.ndarray:
+def noisy(array: np.ndarray, size: float, generator: np.random.Generator) -> np.ndarray:
+    """An array of floating point moved by noise of a relative size, any other as it is."""
     if not size or array.dtype.kind != "f":
         return array
     return array * (1 + size * generator.standard_normal(array.shape))

@@ -5,11 +5,11 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from twinalign.causes.data.subject import Chain, ImageSubject, image_cause
-from twinalign.causes.registry import Variant
+from twinalign.causes.component import Others, Pairs, enter_rows
+from twinalign.causes.data.subject import Chain, ImageSubject
 from twinalign.replay.data_pipeline import arguments_of, bound_arguments
 
 Told = tuple[str, ...]
@@ -52,31 +52,30 @@ def with_number(value: Any, path: Told, number: Any) -> Any:
     return dataclasses.replace(value, **{path[0]: with_number(getattr(value, path[0]), path[1:], number)})
 
 
-def _variant(subject: ImageSubject, detail: str, change: Callable[[Chain, Any], dict[str, Any]]) -> Variant:
-    """The variant in which each step is told what `change` says of it."""
+def _telling(change: Callable[[Chain, Any], dict[str, Any]]) -> Callable[[Chain], list[tuple[str, Any]]]:
+    """The edit of a chain that tells each step what `change` says of it."""
 
     def edit(chain: Chain) -> list[tuple[str, Callable[[Any], Any]]]:
         changed = ((name, function, change(chain, function)) for name, function in chain.steps)
         return [(name, with_arguments(function, values) if values else function) for name, function, values in changed]
 
-    return subject.variant(detail, edit=edit)
+    return edit
 
 
-@image_cause(difference="random_resized_crop", rank=-2)
-def step_arguments(subject: ImageSubject) -> Iterator[Variant]:
-    """A step is given other arguments than in the reference."""
-    differing: dict[int, dict[str, Any]] = {}
-    shown = ""
-    for chain, told in zip(subject.chains, subject.port_arguments, strict=False):
-        own = arguments_of(chain.steps[0][1])
-        values = bound_arguments(chain.steps[0][1])
-        for name in own.keys() & told.keys():
-            value = read(told[name], values[name]) if own[name] != told[name] else None
-            if value is not None:
-                differing.setdefault(id(chain), {})[name] = value
-                shown = shown or f"{name} {told[name]} for {own[name]}"
-    if differing:
-        yield _variant(subject, shown, lambda chain, function: differing.get(id(chain), {}))
+def _as_the_port(subject: ImageSubject) -> Others:
+    for chain in subject.chains:
+        for name in _told_otherwise(chain):
+            shown = f"{name} {chain.port_arguments[name]} for {arguments_of(chain.steps[0][1])[name]}"
+            return {shown: lambda chain, function: _told_otherwise(chain)}
+    return ()
+
+
+def _told_otherwise(chain: Chain) -> dict[str, Any]:
+    """Arguments of the port's step that are other ones than the reference's, as far as they can be read."""
+    own, values = arguments_of(chain.steps[0][1]), bound_arguments(chain.steps[0][1])
+    texts = {name: text for name, text in chain.port_arguments.items() if name in own and own[name] != text}
+    found = {name: read(text, values[name]) for name, text in texts.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def read(text: str, like: Any) -> Any:
@@ -94,54 +93,46 @@ def read(text: str, like: Any) -> Any:
     return None
 
 
-@image_cause(rank=1)
-def argument_negated(subject: ImageSubject) -> Iterator[Variant]:
-    """A step goes the other way: a number that it is given has the other sign."""
-    yield from _each_number(subject, "is negated", lambda value: -value)
+def _each_number(subject: ImageSubject, others: Mapping[str, Callable[[Any], Any]]) -> Pairs:
+    for detail, change in others.items():
+        for _, function in subject.chains[0].steps:
+            for name, value in bound_arguments(function).items():
+                for path, number in numbers_in(value):
+                    if change(number) != number:
+                        told = functools.partial(_with_other_number, name, path, change)
+                        yield f"{'.'.join([name, *path])} {detail}", told
 
 
-@image_cause(rank=2)
-def argument_other(subject: ImageSubject) -> Iterator[Variant]:
-    """A number that a step is given differs."""
-    yield from _each_number(subject, "is 0", lambda value: type(value)(0))
-    yield from _each_number(subject, "is doubled", lambda value: 2 * value)
-    yield from _each_number(subject, "is halved", lambda value: type(value)(value / 2))
-    yield from _each_number(subject, "is one more", lambda value: value + 1)
-    yield from _each_number(subject, "is one less", lambda value: value - 1)
+def _with_other_number(name: str, path: Told, change: Callable[[Any], Any], chain: Chain, step: Any) -> dict[str, Any]:
+    own = bound_arguments(step)
+    at = dict(numbers_in(own[name])) if name in own else {}
+    return {name: with_number(own[name], path, change(at[path]))} if path in at else {}
 
 
-@image_cause(difference="color_jitter", rank=1)
-def jitter_order(subject: ImageSubject) -> Iterator[Variant]:
-    """The parts of a step are done in another order."""
-    for detail, arrange in (
-        ("the reversed one", lambda order: order[::-1]),
-        ("the fixed order", lambda order: tuple(sorted(order))),
-        ("the fixed order, reversed", lambda order: tuple(sorted(order, reverse=True))),
-        ("the inverse permutation", lambda order: tuple(order.index(i) for i in range(len(order)))),
-    ):
-
-        def change(chain: Chain, function: Any, arrange: Any = arrange) -> dict[str, Any]:
-            return {
-                name: dataclasses.replace(value, order=arrange(tuple(value.order)))
-                for name, value in bound_arguments(function).items()
-                if dataclasses.is_dataclass(value) and not isinstance(value, type) and hasattr(value, "order")
-            }
-
-        yield _variant(subject, detail, change)
+def _in_order(arrange: Callable[[tuple[int, ...]], tuple[int, ...]], chain: Chain, function: Any) -> dict[str, Any]:
+    return {
+        name: dataclasses.replace(value, order=arrange(tuple(value.order)))
+        for name, value in bound_arguments(function).items()
+        if dataclasses.is_dataclass(value) and not isinstance(value, type) and hasattr(value, "order")
+    }
 
 
-def _each_number(subject: ImageSubject, detail: str, change: Callable[[Any], Any]) -> Iterator[Variant]:
-    for _, function in subject.chains[0].steps:
-        for name, value in bound_arguments(function).items():
-            for path, number in numbers_in(value):
-                if change(number) == number:
-                    continue
+_ORDERS: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
+    "the reversed one": lambda order: order[::-1],
+    "the fixed order": lambda order: tuple(sorted(order)),
+    "the fixed order, reversed": lambda order: tuple(sorted(order, reverse=True)),
+    "the inverse permutation": lambda order: tuple(order.index(i) for i in range(len(order))),
+}
 
-                def told(chain: Chain, step: Any, name: str = name, path: Told = path) -> dict[str, Any]:
-                    own = bound_arguments(step)
-                    if name not in own:
-                        return {}
-                    at = dict(numbers_in(own[name]))
-                    return {name: with_number(own[name], path, change(at[path]))} if path in at else {}
-
-                yield _variant(subject, f"{'.'.join([name, *path])} {detail}", told)
+enter_rows("data", ImageSubject, "edit", (
+    ("step_arguments", "a step is given other arguments than in the reference",
+     {"difference": "random_resized_crop", "rank": -2}, _as_the_port),
+    ("argument_negated", "a step goes the other way: a number that it is given has the other sign", {"rank": 1},
+     lambda s: _each_number(s, {"is negated": lambda value: -value})),
+    ("argument_other", "a number that a step is given differs", {"rank": 2},
+     lambda s: _each_number(s, {"is 0": lambda value: type(value)(0), "is doubled": lambda value: 2 * value,
+                                "is halved": lambda value: type(value)(value / 2),
+                                "is one more": lambda value: value + 1, "is one less": lambda value: value - 1})),
+    ("jitter_order", "the parts of a step are done in another order", {"difference": "color_jitter", "rank": 1},
+     lambda s: {detail: functools.partial(_in_order, arrange) for detail, arrange in _ORDERS.items()}),
+), of=_telling)  # fmt: skip

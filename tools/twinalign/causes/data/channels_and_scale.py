@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import enter_rows
+from twinalign.causes.component import Others, Pairs, enter_rows
 from twinalign.causes.data.pictures import turned
 from twinalign.causes.data.subject import (
     CONVERT,
@@ -14,19 +14,16 @@ from twinalign.causes.data.subject import (
     USUAL_CONSTANTS,
     Change,
     Constants,
-    Given,
     ImageSubject,
+    called,
     constants_between,
     image_cause,
     lines_between,
+    told,
 )
 from twinalign.causes.registry import Variant
 
 _FLIP_TOP_BOTTOM = 1
-
-
-def _upside_down(given: Given) -> int:
-    return turned(given["method"], _FLIP_TOP_BOTTOM)
 
 
 def _channels(image: np.ndarray) -> int | None:
@@ -61,28 +58,26 @@ def _plain(constants: Constants, image: np.ndarray) -> np.ndarray:
     return image * deviation + mean
 
 
-def _before_normalising(subject: ImageSubject, detail: str, change: Change) -> Iterator[Variant]:
+def _before_normalising(subject: ImageSubject, detail: str, change: Change) -> Pairs:
     """Something is done to an image before it is normalised, while it is in the range 0 … 1."""
     for constants in subject.constants:
-        yield subject.variant(detail, change=functools.partial(_around, constants, change))
+        around = functools.partial(lambda c, image: _normalized(c, change(_plain(c, image))), constants)
+        yield detail, around
 
 
-def _around(constants: Constants, change: Change, image: np.ndarray) -> np.ndarray:
-    return _normalized(constants, change(_plain(constants, image)))
+def _reversed(image: np.ndarray) -> np.ndarray:
+    axis = _channels(image)
+    return image if axis is None else np.flip(image, axis)
 
 
-@image_cause(difference="image_backend")
-def channels_reversed(subject: ImageSubject) -> Iterator[Variant]:
-    """The channels are in the order blue, green, red."""
-
-    def reverse(image: np.ndarray) -> np.ndarray:
-        axis = _channels(image)
-        return image if axis is None else np.flip(image, axis)
-
-    yield subject.variant("", change=reverse)
+def _channels_reversed(subject: ImageSubject) -> Pairs:
+    yield "", _reversed
     for modes in (("HSV",), ()):  # the hue is shifted in HSV, and what comes back from there is not read
-        yield subject.called("as pictures are read", CONVERT, functools.partial(_read_reversed, modes))
-    yield from _before_normalising(subject, "before they are normalised", reverse)
+        yield (
+            "",
+            subject.variant("as pictures are read", calls=called(CONVERT, functools.partial(_read_reversed, modes))),
+        )
+    yield from _before_normalising(subject, "before they are normalised", _reversed)
 
 
 def _read_reversed(
@@ -94,110 +89,90 @@ def _read_reversed(
     return Image.merge("RGB", found.split()[::-1]) if mode == "RGB" and image.mode not in kept else found
 
 
+def _scaled(subject: ImageSubject) -> Pairs:
+    yield "the result is 255 times too large", lambda image: image * 255
+    yield from _before_normalising(subject, "before they are normalised", lambda image: image * 255)
+    yield "but twice", lambda image: image / 255
+    yield from _before_normalising(subject, "but twice", lambda image: image / 255)
+    for divisor in (256.0, 127.5, 128.0):
+        yield from _before_normalising(subject, f"but by {divisor:g}", functools.partial(np.multiply, 255 / divisor))
+
+
+def _with_constants(*ways: tuple[str, Callable[[Constants, np.ndarray], np.ndarray]]) -> Callable[..., Others]:
+    """What is done with the mean and deviation of the reference, or with each that may be."""
+    return lambda subject: [(d, functools.partial(way, known)) for known in subject.constants for d, way in ways]
+
+
 enter_rows("data", ImageSubject, "change", (
+    ("channels_reversed", "the channels are in the order blue, green, red", {"difference": "image_backend"},
+     _channels_reversed),
     ("flip_extra", "images are mirrored left to right once more, or once less", {"rank": 1},
      lambda s: {"": lambda image: np.flip(image, _rows_and_columns(image)[1])}),
     ("flip_vertical", "images are flipped upside down", {"rank": 1},
-     lambda s: {"not left to right": s.told("not left to right", FLIP, method=_upside_down),
+     lambda s: {"not left to right": s.variant("not left to right", calls=told(
+                    FLIP, "method", lambda given: turned(given["method"], _FLIP_TOP_BOTTOM))),
                 "": lambda image: np.flip(image, _rows_and_columns(image)[0]),
                 "and mirrored": lambda image: np.flip(image, _rows_and_columns(image))}),
     ("axes_transposed", "the axes of the image are exchanged", {"difference": "normalize_input"},
      lambda s: {"height and width": lambda image: np.swapaxes(image, *_rows_and_columns(image)),
                 "channels last": lambda image: np.moveaxis(image, -3, -1),
                 "channels first": lambda image: np.moveaxis(image, -1, -3)}),
+    ("layout_reinterpreted", "the image is reshaped where its axes should be exchanged: its numbers are scattered", {},
+     lambda s: [("", lambda image: np.ascontiguousarray(np.moveaxis(image, -3, -1)).reshape(image.shape)),
+                ("", lambda image: np.moveaxis(image.reshape(*image.shape[:-3], *image.shape[-2:], image.shape[-3]),
+                                               -1, -3))]),
+    ("scale_255", "pixels are not divided by 255", {"difference": "normalize_input"}, _scaled),
+    ("normalize_before_scaling", "pixels are normalised before they are divided by 255",
+     {"difference": "normalize_input"},
+     _with_constants(("", lambda known, image: _normalized(known, _plain(known, image) * 255) / 255))),
+    ("normalize_missing", "the image is not normalised", {},
+     _with_constants(("", _plain), ("nor divided by 255", lambda known, image: _plain(known, image) * 255))),
+    ("normalized_twice", "the image is normalised twice", {}, _with_constants(("", _normalized))),
 ))  # fmt: skip
-
-
-@image_cause()
-def layout_reinterpreted(subject: ImageSubject) -> Iterator[Variant]:
-    """The image is reshaped where its axes should be exchanged: its numbers are scattered."""
-    yield subject.variant(
-        "", change=lambda image: np.ascontiguousarray(np.moveaxis(image, -3, -1)).reshape(image.shape)
-    )
-    yield subject.variant(
-        "",
-        change=lambda image: np.moveaxis(image.reshape(*image.shape[:-3], *image.shape[-2:], image.shape[-3]), -1, -3),
-    )
-
-
-@image_cause(difference="normalize_input")
-def scale_255(subject: ImageSubject) -> Iterator[Variant]:
-    """Pixels are not divided by 255."""
-    yield subject.variant("the result is 255 times too large", change=lambda image: image * 255)
-    yield from _before_normalising(subject, "before they are normalised", lambda image: image * 255)
-    yield subject.variant("but twice", change=lambda image: image / 255)
-    yield from _before_normalising(subject, "but twice", lambda image: image / 255)
-    for divisor in (256.0, 127.5, 128.0):
-        yield from _before_normalising(subject, f"but by {divisor:g}", functools.partial(np.multiply, 255 / divisor))
-
-
-@image_cause(difference="normalize_input")
-def normalize_before_scaling(subject: ImageSubject) -> Iterator[Variant]:
-    """Pixels are normalised before they are divided by 255."""
-    for constants in subject.constants:
-        yield subject.variant("", change=lambda image, c=constants: _normalized(c, _plain(c, image) * 255) / 255)
-
-
-@image_cause()
-def normalize_missing(subject: ImageSubject) -> Iterator[Variant]:
-    """The image is not normalised."""
-    for constants in subject.constants:
-        for scale, detail in ((1.0, ""), (255.0, "nor divided by 255")):
-            yield subject.variant(detail, change=lambda image, c=constants, scale=scale: _plain(c, image) * scale)
-
-
-@image_cause()
-def normalized_twice(subject: ImageSubject) -> Iterator[Variant]:
-    """The image is normalised twice."""
-    for constants in subject.constants:
-        yield subject.variant("", change=functools.partial(_normalized, constants))
 
 
 def _listed(values: np.ndarray) -> str:
     return ", ".join(f"{value:.4g}" for value in values)
 
 
-def _with_other(
-    subject: ImageSubject, own: Constants, others: Iterable[Constants], say: Callable[[Constants], str]
-) -> Iterator[Variant]:
+def _with_other(own: Constants, others: Iterable[Constants], say: Callable[[Constants], str]) -> Pairs:
     """Other constants than the reference's own, of which `say` tells what the text does."""
     for other in others:
-        detail = f"{say(other)} for {say(own)}"
-        yield subject.variant(detail, change=lambda image, other=other: _normalized(other, _plain(own, image)))
+        change = functools.partial(lambda other, image: _normalized(other, _plain(own, image)), other)
+        yield f"{say(other)} for {say(own)}", change
 
 
-@image_cause()
-def normalize_mean(subject: ImageSubject) -> Iterator[Variant]:
-    """Another mean is subtracted."""
+def _means(known: Constants) -> list[Constants]:
+    mean, deviation = known
+    return [(m, deviation) for m in (np.zeros(len(mean)), mean[::-1], *(usual for usual, _ in USUAL_CONSTANTS))]
+
+
+def _deviations(known: Constants) -> list[Constants]:
+    mean, deviation = known
+    others = (np.ones(len(mean)), deviation[::-1], deviation**2, *(usual for _, usual in USUAL_CONSTANTS))
+    return [(mean, other) for other in others]
+
+
+def _say_both(constants: Constants) -> str:
+    return f"mean {_listed(constants[0])} and deviation {_listed(constants[1])}"
+
+
+def _constants(subject: ImageSubject) -> Pairs:
     for mean, deviation in subject.constants:
-        means = [np.zeros(len(mean)), mean[::-1], *(np.array(m) for m, _ in USUAL_CONSTANTS)]
-        others = [(other, deviation) for other in means]
-        yield from _with_other(subject, (mean, deviation), others, lambda constants: _listed(constants[0]))
-
-
-@image_cause()
-def normalize_std(subject: ImageSubject) -> Iterator[Variant]:
-    """The image is divided by another standard deviation."""
-    for mean, deviation in subject.constants:
-        usual = [np.array(s) for _, s in USUAL_CONSTANTS]
-        others = [(mean, other) for other in (np.ones(len(mean)), deviation[::-1], deviation**2, *usual)]
-        yield from _with_other(subject, (mean, deviation), others, lambda constants: _listed(constants[1]))
-
-
-@image_cause(rank=1)
-def normalization_constants(subject: ImageSubject) -> Iterator[Variant]:
-    """The image is normalised with other constants."""
-
-    def say(constants: Constants) -> str:
-        return f"mean {_listed(constants[0])} and deviation {_listed(constants[1])}"
-
-    for mean, deviation in subject.constants:
-        others = [(mean[::-1], deviation[::-1]), *((np.array(m), np.array(s)) for m, s in USUAL_CONSTANTS)]
-        yield from _with_other(subject, (mean, deviation), others, say)
+        yield from _with_other((mean, deviation), [(mean[::-1], deviation[::-1]), *USUAL_CONSTANTS], _say_both)
     known = subject.known_constants
     of_port = _constants_of_port(subject, known) if known is not None else None
     if known is not None and of_port is not None:
-        yield from _with_other(subject, known, [of_port], say)
+        yield from _with_other(known, [of_port], _say_both)
+
+
+enter_rows("data", ImageSubject, "change", (
+    ("normalize_mean", "another mean is subtracted", {},
+     lambda s: [other for c in s.constants for other in _with_other(c, _means(c), lambda one: _listed(one[0]))]),
+    ("normalize_std", "the image is divided by another standard deviation", {},
+     lambda s: [other for c in s.constants for other in _with_other(c, _deviations(c), lambda one: _listed(one[1]))]),
+    ("normalization_constants", "the image is normalised with other constants", {"rank": 1}, _constants),
+))  # fmt: skip
 
 
 def _rows(image: np.ndarray) -> np.ndarray:

@@ -1,13 +1,14 @@
 """What Pillow does to pictures: other arguments, another way to resize, blur, grey or read, steps left out or moved."""
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import FunctionCall
+from twinalign.causes.component import Others, enter_rows
 from twinalign.causes.data.subject import (
     CONVERT,
     CROP,
@@ -20,11 +21,13 @@ from twinalign.causes.data.subject import (
     Chain,
     Given,
     ImageSubject,
+    called,
     image_cause,
     of_part,
     picture,
+    told,
 )
-from twinalign.causes.registry import Cause, Variant, Within, enter
+from twinalign.causes.registry import Variant, Within
 from twinalign.replay.wrong_unit import rewriting
 
 _FUNCTIONS = {"flip": FLIP, "filter": FILTER, "solarisation": SOLARIZE, "resizing": RESIZE, "cropping": CROP}
@@ -61,19 +64,6 @@ Box = tuple[int, int, int, int]
 def turned(method: int, other: int) -> int:
     """How an image is transposed, with another method in the place of mirroring it left to right."""
     return other if int(method) == _FLIP_LEFT_RIGHT else method
-
-
-def _argument(
-    identifier: str, text: str, function: str, argument: str, others: Mapping[str, Any], difference: str | None
-) -> None:
-    """Enter a cause: a function of Pillow is given another argument, a value or what is made of all the arguments."""
-
-    def find(subject: ImageSubject) -> Iterator[Variant]:
-        for detail, other in others.items():
-            value = other if callable(other) else lambda given, other=other: other
-            yield subject.told(detail, function, **{argument: value})
-
-    enter(Cause(identifier, "data", text, ImageSubject, find, difference=difference))
 
 
 def _larger(given: Given, by: tuple[int, int]) -> tuple[int, ...]:
@@ -117,30 +107,6 @@ _BOXES = {
     },
     "height and width exchanged": _boxed(lambda x, y, right, bottom, *size: (x, y, x + bottom - y, y + right - x)),
 }
-_TURNED = {"": lambda given: turned(given["method"], _ROTATE_180)}
-
-for _row in (
-    ("resize_interpolation", "images are resized with another filter",
-     RESIZE, "resample", _FILTERS, "resize_interpolation_default"),
-    ("resize_rounding", "the size to which images are resized differs", RESIZE, "size", _SIZES, "resize_int"),
-    ("crop_offset", "images are cropped at another place", CROP, "box", _PLACES, "centercrop"),
-    ("crop_size", "the crop has another size", CROP, "box", _BOXES, "random_resized_crop"),
-    ("flip_rotated", "images are turned where they should be mirrored", FLIP, "method", _TURNED, None),
-    ("solarize_threshold", "the threshold of solarising differs",
-     SOLARIZE, "threshold", _THRESHOLDS, "missing_transforms"),
-):  # fmt: skip
-    _argument(*_row)
-
-
-@image_cause(difference="resize_tensor_antialias")
-def resize_antialias(subject: ImageSubject) -> Iterator[Variant]:
-    """Images are resized without antialiasing."""
-    # From four neighbours, however much smaller the image becomes: paddle's resizing of tensors, OpenCV's of arrays.
-    for name in ("bilinear", "bicubic"):
-        yield subject.called(name, RESIZE, functools.partial(_transformed, _FILTERS[name]))
-    for name, rounding in (("rounded", np.rint), ("cut off", np.floor)):
-        yield subject.called(f"bilinear, {name}", RESIZE, functools.partial(_sampled, rounding))
-    yield Within("in tensors", lambda: rewriting().intercepting(None, _without_antialiasing))
 
 
 def _transformed(method: int, original: Callable, image: Any, size: Any, *rest: Any, **named: Any) -> Any:
@@ -150,10 +116,6 @@ def _transformed(method: int, original: Callable, image: Any, size: Any, *rest: 
 
 def _sampled(rounding: np.ufunc, original: Callable, image: Any, size: Any, *rest: Any, **named: Any) -> Any:
     return picture(rounding(bilinear(np.asarray(image), size[1], size[0])))
-
-
-def _without_antialiasing(call: FunctionCall) -> Any:
-    return call.run(antialias=False) if call.name == "interpolate" else call.run()
 
 
 def bilinear(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -167,17 +129,6 @@ def bilinear(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
         high = np.minimum(low + 1, length - 1)
         values = values.take(low, axis) * (1 - share) + values.take(high, axis) * share
     return values
-
-
-@image_cause(difference="missing_transforms")
-def blur_sigma(subject: ImageSubject) -> Iterator[Variant]:
-    """Images are blurred with another width or kernel."""
-    for name, width in _WIDTHS.items():
-        yield subject.told(name, FILTER, filter=functools.partial(_blur, "GaussianBlur", width))
-    yield subject.told("a box", FILTER, filter=functools.partial(_blur, "BoxBlur", lambda sigma: sigma))
-    for cut in (3.0, 4.0):
-        name = f"a true Gaussian, cut off at {cut:g} deviations"
-        yield subject.called(name, FILTER, functools.partial(_gaussian, cut))
 
 
 def _blur(kind: str, width: Callable[[float], float], given: Given) -> Any:
@@ -200,14 +151,6 @@ def _gaussian(truncated: float, original: Callable, image: Any, kernel: Any) -> 
     return picture(np.rint(values))
 
 
-@image_cause(difference="grayscale")
-def grayscale_mean(subject: ImageSubject) -> Iterator[Variant]:
-    """Grey is mixed from the colours with other weights."""
-    for name, weigh in _GREY.items():
-        for rounding in (np.floor, np.rint):
-            yield subject.called(name, CONVERT, functools.partial(_grey, weigh, rounding))
-
-
 def _grey(
     weigh: Callable, rounding: np.ufunc, original: Callable, image: Any, mode: Any = None, *rest: Any, **named: Any
 ) -> Any:
@@ -216,33 +159,56 @@ def _grey(
     return picture(rounding(weigh(np.asarray(image).astype(np.float64))))
 
 
-@image_cause(difference="image_backend")
-def decode_mode(subject: ImageSubject) -> Iterator[Variant]:
-    """Pictures are read in another mode."""
+def _turned_as_exif_says(original: Callable, image: Any, *given: Any, **named: Any) -> Any:
+    from PIL import ImageOps
 
-    def turned(original: Callable, image: Any, *given: Any, **named: Any) -> Any:
-        from PIL import ImageOps
-
-        return original(ImageOps.exif_transpose(image), *given, **named)
-
-    def grey(original: Callable, image: Any, *given: Any, **named: Any) -> Any:
-        return original(original(image, "L"), *given, **named)
-
-    yield subject.called("as grey values", CONVERT, grey)
-    yield subject.called("turned as EXIF says", CONVERT, turned)
-
-
-@image_cause(difference="color_jitter")
-def jitter_factor(subject: ImageSubject) -> Iterator[Variant]:
-    """A factor of the colour jitter differs."""
-    for part, name in PARTS.items():
-        for detail, factor in _FACTORS.items():
-            enhance = of_part(part, functools.partial(_enhanced, factor))
-            yield subject.called(f"{name}: {detail} for f", ENHANCE, enhance)
+    return original(ImageOps.exif_transpose(image), *given, **named)
 
 
 def _enhanced(other: Callable[[float], float], original: Callable, enhancer: Any, factor: float) -> Any:
     return original(enhancer, other(factor))
+
+
+def _arguments(function: str, argument: str, others: Mapping[str, Any]) -> Callable[[ImageSubject], Others]:
+    return lambda subject: {detail: told(function, argument, other) for detail, other in others.items()}
+
+
+enter_rows("data", ImageSubject, "calls", (
+    ("resize_interpolation", "images are resized with another filter", {"difference": "resize_interpolation_default"},
+     _arguments(RESIZE, "resample", _FILTERS)),
+    ("resize_rounding", "the size to which images are resized differs", {"difference": "resize_int"},
+     _arguments(RESIZE, "size", _SIZES)),
+    ("crop_offset", "images are cropped at another place", {"difference": "centercrop"},
+     _arguments(CROP, "box", _PLACES)),
+    ("crop_size", "the crop has another size", {"difference": "random_resized_crop"}, _arguments(CROP, "box", _BOXES)),
+    ("flip_rotated", "images are turned where they should be mirrored", {},
+     _arguments(FLIP, "method", {"": lambda given: turned(given["method"], _ROTATE_180)})),
+    ("solarize_threshold", "the threshold of solarising differs", {"difference": "missing_transforms"},
+     _arguments(SOLARIZE, "threshold", _THRESHOLDS)),
+    # From four neighbours, however much smaller the image becomes: paddle's resizing of tensors, OpenCV's of arrays.
+    ("resize_antialias", "images are resized without antialiasing", {"difference": "resize_tensor_antialias"},
+     lambda s: {**{name: called(RESIZE, functools.partial(_transformed, _FILTERS[name]))
+                   for name in ("bilinear", "bicubic")},
+                "bilinear, rounded": called(RESIZE, functools.partial(_sampled, np.rint)),
+                "bilinear, cut off": called(RESIZE, functools.partial(_sampled, np.floor)),
+                "": Within("in tensors", lambda: rewriting().intercepting(
+                    None, lambda call: call.run(antialias=False) if call.name == "interpolate" else call.run()))}),
+    ("blur_sigma", "images are blurred with another width or kernel", {"difference": "missing_transforms"},
+     lambda s: {**{name: told(FILTER, "filter", functools.partial(_blur, "GaussianBlur", width))
+                   for name, width in _WIDTHS.items()},
+                "a box": told(FILTER, "filter", functools.partial(_blur, "BoxBlur", lambda sigma: sigma)),
+                **{f"a true Gaussian, cut off at {cut:g} deviations": called(FILTER, functools.partial(_gaussian, cut))
+                   for cut in (3.0, 4.0)}}),
+    ("grayscale_mean", "grey is mixed from the colours with other weights", {"difference": "grayscale"},
+     lambda s: [(name, called(CONVERT, functools.partial(_grey, weigh, rounding)))
+                for name, weigh in _GREY.items() for rounding in (np.floor, np.rint)]),
+    ("decode_mode", "pictures are read in another mode", {"difference": "image_backend"},
+     lambda s: {"as grey values": called(CONVERT, lambda read, image, *given: read(read(image, "L"), *given)),
+                "turned as EXIF says": called(CONVERT, _turned_as_exif_says)}),
+    ("jitter_factor", "a factor of the colour jitter differs", {"difference": "color_jitter"},
+     lambda s: {f"{name}: {detail} for f": called(ENHANCE, of_part(part, functools.partial(_enhanced, factor)))
+                for part, name in PARTS.items() for detail, factor in _FACTORS.items()}),
+))  # fmt: skip
 
 
 @image_cause(rank=-1)
@@ -251,16 +217,15 @@ def step_missing(subject: ImageSubject) -> Iterator[Variant]:
     for number, name in enumerate(subject.names):
         if subject.chains[0].given is not None or number > 0:
             yield subject.variant(name, edit=lambda chain, name=name: [s for s in chain.steps if s[0] != name])
-    if subject.port_names:
-        names = {id(chain): set(own) for chain, own in zip(subject.chains, subject.port_names, strict=True)}
-        missing = {n for chain in subject.chains for n, _ in chain.steps if n not in names[id(chain)]}
+    if subject.chains[0].port_names:
+        missing = {n for chain in subject.chains for n, _ in chain.steps if n not in chain.port_names}
         yield subject.variant(
-            ", ".join(sorted(missing)), edit=lambda chain: [step for step in chain.steps if step[0] in names[id(chain)]]
+            ", ".join(sorted(missing)), edit=lambda chain: [step for step in chain.steps if step[0] in chain.port_names]
         )
     for part, name in PARTS.items():
-        yield subject.called(name, ENHANCE, of_part(part, lambda original, enhancer, f: enhancer.image))
+        yield subject.variant(name, calls=called(ENHANCE, of_part(part, lambda original, enhancer, f: enhancer.image)))
     for name, function in _FUNCTIONS.items():
-        yield subject.called(name, function, lambda original, image, *rest, **named: image)
+        yield subject.variant(name, calls=called(function, lambda original, image, *rest, **named: image))
 
 
 @image_cause(rank=1)
@@ -271,36 +236,30 @@ def step_doubled(subject: ImageSubject) -> Iterator[Variant]:
             name, edit=lambda chain, name=name: [s for s in chain.steps for _ in range(2 if s[0] == name else 1)]
         )
 
-    def enhanced_twice(original: Callable, enhancer: Any, factor: float) -> Any:
-        return original(type(enhancer)(original(enhancer, factor)), factor)
-
     for part, name in PARTS.items():
-        yield subject.called(name, ENHANCE, of_part(part, enhanced_twice))
+        twice = of_part(part, lambda original, enhancer, f: original(type(enhancer)(original(enhancer, f)), f))
+        yield subject.variant(name, calls=called(ENHANCE, twice))
     for name, function in (("filter", FILTER), ("flip", FLIP)):
-        yield subject.called(name, function, lambda original, image, how: original(original(image, how), how))
+        yield subject.variant(
+            name, calls=called(function, lambda original, image, how: original(original(image, how), how))
+        )
 
 
 @image_cause(rank=-1)
 def step_order(subject: ImageSubject) -> Iterator[Variant]:
     """The steps are in another order."""
-    if subject.port_names and all(
-        sorted(own) == sorted(name for name, _ in chain.steps)
-        for chain, own in zip(subject.chains, subject.port_names, strict=True)
-    ):
-        order = {id(chain): list(own) for chain, own in zip(subject.chains, subject.port_names, strict=True)}
+    if all(sorted(chain.port_names) == sorted(name for name, _ in chain.steps) for chain in subject.chains):
         yield subject.variant(
-            ", ".join(subject.port_names[0]),
-            edit=lambda chain: sorted(chain.steps, key=lambda step: order[id(chain)].index(step[0])),
+            ", ".join(subject.chains[0].port_names),
+            edit=lambda chain: sorted(chain.steps, key=lambda step: chain.port_names.index(step[0])),
         )
-    names = subject.names
-    for first in range(1, len(names)):
-        for second in range(first + 1, len(names)):
+    for one, other in itertools.combinations(subject.names[1:], 2):
+        yield subject.variant(f"{one} and {other} exchanged", edit=functools.partial(_with_exchanged, one, other))
 
-            def edit(chain: Chain, one: str = names[first], other: str = names[second]) -> list:
-                steps, found = list(chain.steps), [name for name, _ in chain.steps]
-                if one in found and other in found:
-                    a, b = found.index(one), found.index(other)
-                    steps[a], steps[b] = steps[b], steps[a]
-                return steps
 
-            yield subject.variant(f"{names[first]} and {names[second]} exchanged", edit=edit)
+def _with_exchanged(one: str, other: str, chain: Chain) -> list[tuple[str, Callable[[Any], Any]]]:
+    steps, found = list(chain.steps), [name for name, _ in chain.steps]
+    if one in found and other in found:
+        a, b = found.index(one), found.index(other)
+        steps[a], steps[b] = steps[b], steps[a]
+    return steps

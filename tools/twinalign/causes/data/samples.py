@@ -77,10 +77,6 @@ def _swapped(order: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([np.concatenate([pair[size:], pair[:size]]) for pair in pairs])
 
 
-def _repeated(place: int, order: np.ndarray) -> np.ndarray:
-    return np.insert(order, place, order[place])
-
-
 def _dropped(subject: OrderSubject) -> dict[str, Change]:
     missing = subject.judged - len(subject.port["order"])
     return {f"{missing} missing": lambda order: order[: subject.judged - missing]} if missing > 0 else {}
@@ -112,7 +108,8 @@ enter_rows("data", OrderSubject, "change", (
     ("drop_last", "samples at the end are dropped: the last batch, which is not full, is left out",
      {"difference": "dataloader_defaults"}, _dropped),
     ("sample_repeated", "samples come twice", {},
-     lambda s: {**{f"number {place}": functools.partial(_repeated, place) for place in range(min(s.judged, 16))},
+     lambda s: {**{f"number {at}": functools.partial(lambda at, order: np.insert(order, at, order[at]), at)
+                   for at in range(min(s.judged, 16))},
                 "the first batch": lambda order: np.concatenate([order[: s.batch], order]),
                 "each": lambda order: np.repeat(order, 2)}),
     ("order_reversed", "the samples come from the last to the first", {}, lambda s: {"": lambda order: order[::-1]}),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.component import REDUCTION, Component, explain, is_refuted
-from twinalign.causes.registry import Variant, cause
+from twinalign.causes.registry import cause
 from twinalign.patching import replaced
 from twinalign.replay.data_pipeline import STAGE, as_array, as_given, sample_arrays, steps_of
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -33,10 +33,20 @@ _MOST_IMAGES = 6
 
 @dataclasses.dataclass
 class Chain:
-    """Names and functions of the steps that make one image, and what the first of them is given."""
+    """The steps that make one image, and the image on both sides.
+
+    Attributes:
+        steps: their names and functions.
+        given: what the first of them is given.
+        port_arguments, port_names: what the port's steps are told and called, where that is known.
+    """
 
     steps: list[tuple[str, Callable[[Any], Any]]]
-    given: Any
+    reference: np.ndarray
+    port: np.ndarray
+    given: Any = None
+    port_arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    port_names: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +84,21 @@ class ImageCall:
             yield
 
 
+def called(function: str, replacement: Callable[..., Any]) -> tuple[ImageCall]:
+    """`ImageSubject.calls` with a function of Pillow that does something else."""
+    return (ImageCall(function, replacement),)
+
+
+def told(function: str, argument: str, other: Any) -> tuple[ImageCall]:
+    """Likewise, with one that is given another argument: a value, or what `other` makes of all its arguments."""
+
+    def call(original: Callable, *arguments: Any, **named: Any) -> Any:
+        given = inspect.signature(original).bind(*arguments, **named).arguments
+        return original(**{**given, argument: other(given) if callable(other) else other})
+
+    return called(function, call)
+
+
 CONVERT, CROP, FILTER, FLIP, RESIZE = (
     f"PIL.Image:Image.{name}" for name in ("convert", "crop", "filter", "transpose", "resize")
 )
@@ -107,26 +132,16 @@ class ImageSubject(Component):
         port, reference, floors: number of the image → its values.
         chains: for each image the steps that make it, once more in `names`; no steps where the samples themselves are
             all that is known.
-        port_arguments, port_names: what the port's steps are told and called, where that is known.
         edit: makes the steps of a chain other ones; None leaves them.
         calls: functions of Pillow that do something else.
         change: what is done to the result.
     """
 
-    def __init__(
-        self,
-        backend: Any,
-        chains: Sequence[Chain],
-        reference: Sequence[np.ndarray],
-        port: Sequence[np.ndarray],
-        port_arguments: Sequence[Mapping[str, str]] = (),
-        port_names: Sequence[Sequence[str]] = (),
-    ) -> None:
+    def __init__(self, backend: Any, chains: Sequence[Chain]) -> None:
         self.backend, self.chains = backend, list(chains)
-        self.port_arguments, self.port_names = list(port_arguments), list(port_names)
-        self.port = {str(i): np.asarray(image, dtype=np.float64) for i, image in enumerate(port)}
-        self.reference = {str(i): np.asarray(image, dtype=np.float64) for i, image in enumerate(reference)}
-        whole = all(image.dtype.kind in "biu" for image in (*reference, *port))
+        self.port = {str(i): np.asarray(chain.port, dtype=np.float64) for i, chain in enumerate(chains)}
+        self.reference = {str(i): np.asarray(chain.reference, dtype=np.float64) for i, chain in enumerate(chains)}
+        whole = all(image.dtype.kind in "biu" for chain in chains for image in (chain.reference, chain.port))
         self.floors = {key: self._floor(key, whole) for key in self.reference}
         self.edit: Callable[[Chain], list[tuple[str, Callable[[Any], Any]]]] | None = None
         self.calls: tuple[ImageCall, ...] = ()
@@ -158,19 +173,6 @@ class ImageSubject(Component):
         """Names of the first chain's steps."""
         return [name for name, _ in self.chains[0].steps]
 
-    def called(self, detail: str, function: str, replacement: Callable[..., Any]) -> Variant:
-        """The variant in which a function of Pillow does something else."""
-        return self.variant(detail, calls=(ImageCall(function, replacement),))
-
-    def told(self, detail: str, function: str, **values: Callable[[Given], Any]) -> Variant:
-        """The variant in which a function of Pillow is given other arguments, each made of those that it is given."""
-
-        def call(original: Callable, *arguments: Any, **named: Any) -> Any:
-            given = inspect.signature(original).bind(*arguments, **named).arguments
-            return original(**{**given, **{name: value(given) for name, value in values.items()}})
-
-        return self.called(detail, function, call)
-
     @functools.cached_property
     def known_constants(self) -> Constants | None:
         """The reference's mean and deviation for each channel, where its steps tell them; None where they do not."""
@@ -186,8 +188,7 @@ class ImageSubject(Component):
         """
         if self.known_constants is not None:
             return [self.known_constants]
-        usual = [(np.array(mean), np.array(deviation)) for mean, deviation in USUAL_CONSTANTS]
-        return [(mean, deviation) for mean, deviation in usual if np.ptp(mean) or np.ptp(deviation)]
+        return [(mean, deviation) for mean, deviation in USUAL_CONSTANTS if np.ptp(mean) or np.ptp(deviation)]
 
     def _measured_constants(self) -> Constants | None:
         """From pixels in 0 … 255 to the reference's result, channel by channel, where that is a line."""
@@ -232,14 +233,17 @@ def _stated_constants(step: Any) -> Constants | None:
     return (mean, deviation) if mean.ndim == 1 and mean.shape == deviation.shape and deviation.all() else None
 
 
-USUAL_CONSTANTS = (
-    ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
-    ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
-    ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-)
+USUAL_CONSTANTS: list[Constants] = [
+    (np.array(mean), np.array(deviation))
+    for mean, deviation in (
+        ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+        ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+        ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+        ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    )
+]
 """Mean and deviation of ImageNet, of the range -1 … 1, of none, of CLIP, of CIFAR-10 (two of its deviations)."""
 
 
@@ -262,18 +266,14 @@ def explain_step(
     port's on the reference's results), `arguments` those of the port's step by place.
     """
     with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
-        known = [place for place in places if place in one and place in other][:_MOST_IMAGES]
         chains = []
-        for place in known:
+        for place in [place for place in places if place in one and place in other][:_MOST_IMAGES]:
             key, _, number = place.rpartition(".")
             steps = _steps(worker, split, key)
             before = f"{key}.{int(number) - 1}"
             given = as_given(worker, one[before], _made(steps[: int(number)])) if before in one else None
-            chains.append(Chain([steps[int(number)]], given))
-        subject = ImageSubject(
-            worker.backend, chains, [one[p] for p in known], [other[p] for p in known], [arguments[p] for p in known]
-        )
-    return explain(subject, "data") if known else {"explanation": None}
+            chains.append(Chain([steps[int(number)]], one[place], other[place], given, arguments[place]))
+    return _explained(worker, chains)
 
 
 def explain_chain(
@@ -284,18 +284,14 @@ def explain_chain(
     `keys` are `SAMPLE.IMAGE` of each image whose steps have other names in the port, `names` those names by key,
     `reference` and `port` files of `record_steps`.
     """
-    chains, results = [], []
+    chains = []
     with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
         for key in keys[:_MOST_IMAGES]:
             steps = _steps(worker, split, key)
             ours, theirs = f"{key}.{len(steps) - 1}", f"{key}.{len(names[key]) - 1}"
             if ours in one and theirs in other:
-                chains.append(Chain(steps, None))
-                results.append((one[ours], other[theirs], names[key]))
-    if not chains:
-        return {"explanation": None}
-    ours_all, theirs_all, all_names = zip(*results, strict=True)
-    return explain(ImageSubject(worker.backend, chains, ours_all, theirs_all, port_names=all_names), "data")
+                chains.append(Chain(steps, one[ours], other[theirs], port_names=names[key]))
+    return _explained(worker, chains)
 
 
 def explain_samples(
@@ -305,16 +301,22 @@ def explain_samples(
 
     `name` is that of the value that differs, `reference` and `port` are files of it by number of the sample.
     """
-    with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
-        known = [index for index in indices if str(index) in one and str(index) in other]
-        ours, theirs = [one[str(i)] for i in known], [other[str(i)] for i in known]
 
     def read(index: int, nothing: Any) -> np.ndarray:
         samples = iter(worker.fresh_case(STAGE).dataset(worker.framework, split))
         return sample_arrays(worker.backend, next(itertools.islice(samples, index, None)))[name]
 
-    chains = [Chain([("sample", functools.partial(read, index))], None) for index in known]
-    return explain(ImageSubject(worker.backend, chains, ours, theirs), "data")
+    with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
+        chains = [
+            Chain([("sample", functools.partial(read, index))], one[str(index)], other[str(index)])
+            for index in indices
+            if str(index) in one and str(index) in other
+        ]
+    return _explained(worker, chains)
+
+
+def _explained(worker: Any, chains: Sequence[Chain]) -> dict[str, Any]:
+    return explain(ImageSubject(worker.backend, chains), "data") if chains else {"explanation": None}
 
 
 def _steps(worker: Any, split: str, key: str) -> list[tuple[str, Callable[[Any], Any]]]:

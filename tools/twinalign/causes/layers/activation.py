@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, of_input
+from twinalign.causes.layers.changed_calls import Changes, as_change, called, changing, enter_edits, forward, of_input
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.ways import FLOAT32, given, made, number, other_axis, taken_for_input
 
@@ -14,28 +14,21 @@ ACTIVATIONS = (
 )
 _LAYERS = {name.replace("_", ""): name for name in ACTIVATIONS}
 
+
+def _function(name: str, **options: Any) -> Callable[[Any, Any], Any]:
+    return lambda torch, x: getattr(torch.nn.functional, name)(x, **options)
+
+
 _OTHERS: dict[str, Callable[[Any, Any], Any]] = {
-    "ReLU": lambda torch, x: x.relu(),
-    "exact GELU": lambda torch, x: torch.nn.functional.gelu(x),
-    "tanh GELU": lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "ReLU": _function("relu"), "exact GELU": _function("gelu"), "tanh GELU": _function("gelu", approximate="tanh"),
     "x sigmoid(1.702 x), the quick GELU": lambda torch, x: x * torch.sigmoid(1.702 * x),
-    "SiLU": lambda torch, x: torch.nn.functional.silu(x),
-    "ReLU6": lambda torch, x: x.clamp(0.0, 6.0),
-    "hard swish": lambda torch, x: torch.nn.functional.hardswish(x),
-    "hard sigmoid": lambda torch, x: torch.nn.functional.hardsigmoid(x),
-    "sigmoid": lambda torch, x: x.sigmoid(),
-    "tanh": lambda torch, x: x.tanh(),
-    "ELU": lambda torch, x: torch.nn.functional.elu(x),
-    "SELU": lambda torch, x: torch.nn.functional.selu(x),
-    "Mish": lambda torch, x: torch.nn.functional.mish(x),
-    "softplus": lambda torch, x: torch.nn.functional.softplus(x),
-    "leaky ReLU of slope 0.01": lambda torch, x: torch.nn.functional.leaky_relu(x, 0.01),
-    "softsign": lambda torch, x: torch.nn.functional.softsign(x),
-    "log-sigmoid": lambda torch, x: torch.nn.functional.logsigmoid(x),
-    "hard tanh": lambda torch, x: x.clamp(-1.0, 1.0),
-    "square": lambda torch, x: x.square(),
-    "absolute value": lambda torch, x: x.abs(),
-}
+    "SiLU": _function("silu"), "ReLU6": lambda torch, x: x.clamp(0.0, 6.0), "hard swish": _function("hardswish"),
+    "hard sigmoid": _function("hardsigmoid"), "sigmoid": _function("sigmoid"), "tanh": _function("tanh"),
+    "ELU": _function("elu"), "SELU": _function("selu"), "Mish": _function("mish"), "softplus": _function("softplus"),
+    "leaky ReLU of slope 0.01": _function("leaky_relu"), "softsign": _function("softsign"),
+    "log-sigmoid": _function("logsigmoid"), "hard tanh": lambda torch, x: x.clamp(-1.0, 1.0),
+    "square": lambda torch, x: x.square(), "absolute value": lambda torch, x: x.abs(),
+}  # fmt: skip
 
 
 def activation_of(site: Site) -> str | None:
@@ -94,12 +87,7 @@ def _other_slopes(site: Site, subject: LayerSubject) -> Changes:
         return
     for slope in subject.candidates(("negative_slope",), _SLOPES, 0.0):
         if slope != 0.01:  # the default, which `activation_swapped` names
-            yield f"{slope:g} in place of 0, as ReLU has", _leaky(slope)
-
-
-@as_change
-def _leaky(call: FunctionCall, slope: float) -> Any:
-    return call.torch.nn.functional.leaky_relu(call["input"], slope)
+            yield f"{slope:g} in place of 0, as ReLU has", called("leaky_relu", negative_slope=slope)
 
 
 @forward("hardsigmoid", "hardswish", difference="hard_activations", float32_constants=True)
@@ -149,7 +137,7 @@ def gate_halves_swapped(site: Site, subject: LayerSubject) -> Changes:
 
 
 def _halves_swapped(call: FunctionCall) -> Any:
-    x, dim = call["input"], call.get("dim", call.get("1", -1))
+    x, dim = call["input"], call.get("dim", -1)
     return call.run(input=x.roll(x.shape[dim] // 2, dim))
 
 

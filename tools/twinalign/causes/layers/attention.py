@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Site
+from twinalign.backends.torch.reference_only.operations import LAYER, FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, joined
 from twinalign.causes.layers.generic import constant_of, tensor_operand, with_constant
 from twinalign.causes.layers.linear import channels_permuted, rows_permuted
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
-from twinalign.causes.layers.ways import made
+from twinalign.causes.layers.ways import choice, made, taken_for_input
 
 ORDERS = tuple(itertools.permutations(range(3)))[1:]
 _LETTERS = "qkv"
@@ -96,68 +96,47 @@ def _numbers_of_heads(subject: LayerSubject, width: int) -> list[int]:
     return sorted(known) or [number for number in (2, 3, 4, 6, 8, 12, 16) if number < width and width % number == 0]
 
 
-@forward(*_MASKED, "where", difference="mha_packed_qkv")
-def mask_inverted(site: Site) -> Changes:
-    """The mask is inverted."""
+_MASKS = ("mask", "condition", "attn_mask", "key_padding_mask")
+
+
+def _inverted_masks(site: Site, subject: LayerSubject) -> Changes:
     # True means "may be attended to" in one framework and "may not" in the other.
-    for name in ("mask", "condition", "attn_mask", "key_padding_mask"):
+    for name in _MASKS:
         if site.tensor(name):
-            yield f"{name} of {site.name}", _inverted(name)
+            yield f"{name} of {site.name}", lambda call, name=name: call.run(**{name: _opposite(call, call[name])})
     if site.name == "add":
-        yield "the one that is added", _additive_inverted
+        yield "the one that is added", lambda call: call.run(other=_opposite(call, call["other"], of_numbers=True))
 
 
-@as_change
-def _inverted(call: FunctionCall, name: str) -> Any:
-    mask = call[name]
-    inverted = mask.logical_not() if mask.dtype == call.torch.bool else _opposite(call, mask)
-    return call.run(**{name: inverted})
-
-
-def _opposite(call: FunctionCall, mask: Any) -> Any:
+def _opposite(call: FunctionCall, mask: Any, of_numbers: bool = False) -> Any:
+    if mask.dtype == call.torch.bool and not of_numbers:
+        return mask.logical_not()
     least = float(mask.detach().min())
     if not least < -1e3:
         raise ValueError("no mask")
     return call.torch.where(mask == least, 0.0, least).to(mask.dtype)
 
 
-def _additive_inverted(call: FunctionCall) -> Any:
-    return call["input"] + _opposite(call, call["other"])
-
-
-@forward(*_MASKED)
-def mask_missing(site: Site) -> Changes:
-    """The mask is not applied."""
+def _without_masks(site: Site, subject: LayerSubject) -> Changes:
     if site.name == "masked_fill":
-        yield "", lambda call: call["input"]
+        yield "", taken_for_input
     elif site.name == "add":
         yield "the one that is added", _without_mask
     else:
-        for name in ("attn_mask", "key_padding_mask"):
-            if site.tensor(name):
-                yield name, changing(**{name: None})
+        yield from ((name, changing(**{name: None})) for name in _MASKS[2:] if site.tensor(name))
         if site.get("is_causal", False) and site.name == "scaled_dot_product_attention":
             yield "is_causal", changing(is_causal=False)
 
 
 def _without_mask(call: FunctionCall) -> Any:
-    _opposite(call, call["other"])
+    _opposite(call, call["other"], of_numbers=True)
     return call["input"]
 
 
-@forward("masked_fill")
-def mask_value(site: Site) -> Changes:
-    """Masked scores get another value."""
-    # A large negative number that is not large enough, or that is added.
-    for value in (0.0, -1.0, -100.0, -1e4, -1e9, float("-inf")):
-        if value != site.get("value"):
-            yield f"{value:g}", changing(value=value)
+def _other_mask_values(site: Site, subject: LayerSubject) -> Changes:
+    yield from choice("value", None, 0.0, -1.0, -100.0, -1e4, -1e9, float("-inf"), text="{:g}")(site, subject)
     for value in (-100.0, -1e4, -1e9):
-        yield f"{value:g} added to them", _added(value)
-
-
-def _added(value: float) -> Change:
-    return lambda call: call["input"] + call["mask"].to(call["input"].dtype) * value
+        yield f"{value:g} added to them", lambda call, value=value: call["input"] + call["mask"] * value
 
 
 @forward("softmax")
@@ -168,16 +147,6 @@ def causal_mask_added(call: FunctionCall) -> Any:
         raise ValueError("no attention")
     seen = call.torch.ones(scores.shape[-2:], dtype=call.torch.bool).tril()
     return scores.masked_fill(seen.logical_not(), float("-inf")).softmax(-1)
-
-
-@forward("tril", "triu")
-def causal_mask_shifted(site: Site) -> Changes:
-    """The causal mask is off by one."""
-    # A token sees its successor, or does not see itself.
-    name = "diagonal" if "diagonal" in site.arguments else "1"
-    for shift in (1, -1):
-        moved = site.get(name, 0) + shift
-        yield f"diagonal {moved}", changing(**{name if name in site.arguments else "diagonal": moved})
 
 
 @forward(rank=1)
@@ -195,8 +164,12 @@ def window_shift_kept(subject: LayerSubject) -> Iterator[CallVariant]:
     sides = {site.output.shape[1] for site in behind} | {math.isqrt(site.output.shape[-1]) for site in softmax}
     for side in sorted(sides):
         for shift in subject.candidates(("shift_size",), (side // 2, side // 2 + side % 2), current=0):
-            rolls = {before[0].key: _rolled(-int(shift)), behind[0].key: _rolled(int(shift))} if behind else {}
-            masks = {site.key: _parted(int(shift)) for site in softmax if site.output.shape[-1] == side**2}
+            by = int(shift)
+            ends = {before[0].key: -by, behind[0].key: by} if behind else {}
+            rolls: dict[Any, Any] = {
+                key: lambda call, by=by: call.result.roll((by, by), (1, 2)) for key, by in ends.items()
+            }
+            masks = {site.key: _parted(by) for site in softmax if site.output.shape[-1] == side**2}
             for changes in (rolls, masks, {**rolls, **masks} if rolls and masks else {}):
                 if changes:
                     yield subject.variant(f"by {shift:g}", changes)
@@ -208,11 +181,6 @@ def _is_map(shape: Sequence[int]) -> bool:
 
 def _is_square(shape: Sequence[int]) -> bool:
     return len(shape) > 2 and shape[-1] == shape[-2] == math.isqrt(shape[-1]) ** 2 > 1
-
-
-@as_change
-def _rolled(call: FunctionCall, shift: int) -> Any:
-    return call.result.roll((shift, shift), (1, 2))
 
 
 @as_change
@@ -232,15 +200,11 @@ def grouped_heads(site: Site, subject: LayerSubject) -> Changes:
     if site.name == "repeat_interleave" and len(given) == len(made):
         times = [size // before for size, before in zip(made, given, strict=True)]
         yield _TILED, lambda call: call["input"].repeat(times)
-    elif len(given) == len(made) + 1 and subject.comes_from(site, "expand"):  # x[:, :, None].expand(...).reshape(...)
+    # x[:, :, None].expand(...).reshape(...)
+    elif len(given) == len(made) + 1 and any(key[0] == "expand" for key in site.givers):
         for at in range(len(made) - 1):  # the last two are those of a merged head, which is another matter
             if given[:at] == made[:at] and given[at + 2 :] == made[at + 1 :]:
-                yield _TILED, _other_order(at, made)
-
-
-@as_change
-def _other_order(call: FunctionCall, at: int, shape: tuple[int, ...]) -> Any:
-    return call["input"].transpose(at, at + 1).reshape(shape)
+                yield _TILED, lambda call, at=at: call["input"].transpose(at, at + 1).reshape(made)
 
 
 @forward("cat", "stack", "repeat_interleave", together=True)
@@ -273,6 +237,8 @@ def _halves(call: FunctionCall) -> Any:
 
 
 enter_edits("forward", (
+    ("mask_inverted", "the mask is inverted", (*_MASKED, "where"), _inverted_masks, {"difference": "mha_packed_qkv"}),
+    ("mask_missing", "the mask is not applied", _MASKED, _without_masks, {}),
     # Paddle's function takes [batch, length, heads, width], torch's [batch, heads, length, width].
     ("attention_layout", "attention runs over the heads, not over the tokens", ("scaled_dot_product_attention",),
      made({"": lambda call: call.run(
@@ -280,4 +246,10 @@ enter_edits("forward", (
      {"difference": "unfold_tensor_method"}),
     ("mask_added_as_numbers", "a boolean mask is added to the scores as ones and zeros", ("masked_fill",),
      made({"": lambda call: call["input"] + call["mask"].to(call["input"].dtype)}), {}),
+    # A large negative number that is not large enough, or that is added.
+    ("mask_value", "masked scores get another value", ("masked_fill",), _other_mask_values, {}),
+    # A token sees its successor, or does not see itself.
+    ("causal_mask_shifted", "the causal mask is off by one", ("tril", "triu"),
+     lambda site, subject: [(f"diagonal {at}", changing(diagonal=at))
+                            for at in (site.get("diagonal", 0) + 1, site.get("diagonal", 0) - 1)], {}),
 ))  # fmt: skip

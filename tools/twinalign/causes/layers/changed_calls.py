@@ -18,7 +18,6 @@ change that cannot run is passed over, so no cause need ask whether it fits.
 """
 
 import dataclasses
-import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,8 @@ from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter, sentence_of
 
-Changes = Iterable[tuple[str, Change]]
+Changes = Iterable[tuple[str, Any]]
+"""Details, each with a `Change`; mypy would not infer lambdas that bind what a loop has."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 Arguments = ParamSpec("Arguments")
 
@@ -56,7 +56,7 @@ def _decorator_of(phase: str) -> Callable[..., Callable[[Function], Function]]:
         def entered(function: Function) -> Function:
             find: Callable[[LayerSubject], Iterable[Any]] = function
             if names or sites:
-                find = functools.partial(_found, names, sites, _changes_of(function), together)
+                find = _found(sites or _calls_of(names), _changes_of(function), together)
             enter(Cause(function.__name__, phase, sentence_of(function), LayerSubject, find, **facts))
             return function
 
@@ -77,19 +77,18 @@ Edit = tuple[str, str, Sequence[str], Ways, Mapping[str, Any]]
 def enter_edits(phase: str, edits: Iterable[Edit]) -> None:
     """Enter causes that are no more than an edit of one call with a name."""
     for identifier, text, functions, ways, facts in edits:
-        find = functools.partial(_found, tuple(functions), None, ways, False)
+        find = _found(_calls_of(functions), ways)
         enter(Cause(identifier, phase, text, LayerSubject, find, plain=True, **facts))
 
 
+def _calls_of(names: Sequence[str]) -> Callable[[LayerSubject], list[Site]]:
+    return lambda subject: subject.named(*names)
+
+
 def _found(
-    names: tuple[str, ...],
-    sites: Callable[[LayerSubject], list[Site]] | None,
-    changes: Callable[[Site, LayerSubject], Changes],
-    together: bool,
-    subject: LayerSubject,
-) -> Iterator[CallVariant]:
-    found = sites(subject) if sites else subject.named(*names)
-    return changed_calls(subject, found, lambda site: changes(site, subject), together)
+    sites: Callable[[LayerSubject], list[Site]], ways: Ways, together: bool = False
+) -> Callable[[LayerSubject], Iterator[CallVariant]]:
+    return lambda subject: changed_calls(subject, sites(subject), lambda site: ways(site, subject), together)
 
 
 def _changes_of(function: Callable[..., Any]) -> Callable[[Site, LayerSubject], Changes]:

@@ -3,14 +3,14 @@
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Key, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, enter_edits, forward, joined, place_of
+from twinalign.backends.torch.reference_only.operations import HANDED, LAYER, Change, FunctionCall, Key, Site
+from twinalign.causes.layers.changed_calls import Changes, Ways, enter_edits, forward, joined, place_of
 from twinalign.causes.layers.generic import operands
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
-from twinalign.causes.layers.ways import made, taken_for_input
+from twinalign.causes.layers.ways import given, made, taken_for_input
 
 _FACTORS = (0.5, 2.0, math.sqrt(0.5), math.sqrt(2.0), 0.1, 0.9, 0.2, 0.8)
 _SOURCES = 12
@@ -32,14 +32,10 @@ def residual_scaled(site: Site, subject: LayerSubject) -> Changes:
     """One side of a residual sum, or the sum, is scaled."""
     if not is_residual(site):
         return
-    for factor in dict.fromkeys((*_FACTORS, *subject.port_numbers.values())):
-        yield f"the second operand by {factor:.6g}", _weighted(1.0, factor)
-        yield f"the first operand by {factor:.6g}", _weighted(factor, 1.0)
-        yield f"the sum by {factor:.6g}", _weighted(factor, factor)
-
-
-def _weighted(first: float, second: float) -> Change:
-    return lambda call: call["input"] * first + call["other"] * second
+    for by in dict.fromkeys((*_FACTORS, *subject.port_numbers.values())):
+        yield f"the second operand by {by:.6g}", lambda call, by=by: call["input"] + call["other"] * by
+        yield f"the first operand by {by:.6g}", lambda call, by=by: call["input"] * by + call["other"]
+        yield f"the sum by {by:.6g}", lambda call, by=by: (call["input"] + call["other"]) * by
 
 
 @forward(rank=1)
@@ -47,120 +43,104 @@ def residual_source(subject: LayerSubject) -> Iterator[CallVariant]:
     """A sum takes one of its sides from another place."""
     # For example the residual path begins behind a norm, not before it.
     for site in filter(is_residual, subject.named("add")):
-        earlier = [s for s in subject.sites if s.position < site.position and s.output.shape == site.output.shape]
-        given = [s for s in subject.layers() if s.position < site.position and s.shape() == site.output.shape]
-        for sources, kept in ((earlier, "result"), (given, "input")):
-            for source in sources[-_SOURCES:]:
-                for side in ("input", "other"):
-                    yield _taken_from(subject, site, source, side, kept)
+        earlier = [s for s in subject.traced[1] if s.position < site.position]
+        made = [s for s in earlier if s.name != HANDED and s.output.shape == site.output.shape]
+        given = [s for s in earlier if s.name == HANDED and _shape_given(s) == site.output.shape]
+        for source in (*made[-_SOURCES:], *given[-_SOURCES:]):
+            yield from (_taken_from(subject, site, source, side) for side in ("input", "other"))
 
 
-def _taken_from(subject: LayerSubject, site: Site, source: Site, side: str, kept: str) -> CallVariant:
-    """One side of a sum is the result or the input of an earlier call."""
-    found: list[Any] = []
+def _shape_given(handed: Site) -> tuple[int, ...] | None:
+    return next((fact.shape for _, fact in handed.operands()), None)
 
-    def keep(call: FunctionCall) -> Any:
-        found[:] = [call.result if kept == "result" else call["input"]]
-        return call.result
 
-    name = source.arguments["path"] if source.name == LAYER else source.name
+def _taken_from(subject: LayerSubject, site: Site, source: Site, side: str) -> CallVariant:
+    """One side of a sum is the result of an earlier call, or what a layer was given."""
+    name = source.arguments["path"] if source.name in (LAYER, HANDED) else source.name
+    kept = "input" if source.name == HANDED else "result"
     detail = f"the {'first' if side == 'input' else 'second'} operand is the {kept} of {name}"
-    changes: dict[Key, Change] = {source.key: keep, site.key: lambda call: call.run(**{side: found[0]})}
-    return subject.variant(joined(detail, place_of(site, subject.named("add"))), changes)
+    changes: dict[Key, Change] = {site.key: lambda call: call.run(**{side: call.earlier[source.key][0]})}
+    place = place_of(site, subject.named("add"))
+    return CallVariant(joined(detail, place), changes, subject.module, frozenset((source.key,)))
 
 
 def _other_operand(call: FunctionCall) -> Any:
     return call["other"] if call.name_of(call["input"]) is not None else call["input"]
 
 
-@forward("mul", "div")
-def learned_factor_form(site: Site) -> Changes:
-    """A learned factor is applied in another form."""
-    name = learned(site)
-    if name is not None:
+def _learned_otherwise(site: Site, subject: LayerSubject) -> Changes:
+    if (name := learned(site)) is not None:
+        forms = {
+            f"1 / {name}": lambda factor: 1.0 / factor,
+            f"1 + {name}": lambda factor: 1.0 + factor,
+            f"exp({name})": lambda factor: factor.exp(),
+            f"abs({name})": lambda factor: factor.abs(),
+        }
+        yield from given("other" if site.parameter("other") else "input", forms)(site, subject)
+
+
+Tables = Mapping[str, Callable[[Any], Any]]
+
+
+def _of_table(changes: Callable[[tuple[int, ...]], Tables]) -> Ways:
+    """What is done to a parameter or buffer that is added and has an axis of tokens, by its shape."""
+
+    def ways(site: Site, subject: LayerSubject) -> Changes:
         side = "other" if site.parameter("other") else "input"
-        yield f"1 / {name}", lambda call: call.run(**{side: 1.0 / call[side]})
-        yield f"1 + {name}", lambda call: call.run(**{side: 1.0 + call[side]})
-        yield f"exp({name})", lambda call: call.run(**{side: call[side].exp()})
-        yield f"abs({name})", lambda call: call.run(**{side: call[side].abs()})
+        if learned(site) is not None and len(shape := site.shape(side)) >= 2:
+            yield from given(side, changes(shape))(site, subject)
+
+    return ways
 
 
-def _table(site: Site) -> tuple[str, tuple[int, ...]]:
-    """Which operand is a parameter or a buffer with an axis of tokens, and its shape; an empty shape for none."""
-    side = "other" if site.parameter("other") else "input"
-    shape = site.shape(side)
-    return side, shape if learned(site) is not None and len(shape) >= 2 else ()
+def _shifted(shape: tuple[int, ...]) -> Tables:
+    found: dict[str, Callable[[Any], Any]] = {}
+    for shift in (1, -1, 2, -2):
+        left = range(shift) if shift > 0 else range(shape[-2])[shift:]
+        found[f"by {shift}"] = functools.partial(_rolled, shift, ())
+        found[f"by {shift}, with zeros at the end"] = functools.partial(_rolled, shift, left)
+    found["and its first row is not added"] = functools.partial(_rolled, 0, (0,))
+    found["and its last row is not added"] = functools.partial(_rolled, 0, (shape[-2] - 1,))
+    return found
 
 
-def _with_table(side: str, table: Callable[[Any], Any]) -> Change:
-    return lambda call: call.run(**{side: table(call[side])})
-
-
-@forward("add")
-def position_embedding_shifted(site: Site) -> Changes:
-    """The position embedding is shifted along the tokens."""
-    # For example because of the class token.
-    side, shape = _table(site)
-    if shape:
-        for shift in (1, -1, 2, -2):
-            yield f"by {shift}", _rolled(side, shift, False)
-            yield f"by {shift}, with zeros at the end", _rolled(side, shift, True)
-        yield "and its first row is not added", _with_table(side, lambda table: _without_row(table, 0))
-        yield "and its last row is not added", _with_table(side, lambda table: _without_row(table, shape[-2] - 1))
-
-
-@as_change
-def _rolled(call: FunctionCall, side: str, shift: int, zeros: bool) -> Any:
-    table = call[side].roll(shift, -2)
-    rows = call[side].shape[-2]
-    for row in range(rows)[:shift] if shift > 0 else range(rows)[shift:]:
-        table = _without_row(table, row) if zeros else table
-    return call.run(**{side: table})
-
-
-def _without_row(table: Any, row: int) -> Any:
+def _rolled(shift: int, zero_rows: Iterable[int], table: Any) -> Any:
     keep = table.new_ones(table.shape[-2])
-    keep[row] = 0.0
-    return table * keep.unsqueeze(-1)
+    keep[list(zero_rows)] = 0.0
+    return table.roll(shift, -2) * keep.unsqueeze(-1)
 
 
-@forward("add", difference="meshgrid_indexing")
-def position_embedding_grid(site: Site) -> Changes:
-    """The position embedding runs over the grid in another order."""
-    side, shape = _table(site)
-    if not shape:
-        return
+def _over_grid(shape: tuple[int, ...]) -> Tables:
+    found: dict[str, Callable[[Any], Any]] = {}
     for before, behind in ((0, 0), (1, 0), (0, 1), (2, 0)):  # class tokens
         size = math.isqrt(max(shape[-2] - before - behind, 0))
         if size > 1 and size * size == shape[-2] - before - behind:
-            yield "rows and columns swapped", _grid(side, before, size, lambda grid: grid.transpose(0, 1))
-            yield "rows backwards", _grid(side, before, size, lambda grid: grid.flip(0))
-            yield "columns backwards", _grid(side, before, size, lambda grid: grid.flip(1))
-    yield "channel halves swapped", _with_table(side, lambda table: table.roll(shape[-1] // 2, -1))
-    yield "sines and cosines interleaved", _with_table(side, _interleaved)
+            last = ", but for the last token" if behind else ""
+            for name, change in _OF_GRID.items():
+                found[f"{name}{last}"] = functools.partial(_grid, before, size, change)
+    found["channel halves swapped"] = lambda table: table.roll(shape[-1] // 2, -1)
+    found["sines and cosines interleaved"] = lambda table: table.unflatten(-1, (2, -1)).transpose(-2, -1).flatten(-2)
+    return found
 
 
-def _interleaved(table: Any) -> Any:
-    width = table.shape[-1]
-    return table.reshape(*table.shape[:-1], 2, width // 2).transpose(-2, -1).reshape(table.shape)
+_OF_GRID: Tables = {
+    "rows and columns swapped": lambda grid: grid.transpose(0, 1),
+    "rows backwards": lambda grid: grid.flip(0),
+    "columns backwards": lambda grid: grid.flip(1),
+}
 
 
-@as_change
-def _grid(call: FunctionCall, side: str, before: int, size: int, change: Callable[[Any], Any]) -> Any:
-    flat = call[side].reshape(-1, call[side].shape[-1])
+def _grid(before: int, size: int, change: Callable[[Any], Any], table: Any) -> Any:
+    flat = table.reshape(-1, table.shape[-1])
     index = flat.new_tensor(range(size * size)).long().reshape(size, size)
     order = flat.new_tensor(range(len(flat))).long()
     order[before : before + size * size] = before + change(index).reshape(-1)
-    return call.run(**{side: flat.index_select(0, order).reshape(call[side].shape)})
+    return flat.index_select(0, order).reshape(table.shape)
 
 
-@forward("add")
-def position_embedding_scaled(site: Site) -> Changes:
-    """A learned or fixed term, such as a position embedding, is added with a factor."""
-    side, shape = _table(site)
-    if shape:
-        for factor in (2.0, 0.5, math.sqrt(shape[-1]), 1.0 / math.sqrt(shape[-1]), -1.0):
-            yield f"{factor:.6g}", _with_table(side, functools.partial(operator.mul, factor))
+def _scaled(shape: tuple[int, ...]) -> Tables:
+    factors = (2.0, 0.5, math.sqrt(shape[-1]), 1.0 / math.sqrt(shape[-1]), -1.0)
+    return {f"{factor:.6g}": functools.partial(operator.mul, factor) for factor in factors}
 
 
 enter_edits("forward", (
@@ -173,6 +153,14 @@ enter_edits("forward", (
           lambda site: operands(site) is not None and not is_residual(site) and not learned(site)), {}),
     ("learned_factor_missing", "a learned factor, such as a layer scale, is left out", ("mul", "div"),
      lambda site, subject: [(name, _other_operand)] if (name := learned(site)) else (), {}),
+    ("learned_factor_form", "a learned factor is applied in another form", ("mul", "div"), _learned_otherwise, {}),
     ("position_embedding_missing", "a learned or fixed term, such as a position embedding, is not added", ("add",),
      lambda site, subject: [(name, _other_operand)] if (name := learned(site)) else (), {}),
+    # For example because of the class token.
+    ("position_embedding_shifted", "the position embedding is shifted along the tokens", ("add",),
+     _of_table(_shifted), {}),
+    ("position_embedding_grid", "the position embedding runs over the grid in another order", ("add",),
+     _of_table(_over_grid), {"difference": "meshgrid_indexing"}),
+    ("position_embedding_scaled", "a learned or fixed term, such as a position embedding, is added with a factor",
+     ("add",), _of_table(_scaled), {}),
 ))  # fmt: skip

@@ -161,26 +161,6 @@ def _window_kept(call: FunctionCall) -> Any:
     return sums / inside
 
 
-@forward(*POOLS, *(f"adaptive_{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3)), rank=-1)
-def pool_kind(site: Site) -> Changes:
-    """Maximum pooling is used in place of average pooling, or the other way round."""
-    # It goes first, being two trials, where the geometries of a window are fifty.
-    if "max" in site.name:
-        average = site.name.replace("max", "avg")
-        yield "average", called(average)
-        yield "average that does not count the padding", called(average, count_include_pad=False)
-    else:
-        yield "maximum", called(site.name.replace("avg", "max"))
-
-
-@forward("avg_pool2d", "avg_pool3d", difference="avgpool_divisor", float32_constants=True)
-def pool_divisor(site: Site, subject: LayerSubject) -> Changes:
-    """Average pooling divides by another number."""
-    for value in subject.candidates(("divisor", "divisor_override"), (1.0,), site.get("divisor_override", 0)):
-        if value >= 1:
-            yield f"{value:g}", changing(divisor_override=int(value))
-
-
 enter_edits("forward", (
     ("window_stride", "the stride differs", WINDOWED, window("stride", (1, 2, 3, 4), None), {}),
     ("window_padding", "the padding differs", WINDOWED, window("padding", (0, 1, 2, 3), 0), {}),
@@ -198,4 +178,16 @@ enter_edits("forward", (
     # torch counts the zeros of the padding by default, paddle does not.
     ("pool_padding_counted", "average pooling counts the padding, or does not", POOLS[3:],
      switch("count_include_pad", True, "counted", "not counted"), {"difference": "avgpool_exclusive", **FLOAT32}),
+    ("pool_divisor", "average pooling divides by another number", ("avg_pool2d", "avg_pool3d"),
+     lambda site, subject: [
+         (f"{value:g}", changing(divisor_override=int(value))) for value in subject.candidates(
+             ("divisor", "divisor_override"), (1.0,), site.get("divisor_override", 0)) if value >= 1],
+     {"difference": "avgpool_divisor", **FLOAT32}),
+    # It goes first, being two trials, where the geometries of a window are fifty.
+    ("pool_kind", "maximum pooling is used in place of average pooling, or the other way round",
+     (*POOLS, *(f"adaptive_{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))),
+     lambda site, subject: {
+         "average": called(site.name.replace("max", "avg")),
+         "average that does not count the padding": called(site.name.replace("max", "avg"), count_include_pad=False),
+     }.items() if "max" in site.name else [("maximum", called(site.name.replace("avg", "max")))], {"rank": -1}),
 ))  # fmt: skip

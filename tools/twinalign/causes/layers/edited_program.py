@@ -9,9 +9,19 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import GRADIENT_MODE, HANDED, LAYER, FunctionCall, Key
+from twinalign.backends.torch.reference_only.operations import (
+    GRADIENT_MODE,
+    HANDED,
+    LAYER,
+    UNIT,
+    FunctionCall,
+    Key,
+    Path,
+    Site,
+    Value,
+)
 from twinalign.causes.layers import edits_of_calls as of_calls
-from twinalign.causes.layers.changed_calls import as_change, called, forward, state
+from twinalign.causes.layers.changed_calls import as_change, called
 from twinalign.causes.layers.edits_of_calls import (
     Edit,
     Edits,
@@ -21,18 +31,19 @@ from twinalign.causes.layers.edits_of_calls import (
     operand_of,
     with_argument,
 )
-from twinalign.causes.layers.program import Operation, Path, Program, Value, program_of, put, taken
+from twinalign.causes.layers.program import Program, program_of, put, taken
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
+from twinalign.causes.registry import Cause, enter
 
 _MOST_VALUES = 12
 """So many values of the same shape take the place of an operand, the nearest first."""
 _NOT_COMPUTING = ("clone", "detach", "requires_grad", "to", "contiguous")
 _ASKING = ("dim", "size", "is_floating_point", "data_ptr", "numel")
-NO_STEPS = (GRADIENT_MODE, *_NOT_COMPUTING, *_ASKING)
+NO_STEPS = (GRADIENT_MODE, UNIT, *_NOT_COMPUTING, *_ASKING)
 """What changes no value, so that what it is given and what it gives are tried in other calls."""
 
 
-def elsewhere(program: Program, operation: Operation) -> Edits:
+def elsewhere(program: Program, operation: Site) -> Edits:
     """An operand is another tensor of the same shape."""
     for path, operand in operation.operands():
         others: list[tuple[int, Value, str]] = []
@@ -50,7 +61,7 @@ def elsewhere(program: Program, operation: Operation) -> Edits:
                 yield one_edit(operation, f"{name} in place of {operand.name}", with_argument(path, tensor))
 
 
-def readers_exchanged(program: Program, operation: Operation) -> Edits:
+def readers_exchanged(program: Program, operation: Site) -> Edits:
     """What reads one value reads the other, and the other way round."""
     for at, result in enumerate(operation.results):
         mine = Value(operation.key, at)
@@ -76,7 +87,7 @@ def earlier_value(call: FunctionCall, value: Value) -> Any:
     return call.earlier[value.key][value.index]
 
 
-def place(operation: Operation) -> str:
+def place(operation: Site) -> str:
     """Words for a call: its name and line."""
     return f"{name_of(operation)}{' in ' if operation.line else ''}{operation.line.partition(': ')[0]}"
 
@@ -89,14 +100,14 @@ def _reading(call: FunctionCall, places: list[tuple[Any, Value]]) -> Any:
     return call.run(**arguments)
 
 
-def moved(program: Program, operation: Operation) -> Edits:
+def moved(program: Program, operation: Site) -> Edits:
     """The operation comes after the one that takes its result: f(g(x)) → g(f(x)), x + f(y) → f(x + y)."""
     readers = program.readers.get(Value(operation.key), [])
     mine = [path for path, operand in operation.operands() if operand.kind == "f"]
     if operation.name in (HANDED, LAYER) or len(operation.results) != 1:
         return
     for reader, _ in readers:
-        if reader.name in (HANDED, LAYER, "unit"):
+        if reader.name in (HANDED, LAYER, UNIT):
             continue
         for own in mine:
             kept: dict[str, FunctionCall] = {}
@@ -104,11 +115,11 @@ def moved(program: Program, operation: Operation) -> Edits:
             yield Edit(text, {operation.key: _held(kept, own), reader.key: _after(kept, own)})
 
 
-def before_layer(program: Program, operation: Operation) -> Edits:
+def before_layer(program: Program, operation: Site) -> Edits:
     """The operation is done to what a child layer is given, not to what that returns."""
     for path, operand in operation.operands():
         layer = program.by_key.get(operand.value.key) if operand.value is not None else None
-        if layer is None or layer.name != LAYER or operation.name in (HANDED, LAYER, "unit"):
+        if layer is None or layer.name != LAYER or operation.name in (HANDED, LAYER, UNIT):
             continue
         entered = [one for one in program.operations[: layer.position] if one.name == HANDED]
         given = next((one for one in reversed(entered) if one.arguments["path"] == layer.arguments["path"]), None)
@@ -121,7 +132,7 @@ def before_layer(program: Program, operation: Operation) -> Edits:
 
 
 @as_change
-def _done_to_input(call: FunctionCall, operation: Operation, path: Path, others: list[tuple[Path, Value]]) -> Any:
+def _done_to_input(call: FunctionCall, operation: Site, path: Path, others: list[tuple[Path, Value]]) -> Any:
     arguments = put(dict(operation.arguments), path, call["input"][0])
     for other, value in others:
         arguments = put(arguments, other, earlier_value(call, value))
@@ -141,7 +152,7 @@ def _after(call: FunctionCall, kept: dict[str, FunctionCall], path: Path) -> Any
     return first.run(**put(first.arguments, path, call.run()))
 
 
-VOCABULARY: tuple[Callable[[Program, Operation], Edits], ...] = (
+VOCABULARY: tuple[Callable[[Program, Site], Edits], ...] = (
     of_calls.exchanged, of_calls.kin, of_calls.left_out, of_calls.slices, of_calls.other_values, moved, before_layer,
     of_calls.turned, of_calls.arranged, elsewhere, readers_exchanged, of_calls.in_place, of_calls.cast,
 )  # fmt: skip
@@ -164,7 +175,7 @@ def edits_of(program: Program, backward: bool) -> Iterator[Edit]:
                     yield edit
 
 
-def _together_and_alone(program: Program, kind: Callable[..., Edits], operations: list[Operation]) -> Edits:
+def _together_and_alone(program: Program, kind: Callable[..., Edits], operations: list[Site]) -> Edits:
     found: dict[tuple[str, str, int, str], list[Edit]] = {}
     for operation in reversed(operations):
         for edit in kind(program, operation):
@@ -183,13 +194,8 @@ def _variants(subject: LayerSubject) -> Iterator[CallVariant]:
         yield CallVariant(edit.detail, edit.changes, subject.module, edit.reads)
 
 
-@forward(alone=True)
-def edited_program(subject: LayerSubject) -> Iterator[CallVariant]:
-    """One step of the code differs."""
-    return _variants(subject)
-
-
-@state(alone=True)
-def edited_program_of_buffers(subject: LayerSubject) -> Iterator[CallVariant]:
-    """One step of the code that updates buffers differs."""
-    return _variants(subject)
+for _id, _phase, _text in (
+    ("edited_program", "forward", "one step of the code differs"),
+    ("edited_program_of_buffers", "state", "one step of the code that updates buffers differs"),
+):
+    enter(Cause(_id, _phase, _text, LayerSubject, _variants, alone=True))

@@ -5,10 +5,19 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import HANDED, LAYER, Change, FunctionCall, Key
+from twinalign.backends.torch.reference_only.operations import (
+    HANDED,
+    LAYER,
+    Change,
+    FunctionCall,
+    Key,
+    Path,
+    Site,
+    TensorFacts,
+)
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.changed_calls import OPERATORS, as_change, called, changing, of_input, through_type
-from twinalign.causes.layers.program import Operand, Operation, Path, Program, put, taken
+from twinalign.causes.layers.program import Program, put, taken
 
 _MOST_AXES = 4
 _BINARY = (
@@ -53,12 +62,12 @@ class Edit:
 Edits = Iterator[Edit]
 
 
-def one_edit(operation: Operation, detail: str, change: Change, *reads: Key) -> Edit:
+def one_edit(operation: Site, detail: str, change: Change, *reads: Key) -> Edit:
     """An edit of this call alone; `reads` are the calls whose results its change reads again."""
     return Edit(detail, {operation.key: change}, frozenset(reads))
 
 
-def name_of(operation: Operation) -> str:
+def name_of(operation: Site) -> str:
     """A call in words, without its line."""
     if operation.name in (LAYER, HANDED):
         return f"layer {operation.arguments['path']}"
@@ -94,10 +103,10 @@ def on_result(call: FunctionCall, method: str, *arguments: Any) -> Any:
     return getattr(call.result, method)(*arguments)
 
 
-def other_values(program: Program, operation: Operation) -> Edits:
+def other_values(program: Program, operation: Site) -> Edits:
     """An argument has another value."""
     for path, value in operation.atoms():
-        if path == ("path",) or isinstance(value, Operand) or operation.name in _RESHAPES:
+        if isinstance(value, TensorFacts) or operation.name in _RESHAPES:
             continue
         for other in _values(program, operation, path, value):
             text = f"`{argument_name(path)}` is {_shown(other)} in place of {_shown(value)}"
@@ -113,7 +122,7 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
-def _values(program: Program, operation: Operation, path: Path, value: Any) -> Iterable[Any]:
+def _values(program: Program, operation: Site, path: Path, value: Any) -> Iterable[Any]:
     found: list[Any] = []
     if isinstance(value, bool):
         found = [not value]
@@ -147,15 +156,15 @@ def _letters(text: str, at: int, to: int) -> str:
     return "".join(letters) if letters[at].isalpha() and letters[to].isalpha() else text
 
 
-def slices(program: Program, operation: Operation) -> Edits:
+def slices(program: Program, operation: Site) -> Edits:
     """Another part of the same length is taken."""
     if operation.name not in ("getitem", "setitem"):
         return
-    index = operation.arguments.get("index", operation.arguments.get("1"))
-    key = "index" if "index" in operation.arguments else "1"
-    places = [((key,), index)] if not isinstance(index, tuple) else [((key, at), part) for at, part in enumerate(index)]
-    for path, part in places:
-        if isinstance(part, slice) and all(not isinstance(x, Operand) for x in (part.start, part.stop, part.step)):
+    index = operation.arguments["index"]
+    parts = enumerate(index) if isinstance(index, tuple) else [(None, index)]
+    for at, part in parts:
+        path: Path = ("index",) if at is None else ("index", at)
+        if isinstance(part, slice) and all(not isinstance(x, TensorFacts) for x in (part.start, part.stop, part.step)):
             for other in _slices(part):
                 yield one_edit(operation, f"{_slice(other)} in place of {_slice(part)}", with_argument(path, other))
 
@@ -178,7 +187,7 @@ def _slice(part: slice) -> str:
     return ":".join("" if x is None else str(x) for x in (part.start, part.stop, *((part.step,) if part.step else ())))
 
 
-def kin(program: Program, operation: Operation) -> Edits:
+def kin(program: Program, operation: Site) -> Edits:
     """A function of the same kind is used."""
     for names in _KINS:
         if operation.name in names and operation.results:
@@ -188,7 +197,7 @@ def kin(program: Program, operation: Operation) -> Edits:
                     yield one_edit(operation, text, called(name))
 
 
-def arranged(program: Program, operation: Operation) -> Edits:
+def arranged(program: Program, operation: Site) -> Edits:
     """Axes, halves, neighbours, rows or channels of the result are arranged otherwise."""
     if len(operation.results) != 1 or operation.results[0].kind not in "fb" or operation.name == LAYER:
         return
@@ -243,7 +252,7 @@ def _interleaved(call: FunctionCall, axis: int, parts: int) -> Any:
     return parted.transpose(axis, axis + 1).flatten(axis, axis + 1)
 
 
-def turned(program: Program, operation: Operation) -> Edits:
+def turned(program: Program, operation: Site) -> Edits:
     """A tensor that no call has made, such as a parameter, is transposed."""
     for path, operand in operation.operands():
         shape = operand.shape
@@ -252,18 +261,18 @@ def turned(program: Program, operation: Operation) -> Edits:
             yield one_edit(operation, text, on_operand(path, lambda tensor: tensor.transpose(-1, -2)))
 
 
-def cast(program: Program, operation: Operation) -> Edits:
+def cast(program: Program, operation: Site) -> Edits:
     """The result goes through another type."""
     if len(operation.results) == 1 and operation.results[0].kind == "f" and operation.name != LAYER:
         for name in ("float16", "bfloat16", "float32", "int64"):
             yield one_edit(operation, f"its result goes through {name}", through_type(name))
 
 
-def exchanged(program: Program, operation: Operation) -> Edits:
+def exchanged(program: Program, operation: Site) -> Edits:
     """Two operands change places."""
     if operation.name in _BINARY or operation.name.endswith("_loss"):
         for (one, first), (two, second) in itertools.combinations(operation.atoms(), 2):
-            if isinstance(first, Operand) or isinstance(second, Operand):
+            if isinstance(first, TensorFacts) or isinstance(second, TensorFacts):
                 text = f"`{argument_name(one)}` and `{argument_name(two)}` are exchanged"
                 yield one_edit(operation, text, _exchange(one, two))
     for at, to in itertools.combinations(range(len(operation.results)), 2):
@@ -283,7 +292,7 @@ def _parts(call: FunctionCall, one: int, two: int) -> Any:
     return tuple(parts)
 
 
-def left_out(program: Program, operation: Operation) -> Edits:
+def left_out(program: Program, operation: Site) -> Edits:
     """The operation is left out, done twice, or its result has another sign or is taken from one."""
     for path, operand in operation.operands():
         if operand.kind == "f" and operation.name not in (HANDED, LAYER):
@@ -303,7 +312,7 @@ def left_out(program: Program, operation: Operation) -> Edits:
         yield one_edit(operation, "one minus its result", lambda call: 1.0 - call.result)
 
 
-def in_place(program: Program, operation: Operation) -> Edits:
+def in_place(program: Program, operation: Site) -> Edits:
     """The result is written into what the call was given, or is not."""
     if operation.in_place:
         yield one_edit(operation, "not in place", lambda call: call.apart())
@@ -314,7 +323,7 @@ def in_place(program: Program, operation: Operation) -> Edits:
             yield one_edit(operation, written, lambda call: taken(call.arguments, path).copy_(call.run()))
 
 
-def gradients(program: Program, operation: Operation) -> Edits:
+def gradients(program: Program, operation: Site) -> Edits:
     """The gradient stops, goes on, or is counted twice."""
     if operation.name == "detach":
         yield one_edit(operation, "left out, so that the gradient goes on", lambda call: call["input"])

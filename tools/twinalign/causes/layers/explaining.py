@@ -15,8 +15,7 @@ from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
-from twinalign.causes.layers.program import is_known, is_rearranged
-from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject
+from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, is_known
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
@@ -24,7 +23,7 @@ from twinalign.replay.code_lines import print_of
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rerun_unit import RerunUnit
-from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32
+from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32, rewriting
 from twinalign.verdict.case_allowances import bound_of_classes
 
 Known = Sequence[Mapping[str, Any]]
@@ -149,7 +148,7 @@ class _ExaminedUnit(Examined):
             before, after = call.result, change(call)
             # What its layers return the port has, though its code may not give it a name.
             seen = call.name == LAYER or is_known(steps, before)
-            pairs.append((seen and is_rearranged(before, after), is_known(prints, after)))
+            pairs.append((seen and _is_rearranged(before, after), is_known(prints, after)))
             return after
 
         changes = {key: functools.partial(noting, change) for key, change in variant.changes.items()}
@@ -231,6 +230,13 @@ class _ExaminedUnit(Examined):
         kind = self._subject.unit.port_class
         own = bound_of_classes([kind]) if kind else 0.0
         return CONSTANTS if all(cause.float32_constants for cause in causes) else min(own, CONSTANTS)
+
+
+def _is_rearranged(before: Any, after: Any) -> bool:
+    """Whether two tensors have the same values in another order."""
+    if not (rewriting().is_tensor(before) and rewriting().is_tensor(after)) or before.numel() != after.numel():
+        return False
+    return bool((before.flatten().sort().values == after.flatten().sort().values).all())
 
 
 def _proof(subject: LayerSubject, target: Target, variant: Variant, constants: float) -> Proof:

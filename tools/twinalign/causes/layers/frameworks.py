@@ -25,25 +25,16 @@ _MOST_PLACES = 40
 _IN_PLACE = ("add", "sub", "mul", "div", "clamp", "relu", "copy", "fill", "zero", "setitem", "masked_fill")
 
 
-@forward(*_DROPOUTS, difference="dropout_mode")
-def dropout_mode(site: Site, subject: LayerSubject) -> Changes:
-    """Dropout scales at the other time (downscale_in_infer)."""
-    # The mode downscale_in_infer of old paddle code scales in evaluation, not in training.
-    own = subject.port_numbers.get("p")
-    for p in dict.fromkeys((site.get("p", 0.5), *(() if own is None else (own,)))):
-        yield f"by 1 - {p:g}", _scaled(1.0 - p)
+def _scaled_at_the_other_time(site: Site, subject: LayerSubject) -> Changes:
+    for p in dict.fromkeys((site.get("p", 0.5), subject.port_numbers.get("p", site.get("p", 0.5)))):
+        yield f"by 1 - {p:g}", lambda call, kept=1.0 - p: call.result * kept
 
 
-@as_change
-def _scaled(call: FunctionCall, share: float) -> Any:
-    return call.result * share
-
-
-def _returning_numbers(subject: LayerSubject) -> list[Site]:
-    return [site for site in subject.sites if site.output.floating and site.name != GRADIENT_MODE][:_MOST_PLACES]
-
-
-@forward(sites=_returning_numbers, difference="amp_lists", rank=3)
+@forward(
+    sites=lambda subject: [s for s in subject.sites if s.output.floating and s.name != GRADIENT_MODE][:_MOST_PLACES],
+    difference="amp_lists",
+    rank=3,
+)
 def low_precision(site: Site) -> Changes:
     """Values pass through a lower precision."""
     # Either a cast in the code, or a layer that was left in another dtype.
@@ -83,13 +74,10 @@ def _filled(call: FunctionCall, arguments: Sequence[str], name: str, number: flo
     return call.run(**{key: nested(call[key], filled) for key in arguments})
 
 
-@forward("split", "chunk", difference="split_semantics")
-def split_sections(site: Site) -> Changes:
-    """A number is used as the number of parts, but it is their size, or the other way round."""
-    # torch.split takes the size of a part, paddle.split the number of parts.
+def _parts_for_size(site: Site, subject: LayerSubject) -> Changes:
     number = site.get("split_size" if site.name == "split" else "chunks")
+    function = "chunk" if site.name == "split" else "split"
     if isinstance(number, int):
-        function = "chunk" if site.name == "split" else "split"
         yield "", lambda call: getattr(call["input"], function)(number, call.get("dim", 0))
 
 
@@ -103,10 +91,7 @@ def _zeroed_before(call: FunctionCall) -> Any:
     return call["input"].index_fill(0, rows, 0.0).index_add(0, rows, call.get("source"))
 
 
-@forward("weight_norm", difference="weight_norm_names")
-def weight_norm_axis(call: FunctionCall) -> Any:
-    """Weight normalisation runs along the other axis of the weight."""
-    # dim=0 of paddle's [in, out] weight is the axis of the inputs.
+def _norm_along_other_axis(call: FunctionCall) -> Any:
     directions, lengths = call["input"], call["1"]
     other = 1 - call.get("2", 0)
     axes = tuple(axis for axis in range(directions.dim()) if axis != other)
@@ -115,16 +100,24 @@ def weight_norm_axis(call: FunctionCall) -> Any:
     return directions / directions.norm(dim=axes, keepdim=True) * lengths.reshape(sizes)
 
 
-@forward("median", difference="median_even")
-def median_between(call: FunctionCall) -> Any:
-    """The median of an even number of values is the mean of the two in the middle."""
-    dim = call.get("1")
-    if dim is None:
+def _mean_of_the_middle(call: FunctionCall) -> Any:
+    if (dim := call.get("1")) is None:
         return call["input"].quantile(0.5)
     return type(call.result)((call["input"].quantile(0.5, dim), call.result[1]))
 
 
 enter_edits("forward", (
+    # The mode downscale_in_infer of old paddle code scales in evaluation, not in training.
+    ("dropout_mode", "dropout scales at the other time (downscale_in_infer)", _DROPOUTS, _scaled_at_the_other_time,
+     {"difference": "dropout_mode"}),
+    # torch.split takes the size of a part, paddle.split the number of parts.
+    ("split_sections", "a number is used as the number of parts, but it is their size, or the other way round",
+     ("split", "chunk"), _parts_for_size, {"difference": "split_semantics"}),
+    # dim=0 of paddle's [in, out] weight is the axis of the inputs.
+    ("weight_norm_axis", "weight normalisation runs along the other axis of the weight", ("weight_norm",),
+     made({"": _norm_along_other_axis}), {"difference": "weight_norm_names"}),
+    ("median_between", "the median of an even number of values is the mean of the two in the middle", ("median",),
+     made({"": _mean_of_the_middle}), {"difference": "median_even"}),
     # `x += 1` makes a new tensor in paddle, so other names for the old one keep the old values.
     ("in_place_lost", "a change in place does not reach the tensor that is used elsewhere", _IN_PLACE,
      made({"": lambda call: call.apart()}), {"difference": "inplace_ops", "rank": 2}),

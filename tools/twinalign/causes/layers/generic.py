@@ -9,6 +9,8 @@ from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNI
 from twinalign.causes.layers.activation import activation_of
 from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, enter_edits, forward, place_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, ValueVariant
+from twinalign.causes.registry import Cause, enter
+from twinalign.verdict.array_difference import difference
 
 LAST = 9
 _WRITTEN = 1e-6
@@ -33,19 +35,6 @@ def layer_missing(site: Site, subject: LayerSubject) -> Changes:
         yield site.arguments["path"] or str(site.arguments["kind"]), lambda call: call["input"]
 
 
-def _keeping_a_shape(subject: LayerSubject) -> list[Site]:
-    return [site for site in subject.sites if _keeps_shape(site) or _keeps_shape(site, "other")]
-
-
-@forward(sites=_keeping_a_shape, rank=LAST)
-def step_missing(site: Site) -> Changes:
-    """A step is left out."""
-    if _keeps_shape(site):
-        yield site.name, lambda call: call["input"]
-    if _keeps_shape(site, "other"):
-        yield f"{site.name}, its second operand being what is left", lambda call: call["other"]
-
-
 def _keeps_shape(site: Site, side: str = "input") -> bool:
     # A single number is seldom what another function of it is, except that of arithmetic.
     return (
@@ -55,11 +44,16 @@ def _keeps_shape(site: Site, side: str = "input") -> bool:
     )
 
 
-def _keeping_the_shape(subject: LayerSubject) -> list[Site]:
-    return [site for site in subject.sites if _keeps_shape(site)]
+@forward(sites=lambda subject: [s for s in subject.sites if _keeps_shape(s) or _keeps_shape(s, "other")], rank=LAST)
+def step_missing(site: Site) -> Changes:
+    """A step is left out."""
+    if _keeps_shape(site):
+        yield site.name, lambda call: call["input"]
+    if _keeps_shape(site, "other"):
+        yield f"{site.name}, its second operand being what is left", lambda call: call["other"]
 
 
-@forward(sites=_keeping_the_shape, rank=LAST)
+@forward(sites=lambda subject: list(filter(_keeps_shape, subject.sites)), rank=LAST)
 def step_twice(site: Site) -> Changes:
     """A step is taken twice."""
     yield site.name, lambda call: call.run(input=call.result)
@@ -76,15 +70,8 @@ def runs_children(subject: LayerSubject) -> bool:
     )
 
 
-@forward(rank=LAST)
-def output_scaled(subject: LayerSubject) -> Iterator[ValueVariant]:
-    """The output is scaled by a factor."""
+def _scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
     # One factor for all wrong values, read off the largest; the proof then checks every element.
-    return scaled_values(subject)
-
-
-def scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
-    """All values that are to be explained times one factor, read off the largest of them."""
     pairs = {name: (subject.port[name], theirs) for name, theirs in subject.reference.items() if name in subject.port}
     sizes = {name: np.abs(theirs).max() for name, (ours, theirs) in pairs.items() if ours.shape == theirs.shape != (0,)}
     if not sizes:
@@ -96,6 +83,10 @@ def scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
         return  # a number is every other one times some factor
     if is_writable(factor):
         yield ValueVariant(f"{factor:.9g}", lambda values: {name: value * factor for name, value in values.items()})
+
+
+enter(Cause("output_scaled", "forward", "the output is scaled by a factor", LayerSubject, _scaled_values, rank=LAST))
+enter(Cause("gradient_factor", "backward", "the gradient is scaled by a factor", LayerSubject, _scaled_values, rank=8))
 
 
 def is_written(value: float, digits: int) -> bool:
@@ -168,27 +159,15 @@ def operands(site: Site) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return (one.shape, two.shape) if one and two else None
 
 
-@forward("add", "sub", "neg", "mul", rank=3)
-def sign_wrong(site: Site) -> Changes:
-    """A sign is wrong."""
-    if site.name == "add":
-        yield "minus in place of plus", lambda call: call["input"] - call["other"] * call.get("alpha", 1)
-    elif site.name == "sub":
-        yield "plus in place of minus", lambda call: call["input"] + call["other"] * call.get("alpha", 1)
-        yield "operands of the difference swapped", lambda call: -call.result
-    elif site.name == "neg":
-        yield "no minus", lambda call: call["input"]
-    elif constant_of(site) is not None:
-        yield "of the factor", lambda call: -call.result
-
-
-@forward("add", "sub", "mul", "div", "maximum", "minimum", rank=4)
-def operation_swapped(site: Site) -> Changes:
-    """Another arithmetic operation is used."""
-    current = OPERATORS.get(site.name, site.name)
-    for name, change in _OPERATIONS.items():
-        if name != current:
-            yield f"`{name}` in place of `{current}`", _doing_something(change)
+_SIGNS: dict[str, dict[str, Change]] = {
+    "add": {"minus in place of plus": lambda call: call["input"] - call["other"] * call.get("alpha", 1)},
+    "sub": {
+        "plus in place of minus": lambda call: call["input"] + call["other"] * call.get("alpha", 1),
+        "operands of the difference swapped": lambda call: -call.result,
+    },
+    "neg": {"no minus": lambda call: call["input"]},
+    "mul": {"of the factor": lambda call: -call.result},
+}
 
 
 @as_change
@@ -261,20 +240,10 @@ def _read_off(subject: LayerSubject, sites: Sequence[Site], number: float) -> fl
 
 def _worst(subject: LayerSubject) -> str | None:
     """The name of the value that differs most, for its size."""
-    shares: dict[str, float] = {}
-    for name, theirs in subject.reference.items():
-        ours = subject.port.get(name)
-        if not name.startswith(NAMES_OF_PHASE[subject.unit.phase]) or ours is None or ours.shape != theirs.shape:
-            continue
-        size = max(np.abs(theirs).max(initial=0.0), np.abs(ours).max(initial=0.0))
-        share = np.abs(ours - theirs).max(initial=0.0) / size if size else 0.0
-        if np.isfinite(share) and share:
-            shares[name] = float(share)
+    names = [name for name in subject.reference if name.startswith(NAMES_OF_PHASE[subject.unit.phase])]
+    shares = {n: difference(subject.port[n], subject.reference[n]).relative for n in names if n in subject.port}
+    shares = {name: share for name, share in shares.items() if share and np.isfinite(share)}
     return max(shares, key=lambda name: shares[name]) if shares else None
-
-
-def _layer_again(call: FunctionCall) -> Any:
-    return call["module"].forward(call["output"])
 
 
 def _factor_left_out(site: Site, subject: LayerSubject) -> Changes:
@@ -285,6 +254,13 @@ def _factor_left_out(site: Site, subject: LayerSubject) -> Changes:
 enter_edits("forward", (
     ("factor_forgotten", "a constant factor is left out", ("mul", "div"), _factor_left_out, {"rank": 2}),
     ("layer_twice", "a layer is applied twice", (LAYER, UNIT),
-     lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]), _layer_again)]
+     lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]),
+                             lambda call: call["module"].forward(call["output"]))]
      if site.output.shape == site.shape() else (), {"rank": 4}),
+    ("sign_wrong", "a sign is wrong", tuple(_SIGNS), lambda site, subject: _SIGNS[site.name].items()
+     if site.name != "mul" or constant_of(site) is not None else (), {"rank": 3}),
+    ("operation_swapped", "another arithmetic operation is used", ("add", "sub", "mul", "div", "maximum", "minimum"),
+     lambda site, subject: [(f"`{name}` in place of `{OPERATORS.get(site.name, site.name)}`", _doing_something(change))
+                            for name, change in _OPERATIONS.items() if name != OPERATORS.get(site.name, site.name)],
+     {"rank": 4}),
 ))  # fmt: skip

@@ -8,9 +8,8 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import ENTRY, GRADIENT_MODE, LAYER, UNIT, FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, as_change, backward, changed_calls, names_in, nested
-from twinalign.causes.layers.generic import scaled_values
-from twinalign.causes.layers.normalisation import affine, values_and_axes
-from twinalign.causes.layers.subject import CallVariant, LayerSubject, ValueVariant
+from twinalign.causes.layers.normalisation import written_out
+from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Variant, Within
 
 _MOST_PLACES = 60
@@ -49,34 +48,25 @@ def _detached_arguments(call: FunctionCall, arguments: list[str], names: set[str
     return call.run(**{name: nested(call[name], detached) for name in arguments})
 
 
-def _returning_numbers(subject: LayerSubject) -> list[Site]:
+def _computing(subject: LayerSubject) -> list[Site]:
     found = [site for site in subject.sites if site.output.floating and site.name not in _NO_ARITHMETIC]
     return found[:_MOST_PLACES]
 
 
-@backward(sites=_returning_numbers)
+@backward(sites=_computing)
 def gradient_stopped(site: Site) -> Changes:
     """The gradient is stopped where it should flow."""
     # The port has a `detach` or `stop_gradient` that the reference does not have.
-    yield f"behind {_place(site)}", _detached
+    yield f"behind {_place(site)}", lambda call: nested(call.result, lambda tensor: tensor.detach())
     for side in ("input", "other", "weight"):
         if "other" in site.arguments and (tensor := site.tensor(side)) and tensor.floating:
-            yield f"at {side} of {_place(site)}", _detached_argument(side)
+            yield f"at {side} of {_place(site)}", lambda call, side=side: call.run(**{side: call[side].detach()})
 
 
 def _place(site: Site) -> str:
     if site.name == ENTRY:
         return "what the unit is given"
     return site.arguments["path"] or str(site.arguments["kind"]) if site.name == LAYER else site.name
-
-
-def _detached(call: FunctionCall) -> Any:
-    return nested(call.result, lambda tensor: tensor.detach())
-
-
-@as_change
-def _detached_argument(call: FunctionCall, side: str) -> Any:
-    return call.run(**{side: call[side].detach()})
 
 
 @backward()
@@ -86,14 +76,9 @@ def gradient_not_stopped(subject: LayerSubject) -> Iterator[Variant]:
     frozen = _without_gradient(subject.port, subject.reference)
     if frozen:
         yield Within(f"{', '.join(sorted(frozen))} is trained", lambda: _trained(subject.module, frozen))
-    yield from changed_calls(subject, subject.named("detach", GRADIENT_MODE), _recording_gradients)
-
-
-def _recording_gradients(site: Site) -> Changes:
-    if site.name == "detach":
-        yield "detach left out", lambda call: call["input"]
-    else:
-        yield "no_grad left out", lambda call: call.run(input=True)
+    detached, recorded = lambda call: call["input"], lambda call: call.run(input=True)
+    yield from changed_calls(subject, subject.named("detach"), lambda site: [("detach left out", detached)])
+    yield from changed_calls(subject, subject.named(GRADIENT_MODE), lambda site: [("no_grad left out", recorded)])
 
 
 @contextlib.contextmanager
@@ -117,26 +102,10 @@ def statistics_gradient_stopped(call: FunctionCall) -> Any:
     x = call["input"]
     if call.name == "normalize":
         return x / (x / call.result).detach()
-    values, axes = values_and_axes(call)
-    mean = values.mean(axes, keepdim=True).detach()
-    variance = values.var(axes, unbiased=False, keepdim=True).detach()
-    call.run()  # for the statistics that it remembers
-    return affine(call, ((values - mean) / (variance + call.get("eps", 1e-5)).sqrt()).reshape(x.shape))
+    return written_out(constant=True)(call)
 
 
-@backward(rank=8)
-def gradient_factor(subject: LayerSubject) -> Iterator[ValueVariant]:
-    """The gradient is scaled by a factor."""
-    # One factor for all wrong gradients, read off the largest; the proof then checks every element.
-    return scaled_values(subject)
-
-
-def _keeping_the_shape(subject: LayerSubject) -> list[Site]:
-    kept = [site for site in subject.sites if site.shape() == site.output.shape and site.name not in _NO_ARITHMETIC]
-    return kept[:_MOST_PLACES]
-
-
-@backward(sites=_keeping_the_shape, rank=1)
+@backward(sites=lambda subject: [site for site in _computing(subject) if site.shape() == site.output.shape], rank=1)
 def straight_through(site: Site) -> Changes:
     """The gradient passes through a step unchanged."""
     yield _place(site), lambda call: call["input"] + (call.result - call["input"]).detach()

@@ -15,6 +15,7 @@ from twinalign.causes.layers.changed_calls import (
     enter_edits,
     forward,
     joined,
+    nested,
     stored,
 )
 from twinalign.causes.layers.subject import LayerSubject
@@ -26,11 +27,11 @@ _MOST_CHANNELS = 4096
 
 
 def both_ways(subject: LayerSubject, change_values: Any, argument: str = "weight") -> Changes:
-    """A parameter whose stored values are changed; where gradients are examined, also one that is used changed."""
-    yield "", lambda call: call.run(**{argument: stored(change_values)(call[argument])})
+    """A parameter, or several, whose stored values are changed; where gradients are examined, also used changed."""
+    yield "", lambda call: call.run(**{argument: nested(call[argument], stored(change_values))})
     if subject.backward:
         detail = "in the code, not in the stored values"
-        yield detail, lambda call: call.run(**{argument: change_values(call[argument])})
+        yield detail, lambda call: call.run(**{argument: nested(call[argument], change_values)})
 
 
 @forward(*WEIGHTED, "layer_norm", "batch_norm", "group_norm", "instance_norm", difference="bias_keyword")
@@ -175,12 +176,7 @@ def embedding_padding_zeroed(site: Site, subject: LayerSubject) -> Changes:
     own = subject.port_numbers.get("padding_idx")
     known = (site.get("padding_idx"), None if own is None else int(own), 0, rows - 1)
     for at in dict.fromkeys(at % rows for at in known if at is not None):
-        yield f"index {at}", _zero_at(at)
-
-
-@as_change
-def _zero_at(call: FunctionCall, at: int) -> Any:
-    return call.result * (call["input"] != at).unsqueeze(-1).to(call["weight"].dtype)
+        yield f"index {at}", lambda call, at=at: call.result * (call["input"] != at).unsqueeze(-1)
 
 
 @backward("embedding")
@@ -191,11 +187,6 @@ def embedding_padding_gradient(site: Site, subject: LayerSubject) -> Changes:
         yield "it does", changing(padding_idx=None)
     for at in (0, site.shape("weight")[0] - 1, int(subject.port_numbers.get("padding_idx", 0))):
         yield f"index {at} does not", changing(padding_idx=at)
-
-
-@as_change
-def _index_moved(call: FunctionCall, shift: int) -> Any:
-    return call.run(input=(call["input"] + shift) % call["weight"].shape[0])
 
 
 enter_edits("forward", (
@@ -211,6 +202,7 @@ enter_edits("forward", (
     ("kernel_flipped", "the kernel is turned by 180 degrees", CONVOLUTIONS,
      lambda site, subject: both_ways(subject, lambda weight: weight.flip(tuple(range(2, weight.dim())))), {}),
     ("embedding_index_shifted", "embedding indices are shifted", ("embedding",),
-     made({f"by {shift}": _index_moved(shift) for shift in (1, -1, 2, -2)}), {}),
+     made({f"by {by}": lambda call, by=by: call.run(input=(call["input"] + by) % call["weight"].shape[0])
+           for by in (1, -1, 2, -2)}), {}),
     ("bias_twice", "the bias is added twice", WEIGHTED, given("bias", {"": lambda bias: 2.0 * bias}), {}),
 ))  # fmt: skip

@@ -5,10 +5,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Key, Site
+from twinalign.backends.torch.reference_only.operations import FunctionCall, Key, Site
 from twinalign.causes.layers.changed_calls import (
     Changes,
-    as_change,
     called,
     changed_calls,
     changing,
@@ -17,7 +16,7 @@ from twinalign.causes.layers.changed_calls import (
 )
 from twinalign.causes.layers.generic import constant_of, other_constants, tensor_operand, with_constant
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
-from twinalign.causes.layers.ways import FLOAT32, made, number
+from twinalign.causes.layers.ways import FLOAT32, choice, made, number
 
 SIMPLE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits")
 CLASSES = ("cross_entropy", "nll_loss")
@@ -70,13 +69,9 @@ def loss_factor(site: Site, subject: LayerSubject) -> Changes:
     yield from other_constants(number, (number / 2.0, number * 2.0, 1.0 / number, number**2, number**0.5))
 
 
-@forward(*LOSSES)
-def loss_reduction(site: Site) -> Changes:
-    """The loss is reduced in another way."""
-    current = site.get("reduction", "mean")
-    for name in ("sum", "mean", "batchmean", "none"):
-        if name != current and (name != "batchmean" or site.name == "kl_div"):
-            yield f"{name} in place of {current}", changing(reduction=name)
+def _other_reductions(site: Site, subject: LayerSubject) -> Changes:
+    of_batch = ("batchmean",) if site.name == "kl_div" else ()
+    yield from choice("reduction", "mean", "sum", "mean", *of_batch, "none")(site, subject)
     yield "the sum divided by the batch's size", _over_batch
     yield "the mean divided by the batch's size", lambda call: call.run(reduction="mean") / len(call["input"])
 
@@ -95,15 +90,11 @@ def labels_shifted(site: Site) -> Changes:
     classes, batch = site.shape()[1], site.shape()[0]
     for shift in dict.fromkeys((1, -1, batch, -batch, classes // 2)):
         if shift % classes:
-            yield f"by {shift}", _labels_moved(shift, classes)
+            yield f"by {shift}", lambda call, by=shift: call.run(target=(call["target"] + by) % classes)
     yield "all are class 0", lambda call: call.run(target=call["target"] * 0)
     yield "rows in another order, by one", lambda call: call.run(target=call["target"].roll(1, 0))
     yield "rows in another order, by one back", lambda call: call.run(target=call["target"].roll(-1, 0))
     yield "rows backwards", lambda call: call.run(target=call["target"].flip(0))
-
-
-def _labels_moved(shift: int, classes: int) -> Change:
-    return lambda call: call.run(target=(call["target"] + shift) % classes)
 
 
 def _smoothed_further(call: FunctionCall, share: int) -> Any:
@@ -132,20 +123,6 @@ def ignored_rows_counted(call: FunctionCall) -> Any:
     return call.run(reduction="sum") / call["target"].numel()
 
 
-@forward(*CLASSES, difference="ce_axis")
-def cross_entropy_axis(site: Site) -> Changes:
-    """Classes are taken from another axis."""
-    # Paddle's default takes classes from the last axis, torch's from the second.
-    rank = len(site.shape())
-    for axis in (rank - 1, *range(2, rank - 1), 0):
-        if rank > 2:
-            yield f"{axis} in place of 1", _classes_from(axis)
-
-
-def _classes_from(axis: int) -> Change:
-    return lambda call: call.run(input=call["input"].movedim(axis, 1))
-
-
 def _weighted_rows(call: FunctionCall) -> Any:
     target, weight = call["target"], call["weight"]
     losses = -(target * call["input"].log_softmax(1)).sum(1)
@@ -153,25 +130,14 @@ def _weighted_rows(call: FunctionCall) -> Any:
     return (losses * weights).sum() / weights.sum()
 
 
-@forward("smooth_l1_loss", "huber_loss", difference="smooth_l1")
-def smooth_l1_form(site: Site, subject: LayerSubject) -> Changes:
-    """Smooth L1 loss and Huber loss are mistaken for each other, or the bound differs."""
-    # Paddle's smooth_l1_loss is Huber's by default, which is beta times torch's.
-    name = "beta" if site.name == "smooth_l1_loss" else "delta"
-    current = site.get(name, 1.0)
-    other = "Huber loss" if name == "beta" else "smooth L1 loss"
-    yield f"{other} in place of the other", _huber(current, name == "beta")
+def _other_smoothing(site: Site, subject: LayerSubject) -> Changes:
+    one, two = ("smooth_l1_loss", "beta"), ("huber_loss", "delta")
+    (_, own), (function, argument) = (one, two) if site.name == "smooth_l1_loss" else (two, one)
+    current, other = site.get(own, 1.0), "Huber loss" if function == "huber_loss" else "smooth L1 loss"
+    yield f"{other} in place of the other", called(function, **{argument: current})
     for value in subject.candidates(("delta", "beta"), (1.0, 0.5, 0.1, 2.0), current):
-        yield f"{name} {value:g} in place of {current:g}", changing(**{name: value})
-        yield f"{other} of {value:g}", _huber(value, name == "beta")
-
-
-@as_change
-def _huber(call: FunctionCall, bound: float, huber: bool) -> Any:
-    functional, reduction = call.torch.nn.functional, call.get("reduction", "mean")
-    if huber:
-        return functional.huber_loss(call["input"], call["target"], reduction=reduction, delta=bound)
-    return functional.smooth_l1_loss(call["input"], call["target"], reduction=reduction, beta=bound)
+        yield f"{own} {value:g} in place of {current:g}", changing(**{own: value})
+        yield f"{other} of {value:g}", called(function, **{argument: value})
 
 
 @forward(rank=1)
@@ -212,6 +178,10 @@ def _other_loss(site: Site, subject: LayerSubject) -> Changes:
 
 
 enter_edits("forward", (
+    # Paddle's smooth_l1_loss is Huber's by default, which is beta times torch's.
+    ("smooth_l1_form", "smooth L1 loss and Huber loss are mistaken for each other, or the bound differs",
+     ("smooth_l1_loss", "huber_loss"), _other_smoothing, {"difference": "smooth_l1"}),
+    ("loss_reduction", "the loss is reduced in another way", LOSSES, _other_reductions, {}),
     ("label_smoothing", "the label smoothing differs", ("cross_entropy",),
      number("label_smoothing", 0.0, 0.0, 0.1, 0.05, 0.2, 0.01, words=("label_smoothing", "smoothing", "epsilon")),
      {"difference": "ce_label_smoothing", **FLOAT32}),
@@ -244,4 +214,10 @@ enter_edits("forward", (
      made({"": changing(pos_weight=None),
            "taken for the weight of all": lambda call: call.run(pos_weight=None, weight=call["pos_weight"])}),
      {"difference": "bce_logits_pos_weight"}),
+    # Paddle's default takes classes from the last axis, torch's from the second.
+    ("cross_entropy_axis", "classes are taken from another axis", CLASSES,
+     lambda site, subject: [
+         (f"{axis} in place of 1", lambda call, axis=axis: call.run(input=call["input"].movedim(axis, 1)))
+         for axis in (len(site.shape()) - 1, *range(2, len(site.shape()) - 1), 0) if len(site.shape()) > 2],
+     {"difference": "ce_axis"}),
 ))  # fmt: skip

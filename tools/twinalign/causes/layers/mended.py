@@ -20,7 +20,7 @@ from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.layers import FLOOR_FACTOR, KEPT, WHOLE
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.reference_pass import ReferencePass
-from twinalign.replay.rerun_unit import PERTURBATION
+from twinalign.replay.rerun_unit import PERTURBATION, noisy
 from twinalign.replay.wrong_unit import constants_in_float32, rewriting
 from twinalign.verdict.array_difference import difference
 
@@ -151,8 +151,7 @@ class MendedPass:
             run = self._run
             return [self._backend.to_tensor(array, run.dtype, run.device) for array in theirs if array is not None]
         same = all(
-            (other := self._port.get(f"input.{number}.{i}")) is None
-            or (other.shape == own.shape and difference(other, own).relative <= _SAME_INPUT)
+            (other := self._port.get(f"input.{number}.{i}")) is None or difference(other, own).relative <= _SAME_INPUT
             for i, own in enumerate(given)
         )
         if same and any(
@@ -166,12 +165,8 @@ class MendedPass:
     def _moved(self, value: Any) -> Any:
         tensors, skeleton = take_apart(value, self._backend.is_tensor)
         generator = np.random.default_rng(0)
-        moved = []
-        for tensor in tensors:
-            array = self._backend.to_array(tensor)
-            if array.dtype.kind == "f":
-                array = array * (1 + self._noise * generator.standard_normal(array.shape))
-            moved.append(self._backend.to_tensor_like(array, tensor))
+        arrays = (noisy(self._backend.to_array(tensor), self._noise, generator) for tensor in tensors)
+        moved = [self._backend.to_tensor_like(array, tensor) for array, tensor in zip(arrays, tensors, strict=True)]
         return put_together(skeleton, moved)
 
 

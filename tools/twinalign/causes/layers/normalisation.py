@@ -15,7 +15,7 @@ from twinalign.causes.layers.changed_calls import (
     stored,
 )
 from twinalign.causes.layers.subject import LayerSubject
-from twinalign.causes.layers.ways import FLOAT32, given, made, other_axis, small_number, taken_for_input
+from twinalign.causes.layers.ways import FLOAT32, given, made, other_axis, small_number
 
 NORMS = ("layer_norm", "batch_norm", "group_norm", "instance_norm")
 STATISTICS = ("batch_norm", "instance_norm")
@@ -23,7 +23,7 @@ EPSILONS = (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4, 0.0)
 LENGTHS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-10, 1e-7, 1e-4, 1e-3, 0.0)
 
 
-def values_and_axes(call: FunctionCall) -> tuple[Any, tuple[int, ...]]:
+def _values_and_axes(call: FunctionCall) -> tuple[Any, tuple[int, ...]]:
     """What a norm takes its statistics of, the input or its channels in groups, and along which axes."""
     x = call["input"]
     if call.name == "group_norm":
@@ -33,18 +33,18 @@ def values_and_axes(call: FunctionCall) -> tuple[Any, tuple[int, ...]]:
     return x, tuple(range(2, x.dim())) if call.name == "instance_norm" else (0, *range(2, x.dim()))
 
 
-def along_channels(x: Any) -> tuple[int, ...]:
+def _along_channels(x: Any) -> tuple[int, ...]:
     """Shape in which a vector with one element a channel is broadcast against `x`."""
     return 1, -1, *(1,) * (x.dim() - 2)
 
 
-def affine(call: FunctionCall, x: Any) -> Any:
+def _affine(call: FunctionCall, x: Any) -> Any:
     """`x` with the weight and bias of a norm's call, along the axes that it has them on."""
     for name, combine in (("weight", x.__class__.__mul__), ("bias", x.__class__.__add__)):
         parameter = call.get(name)
         if parameter is not None:
             last = call.name in ("layer_norm", "rms_norm")
-            x = combine(x, parameter if last else parameter.view(along_channels(x)))
+            x = combine(x, parameter if last else parameter.view(_along_channels(x)))
     return x
 
 
@@ -61,50 +61,33 @@ def _swap_values(call: FunctionCall) -> Any:
     return call.run(weight=stored(lambda _: bias)(weight), bias=stored(lambda _: weight)(bias))
 
 
-@forward("batch_norm", difference="bn_affine_track")
-def batch_norm_mode(site: Site) -> Changes:
-    """Batch normalisation runs in the other mode."""
-    # By `use_global_stats`, a forgotten `train()` or `eval()`, or a positional argument in the wrong place.
-    if site.get("training", False):
-        yield "with the running statistics, not the batch's", changing(training=False)
-    else:
-        yield "with the batch's statistics, not the running ones", changing(training=True)
-        without = changing(training=True, running_mean=None, running_var=None)
-        yield "with the batch's statistics, which leave the running ones alone", without
-
-
 @as_change
-def _written_out(
+def written_out(
     call: FunctionCall,
     unbiased: bool = False,
     outside: bool = False,
     centred: bool = True,
+    constant: bool = False,
     axes: tuple[int, ...] | None = None,
 ) -> Any:
     """The change that writes a norm out, its affine parameters included.
 
     Its deviation is the unbiased one or not, epsilon stands `outside` the root or in it, the mean is subtracted if
-    `centred`, and `axes` are other ones than its own.
+    `centred`, no gradient flows through the statistics if they are `constant`, and `axes` are other ones than its own.
     """
     x, epsilon = call["input"], call.get("eps", 1e-5)
-    values, own = values_and_axes(call) if axes is None else (x, axes)
-    if axes is not None:
+    values, own = _values_and_axes(call) if axes is None else (x, axes)
+    if axes is not None or constant:
         call.run()  # A batch norm remembers its own statistics all the same.
     if call.name == "batch_norm" and axes is None and not call.get("training", False):
-        mean, variance = (call[name].view(along_channels(x)) for name in ("running_mean", "running_var"))
+        mean, variance = (call[name].view(_along_channels(x)) for name in ("running_mean", "running_var"))
     else:
         mean = values.mean(own, keepdim=True) if centred else 0.0
         variance = values.var(own, unbiased=unbiased, keepdim=True) if centred else values.square().mean(own, True)
+    if constant:
+        mean, variance = mean.detach(), variance.detach()
     root = variance.sqrt() + epsilon if outside else (variance + epsilon).sqrt()
-    return affine(call, ((values - mean) / root).reshape(x.shape))
-
-
-@forward("group_norm")
-def group_norm_groups(site: Site) -> Changes:
-    """The group norm has another number of groups."""
-    channels, current = site.shape()[1], site.get("num_groups")
-    for groups in (g for g in range(1, channels + 1) if channels % g == 0 and g != current):
-        yield f"{groups} in place of {current}", changing(num_groups=groups)
+    return _affine(call, ((values - mean) / root).reshape(x.shape))
 
 
 @forward("layer_norm", "batch_norm")
@@ -112,23 +95,19 @@ def norm_axis(site: Site) -> Changes:
     """The norm's statistics run over other axes."""
     rank = len(site.shape())
     if site.name == "batch_norm":
-        yield "each sample by itself", _written_out(axes=tuple(range(2, rank)))
-        yield "all channels of a sample at once", _written_out(axes=tuple(range(1, rank)))
-        yield "everything at once", _written_out(axes=tuple(range(rank)))
+        yield "each sample by itself", written_out(axes=tuple(range(2, rank)))
+        yield "all channels of a sample at once", written_out(axes=tuple(range(1, rank)))
+        yield "everything at once", written_out(axes=tuple(range(rank)))
         return
     for axes in (*((axis,) for axis in range(rank - 1)), tuple(range(1, rank))):
         if len(site.get("normalized_shape", ())) == 1 and axes != (rank - 1,):
-            yield f"{list(axes)} in place of the last", _written_out(axes=axes)
+            yield f"{list(axes)} in place of the last", written_out(axes=axes)
 
 
 def _initial_values(call: FunctionCall, *names: str) -> dict[str, Any]:
     """What running statistics of these names are before anything is loaded."""
     made = {"running_mean": call.torch.zeros_like, "running_var": call.torch.ones_like}
     return {name: made[name](call[name]) for name in names}
-
-
-def _initial(*names: str) -> Change:
-    return lambda call: call.run(**_initial_values(call, *names))
 
 
 @as_change
@@ -201,10 +180,6 @@ def cosine_epsilon_form(call: FunctionCall) -> Any:
     return (one * two).sum(dim) / lengths.clamp(min=call.get("eps", 1e-8))
 
 
-def _products(call: FunctionCall) -> Any:
-    return (call["x1"] * call["x2"]).sum(call.get("dim", 1))
-
-
 def _both_or_one(change: Callable[..., Change]) -> Ways:
     """The change made with both running statistics, then with each alone."""
     mean, variance = "running_mean", "running_var"
@@ -233,7 +208,8 @@ enter_edits("forward", (
      made({"": lambda call: call.run(running_mean=call["running_var"], running_var=call["running_mean"])}), {}),
     # Keys did not match and nothing was raised.
     ("running_statistics_initial", "the running statistics were not loaded and are still 0 and 1", STATISTICS,
-     _both_or_one(_initial), {"difference": "bn_buffer_names"}),
+     _both_or_one(lambda *names: lambda call: call.run(**_initial_values(call, *names))),
+     {"difference": "bn_buffer_names"}),
     ("running_variance_form", "the running variance holds something else", STATISTICS,
      given("running_var", {"its root": lambda v: v.sqrt(), "its square": lambda v: v.square(),
                            "its inverse": lambda v: 1.0 / v, "its inverse root": lambda v: v.rsqrt()}), {}),
@@ -245,18 +221,30 @@ enter_edits("forward", (
      {"difference": "local_response_norm"}),
     # The formula is then (x - mean) / (deviation + eps).
     ("norm_epsilon_outside_root", "epsilon is added to the standard deviation, not to the variance", NORMS,
-     made({"": _written_out(unbiased=False, outside=True)}), {}),
+     made({"": written_out(unbiased=False, outside=True)}), {}),
     ("norm_mean_kept", "the norm does not subtract the mean (RMSNorm in place of LayerNorm)",
-     ("layer_norm", "group_norm"), made({"": _written_out(centred=False)}), {}),
+     ("layer_norm", "group_norm"), made({"": written_out(centred=False)}), {}),
     # std() and var() divide by n - 1 by default.
     ("norm_variance_unbiased", "the norm divides by the unbiased deviation (n - 1)", NORMS,
-     made({"": _written_out(unbiased=True, outside=False),
-           "with epsilon added to the deviation": _written_out(unbiased=True, outside=True)}), {}),
+     made({"": written_out(unbiased=True, outside=False),
+           "with epsilon added to the deviation": written_out(unbiased=True, outside=True)}), {}),
     ("norm_mean_subtracted", "the norm subtracts the mean (LayerNorm in place of RMSNorm)", ("rms_norm",),
      made({"": lambda call: call.torch.nn.functional.layer_norm(
          call["input"], call["normalized_shape"], call.get("weight"), None, call.get("eps", 2.0**-52))}), {}),
     ("normalize_missing", "the vectors are not normalised to unit length", ("normalize", "cosine_similarity"),
-     lambda site, subject: [("", taken_for_input if site.name == "normalize" else _products)], {}),
+     made({"": lambda call: call["input"] if call.name == "normalize"
+           else (call["x1"] * call["x2"]).sum(call.get("dim", 1))}), {}),
+    # By `use_global_stats`, a forgotten `train()` or `eval()`, or a positional argument in the wrong place.
+    ("batch_norm_mode", "batch normalisation runs in the other mode", ("batch_norm",),
+     lambda site, subject: [("with the running statistics, not the batch's", changing(training=False))]
+     if site.get("training", False) else [
+         ("with the batch's statistics, not the running ones", changing(training=True)),
+         ("with the batch's statistics, which leave the running ones alone",
+          changing(training=True, running_mean=None, running_var=None))], {"difference": "bn_affine_track"}),
+    ("group_norm_groups", "the group norm has another number of groups", ("group_norm",),
+     lambda site, subject: [(f"{n} in place of {site.get('num_groups')}", changing(num_groups=n))
+                            for n in range(1, site.shape()[1] + 1)
+                            if site.shape()[1] % n == 0 and n != site.get("num_groups")], {}),
 ))  # fmt: skip
 
 enter_edits("state", (

@@ -21,7 +21,9 @@ _MOST_TOGETHER = 12
 @forward(alone=True, own_code=True)
 def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     """A line of the port computes something else."""
-    functions, names = getattr(subject.unit, "functions", ()), _names(subject)
+    # What the port's layer has under names of its own: child layers by those of their partners, and plain values.
+    names = {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
+    functions = getattr(subject.unit, "functions", ())
     lines = lines_of(functions, subject.run, subject.module, names)
     changes = {id(one): _change(subject, one) for one in lines}
     spelled = tuple(one.lines[0] for one in lines if 0.0 < changes[id(one)] <= _ROUNDING)
@@ -45,11 +47,6 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
 def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
     """A line of the port updates buffers differently."""
     yield from line_of_port(subject)
-
-
-def _names(subject: LayerSubject) -> dict[str, object]:
-    """What the port's layer has under names of its own: child layers by those of their partners, and plain values."""
-    return {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
 
 
 def _change(subject: LayerSubject, variant: LinesVariant) -> float:

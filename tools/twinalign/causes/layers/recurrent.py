@@ -1,11 +1,13 @@
 """Faults of LSTM, GRU and simple recurrent layers: order of gates, biases, directions."""
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, enter_edits, forward, joined, stored
+from twinalign.causes.layers.changed_calls import Changes, as_change, enter_edits, forward, joined
+from twinalign.causes.layers.linear import both_ways
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.ways import made
 
@@ -19,20 +21,12 @@ def gate_order(site: Site, subject: LayerSubject) -> Changes:
     # Frameworks stack the gates i, f, g, o (LSTM) and r, z, n (GRU) in different orders.
     names = _GATES[site.name]
     for order in list(itertools.permutations(range(len(names))))[1:]:
-        detail = ", ".join(names[at] for at in order)
-        yield detail, _gates(order, in_code=False)
-        if subject.backward:
-            yield joined(detail, "in the code"), _gates(order, in_code=True)
+        for detail, change in both_ways(subject, functools.partial(_in_order, order), "weights"):
+            yield joined(", ".join(names[at] for at in order), detail), change
 
 
-@as_change
-def _gates(call: FunctionCall, order: Sequence[int], in_code: bool) -> Any:
-    def reordered(weight: Any) -> Any:
-        blocks = weight.chunk(len(order))
-        return call.torch.cat([blocks[at] for at in order])
-
-    change_weight = reordered if in_code else stored(reordered)
-    return call.run(weights=[change_weight(weight) for weight in call["weights"]])
+def _in_order(order: Sequence[int], weight: Any) -> Any:
+    return weight.unflatten(0, (len(order), -1))[list(order)].flatten(0, 1)
 
 
 @as_change

@@ -5,7 +5,7 @@ from typing import Any
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, changing, enter_edits, forward
 from twinalign.causes.layers.subject import LayerSubject
-from twinalign.causes.layers.ways import switch
+from twinalign.causes.layers.ways import choice, switch
 
 SMOOTH = ("linear", "bilinear", "bicubic", "trilinear")
 
@@ -42,26 +42,16 @@ def interpolate_align_mode(call: FunctionCall) -> Any:
     return x
 
 
-@forward("interpolate", difference="interpolate_scale_factor")
-def interpolate_scale_factor(site: Site, subject: LayerSubject) -> Changes:
-    """The source points follow from the sizes, not from the scale factor, or the other way round."""
-    # A factor that is not a whole number gives other points than the size it leads to.
+def _other_factors(site: Site, subject: LayerSubject) -> Changes:
     if site.get("scale_factor") is not None:
         yield "from the sizes", changing(recompute_scale_factor=True)
-    for own in (subject.port_numbers.get("scale_factor"),):
-        if own is not None:
-            yield f"from the factor {own:g}", changing(size=None, scale_factor=own)
+    if (own := subject.port_numbers.get("scale_factor")) is not None:
+        yield f"from the factor {own:g}", changing(size=None, scale_factor=own)
 
 
-@forward("grid_sample")
-def grid_sample_mode(site: Site) -> Changes:
-    """The grid is sampled in another mode."""
-    for mode in ("bilinear", "nearest", "bicubic"):
-        if mode != site.get("mode", "bilinear"):
-            yield f"{mode} interpolation", changing(mode=mode)
-    for padding in ("zeros", "border", "reflection"):
-        if padding != site.get("padding_mode", "zeros"):
-            yield f"{padding} outside", changing(padding_mode=padding)
+def _other_samplings(site: Site, subject: LayerSubject) -> Changes:
+    yield from choice("mode", "bilinear", "bilinear", "nearest", "bicubic", text="{} interpolation")(site, subject)
+    yield from choice("padding_mode", "zeros", "zeros", "border", "reflection", text="{} outside")(site, subject)
     yield "x and y swapped", lambda call: call.run(grid=call["grid"].flip(-1))
 
 
@@ -89,4 +79,9 @@ enter_edits("forward", (
     # Paddle aligns corners by default, torch does not.
     ("grid_align_corners", "the sampling grid aligns the corners, or does not", ("grid_sample", "affine_grid"),
      switch("align_corners", False), {"difference": "grid_sample_align"}),
+    # A factor that is not a whole number gives other points than the size it leads to.
+    ("interpolate_scale_factor",
+     "the source points follow from the sizes, not from the scale factor, or the other way round", ("interpolate",),
+     _other_factors, {"difference": "interpolate_scale_factor"}),
+    ("grid_sample_mode", "the grid is sampled in another mode", ("grid_sample",), _other_samplings, {}),
 ))  # fmt: skip

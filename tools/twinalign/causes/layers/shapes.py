@@ -1,6 +1,7 @@
 """Faults of axes and order: reductions, flattening, concatenation, splitting, indexing."""
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,54 +68,29 @@ def _reshaped_after(method: str, *arguments: int) -> Change:
     return lambda call: getattr(call["input"], method)(*arguments).reshape(call.result.shape)
 
 
-@forward("flatten", "reshape", "view", rank=1)
-def merged_in_reverse(site: Site) -> Changes:
-    """An axis is read backwards when it is merged with another."""
-    # For example heads, patches or groups put together from the last to the first.
+def _orders(site: Site) -> list[tuple[int, ...]]:
+    """Orders of the axes that give the shape that the call gives."""
     shape = site.shape()
-    if shape == site.output.shape or len(shape) > 5:
-        return
-    for axis, size in enumerate(shape):
-        if axis > 0 and size > 1:
-            yield f"axis {axis} of {list(shape)}", _reshaped_after("flip", axis)
+    orders = itertools.permutations(range(len(shape))) if len(shape) <= 5 else ()
+    return [order for order in orders if tuple(shape[at] for at in order) == site.output.shape][:_MOST_ORDERS]
 
 
-@forward("permute", "transpose", difference="transpose_permute", rank=1)
-def axes_order(site: Site) -> Changes:
-    """Axes are permuted in another order."""
-    # numpy's transpose(2, 0, 1) swaps two axes in paddle, and permute lists get mixed up.
-    shape, wanted = site.shape(), site.output.shape
-    if len(shape) > 5:
-        return
-    orders = [o for o in itertools.permutations(range(len(shape))) if tuple(shape[at] for at in o) == wanted]
-    for order in orders[:_MOST_ORDERS]:
-        yield f"{list(order)}", of_input("permute", *order)
-
-
-@forward("cat")
-def class_token_position(site: Site) -> Changes:
-    """The class token is at the other end of the sequence."""
+def _with_a_token(site: Site) -> bool:
     given = site.get("tensors", ())
     facts = [item for item in given if isinstance(item, TensorFacts)]
-    if len(given) == len(facts) == 2 and any(item.name is not None for item in facts):
-        yield "", lambda call: call.run(tensors=list(reversed(call["tensors"])))
+    return len(given) == len(facts) == 2 and any(item.name is not None for item in facts)
 
 
 @forward("cat", "stack", "hstack", "vstack", rank=1)
 def concatenation_order(site: Site) -> Changes:
     """Tensors are concatenated in another order."""
-    number = len(site.get("tensors", site.get("input", ())))
+    name = "tensors" if "tensors" in site.arguments else "input"
+    number = len(site.get(name, ()))
     if number < 2:
         return
     orders = list(itertools.permutations(range(number)))[1:] if number <= 4 else [tuple(reversed(range(number)))]
     for order in orders:
-        yield f"{list(order)}", _operands_permuted(order)
-
-
-@as_change
-def _operands_permuted(call: FunctionCall, order: Sequence[int]) -> Any:
-    name = "tensors" if "tensors" in call.arguments else "input"
-    return call.run(**{name: [call[name][at] for at in order]})
+        yield f"{list(order)}", lambda call, order=order: call.run(**{name: [call[name][at] for at in order]})
 
 
 @forward("chunk", "split")
@@ -145,7 +121,7 @@ def token_chosen(site: Site) -> Changes:
 def _picked(site: Site) -> tuple[int | None, int]:
     """Axis and index of the one element that an indexing picks out, None for another kind of indexing."""
     if site.name == "select":
-        return site.get("1", 0), site.get("2", 0)
+        return site.get("dim", 0), site.get("index", 0)
     index = site.get("index")
     index = index if isinstance(index, tuple) else (index,)
     numbers = [axis for axis, item in enumerate(index) if isinstance(item, int) and not isinstance(item, bool)]
@@ -165,14 +141,8 @@ def slice_shifted(site: Site) -> Changes:
             yield f"the last along axis {axis}", of_input("narrow", axis, whole - part, part)
 
 
-@forward("roll")
-def roll_direction(site: Site) -> Changes:
-    """A tensor is rolled the other way."""
-    shifts = site.get("shifts")
-    opposite = tuple(-shift for shift in shifts) if isinstance(shifts, Sequence) else -shifts
-    yield "", changing(shifts=opposite)
-    if isinstance(site.get("dims"), Sequence):
-        yield "along the axes in the other order", changing(dims=tuple(reversed(site.get("dims"))))
+def _negated(value: Any) -> Any:
+    return tuple(map(operator.neg, value)) if isinstance(value, Sequence) else -value
 
 
 enter_edits("forward", (
@@ -191,4 +161,18 @@ enter_edits("forward", (
      made({"": lambda call: call.run(input=call["input"].flatten(), dim=0),
            "back in its shape": lambda call: call.run(input=call["input"].flatten(), dim=0).view_as(call["input"])}),
      {"difference": "cumsum_axis_none"}),
+    ("class_token_position", "the class token is at the other end of the sequence", ("cat",),
+     made({"": lambda call: call.run(tensors=list(reversed(call["tensors"])))}, _with_a_token), {}),
+    ("roll_direction", "a tensor is rolled the other way", ("roll",),
+     made({"": lambda call: call.run(shifts=_negated(call["shifts"])),
+           "along the axes in the other order": lambda call: call.run(dims=tuple(reversed(call["dims"])))}), {}),
+    # For example heads, patches or groups put together from the last to the first.
+    ("merged_in_reverse", "an axis is read backwards when it is merged with another", ("flatten", "reshape", "view"),
+     lambda site, subject: [(f"axis {axis} of {list(site.shape())}", _reshaped_after("flip", axis))
+                            for axis, size in enumerate(site.shape()) if axis > 0 and size > 1]
+     if site.shape() != site.output.shape and len(site.shape()) <= 5 else (), {"rank": 1}),
+    # numpy's transpose(2, 0, 1) swaps two axes in paddle, and permute lists get mixed up.
+    ("axes_order", "axes are permuted in another order", ("permute", "transpose"),
+     lambda site, subject: [(f"{list(order)}", of_input("permute", *order)) for order in _orders(site)],
+     {"difference": "transpose_permute", "rank": 1}),
 ))  # fmt: skip

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only import operations
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Key, Site, TensorFacts
-from twinalign.replay.code_lines import is_own_code, source_line
+from twinalign.backends.torch.reference_only.operations import HANDED, UNIT, Change, FunctionCall, Key, Site, Value
+from twinalign.replay.code_lines import Print, is_own_code, print_of, same_as_one_of, source_line
 from twinalign.replay.wrong_unit import WrongUnit, rewriting
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
@@ -92,7 +92,6 @@ class LayerSubject:
         self._held = unit.held
         self.port = self._differing(unit.port)
         self.reference = self._differing(unit.reference)
-        self._givers: dict[Key, list[Key]] = {}
 
     def _differing(self, values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         return {name: value for name, value in values.items() if name not in self._held}
@@ -115,49 +114,48 @@ class LayerSubject:
 
     @functools.cached_property
     def traced(self) -> tuple[Mapping[str, np.ndarray], list[Site]]:
-        """Values of the unmodified unit and the calls it makes, in their order."""
-        sites: dict[Key, Site] = {}
+        """Values of the unmodified unit and the calls it makes, in the order in which they return."""
+        calls: list[Site] = []
         backend, outside = rewriting(), sys._getframe().f_code
-        made: dict[int, tuple[Any, Key]] = {}  # with the tensor, so that no other one takes its place in memory
+        prints = [step["print"] for step in getattr(self.unit, "steps", ())]
+        made: dict[int, tuple[Any, Value]] = {}  # with the tensor, so that no other one takes its place in memory
 
         def handle(call: FunctionCall) -> Any:
-            given = [made[id(tensor)][1] for tensor in backend.tensors_in(call.arguments) if id(tensor) in made]
-            before = {name: backend.facts_of(value, call.name_of) for name, value in call.arguments.items()}
+            given = backend.facts_of(call.arguments, call.name_of, made)
             returned = call.run()
-            if call.name == operations.HANDED:
-                return returned
-            self._givers.setdefault(call.key, given)
-            made.update({id(tensor): (tensor, call.key) for tensor in backend.tensors_in(returned)})
-            output = backend.first_tensor(returned)
-            if (output is not None or call.name == operations.GRADIENT_MODE) and call.key not in sites:
-                facts = TensorFacts(()) if output is None else backend.facts_of(output, call.name_of)
-                sites[call.key] = Site(call.key, before, facts, len(sites), line_within(outside))
+            tensors = [] if call.name == HANDED else list(backend.tensors_in(returned))
+            known = False
+            if call.name != UNIT:
+                made.update({id(tensor): (tensor, Value(call.key, at)) for at, tensor in enumerate(tensors)})
+                known = bool(prints and tensors) and all(is_known(prints, tensor) for tensor in tensors)
+            results = backend.facts_of(tensors, call.name_of, made)
+            calls.append(Site(call.key, given, results, len(calls), line_within(outside), call.in_place, known))
             return returned
 
         with backend.unchanged(self.module), backend.intercepting(self.module, handle):
             values = self.unit.run()
-        return values, list(sites.values())
+        return values, calls
 
-    @property
+    @functools.cached_property
     def sites(self) -> list[Site]:
-        """Calls that return a tensor, in the order in which they return."""
-        return self.traced[1]
+        """Calls that return a tensor or switch gradients, each once, in the order in which they return."""
+        found: dict[Key, Site] = {}
+        for call in self.traced[1]:
+            if call.results or call.name == operations.GRADIENT_MODE:
+                found.setdefault(call.key, call)
+        return list(found.values())
 
     def named(self, *names: str) -> list[Site]:
         return [site for site in self.sites if site.name in names]
 
-    def comes_from(self, site: Site, *names: str) -> bool:
-        """Whether the call takes what a call of one of these functions returned."""
-        return any(giver[0] in names for giver in self._givers[site.key])
-
     def leads_to(self, site: Site, *names: str) -> bool:
         """Whether a call of one of these functions depends on what this call returns."""
         reached = {site.key}
-        for key, givers in self._givers.items():  # in the order in which they return
-            if not reached.isdisjoint(givers):
-                if key[0] in names:
+        for call in self.traced[1]:
+            if not reached.isdisjoint(call.givers):
+                if call.name in names:
                     return True
-                reached.add(key)
+                reached.add(call.key)
         return False
 
     def layers(self) -> list[Site]:
@@ -199,3 +197,11 @@ def line_within(outside: CodeType) -> str:
             return f"line {number} of {Path(file).name}: {source}"
         frame = frame.f_back
     return ""
+
+
+def is_known(prints: Sequence[Print], value: Any) -> bool:
+    """Whether a value is a floating-point tensor of more than one element that is among these."""
+    if not rewriting().is_tensor(value):
+        return False
+    array = np.asarray(value.detach().cpu().numpy())
+    return array.dtype.kind == "f" and array.size > 1 and same_as_one_of(print_of(array), prints)

@@ -129,13 +129,10 @@ def _distance(port: np.ndarray, value: np.ndarray | None, scale: float) -> float
     """Greatest difference; the size of the values where they cannot be subtracted from each other."""
     if value is None or port.shape != value.shape:
         return 10.0 * scale
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(port - value)
     same = (port == value) | (np.isnan(port) & np.isnan(value))
-    if same.all():
-        return 0.0
-    difference = np.where(same, 0.0, difference)
-    return float(np.max(difference)) if np.isfinite(difference).all() else 10.0 * scale
+    with np.errstate(invalid="ignore"):
+        greatest = float(np.where(same, 0.0, np.abs(port - value)).max(initial=0.0))
+    return greatest if np.isfinite(greatest) else 10.0 * scale
 
 
 def _mean_square(pair: _Pair, value: np.ndarray) -> float:

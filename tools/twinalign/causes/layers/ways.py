@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site
+from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, Ways, changing
 from twinalign.causes.layers.subject import LayerSubject
 
@@ -51,6 +51,16 @@ def switch(argument: str, default: bool, on: str = "", off: str = "", modes: Seq
     return ways
 
 
+def choice(argument: str, default: Any, *values: Any, text: str = "{} in place of {}") -> Ways:
+    """Another one of these values."""
+
+    def ways(site: Site, subject: LayerSubject) -> Changes:
+        current = site.get(argument, default)
+        yield from ((text.format(v, current), changing(**{argument: v})) for v in values if v != current)
+
+    return ways
+
+
 def other_axis(of_rank: Callable[[int], int | None], named: bool = False) -> Ways:
     """Another axis, the last first; `of_rank` is where the function, which is `named` or not, runs by default."""
 
@@ -80,7 +90,7 @@ def given(argument: str, changes: Mapping[str, Callable[[Any], Any]]) -> Ways:
     return ways
 
 
-def made(changes: Mapping[str, Change], where: Callable[[Site], object] = lambda site: True) -> Ways:
+def made(changes: Mapping[str, Any], where: Callable[[Site], object] = lambda site: True) -> Ways:
     """The call made in other ways, where it is such a call."""
     return lambda site, subject: changes.items() if where(site) else ()
 

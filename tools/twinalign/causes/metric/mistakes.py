@@ -10,7 +10,7 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import enter_rows
-from twinalign.causes.metric.subject import MetricSubject, Numbers, metric_cause
+from twinalign.causes.metric.subject import MetricSubject, Numbers
 from twinalign.causes.registry import Variant
 from twinalign.replay.metric import PART, parts
 
@@ -43,14 +43,6 @@ def _exchanged(one: str, other: str, numbers: Numbers) -> Numbers:
     return {name: numbers[source(name)] for name in numbers}
 
 
-def _of_outputs(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Outputs, np.ndarray], Given]:
-    return lambda outputs, labels: ([change(output) for output in outputs], labels)
-
-
-def _of_labels(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Outputs, np.ndarray], Given]:
-    return lambda outputs, labels: (outputs, change(labels))
-
-
 def _softmax(x: np.ndarray) -> np.ndarray:
     powers = np.exp(x - x.max(axis=-1, keepdims=True))
     shares: np.ndarray = powers / powers.sum(axis=-1, keepdims=True)
@@ -62,7 +54,7 @@ def _rows(rows: slice, outputs: Outputs, labels: np.ndarray) -> Given:
 
 
 def _whole_batches(size: int, outputs: Outputs, labels: np.ndarray) -> Given:
-    return _rows(slice(None, len(labels) // size * size), outputs, labels)
+    return _rows(slice(None, len(labels) // size * size), outputs, labels)  # of each part of the samples by itself
 
 
 def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], Given]]:
@@ -129,14 +121,14 @@ enter("take", (
                 "rows of unit length": lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True),
                 **{f"temperature {t:g}": functools.partial(np.multiply, 1 / t)
                    for t in (0.07, 0.1, 0.2, 0.5, 2.0, 10.0)}}),
-), of=_of_outputs)  # fmt: skip
+), of=lambda change: lambda outputs, labels: ([change(output) for output in outputs], labels))  # fmt: skip
 enter("take", (
     ("metric_labels", "the outputs are compared with other labels", _LABELS,
      lambda s: {**{f"of the samples {by:+d} beside": functools.partial(np.roll, shift=by) for by in (1, -1, 2, -2)},
                 "one too high": lambda labels: labels + 1, "one too low": lambda labels: labels - 1,
                 "in the reversed order": lambda labels: labels[::-1].copy(),
                 "all that of the first": lambda labels: np.full_like(labels, labels[0])}),
-), of=_of_labels)  # fmt: skip
+), of=lambda change: lambda outputs, labels: (outputs, change(labels)))  # fmt: skip
 enter("take", (
     ("metric_drop_last", "some samples do not count: the last ones, or those of an incomplete batch", _DROPPED, _fewer),
     ("metric_ties", "among equal outputs, another one counts as the prediction", _TIES,
@@ -156,28 +148,23 @@ enter("training", (
 ))  # fmt: skip
 
 
-@metric_cause()
-def metric_top_k(subject: MetricSubject) -> Iterator[Variant]:
-    """The metric looks at another number of classes or neighbours."""
-    changes: dict[str, Any] = {
+def _other_k(change: Callable[[int], int], call: FunctionCall) -> Any:
+    if call.name not in ("topk", "kthvalue"):
+        return call.run()
+    return call.run(k=min(change(int(call["k"])), call["input"].shape[call.get("dim", -1)]))
+
+
+def _sizes(subject: MetricSubject) -> Iterator[tuple[str, Any] | Variant]:
+    sizes: dict[str, Any] = {
         "one fewer": lambda k: max(1, k - 1),
         "one more": lambda k: k + 1,
         "twice as many": lambda k: 2 * k,
         "half as many": lambda k: max(1, k // 2),
     }
-    changes |= {f"{n}": lambda k, n=n: n for n in (*range(1, 31), 50, 100, 200)}
-    for detail, change in changes.items():
-        yield subject.variant(detail, handle=functools.partial(_other_k, change))
+    sizes |= {f"{n}": lambda k, n=n: n for n in (*range(1, 31), 50, 100, 200)}
+    yield from ((text, functools.partial(_other_k, change)) for text, change in sizes.items())
     if subject.outputs is not None and subject.outputs[0].ndim == 2:
         yield from _other_accuracies(subject)
-
-
-def _other_k(change: Callable[[int], int], call: FunctionCall) -> Any:
-    if call.name not in ("topk", "kthvalue"):
-        return call.run()
-    asked = "k" if "k" in call.arguments else "1"  # by place, where the call gives it so
-    size = call["input"].shape[call.get("dim", -1)]
-    return call.run(**{asked: min(change(int(call[asked])), size)})
 
 
 def _other_accuracies(subject: MetricSubject) -> Iterator[Variant]:
@@ -221,6 +208,7 @@ def _in_calls(name: str, way: Callable[[FunctionCall], Any]) -> Callable[[Functi
 
 
 enter("handle", (
+    ("metric_top_k", "the metric looks at another number of classes or neighbours", {}, _sizes),
     ("metric_normalize", "features are compared as they are, not scaled to unit length", {},
      lambda s: {"": _in_calls("normalize", lambda call: call["input"] * 1),
                 "but along the other axis": _in_calls("normalize", lambda call: call.run(dim=0)),

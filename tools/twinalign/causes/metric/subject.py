@@ -1,7 +1,6 @@
 """The reference's metric under examination: what it is given, what it does and what it returns, changed."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import Component, explain, is_refuted
-from twinalign.causes.registry import cause
 from twinalign.patching import replaced
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.metric import PART, STAGE, numbers_of, parts, sorted_outputs, varied_model
@@ -131,7 +129,8 @@ class MetricSubject(Component):
         case = self.worker.fresh_case(STAGE)
         if self.training:
             self.backend.set_training(model, True)
-            return self._in_training_mode(case, model)
+            with replaced(model, "eval", lambda: model), replaced(model, "train", lambda mode=True: model):
+                return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
         counts: dict[str, int] = {}
 
         def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
@@ -148,18 +147,10 @@ class MetricSubject(Component):
         with wrapped(children, around):
             return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
 
-    def _in_training_mode(self, case: Any, model: Any) -> Numbers:
-        with replaced(model, "eval", lambda: model), replaced(model, "train", lambda mode=True: model):
-            return numbers_of(self.backend, case.evaluate(model, "torch", "float64"))
-
     @property
     def lone(self) -> list[str]:
         """Names of the results that are single numbers."""
         return [name for name, number in self.reference.items() if number.ndim == 0 and PART not in name]
-
-
-metric_cause = functools.partial(cause, "metric", MetricSubject)
-"""Decorator of causes in a metric or an evaluation."""
 
 
 def explain_metric(worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> dict[str, Any]:

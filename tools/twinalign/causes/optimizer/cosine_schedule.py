@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import Others, enter_rows, fitted
+from twinalign.causes.component import Others, Pairs, enter_rows, fitted
 from twinalign.causes.optimizer.schedule import ScheduleSubject
 from twinalign.causes.registry import Variant
 
@@ -81,9 +81,6 @@ def _floors(after: np.ndarray) -> Iterator[float]:
         yield float(after[0] - 2.0 * first / (1.0 - cosine))
 
 
-Pairs = Iterator[tuple[str, Any]]
-
-
 def _curves(
     others: Callable[[ScheduleSubject, Curve], Others], with_warmup: bool = False
 ) -> Callable[[ScheduleSubject], Others]:
@@ -98,19 +95,19 @@ def _curves(
 
 def _field(
     name: str, values: Callable[[Curve], Iterable[float]], starts: Callable[[Curve], Iterable[float]], unit: str = ""
-) -> Callable[[ScheduleSubject, Curve], Pairs]:
+) -> Callable[[ScheduleSubject, Curve], Others]:
     """Other values of a field of the curve: likely ones, then those that fit the port best, from each start."""
 
-    def others(subject: ScheduleSubject, curve: Curve) -> Pairs:
+    def others(subject: ScheduleSubject, curve: Curve) -> Iterator[Variant]:
         def variant(value: float) -> Variant:
             changed: dict[str, Any] = {name: value}
             other = dataclasses.replace(curve, **changed)
             detail = f"{value:.6g}{unit} for {getattr(curve, name):.6g}"
             return subject.variant(detail, sequenced=other.values(subject.steps))
 
-        yield from (("", variant(value)) for value in values(curve))
+        yield from map(variant, values(curve))
         for start in starts(curve):
-            yield from (("", found) for found in fitted(subject, variant, start))
+            yield from fitted(subject, variant, start)
 
     return others
 

@@ -1,12 +1,13 @@
 """Weight decay: its coefficient, its form, and which parameters it reaches."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from twinalign.causes.component import enter_rows, fitted
+from twinalign.causes.component import Others, enter_rows, fitted
 from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, StepChange, listed, step_cause
-from twinalign.causes.registry import Cause, Variant, enter
+from twinalign.causes.registry import Variant
 
 DECAY = "weight_decay"
 USUAL = (0.01, 0.05, 0.1, 0.3, 0.02, 0.2, 0.5, 1e-3, 1e-4, 5e-4, 4e-5, 5e-5, 1e-5, 1e-6, 1.5e-6)
@@ -14,11 +15,6 @@ USUAL = (0.01, 0.05, 0.1, 0.3, 0.02, 0.2, 0.5, 1e-3, 1e-4, 5e-4, 4e-5, 5e-5, 1e-
 FACTORS = (10.0, 0.1, 0.5, 2.0, 100.0, 0.01)
 _OWN_NAMES = ("weight_decay", "regularization_coeff", "coeff", "lars_weight_decay")
 Choice = Callable[[str], bool]
-
-
-def is_decoupled(group: dict[str, Any], optimizer_class: str) -> bool:
-    """Whether the optimizer shrinks the weights beside the gradient, as AdamW does."""
-    return bool(group.get("decoupled_weight_decay", "adamw" in optimizer_class.lower()))
 
 
 def port_coefficients(subject: OptimizerSubject) -> list[float]:
@@ -33,9 +29,9 @@ def reference_coefficient(subject: OptimizerSubject) -> float:
 
 
 def decoupled(subject: OptimizerSubject) -> bool:
-    """Whether the reference's decay is decoupled."""
-    kind = type(subject.make_optimizer()).__name__
-    return any(is_decoupled(group, kind) for group in subject.group_of.values())
+    """Whether the reference's optimizer shrinks the weights beside the gradient, as AdamW does."""
+    by_name = "adamw" in type(subject.make_optimizer()).__name__.lower()
+    return any(group.get("decoupled_weight_decay", by_name) for group in subject.group_of.values())
 
 
 def choices(dimensions: Callable[[str], int]) -> dict[str, Choice]:
@@ -66,22 +62,28 @@ def _added(coefficient: float, choice: Choice, as_l2: bool) -> StepChange:
     return StepChange(settings=lambda moment: {DECAY: coefficient} if choice(moment.name) else {})
 
 
-def _additions(subject: OptimizerSubject, choice: Choice, names: str = "") -> Iterator[Variant]:
-    for coefficient in dict.fromkeys([reference_coefficient(subject), *port_coefficients(subject)]):
-        if coefficient:
-            for as_l2 in (False, True):
-                change = _added(coefficient, choice, as_l2)
-                yield subject.variant(f"{names} with {coefficient:g}".lstrip(), change=change)
+def _additions(subject: OptimizerSubject, choice: Choice, names: str = "") -> list[tuple[str, StepChange]]:
+    """Decay of the coefficients that either side tells, by group and by gradient; the details are alike."""
+    told = filter(None, dict.fromkeys([reference_coefficient(subject), *port_coefficients(subject)]))
+    return [
+        (f"{names} with {coefficient:g}".lstrip(), _added(coefficient, choice, as_l2))
+        for coefficient in told
+        for as_l2 in (False, True)
+    ]
 
 
-def _missing(chosen: str, subject: OptimizerSubject) -> Iterator[Variant]:
-    yield subject.variant("", change=_without(choices(subject.dimensions)[chosen]))
+def _missing(chosen: str, subject: OptimizerSubject) -> dict[str, StepChange]:
+    return {"": _without(choices(subject.dimensions)[chosen])}
 
 
-def _extra(chosen: str, subject: OptimizerSubject) -> Iterator[Variant]:
+def _extra(chosen: str, subject: OptimizerSubject) -> Others:
     choice = choices(subject.dimensions)[chosen]
-    if any(choice(name) and name in subject.wrong for name in subject.group_of):
-        yield from _additions(subject, choice)
+    return _additions(subject, choice) if any(choice(n) and n in subject.wrong for n in subject.group_of) else ()
+
+
+def _on_others(subject: OptimizerSubject) -> Others:
+    wrong, names = set(subject.wrong), listed(subject.wrong)
+    return [(f"not {names}", _without(wrong.__contains__)), *_additions(subject, wrong.__contains__, names)]
 
 
 _SETS = {
@@ -97,30 +99,17 @@ _SETS = {
 }
 """End of the id: key of `choices`, and how the sentence calls the parameters."""
 
-for _end, (_chosen, _called) in _SETS.items():
-    _find = functools.partial(_missing, _chosen)
-    _text = f"weight decay leaves out {_called}"
-    enter(Cause(f"decay_missing_on_{_end}", "optimizer", _text, OptimizerSubject, _find))
-
-for _end, _difference in (
+enter_rows("optimizer", OptimizerSubject, "change", [
+    (f"decay_missing_on_{end}", f"weight decay leaves out {called}", {}, functools.partial(_missing, chosen))
+    for end, (chosen, called) in _SETS.items()
+])  # fmt: skip
+enter_rows("optimizer", OptimizerSubject, "change", [
+    (f"decay_on_{end}", f"weight decay reaches {_SETS[end][1]}", {"difference": difference},
+     functools.partial(_extra, _SETS[end][0]))
     # paddle calls parameters `linear_0.b_0` where it asks which to decay, so that a condition on the name never holds.
-    ("one_dimensional", "adamw_apply_decay_param_fun"),
-    ("bias", "adamw_apply_decay_param_fun"),
-    ("norm", "no_weight_decay_regularizer_priority"),
-    ("embedding", None),
-):
-    _chosen, _called = _SETS[_end]
-    _find = functools.partial(_extra, _chosen)
-    _text = f"weight decay reaches {_called}"
-    enter(Cause(f"decay_on_{_end}", "optimizer", _text, OptimizerSubject, _find, difference=_difference))
-
-
-@step_cause(difference="param_group_sticky", rank=2)
-def decay_on_other_parameters(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Weight decay reaches other parameters than in the reference."""
-    wrong, names = set(subject.wrong), listed(subject.wrong)
-    yield subject.variant(f"not {names}", change=_without(lambda name: name in wrong))
-    yield from _additions(subject, lambda name: name in wrong, names)
+    for end, difference in (("one_dimensional", "adamw_apply_decay_param_fun"), ("bias", "adamw_apply_decay_param_fun"),
+                            ("norm", "no_weight_decay_regularizer_priority"), ("embedding", None))
+])  # fmt: skip
 
 
 @step_cause(difference="param_group_decay_override", where=reference_coefficient)
@@ -152,10 +141,7 @@ def decay_added(subject: OptimizerSubject) -> Iterator[Variant]:
         yield from fitted(subject, variant, 0.01)
 
 
-@step_cause(difference="adam_weight_decay", where=decoupled)
-def decay_as_l2(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Weight decay is added to the gradient and passes through the moments (Adam), not beside them (AdamW)."""
-
+def _as_l2(subject: OptimizerSubject) -> dict[str, StepChange]:
     def l2(coefficient: float | None) -> StepChange:
         def gradient(moment: Moment) -> Any:
             own = subject.settings[moment.step][moment.name].get(DECAY, 0.0)
@@ -163,25 +149,19 @@ def decay_as_l2(subject: OptimizerSubject) -> Iterator[Variant]:
 
         return StepChange(settings=lambda moment: {DECAY: 0.0}, gradient=gradient)
 
-    yield subject.variant("", change=l2(None))
-    for value in port_coefficients(subject):
-        if value != reference_coefficient(subject):
-            yield subject.variant(f"with {value:g}", change=l2(value))
+    others = [value for value in port_coefficients(subject) if value != reference_coefficient(subject)]
+    return {"": l2(None), **{f"with {value:g}": l2(value) for value in others}}
 
 
-def _shrinking(subject: OptimizerSubject, rate: float | None = None) -> Callable[[Moment], None]:
+def _shrunk(subject: OptimizerSubject, rate: float | None = None, after: bool = False) -> StepChange:
     """Decoupled decay by the coefficients of the reference, at the scheduled rate or at one that is given."""
 
     def shrink(moment: Moment) -> None:
         own = subject.settings[moment.step][moment.name]
         moment.parameter.data.mul_(1.0 - (own["lr"] if rate is None else rate) * own.get(DECAY, 0.0))
 
-    return shrink
-
-
-def _shrunk(subject: OptimizerSubject, rate: float | None = None, after: bool = False) -> StepChange:
-    moved: dict[str, Any] = {"after" if after else "before": _shrinking(subject, rate)}
-    return StepChange(settings=lambda moment: {DECAY: 0.0}, **moved)
+    plain = StepChange(settings=lambda moment: {DECAY: 0.0})
+    return dataclasses.replace(plain, after=shrink) if after else dataclasses.replace(plain, before=shrink)
 
 
 def _without_rate(subject: OptimizerSubject) -> dict[str, StepChange]:
@@ -190,8 +170,13 @@ def _without_rate(subject: OptimizerSubject) -> dict[str, StepChange]:
 
 
 enter_rows("optimizer", OptimizerSubject, "change", (
+    ("decay_on_other_parameters", "weight decay reaches other parameters than in the reference",
+     {"difference": "param_group_sticky", "rank": 2}, _on_others),
     ("decay_missing", "no parameter is decayed", {"rank": -1, "where": reference_coefficient},
      lambda s: {"": _without(lambda name: True)}),
+    ("decay_as_l2",
+     "weight decay is added to the gradient and passes through the moments (Adam), not beside them (AdamW)",
+     {"difference": "adam_weight_decay", "where": decoupled}, _as_l2),
     ("decay_decoupled", "weight decay shrinks the weights beside the gradient (AdamW), not through it",
      {"difference": "adam_weight_decay", "where": lambda s: reference_coefficient(s) and not decoupled(s)},
      lambda s: {"": _shrunk(s)}),

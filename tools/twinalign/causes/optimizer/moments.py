@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from twinalign.causes.component import enter_rows, fitted
-from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, step_cause
-from twinalign.causes.registry import Cause, Variant, enter
+from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, StepChange, step_cause
+from twinalign.causes.registry import Variant
 
 TRUST = ("trust_coefficient", "trust_coeff", "eta")
 """What optimizers call the trust coefficient of LARS."""
@@ -28,8 +28,10 @@ def has_betas(subject: OptimizerSubject) -> bool:
 
 
 def present(subject: OptimizerSubject, name: str) -> Any:
-    """A setting of the reference's first group."""
-    return next(iter(subject.group_of.values()))[name]
+    """A setting of the reference's first group, by its name or by name and place as in `betas.0`."""
+    name, _, place = name.partition(".")
+    value = next(iter(subject.group_of.values()))[name]
+    return value[int(place)] if place else value
 
 
 def port_numbers(subject: OptimizerSubject, *names: str) -> list[float]:
@@ -41,34 +43,25 @@ def port_numbers(subject: OptimizerSubject, *names: str) -> list[float]:
 def setting(subject: OptimizerSubject, name: str, value: Any, detail: str | None = None) -> Variant:
     """The variant in which every group has another value of a setting."""
     text = f"{value:.6g} for {present(subject, name):.6g}" if detail is None else detail
-    return subject.changed(text, settings=lambda moment: {name: value})
+    whole, _, place = name.partition(".")
+    if place:
+        value = tuple(value if at == int(place) else now for at, now in enumerate(present(subject, whole)))
+    return subject.changed(text, settings=lambda moment: {whole: value})
 
 
 def other_values(
     subject: OptimizerSubject, name: str, of_port: tuple[str, ...], usual: tuple[float, ...], is_fitted: bool = True
 ) -> Iterator[Variant]:
     """A setting with the port's number, usual ones, and the one that fits."""
-    if not has(subject, name):
+    if not has(subject, name.partition(".")[0]):
         return
     now = present(subject, name)
     candidates = dict.fromkeys([*port_numbers(subject, *of_port), *usual])
     yield from (setting(subject, name, value) for value in candidates if value != now)
     if is_fitted:
-        yield from fitted(subject, lambda value: setting(subject, name, value), now or 0.5)
-
-
-def _other_beta(subject: OptimizerSubject, place: int, usual: tuple[float, ...]) -> Iterator[Variant]:
-    if not has_betas(subject):
-        return
-    now = present(subject, "betas")
-
-    def variant(value: float) -> Variant:
-        betas = (value, now[1]) if place == 0 else (now[0], value)
-        return setting(subject, "betas", betas, f"{value:.6g} for {now[place]:.6g}")
-
-    candidates = dict.fromkeys([*port_numbers(subject, f"beta{place + 1}"), *usual])
-    yield from (variant(value) for value in candidates if value != now[place])
-    yield from fitted(subject, variant, 1.0 - 1.5 * (1.0 - now[place]))
+        # A beta is fitted by its distance from 1.
+        start = 1.0 - 1.5 * (1.0 - now) if "." in name else now or 0.5
+        yield from fitted(subject, lambda value: setting(subject, name, value), start)
 
 
 def _switched(subject: OptimizerSubject, name: str) -> Iterator[Variant]:
@@ -78,29 +71,29 @@ def _switched(subject: OptimizerSubject, name: str) -> Iterator[Variant]:
 
 
 _DEFAULTS = "rmsprop_adagrad_adadelta"
-for _id, _text, _difference, _find in (
-    ("momentum_value", "the optimizer's momentum differs", "sgd_momentum_class",
+enter_rows("optimizer", OptimizerSubject, "change", (
+    ("momentum_value", "the optimizer's momentum differs", {"difference": "sgd_momentum_class"},
      functools.partial(other_values, name="momentum", of_port=("momentum", "lars_momentum"),
                        usual=(0.9, 0.0, 0.99, 0.95, 0.8, 0.5, 0.996, 0.1))),
     # paddle's default first, then torch's
-    ("rmsprop_smoothing", "the smoothing constant of the squared gradients differs", _DEFAULTS,
+    ("rmsprop_smoothing", "the smoothing constant of the squared gradients differs", {"difference": _DEFAULTS},
      functools.partial(other_values, name="alpha", of_port=("rho",), usual=(0.95, 0.99, 0.9))),
-    ("adadelta_smoothing", "the smoothing constant of the squared gradients and updates differs", _DEFAULTS,
-     functools.partial(other_values, name="rho", of_port=("rho",), usual=(0.95, 0.9))),
-    ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", _DEFAULTS,
+    ("adadelta_smoothing", "the smoothing constant of the squared gradients and updates differs",
+     {"difference": _DEFAULTS}, functools.partial(other_values, name="rho", of_port=("rho",), usual=(0.95, 0.9))),
+    ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", {"difference": _DEFAULTS},
      functools.partial(other_values, name="eps", of_port=("epsilon", "eps"), usual=_EPSILONS, is_fitted=False)),
-    ("adam_beta1", "the first beta differs", None,
-     functools.partial(_other_beta, place=0, usual=(0.9, 0.95, 0.8, 0.5, 0.99, 0.0))),
-    ("adam_beta2", "the second beta differs", None,
-     functools.partial(_other_beta, place=1, usual=(0.999, 0.95, 0.98, 0.99, 0.9, 0.9999))),
-    ("nesterov", "Nesterov's form of momentum is used on one side only", "momentum_equal",
+    ("adam_beta1", "the first beta differs", {},
+     functools.partial(other_values, name="betas.0", of_port=("beta1",), usual=(0.9, 0.95, 0.8, 0.5, 0.99, 0.0))),
+    ("adam_beta2", "the second beta differs", {},
+     functools.partial(other_values, name="betas.1", of_port=("beta2",),
+                       usual=(0.999, 0.95, 0.98, 0.99, 0.9, 0.9999))),
+    ("nesterov", "Nesterov's form of momentum is used on one side only", {"difference": "momentum_equal"},
      functools.partial(_switched, name="nesterov")),
-    ("amsgrad", "AMSGrad's maximum of the second moments is used on one side only", "amsgrad",
+    ("amsgrad", "AMSGrad's maximum of the second moments is used on one side only", {"difference": "amsgrad"},
      functools.partial(_switched, name="amsgrad")),
-    ("rmsprop_centered", "RMSprop's centering is used on one side only", None,
+    ("rmsprop_centered", "RMSprop's centering is used on one side only", {},
      functools.partial(_switched, name="centered")),
-):  # fmt: skip
-    enter(Cause(_id, "optimizer", _text, OptimizerSubject, _find, difference=_difference))
+))  # fmt: skip
 
 
 @step_cause(rank=1, where=has_betas)
@@ -111,12 +104,6 @@ def adam_betas(subject: OptimizerSubject) -> Iterator[Variant]:
     for pair in dict.fromkeys([(now[1], now[0]), tuple(own), (0.9, 0.95), (0.9, 0.98), (0.5, 0.999), (0.9, 0.999)]):
         if len(pair) == 2 and pair != now:
             yield setting(subject, "betas", pair, f"{pair[0]:g}, {pair[1]:g} for {now[0]:g}, {now[1]:g}")
-
-
-@step_cause(where=has_betas)
-def bias_correction_missing(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The moments are not corrected for their start at zero."""
-    yield subject.changed("", step=_late)
 
 
 def _late(optimizer: Any, moments: list[Moment]) -> None:
@@ -141,9 +128,7 @@ def _late(optimizer: Any, moments: list[Moment]) -> None:
 def dampening(subject: OptimizerSubject) -> Iterator[Variant]:
     """The momentum's dampening differs."""
     momentum, now = float(present(subject, "momentum")), float(present(subject, "dampening"))
-    for value in dict.fromkeys([0.0, momentum, 1.0 - momentum]):
-        if value != now:
-            yield setting(subject, "dampening", value)
+    yield from other_values(subject, "dampening", (), (0.0, momentum, 1.0 - momentum), is_fitted=False)
     for value in filter(None, dict.fromkeys([now, momentum])):
         # torch's buffer begins with the first gradient as it is.
         yield subject.changed(
@@ -156,23 +141,17 @@ def dampening(subject: OptimizerSubject) -> Iterator[Variant]:
         )
 
 
-@step_cause(where=lambda subject: has(subject, "momentum"))
-def rate_inside_momentum(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The learning rate is multiplied into the momentum buffer, not outside of it."""
-
-    def after(moment: Moment) -> None:
-        # v = m v + rate g; w -= v, which differs from torch's once the rate changes.
-        buffer = next((moment.state[name] for name in ("momentum_buffer", "mu") if name in moment.state), None)
-        if buffer is None:
-            return
-        momentum = moment.group["momentum"]
-        plain = buffer - momentum * moment.kept.get("plain", 0.0)
-        moment.kept["plain"] = buffer.clone()
-        velocity = momentum * moment.kept.get("velocity", 0.0) + moment.group["lr"] * plain
-        moment.kept["velocity"] = moment.observed["velocity"] = velocity
-        moment.parameter.data.copy_(moment.before - velocity)
-
-    yield subject.changed("", after=after)
+def _with_rate_in_buffer(moment: Moment) -> None:
+    # v = m v + rate g; w -= v, which differs from torch's once the rate changes.
+    buffer = next((moment.state[name] for name in ("momentum_buffer", "mu") if name in moment.state), None)
+    if buffer is None:
+        return
+    momentum = moment.group["momentum"]
+    plain = buffer - momentum * moment.kept.get("plain", 0.0)
+    moment.kept["plain"] = buffer.clone()
+    velocity = momentum * moment.kept.get("velocity", 0.0) + moment.group["lr"] * plain
+    moment.kept["velocity"] = moment.observed["velocity"] = velocity
+    moment.parameter.data.copy_(moment.before - velocity)
 
 
 @step_cause(rank=3)
@@ -197,19 +176,20 @@ def epsilon_inside_root(subject: OptimizerSubject) -> Iterator[Variant]:
     # So in paddle's RMSProp, whose smoothing may be the port's as well, and in TensorFlow's optimizers.
     if not has(subject, "eps") or not (has(subject, "alpha") or has(subject, "betas")):
         return
+    root = _root_of_adam if has(subject, "betas") else _root_of_rmsprop
+    smoothings = [] if has(subject, "betas") else port_numbers(subject, "rho")
+    for detail, epsilon in _epsilons_of(subject, 1e-6).items():
+        after = functools.partial(root, epsilon)
+        yield subject.changed(detail, after=after)
+        for alpha in smoothings:
+            text = f"{detail or 'and'} with the smoothing {alpha:g}"
+            yield subject.changed(text, settings=lambda moment, alpha=alpha: {"alpha": alpha}, after=after)
+
+
+def _epsilons_of(subject: OptimizerSubject, *usual: float) -> dict[str, float]:
     now = present(subject, "eps")
-    for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon"), 1e-6]):
-        detail = "" if epsilon == now else f"and is {epsilon:g}"
-        if has(subject, "betas"):
-            yield subject.changed(detail, after=functools.partial(_root_of_adam, epsilon))
-            continue
-        yield subject.changed(detail, after=functools.partial(_root_of_rmsprop, epsilon))
-        for smoothing in port_numbers(subject, "rho"):
-            yield subject.changed(
-                f"{detail or 'and'} with the smoothing {smoothing:g}".strip(),
-                settings=lambda moment, alpha=smoothing: {"alpha": alpha},
-                after=functools.partial(_root_of_rmsprop, epsilon),
-            )
+    epsilons = dict.fromkeys([now, *port_numbers(subject, "epsilon"), *usual])
+    return {"" if epsilon == now else f"and is {epsilon:g}": epsilon for epsilon in epsilons}
 
 
 def _root_of_rmsprop(epsilon: float, moment: Moment) -> None:
@@ -232,18 +212,6 @@ def _root_of_adam(epsilon: float, moment: Moment) -> None:
     moment.parameter.data.copy_(shrunk - group["lr"] * first / (second + epsilon).sqrt())
 
 
-@step_cause(difference="rmsprop_adagrad_adadelta")
-def epsilon_in_maximum(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Adamax adds epsilon to the norm so far, not to the new gradient."""
-    # max(beta2 u + eps, |g|) for max(beta2 u, |g| + eps): paddle's Adamax beside torch's.
-    if type(subject.make_optimizer()).__name__ != "Adamax":
-        return
-    now = present(subject, "eps")
-    for epsilon in dict.fromkeys([now, *port_numbers(subject, "epsilon")]):
-        detail = "" if epsilon == now else f"and it is {epsilon:g}"
-        yield subject.changed(detail, after=functools.partial(_norm_of_adamax, epsilon))
-
-
 def _norm_of_adamax(epsilon: float, moment: Moment) -> None:
     group, state = moment.group, moment.state
     gradient = moment.gradient + group["weight_decay"] * moment.before
@@ -258,13 +226,10 @@ def trust_name(subject: OptimizerSubject) -> str:
     return next((name for name in TRUST if has(subject, name, "momentum")), "")
 
 
-@step_cause(where=trust_name)
-def lars_trust_coefficient(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The trust coefficient of LARS differs."""
-    name = trust_name(subject)
-    now = present(subject, name)
+def _other_coefficients(subject: OptimizerSubject) -> Iterator[Variant]:
+    now = present(subject, trust_name(subject))
     usual = (0.001, 0.02, 0.01, 1.0, 10 * now, now / 10)
-    yield from other_values(subject, name, (*TRUST, "lars_coeff"), usual)
+    yield from other_values(subject, trust_name(subject), (*TRUST, "lars_coeff"), usual)
 
 
 class _Sizes(NamedTuple):
@@ -333,6 +298,16 @@ def _ratios(
 
 
 enter_rows("optimizer", OptimizerSubject, "change", (
+    ("bias_correction_missing", "the moments are not corrected for their start at zero", {"where": has_betas},
+     lambda s: {"": StepChange(step=_late)}),
+    ("rate_inside_momentum", "the learning rate is multiplied into the momentum buffer, not outside of it",
+     {"where": lambda s: has(s, "momentum")}, lambda s: {"": StepChange(after=_with_rate_in_buffer)}),
+    # max(beta2 u + eps, |g|) for max(beta2 u, |g| + eps): paddle's Adamax beside torch's.
+    ("epsilon_in_maximum", "Adamax adds epsilon to the norm so far, not to the new gradient",
+     {"difference": _DEFAULTS, "where": lambda s: type(s.make_optimizer()).__name__ == "Adamax"},
+     lambda s: {detail: StepChange(after=functools.partial(_norm_of_adamax, epsilon))
+                for detail, epsilon in _epsilons_of(s).items()}),
+    ("lars_trust_coefficient", "the trust coefficient of LARS differs", {"where": trust_name}, _other_coefficients),
     ("lars_trust_missing", "the trust ratio of LARS is not applied", {"where": trust_name},
      _ratios(lambda s: {"": lambda c, of: 1.0, "its coefficient is": lambda c, of: c})),
     # The first is as the paper has it.

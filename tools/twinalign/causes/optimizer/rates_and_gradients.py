@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,17 +34,23 @@ def factors(subject: OptimizerSubject) -> list[tuple[str, float]]:
     return list({value: (text, value) for text, value in reversed(found)}.values())[::-1]
 
 
-@step_cause(difference="param_group_lr_multiplier")
-def learning_rate_factor(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The optimizer updates the parameters with a multiple of the learning rate."""
+def _times(
+    subject: OptimizerSubject, named: list[tuple[str, float]], change: Callable[[float], StepChange], whose: str = ""
+) -> Iterator[Variant]:
+    """What is made of each named factor, and of the one that fits."""
 
-    def variant(factor: float, text: str | None = None) -> Variant:
-        return subject.changed(
-            f"times {text or f'{factor:.6g}'}", settings=lambda moment: {"lr": moment.group["lr"] * factor}
-        )
+    def variant(factor: float, text: str = "") -> Variant:
+        return subject.variant(f"{whose}times {text or f'{factor:.6g}'}", change=change(factor))
 
-    yield from (variant(factor, text) for text, factor in factors(subject))
+    yield from (variant(factor, text) for text, factor in named)
     yield from fitted(subject, variant, 1.5)
+
+
+def _at_rate(factor: float, names: Collection[str] | None = None) -> StepChange:
+    def settings(moment: Moment) -> dict[str, float]:
+        return {"lr": moment.group["lr"] * factor} if names is None or moment.name in names else {}
+
+    return StepChange(settings=settings)
 
 
 def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], float]) -> dict[str, StepChange]:
@@ -63,24 +69,11 @@ def _with_group_rates(subject: OptimizerSubject, rate: Callable[[float, float], 
     return {"": StepChange(settings=settings)}
 
 
-@step_cause(difference="param_group_sticky", rank=2)
-def learning_rate_of_some(subject: OptimizerSubject) -> Iterator[Variant]:
-    """Some parameters have another learning rate."""
-    wrong, names = set(subject.wrong), listed(subject.wrong)
-
-    def variant(factor: float) -> Variant:
-        return subject.changed(
-            f"{names}: times {factor:.6g}",
-            settings=lambda moment: {"lr": moment.group["lr"] * factor} if moment.name in wrong else {},
-        )
-
-    yield from fitted(subject, variant, 1.5)
-
-
 @step_cause()
 def parameters_left_out(subject: OptimizerSubject) -> Iterator[Variant]:
     """Some parameters are not updated at all: they are frozen, or were not given to the optimizer."""
-    still = {name for name in subject.wrong if not _moves(subject.whole_port, name)}
+    updates = (name.split(".", 2)[1:] for name, array in subject.whole_port.items() if array.any())
+    still = set(subject.wrong) - {name for quantity, name in updates if quantity == "update"}
     if not still:
         return
 
@@ -93,25 +86,14 @@ def parameters_left_out(subject: OptimizerSubject) -> Iterator[Variant]:
     yield subject.changed(listed(sorted(still)), step=take)
 
 
-def _moves(values: dict[str, np.ndarray], name: str) -> bool:
-    return any(array.any() for key, array in values.items() if key.split(".", 2)[1:] == ["update", name])
-
-
 def scaled(moment: Moment, factor: float) -> Any:
     """The gradient times a factor."""
     return moment.gradient * factor
 
 
-@step_cause(difference="grad_accumulation", rank=1)
-def gradient_scaled(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The optimizer is given a multiple of the gradient."""
-
-    def variant(factor: float, text: str | None = None) -> Variant:
-        return subject.changed(f"times {text or f'{factor:.6g}'}", gradient=lambda moment: scaled(moment, factor))
-
-    yield from (variant(factor, text) for text, factor in factors(subject))
-    yield from (variant(2.0**power, f"2^{power}, a loss scale") for power in (15, 16, 10, 8))
-    yield from fitted(subject, variant, 1.5)
+def _gradient_multiples(subject: OptimizerSubject) -> Iterator[Variant]:
+    named = [*factors(subject), *((f"2^{power}, a loss scale", 2.0**power) for power in (15, 16, 10, 8))]
+    yield from _times(subject, named, lambda factor: StepChange(gradient=lambda moment: scaled(moment, factor)))
 
 
 @step_cause(difference="optimizer_state_name_keyed", rank=1)
@@ -166,36 +148,35 @@ def _bounds(subject: OptimizerSubject) -> Iterable[float]:
     return dict.fromkeys([*(float(value) for value in own if isinstance(value, (int, float))), *_CLIP_NORMS])
 
 
-def _clipped(subject: OptimizerSubject, bound: float, moment: Moment) -> Any:
-    """The gradient clipped by the norm of all gradients together."""
-    return _to_norm(moment, bound, subject.gradient_norm(moment.step))
+def _clipped_to(
+    subject: OptimizerSubject, bounds: Iterable[float], start: float, step: Callable[..., None] | None = None
+) -> Iterator[Variant]:
+    """Gradients clipped by the norm of all of them together, to each bound and to the one that fits from `start`."""
+
+    def variant(bound: float) -> Variant:
+        def gradient(moment: Moment) -> Any:
+            return _to_norm(moment, bound, subject.gradient_norm(moment.step))
+
+        return subject.changed(f"to {bound:.6g}", gradient=gradient, step=step)
+
+    yield from map(variant, bounds)
+    yield from fitted(subject, variant, start)
 
 
 @step_cause()
 def gradient_clip_missing(subject: OptimizerSubject) -> Iterator[Variant]:
     """The reference's own clipping of gradients is missing or differs."""
-    plain = plain_step(subject)
-    if plain is None:
-        return
-    yield subject.changed("missing", step=plain)
-
-    def variant(bound: float) -> Variant:
-        return subject.changed(f"to {bound:.6g}", gradient=functools.partial(_clipped, subject, bound), step=plain)
-
-    yield from map(variant, _bounds(subject))
-    yield from fitted(subject, variant, subject.gradient_norm(0) * 0.5)
+    if (plain := plain_step(subject)) is not None:
+        yield subject.changed("missing", step=plain)
+        yield from _clipped_to(subject, _bounds(subject), subject.gradient_norm(0) * 0.5, plain)
 
 
 @step_cause(difference="clip_global_norm_formula")
 def gradient_clipped(subject: OptimizerSubject) -> Iterator[Variant]:
     """Gradients are clipped by their global norm, and the reference does not clip them."""
     norms = [subject.gradient_norm(step) for step in range(subject.steps)]
-
-    def variant(bound: float) -> Variant:
-        return subject.changed(f"to {bound:.6g}", gradient=functools.partial(_clipped, subject, bound))
-
-    yield from (variant(bound) for bound in _bounds(subject) if bound < max(norms))
-    yield from fitted(subject, variant, min(norms) * 0.5)
+    bounds = [bound for bound in _bounds(subject) if bound < max(norms)]
+    yield from _clipped_to(subject, bounds, min(norms) * 0.5)
 
 
 def _to_norm(moment: Moment, bound: float, norm: float) -> Any:
@@ -220,17 +201,9 @@ def _to_each_bound(subject: OptimizerSubject, clip: Callable[[float, Moment], An
             yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound), step=step)
 
 
-def _to_norm_of_group(subject: OptimizerSubject, bound: float, moment: Moment) -> Any:
-    return _to_norm(moment, bound, subject.gradient_norm(moment.step, subject.group_members[moment.name]))
-
-
 def _stepped_twice(optimizer: Any, moments: list[Moment]) -> None:
     optimizer.step()
     optimizer.step()
-
-
-def _climbed(moment: Moment) -> None:
-    moment.parameter.data.copy_(2 * moment.before - moment.parameter.data)
 
 
 def _summed(moment: Moment) -> Any:
@@ -239,6 +212,13 @@ def _summed(moment: Moment) -> Any:
 
 
 enter_rows("optimizer", OptimizerSubject, "change", (
+    ("learning_rate_factor", "the optimizer updates the parameters with a multiple of the learning rate",
+     {"difference": "param_group_lr_multiplier"}, lambda s: _times(s, factors(s), _at_rate)),
+    ("learning_rate_of_some", "some parameters have another learning rate",
+     {"difference": "param_group_sticky", "rank": 2},
+     lambda s: _times(s, [], lambda factor: _at_rate(factor, set(s.wrong)), f"{listed(s.wrong)}: ")),
+    ("gradient_scaled", "the optimizer is given a multiple of the gradient",
+     {"difference": "grad_accumulation", "rank": 1}, _gradient_multiples),
     ("group_rate_ignored",
      "the learning rates of parameter groups have no effect: all parameters use the optimizer's rate",
      {"difference": "param_group_lr_multiplier", "rank": -1}, lambda s: _with_group_rates(s, lambda own, base: base)),
@@ -248,7 +228,8 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      lambda s: _with_group_rates(s, lambda own, base: own * base)),
     ("gradient_sign", "the gradient's sign is the other one: the parameters climb", {},
      lambda s: {"": StepChange(gradient=lambda moment: scaled(moment, -1.0)),
-                "with the decay": StepChange(after=_climbed)}),
+                "with the decay": StepChange(after=lambda moment: moment.parameter.data.copy_(
+                    2 * moment.before - moment.parameter.data))}),
     ("missing_gradient_is_zero",
      "parameters without a gradient are updated as if it were zero: decay and momentum change them",
      {"difference": "clear_grad_vs_none", "rank": 1,
@@ -267,5 +248,6 @@ enter_rows("optimizer", OptimizerSubject, "change", (
     ("gradient_clipped_per_group",
      "gradients are clipped by the norm of each parameter group, not of all parameters",
      {"difference": "clip_global_norm_per_group", "where": lambda s: len(set(s.group_members.values())) > 1},
-     lambda s: _to_each_bound(s, functools.partial(_to_norm_of_group, s))),
+     lambda s: _to_each_bound(s, lambda bound, moment: _to_norm(
+         moment, bound, s.gradient_norm(moment.step, s.group_members[moment.name])))),
 ))  # fmt: skip

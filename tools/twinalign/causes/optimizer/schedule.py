@@ -43,7 +43,7 @@ class ScheduleSubject(Component):
         self.port = {"values": np.asarray(port, dtype=np.float64)[: self.length]}
         self.reference = {"values": self.sequence[: self.length]}
         self.floors = {"values": _TOLERANCE * root_mean_square(self.reference["values"])}
-        self.sequenced: Sequenced = functools.partial(self._asked, {})
+        self.sequenced: Sequenced = self.asked
 
     def run(self) -> dict[str, np.ndarray]:
         values = self.sequenced() if callable(self.sequenced) else self.sequenced
@@ -52,10 +52,6 @@ class ScheduleSubject(Component):
     @property
     def steps(self) -> np.ndarray:
         return np.arange(self.length)
-
-    def with_settings(self, detail: str, settings: Mapping[str, Any]) -> Variant:
-        """The variant in which the case has other values of some attributes."""
-        return self.variant(detail, sequenced=functools.partial(self._asked, settings))
 
     def at(self, steps: Iterable[float]) -> np.ndarray:
         """The reference's values at other steps than those that come one after the other, fractions too."""
@@ -67,7 +63,8 @@ class ScheduleSubject(Component):
             found.append(self.worker.backend.learning_rate(optimizer) if self.name == RATE else returned[self.name])
         return np.asarray(found, dtype=np.float64)
 
-    def _asked(self, settings: Mapping[str, Any]) -> np.ndarray:
+    def asked(self, **settings: Any) -> np.ndarray:
+        """The reference's values, of a case with other values of some attributes."""
         return np.asarray(self._ask(settings, self.length))
 
     def _ask(self, settings: Mapping[str, Any], steps: int) -> list[float]:
@@ -109,14 +106,12 @@ def schedule_off_by(subject: ScheduleSubject) -> Iterator[Variant]:
                     yield subject.variant(detail, sequenced=np.where(steps < 0, float(first), later))
 
 
-@schedule_cause(difference="param_group_lr_multiplier", rank=-1)
-def schedule_factor(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The value is a multiple of what it should be."""
-    for text, factor in linear_scaling(batch_size(subject.case)):
-        yield subject.variant(f"times {text}", sequenced=subject.sequence * factor)
-    yield from fitted(
-        subject, lambda factor: subject.variant(f"times {factor:.6g}", sequenced=subject.sequence * factor), 1.5
-    )
+def _multiples(subject: ScheduleSubject) -> Iterator[Variant]:
+    def variant(factor: float, text: str = "") -> Variant:
+        return subject.variant(f"times {text or f'{factor:.6g}'}", sequenced=subject.sequence * factor)
+
+    yield from (variant(factor, text) for text, factor in linear_scaling(batch_size(subject.case)))
+    yield from fitted(subject, variant, 1.5)
 
 
 def _constants(subject: ScheduleSubject) -> dict[str, np.ndarray]:
@@ -144,7 +139,23 @@ def _is_momentum(subject: ScheduleSubject) -> bool:
     return subject.name != RATE and bool((values >= 0.0).all() and (values <= 1.0 + 1e-12).all())
 
 
+def _other_starts(subject: ScheduleSubject) -> Iterator[Variant]:
+    first = float(subject.sequence[0])
+    if first == 1.0:
+        return
+
+    def variant(value: float) -> Variant:
+        rest = 1.0 - (1.0 - subject.sequence) * (1.0 - value) / (1.0 - first)
+        return subject.variant(f"{value:.6g} for {first:.6g}", sequenced=rest)
+
+    yield from fitted(subject, variant, 1.0 - 0.5 * (1.0 - first))
+
+
 enter_rows("optimizer", ScheduleSubject, "sequenced", (
+    ("momentum_start", "the momentum starts from another value on its way to 1", {"where": _is_momentum},
+     _other_starts),
+    ("schedule_factor", "the value is a multiple of what it should be",
+     {"difference": "param_group_lr_multiplier", "rank": -1}, _multiples),
     ("schedule_constant", "the value is never changed: nothing steps the schedule",
      {"difference": "lr_auto_step", "rank": -1}, _constants),
     ("schedule_per_epoch", "the value moves once an epoch, not every iteration", {"difference": "lr_auto_step"},
@@ -159,20 +170,6 @@ enter_rows("optimizer", ScheduleSubject, "sequenced", (
 ))  # fmt: skip
 
 
-@schedule_cause(where=_is_momentum)
-def momentum_start(subject: ScheduleSubject) -> Iterator[Variant]:
-    """The momentum starts from another value on its way to 1."""
-    first = float(subject.sequence[0])
-    if first == 1.0:
-        return
-
-    def variant(value: float) -> Variant:
-        rest = 1.0 - (1.0 - subject.sequence) * (1.0 - value) / (1.0 - first)
-        return subject.variant(f"{value:.6g} for {first:.6g}", sequenced=rest)
-
-    yield from fitted(subject, variant, 1.0 - 0.5 * (1.0 - first))
-
-
 @schedule_cause(rank=1)
 def schedule_setting(subject: ScheduleSubject) -> Iterator[Variant]:
     """A setting of the schedule differs."""
@@ -182,13 +179,13 @@ def schedule_setting(subject: ScheduleSubject) -> Iterator[Variant]:
             continue
         if name in ("seed", "steps", "data_samples", "float64_train_steps"):
             continue
+
+        def variant(other: float, name: str = name, value: float = value) -> Variant:
+            asked = functools.partial(subject.asked, **{name: other})
+            return subject.variant(f"{name} is {other:.6g} for {value:g}", sequenced=asked)
+
         neighbours = [value + 1, value - 1] if isinstance(value, int) else []
-        for other in dict.fromkeys([0, *neighbours, value * 2, value / 2, value * 10, value / 10]):
-            if other != value:
-                yield subject.with_settings(f"{name} is {other:g} for {value:g}", {name: other})
+        others = dict.fromkeys([0, *neighbours, value * 2, value / 2, value * 10, value / 10])
+        yield from (variant(other) for other in others if other != value)
         if isinstance(value, float):
-
-            def variant(other: float, name: str = name, value: float = value) -> Variant:
-                return subject.with_settings(f"{name} is {other:.6g} for {value:g}", {name: other})
-
             yield from fitted(subject, variant, value * 1.1 or 0.1)

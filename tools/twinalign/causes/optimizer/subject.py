@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -233,14 +234,14 @@ class OptimizerSubject(Component):
         before = {moment.name: moment.before for moment in moments}
         for name, tensor in tensors.items():
             update = tensor.detach() - before[name] if name in before else tensor.detach() * 0.0
-            found[f"{step}.update.{name}"] = self._sample(update)
+            found[f"{step}.update.{name}"] = _sample_of(self.backend.to_array(update))
         # A model with nothing but these parameters.
         only = types.SimpleNamespace(named_parameters=lambda: [(name, self.parameters[name]) for name in tensors])
         for quantity, name, array in self.backend.optimizer_items(only, optimizer):
             found[f"{step}.{quantity}.{name}"] = _sample_of(array)
         for moment in moments:
             for quantity, tensor in moment.observed.items():
-                found[f"{step}.{quantity}.{moment.name}"] = self._sample(tensor)
+                found[f"{step}.{quantity}.{moment.name}"] = _sample_of(self.backend.to_array(tensor))
         return found
 
     def holds_everywhere(self) -> bool:
@@ -257,15 +258,11 @@ class OptimizerSubject(Component):
             self._look_at(chosen)
 
     def _portions(self) -> Iterator[list[str]]:
-        portion: list[str] = []
-        for name in self.judged:
-            if portion and sum(self._size(n) for n in portion) > 20 * _TRIED_SIZE:
-                yield portion
-                portion = []
-                self._starts.clear()
-            portion.append(name)
-        if portion:
-            yield portion
+        before = itertools.accumulate(map(self._size, self.judged), initial=0)
+        portion_of = dict(zip(self.judged, (size // (20 * _TRIED_SIZE) for size in before), strict=False))
+        for _, names in itertools.groupby(self.judged, key=portion_of.__getitem__):
+            self._starts.clear()
+            yield list(names)
 
     def _look_at(self, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -305,9 +302,6 @@ class OptimizerSubject(Component):
             return None
         array = gradient_of_step(self.gradients[name], step)
         return self.backend.to_tensor(array, "float64", self.worker.device)
-
-    def _sample(self, tensor: Any) -> np.ndarray:
-        return _sample_of(self.backend.to_array(tensor))
 
 
 step_cause = functools.partial(cause, "optimizer", OptimizerSubject)

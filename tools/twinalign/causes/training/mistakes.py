@@ -1,14 +1,15 @@
 """Causes in a training: what its loop records, clears, steps and averages, and its recipe of rates, decay and norms."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from twinalign.case.averaging import averaging_method
-from twinalign.causes.component import enter_rows, wrong_names
+from twinalign.causes.component import Pairs, enter_rows, wrong_names
 from twinalign.causes.optimizer.decay import USUAL, choices
+from twinalign.causes.optimizer.subject import listed
 from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
 from twinalign.files.curve_names import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
@@ -27,13 +28,6 @@ def _changed() -> Any:
     from twinalign.backends.torch.reference_only import changed_training
 
     return changed_training
-
-
-@train_cause()
-def curve_scaled(subject: TrainingSubject) -> Iterator[Variant]:
-    """A curve is recorded in another unit, while the training is the same."""
-    for name, factor in _factors(subject):
-        yield subject.variant(f"{name} times {factor:.6g}", finish=_scaling(name, factor))
 
 
 def _scaling(name: str, factor: float) -> Callable[[Curves], Curves]:
@@ -127,6 +121,10 @@ def _leaving_out(period: int, *taken: int) -> Around:
     return around
 
 
+enter_rows("train", TrainingSubject, "finish", (
+    ("curve_scaled", "a curve is recorded in another unit, while the training is the same", {},
+     lambda s: {f"{name} times {factor:.6g}": _scaling(name, factor) for name, factor in _factors(s)}),
+))  # fmt: skip
 enter_rows("train", TrainingSubject, "around", (
     ("evaluation_mode", "the training runs in evaluation mode: batch norm and dropout do not train", {},
      lambda s: {"": _changed().evaluating}),
@@ -206,35 +204,7 @@ def _decayed_apart(subject: TrainingSubject) -> Iterator[tuple[str, frozenset[st
     for text, holds in sets.items():
         chosen = frozenset(name for name in axes if holds(name))
         if first and first <= chosen:
-            yield f"{text}, {_some(first)}", chosen
-
-
-def _some(names: Iterable[str]) -> str:
-    found = sorted(names)
-    return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-
-
-@train_cause(difference="param_group_sticky", rank=-1)
-def training_decay_missing(subject: TrainingSubject) -> Iterator[Variant]:
-    """In training weight decay does not reach some parameters."""
-    for text, chosen in _decayed_apart(subject):
-        yield subject.variant(text, around=_changed().decaying(chosen, None))
-
-
-@train_cause(difference="param_group_sticky", rank=-1)
-def training_decay_extra(subject: TrainingSubject) -> Iterator[Variant]:
-    """In training weight decay reaches parameters that the reference exempts."""
-    for text, chosen in _decayed_apart(subject):
-        for coefficient in (0.0, *USUAL[:_MOST_COEFFICIENTS]):  # 0: what the other parameters have
-            detail = f"{text}, of {coefficient:g}" if coefficient else text
-            yield subject.variant(detail, around=_changed().decaying(chosen, coefficient))
-
-
-@train_cause(difference="bn_momentum", rank=-1)
-def training_batch_norm_momentum(subject: TrainingSubject) -> Iterator[Variant]:
-    """Batch norms weigh old and new statistics by the other framework's convention (momentum m for 1 - m)."""
-    if any(name.startswith(BUFFER_NORM) for name in wrong_names(subject)):
-        yield subject.variant("", around=_inverted_momentum)
+            yield f"{text}, {listed(sorted(first))}", chosen
 
 
 @contextlib.contextmanager
@@ -248,3 +218,24 @@ def _inverted_momentum(model: Any) -> Iterator[None]:
         for layer in layers:
             stack.enter_context(replaced(layer, "momentum", 1.0 - layer.momentum))
         yield
+
+
+def _decaying(subject: TrainingSubject, *coefficients: float | None) -> Pairs:
+    for text, chosen in _decayed_apart(subject):
+        for coefficient in coefficients:
+            detail = f"{text}, of {coefficient:g}" if coefficient else text
+            yield detail, _changed().decaying(chosen, coefficient)
+
+
+enter_rows("train", TrainingSubject, "around", (
+    ("training_decay_missing", "in training weight decay does not reach some parameters",
+     {"difference": "param_group_sticky", "rank": -1}, lambda s: _decaying(s, None)),
+    # 0 is for what the other parameters have.
+    ("training_decay_extra", "in training weight decay reaches parameters that the reference exempts",
+     {"difference": "param_group_sticky", "rank": -1}, lambda s: _decaying(s, 0.0, *USUAL[:_MOST_COEFFICIENTS])),
+    ("training_batch_norm_momentum",
+     "batch norms weigh old and new statistics by the other framework's convention (momentum m for 1 - m)",
+     {"difference": "bn_momentum", "rank": -1,
+      "where": lambda s: any(name.startswith(BUFFER_NORM) for name in wrong_names(s))},
+     lambda s: {"": _inverted_momentum}),
+))  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 LAYER = "layer"
@@ -26,6 +26,19 @@ Key = tuple[str, int]
 """Name of a call and how many of that name came before it in the same pass through the unit."""
 
 
+Path = tuple[Any, ...]
+"""Where a value stands in the arguments of a call: an argument's name, then places in tuples and parts of slices."""
+OF_SLICE = ("start", "stop", "step")
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """The tensor number `index` that a call returned."""
+
+    key: Key
+    index: int = 0
+
+
 @dataclasses.dataclass(frozen=True)
 class TensorFacts:
     """What a trace keeps of a tensor."""
@@ -33,7 +46,14 @@ class TensorFacts:
     shape: tuple[int, ...]
     name: str | None = None
     """Its state-dict name if it is a parameter or a buffer of the unit."""
-    floating: bool = True
+    kind: str = "f"
+    """Kind of its dtype by numpy's letter: floating `f`, integer `i`, bool `b`, complex `c`."""
+    value: Value | None = None
+    """Which call has returned it, None where no call has."""
+
+    @property
+    def floating(self) -> bool:
+        return self.kind == "f"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,18 +120,23 @@ Change = Callable[[FunctionCall], Any]
 """Makes a call in another way and returns the result."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Site:
     """A call in a trace: like `FunctionCall`, with `TensorFacts` instead of tensors."""
 
     key: Key
     arguments: Mapping[str, Any]
-    output: TensorFacts
-    """Facts of the first returned tensor."""
+    results: list[TensorFacts]
+    """Facts of the tensors that it returns."""
     position: int
     """Its number among all calls."""
     line: str = ""
     """The line of the reference's own code that makes it, in words; empty if a framework's code makes it."""
+    in_place: bool = False
+    known: bool = False
+    """Whether the port's own code computes these values, too."""
+    group: int = 0
+    """Which of the calls of its line it is; one that is made again, in a loop or another call, has the same number."""
 
     @property
     def name(self) -> str:
@@ -135,3 +160,38 @@ class Site:
         """State-dict name of a tensor argument that is the unit's own parameter or buffer."""
         tensor = self.tensor(argument)
         return tensor.name if tensor else None
+
+    @property
+    def output(self) -> TensorFacts:
+        """Facts of the first returned tensor, those of a number where it returns none."""
+        return self.results[0] if self.results else TensorFacts(())
+
+    def atoms(self) -> list[tuple[Path, Any]]:
+        """Everything in the arguments that is no container; of a child layer nothing, of what is handed on that."""
+        if self.name in (LAYER, ENTRY):
+            return []
+        shown = {UNIT: "output", HANDED: "input"}.get(self.name)
+        return list(_atoms({k: v for k, v in self.arguments.items() if k == shown or (not shown and k != "output")}))
+
+    def operands(self) -> list[tuple[Path, TensorFacts]]:
+        return [(path, value) for path, value in self.atoms() if isinstance(value, TensorFacts)]
+
+    @functools.cached_property
+    def givers(self) -> list[Key]:
+        """The calls that have returned what it is given."""
+        given = (value for _, value in _atoms(self.arguments))
+        return [fact.value.key for fact in given if isinstance(fact, TensorFacts) and fact.value is not None]
+
+
+def _atoms(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, Mapping):
+        parts: Any = value.items()
+    elif isinstance(value, (tuple, list)):
+        parts = enumerate(value)
+    elif isinstance(value, slice):
+        parts = [(part, getattr(value, part)) for part in OF_SLICE]
+    else:
+        yield path, value
+        return
+    for name, part in parts:
+        yield from _atoms(part, (*path, name))

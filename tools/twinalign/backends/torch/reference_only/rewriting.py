@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,10 +15,12 @@ from twinalign.backends.torch.reference_only.operations import (
     ENTRY,
     HANDED,
     LAYER,
+    OF_SLICE,
     UNIT,
     Apart,
     FunctionCall,
     TensorFacts,
+    Value,
 )
 from twinalign.backends.torch.reference_only.signatures import (
     ARGUMENTS,
@@ -42,19 +44,18 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def kind_of(tensor: torch.Tensor) -> str:
-    """The kind of a tensor's dtype, as numpy names it."""
-    if tensor.is_floating_point():
-        return "f"
-    return "c" if tensor.is_complex() else "b" if tensor.dtype == torch.bool else "i"
-
-
-def facts_of(value: Any, name_of: Callable[[Any], str | None]) -> Any:
-    """`value` with every tensor replaced by its `TensorFacts`."""
+def facts_of(value: Any, name_of: Callable[[Any], str | None], made: Mapping[int, tuple[Any, Value]]) -> Any:
+    """`value` with every tensor replaced by its `TensorFacts`; `made` is what calls have returned, by its identity."""
     if isinstance(value, torch.Tensor):
-        return TensorFacts(tuple(value.shape), name_of(value), value.is_floating_point())
-    if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
-        return type(value)([facts_of(item, name_of) for item in value]) if type(value) in (tuple, list) else value
+        kind = "f" if value.is_floating_point() else "c" if value.is_complex() else "i"
+        kind = "b" if value.dtype == torch.bool else kind
+        return TensorFacts(tuple(value.shape), name_of(value), kind, made[id(value)][1] if id(value) in made else None)
+    if type(value) in (tuple, list):
+        return type(value)([facts_of(item, name_of, made) for item in value])
+    if isinstance(value, dict):
+        return {name: facts_of(item, name_of, made) for name, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*(facts_of(getattr(value, part), name_of, made) for part in OF_SLICE))
     return value
 
 
