@@ -13,7 +13,8 @@ wrote, and is then judged without any allowance. With `32` for a value as the ke
 - `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
 - linear and cubic interpolation: weights of points in float32, see `interpolation`.
 
-The float32 run stays paddle's own, and the verdict allows it what the noted constants explain.
+The float32 run stays paddle's own, and the verdict allows it what the noted constants explain. The limits of clippings
+by a norm are noted too: paddle divides by the norm, torch by the norm and 1e-6.
 """
 
 import contextlib
@@ -47,6 +48,9 @@ def make_float64_exact() -> None:
         kernel = getattr(paddle._C_ops, name, None)
         if kernel is not None and not hasattr(kernel, "__wrapped__"):
             setattr(paddle._C_ops, name, functools.wraps(kernel)(functools.partial(_eagerly, around, kernel)))
+    for kind in (paddle.nn.ClipGradByGlobalNorm, paddle.nn.ClipGradByNorm):
+        if kind._dygraph_clip.__module__ != __name__:
+            kind._dygraph_clip = _noting_limit(kind._dygraph_clip)
 
 
 def _eagerly(around: Callable[..., Any], kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -58,6 +62,14 @@ def _note(kernel: str, **constants: float) -> None:
     noted = _called.setdefault(kernel, {})
     for name, value in constants.items():
         noted.setdefault(name, set()).add(float(value))
+
+
+def _noting_limit(clip: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(self: Any, pairs: Any) -> Any:
+        _note("clip_by_norm", limit=self.clip_norm)
+        return clip(self, pairs)
+
+    return noted
 
 
 def _float32_error(value: float) -> float:
