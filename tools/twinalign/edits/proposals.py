@@ -13,7 +13,7 @@ import libcst as cst
 
 from twinalign.edits.case_edits import exchanged_pairs, known_names, stored_otherwise
 from twinalign.edits.expressions import meaning_as, operations_as, reductions_as, with_item, with_layer
-from twinalign.edits.from_reference import edits_from_reference, similarity
+from twinalign.edits.from_reference import edits_from_reference, is_spelling, similarity
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
     EXCHANGED,
@@ -84,6 +84,11 @@ class Proposals:
                 found += [((Path(one.file).name, one.line) not in wrong, size, one) for size, one in edits]
         found.sort(key=lambda one: one[:2])
         return self.readable(edit for *_, edit in found)
+
+    def is_likely(self, edit: Edit) -> bool:
+        """Whether an unproven edit is in the port's own words, and in code that is none of the reference's."""
+        shared = {place[0] for places in self._reference.values() for place in places}
+        return edit.file not in shared and not is_spelling(edit, self._source(edit.file))
 
     def of_case(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits of how the case converts the weights of a fault's layer; unproven, all of them."""

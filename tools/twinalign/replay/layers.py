@@ -232,13 +232,15 @@ def port_forced_backward(
     folder: str,
     gradients: Mapping[str, tuple[int, float]],
     parameters: Mapping[str, tuple[list[int], float, list[float]]],
+    uneven: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Judge the gradients; returns every unit that differs anywhere, and writes its values into `folder`.
 
-    Without gradients, outputs alone are judged.
+    Without gradients, outputs alone are judged. `uneven`: layers, by their paths in the port, that the two sides call
+    unequally often: that is a fault of the code that calls them, and the sums of their gradients differ in any case.
     """
     run, store, units, state_alone = worker.kept.pop(KEPT)
-    judged = ForcedBackward(run, store, gradients, parameters, Path(folder))
+    judged = ForcedBackward(run, store, gradients, parameters, Path(folder), uneven)
     judged(units, state_alone)
     told = [unit for unit in (*units, *state_alone) if unit.differences or unit.wanted]
     wrong = sorted(told, key=lambda unit: unit.call.number)
@@ -300,8 +302,9 @@ def facts_of(layer: Any) -> dict[str, Any]:
 def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """For each suspect the `phases` in which its difference is more than rounding, and its `differences`.
 
-    Gradients that are wrong on their way, and right in all parameters, are no difference. If a suspect's own code is wrong in the forward pass, `inside` names the lines between which that begins. One whose
-    counterpart does not run again has `left_out`, the reason, in their place.
+    Gradients that are wrong on their way, and right in all parameters, are no difference. If a suspect's own code is
+    wrong in the forward pass, `inside` names the lines between which that begins. One whose counterpart does not run
+    again has `left_out`, the reason, in their place.
     """
     reference: ReferencePass = worker.kept[KEPT]
     _restore(worker, reference)

@@ -185,6 +185,13 @@ def _adaptive_counts(given: Sequence[int], made: Sequence[int]) -> Any:
     return paddle.to_tensor(functools.reduce(np.multiply.outer, [np.array(sizes, float) for sizes in of_dimensions]))
 
 
+def _clip_by_norm(kernel: Callable[..., Any], x: Any, limit: float) -> Any:
+    """paddle has none for float64 on the CPU."""
+    if x.dtype != paddle.float64:
+        return kernel(x, limit)
+    return x * (limit / x.square().sum().sqrt().clip(min=limit))
+
+
 def _activation(name: str, kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     _note(name)
     return kernel(*arguments, **keywords)
@@ -195,6 +202,7 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "momentum_": _momentum,
     "batch_norm": _batch_norm,
     **{name: functools.partial(_normalisation, 2) for name in ("layer_norm", "group_norm", "instance_norm")},
+    "clip_by_norm": _clip_by_norm,
     "pool2d": _pool,
     "pool3d": _pool,
     **{name: functools.partial(exact_interpolation, axes) for name, axes in KERNELS.items()},
