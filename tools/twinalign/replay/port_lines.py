@@ -152,7 +152,7 @@ class Exchange:
 
 @contextlib.contextmanager
 def _kept_out(module: str) -> Iterator[None]:
-    """Inside the block a module that nobody has imported cannot be: paddle, given torch's tensors, can end the process."""
+    """Inside the block a module that nobody has imported cannot be: paddle, given torch's tensors, can abort."""
     if module in sys.modules:
         yield
         return
