@@ -66,6 +66,7 @@ EXPRESSIONS = [
     "paddle.scatter(x[0], j, y[1, :2])",
     "paddle.scatter(x[0], j, y[1, :2], overwrite=False)",
     "paddle.scatter_nd_add(x[0], j.unsqueeze(-1), y[1, :2])",
+    "paddle.norm(x[0])",
     "paddle.norm(x, axis=[1, 2])",
     "paddle.norm(x, p='fro', axis=[1, 2])",
     "F.one_hot(j, 4)",
