@@ -203,3 +203,12 @@ def test_kernels_are_noted_whoever_calls_them(called: Called) -> None:
     functional.batch_norm(x, paddle.zeros([2]), paddle.ones([2]), epsilon=2.0**-10)
     assert set(called) == {"hardswish", "avg_pool", "hardsigmoid", "selu", "batch_norm"}
     assert called["batch_norm"] == {"epsilon": {2.0**-10}}
+
+
+@pytest.mark.parametrize("limit", [0.5, 50.0])
+def test_clipping_by_norm_in_float64_is_numpys(limit: float, called: Called) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    tensor = paddle.to_tensor(x, stop_gradient=False)
+    ((_, found),) = paddle.nn.ClipGradByNorm(limit)([(tensor, tensor.detach())])
+    np.testing.assert_allclose(found.numpy(), x * min(1.0, limit / np.linalg.norm(x)), rtol=1e-14)
+    assert called["clip_by_norm"] == {"limit": {limit}}

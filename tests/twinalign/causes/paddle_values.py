@@ -90,6 +90,7 @@ RUNS = {
     "split": lambda x, a: paddle.split(x, 4, axis=2)[0] * 2,
     "gather": lambda x, a: paddle.gather(x, paddle.to_tensor(a["index"]).flatten(), axis=0),
     "maximum": lambda x, a: x.max(1)[0] * 2,
+    "norm": lambda x, a: paddle.norm(x, axis=[1, 2]) * 2,
     "median": lambda x, a: paddle.median(x, axis=-1) * 2,
     "ties": lambda x, a: {"gradient.input.0": gradient(lambda x: x.max(axis=-1), x, a["seed"])},
     "leaky": lambda x, a: {"gradient.input.0": gradient(lambda x: F.leaky_relu(x), x, a["seed"])},

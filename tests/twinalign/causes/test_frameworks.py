@@ -155,6 +155,12 @@ CASES: list[Case] = [
         TOKENS,
     ),
     case("in_place_lost", both(in_place), instead(lambda x: x * 2), TOKENS),
+    case(
+        "norm_of_matrix",
+        both(lambda x: torch.norm(x, dim=(1, 2))),
+        instead(lambda x: torch.linalg.matrix_norm(x, 2)),
+        (4, 6, 8),
+    ),
     case("split_copied", both(in_parts), instead(lambda x: x + 1), TOKENS),
     case("split_sections", both(lambda x: x.split(4, 2)[0] * 2), instead(lambda x: x[..., :2] * 2), TOKENS),
     case(

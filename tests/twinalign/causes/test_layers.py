@@ -319,3 +319,11 @@ def test_one_number_is_no_proof_of_a_factor_that_nobody_writes(factor: float, fo
     explanation = explain(examined)
     assert (explanation is not None) == found
     assert explanation is None or explanation.id == "output_scaled"
+
+
+def test_a_mask_of_zeros_and_infinities_is_compared_where_they_stand():
+    one, other = ({"input.0": np.where(np.eye(3) > 0, -np.inf, 0.0)[rows]} for rows in ([0, 1, 2], [1, 0, 2]))
+    given = Target(one, other)
+    assert given.wrong() == ["input.0"]
+    assert given.prove(one).confirmed
+    assert not given.prove(other).confirmed

@@ -161,6 +161,7 @@ PAIRS: dict[str, Pair] = {
         "gather_rows", of(lambda x, i: x.gather(0, i)), normal(6, 5), {"index": np.array([[0, 3, 1, 2, 5]])}, ("index",)
     ),
     "maximum": Pair("maximum_first_row", of(lambda x: x.max(1)[0] * 2), normal(4, 6, 8)),
+    "norm": Pair("norm_of_matrix", of(lambda x: torch.norm(x, dim=(1, 2)) * 2), normal(4, 6, 8)),
     "median": Pair("median_between", of(lambda x: x.median(-1)[0] * 2), normal(4, 6)),
     "ties": Pair("maximum_ties", of(lambda x: x.max(-1)[0]), TIES, options=BACKWARD),
     "leaky": Pair("gradient_at_kink", of(F.leaky_relu), TIES, options=BACKWARD),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -23,7 +24,7 @@ from twinalign.causes.component import Component, set_port_code
 from twinalign.causes.component import explain as explain_component
 from twinalign.causes.layers.explaining import explain
 from twinalign.replay.aligned_code import parsed
-from twinalign.replay.port_lines import Helpers, in_torch
+from twinalign.replay.port_lines import Helpers, LinesVariant, in_torch
 
 PROVEN = {"line_of_port", "line_of_port_for_buffers"}
 """Ids of the causes that tests here find."""
@@ -326,3 +327,10 @@ def test_a_line_of_a_component_is_named() -> None:
     assert found["explanation"]["id"] == "line_of_port"
     text = "`scores[:, ::-1].argmax(1)` in place of `scores.argmax(1)`, line 4 of port.py"
     assert text in found["explanation"]["text"]
+
+
+def test_lines_of_a_port_cannot_import_paddle_into_the_references_process(monkeypatch):
+    monkeypatch.delitem(sys.modules, "paddle", raising=False)
+    with LinesVariant("", (), None, {}, Helpers({}, ())).apply(), pytest.raises(ImportError):
+        importlib.import_module("paddle")
+    assert "paddle" not in sys.modules

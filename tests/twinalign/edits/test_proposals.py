@@ -8,7 +8,7 @@ import pytest
 
 from twinalign.edits.expressions import meaning_as
 from twinalign.edits.proposals import Proposals, functions_of
-from twinalign.edits.source import Source, applied
+from twinalign.edits.source import Edit, Source, applied
 from twinalign.edits.suggestions import suggestion
 
 PARAMETERS = {
@@ -202,12 +202,14 @@ def test_what_to_write_in_words():
     fits = {**fault, "explanation": None, "evidence": {**fault["evidence"], "fits_here": "the mask is missing"}}
     assert suggestion(fits) == "look first whether this is so in layer, near port.py:2: the mask is missing"
     assert "no known cause" in suggestion({**fault, "explanation": None})
-    edit = {"file": "/here/port.py", "line": 3, "before": "x.sum(\n1)", "after": "x.mean(1)"}
-    said = "port.py:3: write `x.mean(1)` for `x.sum( 1)`, as the reference has it"
+    edit = {"file": "/here/port.py", "line": 3, "before": "x.sum(\n1)", "after": "x.mean(1)", "likely": True}
+    said = "look first at port.py:3, where the port has `x.sum( 1)` and the reference `x.mean(1)`"
     fault |= {"explanation": None, "reference_edits": [edit]}
     assert suggestion(fault) == said
     taken = {**fault, "reference_edits": [{**edit, "after": ""}]}
-    assert suggestion(taken) == "port.py:3: take out `x.sum( 1)`, as the reference has it"
+    assert suggestion(taken).endswith("where the port has `x.sum( 1)` and the reference nothing like it")
+    unlikely = {**fault, "reference_edits": [{**edit, "likely": False}]}
+    assert "no known cause" in suggestion(unlikely)
     # Behind line 3 both have the same value, so that nothing is wrong before.
     inside = {"known": {"file": "port.py", "line": 3}, "unknown": {"file": "port.py", "line": 5}}
     behind = {**fault, "evidence": {"inside": inside}, "reference_edits": [edit, {**edit, "line": 5}]}
@@ -265,3 +267,15 @@ def test_what_evaluates_text_is_given_no_argument_of_a_layer(tmp_path):
         == "model = nn.LayerNorm(8, epsilon=1e-6)\n"
     )
     assert mended(tmp_path, "model = eval(text)\n", "paddle.nn.LayerNorm", fault) is None
+
+
+def test_an_unproven_edit_is_shown_in_the_ports_words_and_in_its_own_code_alone(tmp_path):
+    port, case = tmp_path / "port.py", tmp_path / "case.py"
+    for file in (port, case):
+        file.write_text("y = F.mean(x)\n", encoding="utf-8")
+    place = {"calls": [], "code": [], "constructor": [], "around": []}
+    made = Proposals({"layers": {"": place}, "case": [], "rules": []}, {"": [[str(case), 1, 1]]}, {})
+    spans = (1, 4, 1, 13)
+    assert made.is_likely(Edit(str(port), spans, "F.mean(x)", "F.mean(y)"))
+    assert not made.is_likely(Edit(str(port), spans, "F.mean(x)", "torch.amax(x)"))
+    assert not made.is_likely(Edit(str(case), spans, "F.mean(x)", "F.mean(y)"))

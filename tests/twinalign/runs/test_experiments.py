@@ -106,6 +106,17 @@ def test_norms_are_numpys_and_nothing_of_the_case(tmp_path: Path) -> None:
         assert arrays["curve.ema_distance"][0] == pytest.approx(0.1 * arrays["curve.gradient_norm"][0], rel=1e-5)
 
 
+def test_the_gradient_norm_is_that_after_clipping_where_paddles_optimizer_clips_inside_of_its_step(
+    tmp_path: Path,
+) -> None:
+    options = {"clip_norm": 0.25}
+    assert twinalign.run(CASE, stages=["train"], out=tmp_path, options=options, locate=False).verdict == "aligned"
+    for side in ("ref", "paddle"):
+        norms = Recording.load(tmp_path / f"train_{side}.npy").arrays["curve.gradient_norm"]
+        assert norms[0] == pytest.approx(0.25, rel=1e-5)
+        assert norms.max() < 0.2501
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

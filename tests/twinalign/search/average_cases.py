@@ -75,3 +75,77 @@ class CopiesFirst(Right):
     """The port's first update copies; a flag that is no tensor says which one is the first."""
 
     copies = True
+
+
+class BeginsEqual(Right):
+    """The averaged network begins as the trained one, as in most trainings: the first step shows no wrong update."""
+
+    steps = 2
+    momentum = 0.8
+    after = False
+    """The port uses the averaged network first, and moves it then."""
+
+    def reference(self) -> Any:
+        import torch
+
+        return self.model(torch, torch.nn, torch.nn.Module, torch.nn.Linear, 0.9, False)
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        return self.model(paddle, paddle.nn, paddle.nn.Layer, paddle.nn.Linear, self.momentum, self.after)
+
+    @staticmethod
+    def model(framework: Any, nn: Any, base: Any, linear: Any, momentum: float, after: bool) -> Any:
+        class Model(base):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.m = momentum
+                self.base, self.average = nn.Sequential(linear(4, 6)), nn.Sequential(linear(4, 6))
+                self.register_buffer("seen", framework.zeros([1]))
+                for ours, averaged in zip(self.base.parameters(), self.average.parameters(), strict=True):
+                    self.put(averaged, ours)
+                    averaged.stop_gradient = True  # paddle's
+                    averaged.requires_grad = False  # torch's
+
+            @staticmethod
+            def put(tensor: Any, value: Any) -> None:
+                value = value.detach().clone()
+                tensor.set_value(value) if hasattr(tensor, "set_value") else tensor.data.copy_(value)
+
+            def move(self) -> None:
+                for ours, averaged in zip(self.base.parameters(), self.average.parameters(), strict=True):
+                    self.put(averaged, averaged * self.m + ours * (1 - self.m))
+
+            def forward(self, x: Any) -> Any:
+                query = self.base(x)
+                with framework.no_grad():
+                    if not after:
+                        self.move()
+                    key = self.average(x)
+                    if after:
+                        self.move()
+                    self.put(self.seen, self.seen + 1)
+                return query * key
+
+        return Model()
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return outputs.mean()
+
+    def optimizer(self, parameters: list[Any], framework: str) -> Any:
+        if framework == "torch":
+            import torch
+
+            return torch.optim.SGD(parameters, lr=0.5)
+        import paddle
+
+        return paddle.optimizer.SGD(0.5, parameters=parameters)
+
+
+class BeginsEqualAndRight(BeginsEqual):
+    momentum = 0.9
+
+
+class BeginsEqualAndLate(BeginsEqualAndRight):
+    after = True

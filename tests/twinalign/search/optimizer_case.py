@@ -95,7 +95,7 @@ class Steps(Case):
                 group["lr"] = rate
         else:
             optimizer.set_lr(float(rate))
-        return {"momentum": momentum}
+        return {"momentum": momentum, "rate": rate}  # the rate under a second name
 
 
 def cosine(step: float, case: Steps, warmup: int | None = None, total: int | None = None) -> float:

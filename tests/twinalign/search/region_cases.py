@@ -233,3 +233,66 @@ class ReturnedTwice(Case):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((3, 5)).astype("float32")}
+
+
+class EqualRows(Case):
+    """The port takes two equal rows in another order: the layer before sums up what it sends back to either."""
+
+    name = "equal rows"
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return _repeated(nn.Module, nn.Linear, lambda x: x.cumsum(1))
+
+    def reproduced(self) -> Any:
+        from paddle import concat, nn
+
+        return _repeated(nn.Layer, nn.Linear, lambda x: concat([x[:, :1], x[:, 2:], x[:, 1:2]], 1).cumsum(1))
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        x = rng.standard_normal((2, 3, 4)).astype("float32")
+        x[:, 2] = x[:, 1]
+        return {"x": x}
+
+
+class StoppedRow(EqualRows):
+    """The port sends nothing back to one of them."""
+
+    name = "stopped row"
+
+    def reproduced(self) -> Any:
+        from paddle import concat, nn
+
+        return _repeated(nn.Layer, nn.Linear, lambda x: concat([x[:, :2], x[:, 2:].detach()], 1).cumsum(1))
+
+
+class CalledOnce(EqualRows):
+    """The port calls a layer once that the reference calls twice."""
+
+    name = "called once"
+
+    def reference(self) -> Any:
+        from torch import nn
+
+        return _repeated(nn.Module, nn.Linear, lambda x: x, times=2)
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        return _repeated(nn.Layer, nn.Linear, lambda x: x, times=1)
+
+
+def _repeated(base: Any, linear: Any, last: Any, times: int = 1) -> Any:
+    class Net(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = linear(4, 4)
+            self.times = times
+
+        def forward(self, x: Any) -> Any:
+            for _ in range(self.times):
+                x = self.first(x)
+            return last(x)
+
+    return Net()

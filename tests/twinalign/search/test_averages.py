@@ -37,3 +37,13 @@ def test_the_update_of_a_momentum_network(tmp_path: Path, case: str, expected: l
     found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out", stages=("forward",)))
     faults = [(f.paddle_layer, f.phase, f.explanation.text if f.explanation else "") for f in found.faults]
     assert faults == expected
+
+
+@pytest.mark.parametrize("case", ["BeginsEqual", "BeginsEqualAndLate", "BeginsEqualAndRight"])
+@pytest.mark.slow
+def test_an_average_that_begins_as_the_network_is_judged_with_the_weights_of_a_later_step(
+    tmp_path: Path, case: str
+) -> None:
+    found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"), explain=False)
+    places = [(fault.paddle_layer, fault.phase) for fault in found.faults]
+    assert places == ([] if case == "BeginsEqualAndRight" else [("average.0", "state")])

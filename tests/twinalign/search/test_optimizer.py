@@ -57,6 +57,15 @@ def test_a_wrong_optimizer_is_explained(found: Any, kind: str, fault: str) -> No
     assert faults[0].explanation.id == fault.split()[0], faults[0].explanation
 
 
+def test_a_parameter_without_a_gradient_hides_no_cause(found: Any, context: dict[str, Any]) -> None:
+    with np.load(context["gradients"]) as stored:
+        kept = {name: stored[name] for name in stored if name != "pos_embed"}
+    np.savez(context["gradients"], **kept)
+    (fault,) = found("rmsprop", "epsilon_inside_root")
+    assert fault.explanation is not None
+    assert fault.explanation.id == "epsilon_inside_root"
+
+
 @pytest.mark.parametrize("kind", optimizer_faults.CLEAN)
 def test_a_right_optimizer_is_no_alarm(found: Any, kind: str) -> None:
     assert found(kind, "") == []

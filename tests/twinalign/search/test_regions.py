@@ -54,6 +54,18 @@ def test_results_of_another_shape_make_no_cause_needless(tmp_path: Path) -> None
     assert causes_in(tmp_path, "OtherSize") == {("1", "forward"): "norm_epsilon"}
 
 
+def test_a_gradient_that_is_wrong_on_its_way_alone_is_no_fault(tmp_path: Path) -> None:
+    assert causes_in(tmp_path, "EqualRows") == {}
+
+
+def test_a_gradient_that_is_wrong_in_a_parameter_is_one(tmp_path: Path) -> None:
+    assert causes_in(tmp_path, "StoppedRow").keys() == {("", "backward")}
+
+
+def test_a_layer_that_is_called_less_often_is_a_fault_of_its_caller_alone(tmp_path: Path) -> None:
+    assert causes_in(tmp_path, "CalledOnce").keys() == {("", "forward")}
+
+
 def test_an_activation_in_place_behind_a_layer_that_hands_on_what_it_is_given(tmp_path: Path) -> None:
     assert causes_in(tmp_path, "InPlace") == {}
 

@@ -21,8 +21,8 @@ def processes() -> Iterator[None]:
         yield
 
 
-def faults(fault: str, tmp_path: Path) -> list[Any]:
-    settings = RunSettings(case=CASE, out=tmp_path, stages=("train",), options={"fault": fault})
+def faults(fault: str, tmp_path: Path, **options: Any) -> list[Any]:
+    settings = RunSettings(case=CASE, out=tmp_path, stages=("train",), options={"fault": fault, **options})
     return locate(settings).faults
 
 
@@ -53,6 +53,13 @@ def test_a_wrong_training_is_explained(fault: str, cause: str, words: str, tmp_p
 
 def test_a_right_training_is_no_alarm(tmp_path: Path) -> None:
     assert faults("", tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_wrong_training_is_explained_where_paddles_optimizer_clips(tmp_path: Path) -> None:
+    (found,) = faults("gradients_accumulate", tmp_path, clip_norm=0.25)
+    assert found.explanation is not None
+    assert found.explanation.id == "gradients_accumulate"
 
 
 def test_a_training_that_no_cause_makes_is_unexplained(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ class Training(Case):
     name = "training"
     float64_train_steps = 5
     fault = ""
+    clip_norm = 0.0
+    """Largest norm of the gradient, if not 0: torch's side clips before its step, paddle's optimizer inside of it."""
     stop = ""
     """Stem of files: each side raises before its fourth step where there is none of its own yet."""
 
@@ -38,7 +40,7 @@ class Training(Case):
 
     def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
         fault = self.fault if framework == "paddle" else ""
-        tensor, optimizer = _tools(framework, model)
+        tensor, optimizer = _tools(framework, model, self.clip_norm)
         if framework == "paddle":
             model.teacher.set_state_dict(model.student.state_dict())
         else:
@@ -64,6 +66,8 @@ class Training(Case):
                 loss = loss + 0.1 * (model.student[0].weight ** 4).sum()
             record("loss", (3 if fault == "curve_scaled" else 1) * loss)
             loss.backward()
+            if self.clip_norm and framework == "torch":
+                importlib.import_module("torch").nn.utils.clip_grad_norm_(model.student.parameters(), self.clip_norm)
             for _ in range(0 if fault == "step_skipped" and number % 2 else 2 if fault == "step_twice" else 1):
                 optimizer.step()
             if fault != "gradients_accumulate":
@@ -113,7 +117,7 @@ class Training(Case):
             optimizer.param_groups[0]["lr"] = rate
 
 
-def _tools(framework: str, model: Any) -> tuple[Any, Any]:
+def _tools(framework: str, model: Any, clip_norm: float) -> tuple[Any, Any]:
     if framework == "torch":
         import torch
 
@@ -126,7 +130,8 @@ def _tools(framework: str, model: Any) -> tuple[Any, Any]:
     def to_paddle(array: np.ndarray) -> Any:
         return paddle.to_tensor(array, dtype=model.parameters()[0].dtype)
 
-    return to_paddle, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters())
+    clip = paddle.nn.ClipGradByGlobalNorm(clip_norm) if clip_norm else None
+    return to_paddle, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters(), grad_clip=clip)
 
 
 def scale(network: Any, factor: float) -> None:

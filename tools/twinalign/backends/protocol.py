@@ -108,10 +108,12 @@ class Backend(Protocol):
     def no_grad(self) -> AbstractContextManager[None]:
         """A context in which no gradient is recorded."""
 
-    def gradients(self, outputs: list[Tensor], inputs: list[Tensor], seeds: list[Tensor]) -> list[Tensor | None]:
+    def gradients(
+        self, outputs: list[Tensor], inputs: list[Tensor], seeds: list[Tensor], again: bool = False
+    ) -> list[Tensor | None]:
         """Gradient of each input, given those of the outputs (`seeds`); None where no output depends on the input.
 
-        An output that is given twice counts twice.
+        An output that is given twice counts twice. `again`: other gradients of the same graph are to follow.
         """
 
     # flops

@@ -94,3 +94,28 @@ def with_item(source: Source, line: int, name: str, item: str) -> Edit | None:
                 row = min([row, *(source.lines(one)[0] for one in below.decorators)])
                 return Edit(source.file, (row, column, row, column), "", f'{name} = ("{item}",)\n\n{" " * column}')
     return None
+
+
+def with_a_term_added(source: Source, line: int | None, first: int, last: int) -> Iterator[Edit | None]:
+    """Each name in an expression added to it: a residual that is left out.
+
+    In the line that went wrong; where that is not known, in what is returned.
+    """
+    for statement in source.returns(first, last) if line is None else source.statements(line):
+        if not first <= source.span(statement)[0] <= last or statement.value is None:
+            continue
+        value = statement.value
+        names = [node.value for node in _argument_names(value)]
+        for name in dict.fromkeys(names):
+            added = cst.BinaryOperation(cst.Name(name), cst.Add(), value)
+            yield source.edit(value, added)
+
+
+def _argument_names(value: cst.BaseExpression) -> Iterator[cst.Name]:
+    """Names that are arguments of calls in an expression."""
+    if isinstance(value, cst.Call):
+        for argument in value.args:
+            if isinstance(argument.value, cst.Name):
+                yield argument.value
+            else:
+                yield from _argument_names(argument.value)

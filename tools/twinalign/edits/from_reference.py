@@ -9,7 +9,7 @@ import ast
 import difflib
 import itertools
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
@@ -60,16 +60,16 @@ def edits_from_reference(port: Source, span: Lines, reference: Source, other: Li
             found += _inserted(port, mine, reference, theirs, partners, alike)
         elif ours and isinstance(ours[0], cst.BaseSmallStatement):
             found.append((_size(port, ours[0]), port.without(ours[0])))
-    known = set(_NAME.findall(port.text))
-    ranked = [(size + _UNKNOWN_NAMES * _is_spelling(edit, known), edit) for size, edit in found if edit is not None]
+    ranked = [(size + _UNKNOWN_NAMES * is_spelling(edit, port), edit) for size, edit in found if edit is not None]
     return sorted(ranked, key=lambda one: one[0])
 
 
-def _is_spelling(edit: Edit, known: Container[str]) -> bool:
+def is_spelling(edit: Edit, port: Source) -> bool:
     """Whether an edit rather writes torch's name of something: the port's file has not all of its names.
 
     The keyword of an argument is no such name.
     """
+    known = set(_NAME.findall(port.text))
     names = _NAME.findall(re.sub(r"\w+\s*=(?!=)|[\"'][^\"']*[\"']", "", edit.after))
     return edit.before == "F" or not all(name in known or name in ("True", "False", "None") for name in names)
 

@@ -12,8 +12,15 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.case_edits import exchanged_pairs, known_names, stored_otherwise
-from twinalign.edits.expressions import meaning_as, operations_as, reductions_as, with_item, with_layer
-from twinalign.edits.from_reference import edits_from_reference, similarity
+from twinalign.edits.expressions import (
+    meaning_as,
+    operations_as,
+    reductions_as,
+    with_a_term_added,
+    with_item,
+    with_layer,
+)
+from twinalign.edits.from_reference import edits_from_reference, is_spelling, similarity
 from twinalign.edits.paddle_calls import (
     ARGUMENTS,
     EXCHANGED,
@@ -84,6 +91,11 @@ class Proposals:
                 found += [((Path(one.file).name, one.line) not in wrong, size, one) for size, one in edits]
         found.sort(key=lambda one: one[:2])
         return self.readable(edit for *_, edit in found)
+
+    def is_likely(self, edit: Edit) -> bool:
+        """Whether an unproven edit is in the port's own words, and in code that is none of the reference's."""
+        shared = {place[0] for places in self._reference.values() for place in places}
+        return edit.file not in shared and not is_spelling(edit, self._source(edit.file))
 
     def of_case(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits of how the case converts the weights of a fault's layer; unproven, all of them."""
@@ -204,7 +216,7 @@ class Proposals:
             if "residual_missing" in causes:
                 near: Sequence[int | None] = lines[::-1] if inside else lines or [None]
                 for line in near:
-                    yield from _added(source, line, first, last)
+                    yield from with_a_term_added(source, line, first, last)
 
     def _accepted(self, fault: Mapping[str, Any]) -> Iterator[Edit]:
         """For a convention of paddle's, the case's class with its id in `accept`."""
@@ -373,28 +385,3 @@ def _alike(name: str) -> set[str]:
     """Functions that are mistaken for this one."""
     family = [other for other in LAYERS if ("pool" in other) == ("pool" in name)]
     return {FUNCTIONS.get(other, other) for other in family}
-
-
-def _added(source: Source, line: int | None, first: int, last: int) -> Iterator[Edit | None]:
-    """Each name in an expression added to it: a residual that is left out.
-
-    In the line that went wrong; where that is not known, in what is returned.
-    """
-    for statement in source.returns(first, last) if line is None else source.statements(line):
-        if not first <= source.span(statement)[0] <= last or statement.value is None:
-            continue
-        value = statement.value
-        names = [node.value for node in _names(value)]
-        for name in dict.fromkeys(names):
-            added = cst.BinaryOperation(cst.Name(name), cst.Add(), value)
-            yield source.edit(value, added)
-
-
-def _names(value: cst.BaseExpression) -> Iterator[cst.Name]:
-    """Names that are arguments of calls in an expression."""
-    if isinstance(value, cst.Call):
-        for argument in value.args:
-            if isinstance(argument.value, cst.Name):
-                yield argument.value
-            else:
-                yield from _names(argument.value)

@@ -16,12 +16,13 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     where = _where(fault)
     if "output" in evidence.get("values", {}):  # another number of outputs
         return "return as many tensors as the reference does, or let the case's forward() pick those to compare"
-    edits = [edit for edit in fault["reference_edits"] if not _is_right_there(edit, evidence.get("inside") or {})]
+    likely = [edit for edit in fault["reference_edits"] if edit["likely"]]
+    edits = [edit for edit in likely if not _is_right_there(edit, evidence.get("inside") or {})]
     if explanation is None and edits:
         at = f"{Path(edits[0]['file']).name}:{edits[0]['line']}"
         before, after = (_in_one_line(edits[0][key]) for key in ("before", "after"))
-        to_do = f"write {after} for {before}" if edits[0]["after"].strip() else f"take out {before}"
-        return f"{at}: {to_do}, as the reference has it"
+        theirs = after if edits[0]["after"].strip() else "nothing like it"
+        return f"look first at {at}, where the port has {before} and the reference {theirs}"
     if explanation is None and "fits_here" in evidence:
         return f"look first whether this is so in {where}: {evidence['fits_here']}"
     if explanation is None:

@@ -312,7 +312,7 @@ class Recorder(RecordingPlan):
             return None
         reasons = {one.side: error, other.side: self._error_of(other, weights, done)}
         part = self.description["parts"][one.stage]
-        return refused_inputs(part, WeightFiles.of(self.out / "weights", part, "ref").inputs, reasons)
+        return refused_inputs(part, one.stage, WeightFiles.of(self.out / "weights", part, "ref").inputs, reasons)
 
     def _error_of(
         self, wanted: PlannedRecording, weights: Mapping[str, Any], done: queue.SimpleQueue[Outcome]

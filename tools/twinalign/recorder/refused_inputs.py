@@ -18,7 +18,9 @@ def is_of_call(error: BaseException | None) -> bool:
     return isinstance(error, ChildError) and not error.died and error.entered in _CALLS_OF_MODEL
 
 
-def refused_inputs(part: str, inputs: Path, errors: Mapping[str, BaseException | None]) -> InputError | None:
+def refused_inputs(
+    part: str, stage: str, inputs: Path, errors: Mapping[str, BaseException | None]
+) -> InputError | None:
     """What to say of the `inputs` of a part if the errors of both sides are of the model's call; None otherwise.
 
     `inputs` is the archive that holds them, which does not exist if the case makes its inputs in another way than by
@@ -29,6 +31,11 @@ def refused_inputs(part: str, inputs: Path, errors: Mapping[str, BaseException |
     ]
     if not all(is_of_call(errors[side]) for side in SIDES) or not inputs.exists():
         return None
+    if stage == "metric":  # which takes samples, not the case's inputs
+        return InputError(
+            f"case {part}: change dataset(framework, 'val'), or define evaluate: neither model takes what its samples "
+            f"begin with, and nothing else; {'; '.join(reasons)}"
+        )
     with np.load(inputs, allow_pickle=False) as stored:
         given = ", ".join(f"{name} {list(array.shape)} {array.dtype}" for name, array in stored.items())
     return InputError(f"case {part}: change inputs(rng): neither model takes {given}; {'; '.join(reasons)}")

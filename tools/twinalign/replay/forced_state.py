@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -59,9 +60,6 @@ class ForcedState:
 
     def force(self, unit: ForcedCall, state: Mapping[str, int], after: bool = False) -> None:
         """Judge parameters and buffers that the pass has changed, and give them the reference's values."""
-        top = unit
-        while top.parent is not None:
-            top = top.parent
         inside = f"{unit.call.path}." if unit.call.path else ""
         for name, tensor in self._backend.own_state(unit.layer).items():
             part, key = self._whole_part(unit.path, name), f"{unit.path}.{name}".lstrip(".")
@@ -72,12 +70,23 @@ class ForcedState:
                 reference = part.to_reference(self._initial[key])  # the reference has not changed it
             else:
                 continue
-            owner = unit if after else self._changed_by.pop(key, top)
+            owner = unit if after else self._changed_by.pop(key, self._training(unit))
             port = self._backend.to_array(tensor)
             label = f"buffer.{part.name.removeprefix(inside)}" if owner is unit else f"state.{part.name}"
             found = owner.judge(label, part.to_reference(port), reference)
             if found.relative > SHARED:
                 self._backend.assign(tensor, part.from_reference(reference))
+
+    def _training(self, unit: ForcedCall) -> ForcedCall:
+        """The code around a unit that trains something: what the port lacks there may have changed the unit's state."""
+        outer = unit.parent or unit
+        while outer.parent is not None and not self._trains(outer.layer):
+            outer = outer.parent
+        return outer
+
+    def _trains(self, layer: Any) -> bool:
+        parameters = {} if layer is None else self._backend.named_parameters(layer)
+        return layer is None or any(map(self._backend.trainable, parameters.values()))
 
     def called(self, unit: ForcedCall) -> None:
         """What its own call has changed is no change by the code around it."""

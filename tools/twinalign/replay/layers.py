@@ -23,6 +23,7 @@ from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward, whole_forward
+from twinalign.replay.reaching import without_effect
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
 from twinalign.replay.tensor_store import TensorStore
@@ -231,13 +232,15 @@ def port_forced_backward(
     folder: str,
     gradients: Mapping[str, tuple[int, float]],
     parameters: Mapping[str, tuple[list[int], float, list[float]]],
+    uneven: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Judge the gradients; returns every unit that differs anywhere, and writes its values into `folder`.
 
-    Without gradients, outputs alone are judged.
+    Without gradients, outputs alone are judged. `uneven`: layers, by their paths in the port, that the two sides call
+    unequally often: that is a fault of the code that calls them, and the sums of their gradients differ in any case.
     """
     run, store, units, state_alone = worker.kept.pop(KEPT)
-    judged = ForcedBackward(run, store, gradients, parameters, Path(folder))
+    judged = ForcedBackward(run, store, gradients, parameters, Path(folder), uneven)
     judged(units, state_alone)
     told = [unit for unit in (*units, *state_alone) if unit.differences or unit.wanted]
     wrong = sorted(told, key=lambda unit: unit.call.number)
@@ -299,8 +302,9 @@ def facts_of(layer: Any) -> dict[str, Any]:
 def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """For each suspect the `phases` in which its difference is more than rounding, and its `differences`.
 
-    If a suspect's own code is wrong in the forward pass, `inside` names the lines between which that begins. One whose
-    counterpart does not run again has `left_out`, the reason, in their place.
+    Gradients that are wrong on their way, and right in all parameters, are no difference. If a suspect's own code is
+    wrong in the forward pass, `inside` names the lines between which that begins. One whose counterpart does not run
+    again has `left_out`, the reason, in their place.
     """
     reference: ReferencePass = worker.kept[KEPT]
     _restore(worker, reference)
@@ -311,6 +315,12 @@ def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, 
         except Exception as error:  # a user's code may not run twice
             text = f"the reference's counterpart does not run again: {type(error).__name__}: {error}"
             answers.append({"left_out": text[:LONGEST_REASON]})
+    of_gradients = [at for at, answer in enumerate(answers) if answer.get("phases") == ["backward"]]
+    harmless = without_effect(reference, [suspects[at] for at in of_gradients], Path(folder)) if of_gradients else []
+    for at, is_harmless in zip(of_gradients, harmless, strict=True):
+        if is_harmless:
+            answers[at]["phases"] = []
+    _restore(worker, reference)
     return {"answers": answers}
 
 
@@ -336,6 +346,10 @@ def _phases_beyond_rounding(
             phases.append(phase)
             for name in (n for n in apart if n.startswith("gradient.parameter.") and n in unit.reference):
                 measured[name] = difference(unit.port[name], unit.reference[name]).to_json()
+    # What code around the layers does to their state shows in what they give in evaluation mode behind it.
+    apart = report["differences"]
+    if "state" in phases and all(name.startswith("eval.") for name in apart if phase_of(name) == "forward"):
+        phases = [p for p in phases if p != "forward" or not any(name.startswith("state.") for name in apart)]
     return phases, measured
 
 

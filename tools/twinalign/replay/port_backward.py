@@ -21,6 +21,7 @@ class ForcedBackward:
     Args:
         seeds: place → number of the reference's gradient in the store, and its root mean square.
         parameter_gradients: parameter → shape, root mean square and projections of the reference's gradient.
+        uneven: layers that the two sides call unequally often.
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class ForcedBackward:
         seeds: Mapping[str, tuple[int, float]],
         parameter_gradients: Mapping[str, tuple[list[int], float, list[float]]],
         folder: Path,
+        uneven: Sequence[str] = (),
     ) -> None:
         self.run, self.backend, self.store, self.folder = run, run.backend, store, folder
+        self._uneven = tuple(f"{path}." for path in uneven if path)
         self.seeds = seeds
         self.parameter_gradients = {name: Projected(*found) for name, found in parameter_gradients.items()}
         self._gathered: dict[str, np.ndarray] = {}
@@ -128,7 +131,9 @@ class ForcedBackward:
         return [name for name in names if below.issuperset(self._own_names[name])]
 
     def _judge_parameter(self, unit: ForcedCall, name: str, found: Mapping[str, Any]) -> bool:
-        """Judge the gradient of a parameter of the reference; returns whether it is right."""
+        """Judge the gradient of a parameter of the reference; returns whether it is right, or not to be judged."""
+        if any(own.startswith(self._uneven) for own in self._own_names[name]):
+            return True
         theirs = self.parameter_gradients.get(name)
         port = self._gradient_of(name, found)
         if port is None:

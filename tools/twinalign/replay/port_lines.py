@@ -117,6 +117,7 @@ class Exchange:
 
     def _exchange(self, stack: contextlib.ExitStack) -> None:
         variant = self._variant
+        stack.enter_context(_kept_out("paddle"))
         for name, value in variant.attributes:
             stack.enter_context(replaced(variant.module, name, value))
         changed: dict[int, tuple[Code, dict[Place, ast.AST | None]]] = {}
@@ -147,6 +148,19 @@ class Exchange:
                 waiting.append(tree)
                 module = ast.fix_missing_locations(ast.Module([tree], []))
                 exec(compile(module, helpers[name].file, "exec"), scope)
+
+
+@contextlib.contextmanager
+def _kept_out(module: str) -> Iterator[None]:
+    """Inside the block a module that nobody has imported cannot be: paddle, given torch's tensors, can abort."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.modules.pop(module, None)
 
 
 def _compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionType:

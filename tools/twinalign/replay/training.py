@@ -30,6 +30,7 @@ _OF_ROUNDING = 1e-3
 _SHOWN = 6
 _FLOOR_FACTOR = 16.0
 """The port may differ by this many times the effect of slightly changed weights and learning rate on the reference."""
+_CLIPPING = "clips as paddle"
 Curves = dict[str, np.ndarray]
 
 
@@ -93,7 +94,12 @@ def _constants(name: str) -> float:
 
 @noted
 def record_curves(
-    worker: Any, weights: Mapping[str, Any], path: str, repeat: bool = False, plan: Mapping[str, Any] | None = None
+    worker: Any,
+    weights: Mapping[str, Any],
+    path: str,
+    repeat: bool = False,
+    plan: Mapping[str, Any] | None = None,
+    as_paddle_clips: bool = False,
 ) -> dict[str, Any]:
     """Write the curves of the first steps of `Case.train` in float64.
 
@@ -103,18 +109,30 @@ def record_curves(
         repeat: train again, in torch, from weights changed by a part in 10^10 and at a learning rate changed by its
             rounding to float32, as `moved.NAME`: constants kept in float32 have such effects.
         plan: fields of a `TrainingPlan`.
+        as_paddle_clips: in torch, from now on, without what it adds to a norm by which it clips.
 
     Returns:
-        `steps`: how many were taken; 0 if the case trains in float32 only.
+        `steps`: how many were taken; 0 if the case trains in float32 only; `clips`: whether paddle's optimizers clip.
     """
-    arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})))
+    worker.kept[_CLIPPING] = as_paddle_clips
+    with worker.kernels_noted() as kernels:
+        arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})))
+        clips = "clip_by_norm" in kernels
     if repeat:
         from twinalign.backends.torch.reference_only.changed_training import stepping
 
         rounded = stepping(lambda number: 1, 1.0 + _FLOAT32)
         arrays |= {MOVED + name: curve for name, curve in train(worker, weights, _CHANGE, rounded).items()}
     save_npz(Path(path), arrays)
-    return {"steps": max((len(curve) for curve in arrays.values()), default=0)}
+    return {"steps": max((len(curve) for curve in arrays.values()), default=0), "clips": clips}
+
+
+def _clipping(worker: Any) -> contextlib.AbstractContextManager[None]:
+    if not worker.kept.get(_CLIPPING):
+        return contextlib.nullcontext()
+    from twinalign.backends.torch.reference_only.changed_training import clipping_as_paddle
+
+    return clipping_as_paddle()
 
 
 def train(
@@ -138,7 +156,7 @@ def train(
     if steps == 0:
         return {}
     backend.set_seed(case.seed)
-    with backend.default_dtype("float64"):
+    with backend.default_dtype("float64"), _clipping(worker):
         model = worker.build_model(case, STAGE, "float64", weights)
         if change:
             arrays = {n: a * (1 + change) if a.dtype.kind == "f" else a for n, a in backend.state_items(model)}

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,8 @@ class _Search:
         port_calls = self._port_calls = [Call.from_json(call) for call in own["calls"]]
         matching = match_calls(self._calls, port_calls, own["names"])
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
+        times = [Counter(call.path for call in calls) for calls in (self._calls, port_calls)]
+        self._uneven = sorted({p.path for o, p in matching.pairs if times[0][o.path] != times[1][p.path]})
         forced = self._forced_forward(calls, self.folder)
         self._left_out = forced["left_out"] | {port.path: _OWN_WEIGHTS for _, port in self._of_own_weights(matching)}
         on_disk = _bytes_in(self.folder)
@@ -172,7 +175,7 @@ class _Search:
 
     def _forced_backward(self, back: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         text = "each layer on the reference's gradient"
-        return self._ask("paddle", port_forced_backward, text, folder=str(folder), **back)
+        return self._ask("paddle", port_forced_backward, text, folder=str(folder), uneven=self._uneven, **back)
 
     def _of_own_weights(self, matching: Matching) -> list[tuple[Call, Call]]:
         """Pairs of layers that both have weights, of which the conversion has matched none."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.replay.case_run import use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
+from twinalign.replay.later_steps import port_later_weights, reference_later_weights
 from twinalign.search.components import ComponentContext
 from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
@@ -159,16 +161,22 @@ class Locator:
         return result
 
     def _search_layers(
-        self, result: LocateResult, stage: str, explain: bool, backward: bool, gradients: Path | None = None
+        self,
+        result: LocateResult,
+        stage: str,
+        explain: bool,
+        backward: bool,
+        gradients: Path | None = None,
+        weights: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add the wrong layers of the model that a stage uses."""
+        """Add the wrong layers of the model that a stage uses; `weights`: of a later step, None for the first ones."""
         description = self._recorder.description
         part = description["parts"][stage]
         with self._noting(result, part):
             found = locate_layers(
                 self._recorder.processes,
                 stage,
-                self._weights[part],
+                weights or self._weights[part],
                 self._folder / "values",
                 backward=backward,
                 gradients=gradients,
@@ -182,15 +190,27 @@ class Locator:
             result.faults += found.faults
 
     def _search_later_steps(self, result: LocateResult, explain: bool) -> None:
-        """Search the layers on the inputs of later steps: the first step may not show a fault."""
-        step = 1
+        """Search the layers on inputs and weights of later steps: the first step may not show a fault."""
+        step, weights = 1, self._weights[self._recorder.description["parts"]["backward"]]
+        folder = self._folder / "weights"
+        given = {"weights": weights["ref"], "folder": str(folder)}
+        moved = self._recorder.processes["ref"].call(reference_later_weights, **given)["steps"]
         while not result.faults and step < self._use_inputs_of(step):
             self._progress("both", f"the inputs of step {step}")
-            self._search_layers(result, "backward", explain, backward=True)
+            later = self._weights_of_step(weights, folder, step) if step <= moved else weights
+            self._search_layers(result, "backward", explain, backward=True, weights=later)
             for fault in result.faults:
                 fault.note(f"shows on the inputs of step {step}, and not on those of the steps before")
             step += 1
         self._use_inputs_of(0)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _weights_of_step(self, weights: Mapping[str, Any], folder: Path, step: int) -> dict[str, Any]:
+        """What both sides are given of the reference's weights before a step; as for `Worker.build_model`."""
+        paths = {side: str(folder / f"{step}_{side}.npz") for side in SIDES}
+        given = {"weights": weights["paddle"], "reference": paths["ref"], "path": paths["paddle"]}
+        self._recorder.processes["paddle"].call(port_later_weights, **given)
+        return {side: {**weights[side], "path": paths[side]} for side in SIDES}
 
     def _use_inputs_of(self, step: int) -> int:
         """Let both sides search on the inputs of a step; returns the number of steps."""
@@ -220,7 +240,7 @@ class Locator:
                 proposals = Proposals(places, code, self._recorder.settings.sources, layers)
                 found = [
                     [
-                        [edit.to_json() for edit in edits(fault)]
+                        [{**edit.to_json(), "likely": proposals.is_likely(edit)} for edit in edits(fault)]
                         for edits in (proposals.for_fault, proposals.of_case, proposals.from_reference)
                     ]
                     for fault in asked

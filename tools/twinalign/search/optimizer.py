@@ -39,7 +39,13 @@ def _locate_schedule(context: ComponentContext) -> list[Fault]:
     wrong = wrong_values(found["ref"]["values"], found["paddle"]["values"])
     scheduled = bool(found["ref"]["own"])
     faults: dict[str, Fault] = {}
+    known: dict[str, str] = {}
     for name in wrong:
+        sequences = str([found[side]["values"].get(name) for side in SIDES])
+        if sequences in known:  # one value under several names
+            evidence = schedule_evidence(name, found["ref"]["values"], found["paddle"]["values"])
+            faults[known[sequences]].evidence["values"].update(evidence["values"])
+            continue
         explanation = context.explanation(
             explain_schedule,
             weights=weights["ref"],
@@ -47,7 +53,7 @@ def _locate_schedule(context: ComponentContext) -> list[Fault]:
             port=found["paddle"]["values"].get(name),
             initial=found["paddle"]["initial"],
         )
-        key = explanation.id if explanation else name
+        key = known[sequences] = explanation.id if explanation else name
         evidence = schedule_evidence(name, found["ref"]["values"], found["paddle"]["values"])
         if key in faults:  # one cause for several values
             faults[key].evidence["values"].update(evidence["values"])

@@ -26,12 +26,13 @@ def locate_training(context: ComponentContext) -> list[Fault]:
         return []
     weights = context.weights[STAGE]
     paths = {side: context.folder / f"curves_{side}.npz" for side in SIDES}
-    for side in SIDES:
-        answer = context.processes[side].call(
-            record_curves, weights=weights[side], path=str(paths[side]), repeat=side == "ref"
-        )
+    clips = False
+    for side in reversed(SIDES):
+        given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
+        answer = context.processes[side].call(record_curves, weights=weights[side], path=str(paths[side]), **given)
         if not answer["steps"]:
             return []
+        clips = answer["clips"]
     wrong = wrong_curves(paths, context.allowances)
     faults: list[Fault] = []
     if wrong or _batches_kept(context):

@@ -99,6 +99,9 @@ class _Watch:
         self._trained: dict[str, Any] = {}
         self._pairs: list[tuple[Any, Any]] = []
         self._optimizers: list[int] = []
+        self._gradient_norms: dict[int, float] = {}
+        self._gradient_curve = ""
+        """The name of the curve while an optimizer makes its step."""
         self._unreported = False
         self._last = time.perf_counter()
 
@@ -115,6 +118,7 @@ class _Watch:
             for layer in [self._model, *(layer for path, layer in layers if path and "." not in path)]:
                 stack.enter_context(replaced(layer, "forward", functools.partial(self._call, layer, layer.forward)))
             stack.enter_context(self._backend.watching_steps(self._before_step, self._after_step))
+            stack.enter_context(self._backend.watching_clipping(lambda kind, limit: None, self._after_clipping))
             self._last = time.perf_counter()
             yield
 
@@ -170,16 +174,26 @@ class _Watch:
         if not self._is_mine(optimizer):
             return
         self._report()
-        gradients = [p.grad for p in self._backend.held_parameters(optimizer)]
-        norms = self._backend.norms([gradient for gradient in gradients if gradient is not None])
+        gradients = {id(p): p.grad for p in self._backend.held_parameters(optimizer) if p.grad is not None}
+        self._gradient_norms = dict(zip(gradients, self._backend.norms(list(gradients.values())), strict=True))
         number = self._optimizers.index(id(optimizer))
         end = f".{number + 1}" if number else ""
-        self._see(GRADIENT_NORM + end, math.sqrt(sum(norm**2 for norm in norms)))
+        self._gradient_curve = GRADIENT_NORM + end
+        self._see(self._gradient_curve, math.hypot(*self._gradient_norms.values()))
         self._see(LEARNING_RATE + end, self._backend.learning_rate(optimizer))
+
+    def _after_clipping(self, norm: Any, pairs: Any) -> None:
+        """An optimizer of paddle clips inside of its step; what this leaves is what others clip before theirs."""
+        if not self._gradient_curve or pairs is None:
+            return
+        left = {id(parameter): gradient for parameter, gradient in pairs if gradient is not None}
+        self._gradient_norms |= zip(left, self._backend.norms(list(left.values())), strict=True)
+        self.seen[self._gradient_curve][-1] = math.hypot(*self._gradient_norms.values())
 
     def _after_step(self, optimizer: Any) -> None:
         if not self._is_mine(optimizer):
             return
+        self._gradient_curve = ""
         self._steps += 1
         self._swaps.after_step(optimizer, self._steps)
         self._see_norms(WEIGHT_NORM, self._trained)

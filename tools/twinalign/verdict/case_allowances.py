@@ -20,8 +20,8 @@ _SLOWEST = 2.0**-25 / 1e-4
 def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping[str, Any]) -> list[Allowance | str]:
     """Allowances for the port's layers, the kernels that it called and the stage, and those that the case names.
 
-    For train only those that the case names, and that for momenta: the repeat of the reference already shows what
-    layers and optimizer do to curves.
+    For train only those that the case names, and those for momenta and for clipping: the repeat of the reference
+    already shows what layers and optimizer do to curves.
     """
     classes, kernels = metadata.get("layer_classes", {}), metadata.get("kernels", {})
     found: list[Allowance | str] = list(description.get("allowances", ()))
@@ -30,7 +30,7 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
     if error := min(_SLOWEST, max(map(momentum_error, momenta), default=0.0)):
         found.append(momentum._replace(bound=0.0, low_of_movement=error))
     if stage == "train":
-        return found
+        return [*found, *_clipping(kernels.get("clip_by_norm", {}).get("limit", ()))]
     called = "batch_norm" in kernels
     exact = [part for kernel, part in _EXACT_WHERE_CALLED if kernel in kernels]
     of_layers = [name for name in allowances_of_classes(classes) if not any(part in name for part in exact)]
@@ -52,6 +52,13 @@ def allowances_for(stage: str, metadata: Mapping[str, Any], description: Mapping
         constant, layers = KNOWN_ALLOWANCES["paddle_activation_constant"], min(classes[_SELU]["count"], _MOST_SELU)
         found.append(constant._replace(bound=constant.bound * layers))
     return [*found, epsilon._replace(bound=epsilon.bound * max(1, count))]
+
+
+def _clipping(limits: Iterable[float]) -> list[Allowance]:
+    """For gradients that paddle's optimizers clip by a norm: what torch adds to a norm of at least the limit."""
+    known = KNOWN_ALLOWANCES["paddle_clipping_by_norm"]
+    shares = [known.bound / limit for limit in limits if limit > 0]
+    return [known._replace(bound=share, low_of_movement=share) for share in shares if share == max(shares)]
 
 
 def counted_normalisations(metadata: Mapping[str, Any]) -> int:

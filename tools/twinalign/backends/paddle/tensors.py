@@ -83,10 +83,10 @@ def no_grad() -> AbstractContextManager[None]:
 
 
 def gradients(
-    outputs: list[paddle.Tensor], inputs: list[paddle.Tensor], seeds: list[paddle.Tensor]
+    outputs: list[paddle.Tensor], inputs: list[paddle.Tensor], seeds: list[paddle.Tensor], again: bool = False
 ) -> list[paddle.Tensor | None]:
     ends: dict[str, list[paddle.Tensor]] = {}
     for output, seed in zip(outputs, seeds, strict=True):  # paddle refuses an end that is given twice, torch adds up
         ends[output.name] = [output, ends[output.name][1] + seed if output.name in ends else seed]
     tensors, gradients = ([end[at] for end in ends.values()] for at in (0, 1))
-    return list(paddle.grad(tensors, inputs, gradients, allow_unused=True))
+    return list(paddle.grad(tensors, inputs, gradients, retain_graph=again, allow_unused=True))

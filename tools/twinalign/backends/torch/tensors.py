@@ -71,7 +71,7 @@ def no_grad() -> AbstractContextManager[None]:
 
 
 def gradients(
-    outputs: list[torch.Tensor], inputs: list[torch.Tensor], seeds: list[torch.Tensor]
+    outputs: list[torch.Tensor], inputs: list[torch.Tensor], seeds: list[torch.Tensor], again: bool = False
 ) -> list[torch.Tensor | None]:
-    found = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+    found = torch.autograd.grad(outputs, inputs, seeds, retain_graph=again, allow_unused=True)
     return list(found)

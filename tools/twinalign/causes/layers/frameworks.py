@@ -106,6 +106,14 @@ def _mean_of_the_middle(call: FunctionCall) -> Any:
     return type(call.result)((call["input"].quantile(0.5, dim), call.result[1]))
 
 
+def _has_two_axes(site: Site) -> bool:
+    return isinstance(axes := site.get("dim"), Sequence) and len(axes) == 2
+
+
+def _greatest_singular_value(call: FunctionCall) -> Any:
+    return call.torch.linalg.matrix_norm(call["input"], 2, tuple(call["dim"])).reshape(call.result.shape)
+
+
 enter_edits("forward", (
     # The mode downscale_in_infer of old paddle code scales in evaluation, not in training.
     ("dropout_mode", "dropout scales at the other time (downscale_in_infer)", _DROPOUTS, _scaled_at_the_other_time,
@@ -130,6 +138,9 @@ enter_edits("forward", (
      ("scatter", "scatter_add", "index_add", "index_copy"),
      made({"zeroed, then added to": _zeroed_before, "overwritten": lambda call: call["input"].index_copy(
          0, _scattered_rows(call), call.get("source"))}), {"difference": "scatter_semantics"}),
+    # paddle.norm over two axes is that of a matrix, by default the greatest singular value.
+    ("norm_of_matrix", "the norm over two axes is the matrix's greatest singular value, not that of its elements",
+     ("norm", "vector_norm"), made({"": _greatest_singular_value}, _has_two_axes), {}),
     # Parts of a split are views in torch and copies in paddle.
     ("split_copied",
      "the parts of a split tensor, or an expanded one, are copies: changing them leaves the whole as it was",

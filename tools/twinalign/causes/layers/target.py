@@ -60,6 +60,7 @@ class Target:
             if ours is None:
                 continue
             scale = max(_size(ours), _size(theirs) if theirs is not None else 0.0)
+            scale = scale or float(not np.isfinite(ours).all())  # a mask of zeros and infinities
             self._pairs[name] = _Pair(ours, theirs, scale, _distance(ours, theirs, scale))
         self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
 

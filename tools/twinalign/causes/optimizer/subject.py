@@ -203,7 +203,7 @@ class OptimizerSubject(Component):
                 optimizer.step()
             for moment in moments:
                 moment.state = optimizer.state.get(moment.parameter, {})
-                if self.change.after:
+                if self.change.after and moment.gradient is not None:  # without one no optimizer makes a step
                     self.change.after(moment)
             observed = self._observe(step, moments, tensors, optimizer)
             found |= observed

@@ -13,7 +13,8 @@ wrote, and is then judged without any allowance. With `32` for a value as the ke
 - `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
 - linear and cubic interpolation: weights of points in float32, see `interpolation`.
 
-The float32 run stays paddle's own, and the verdict allows it what the noted constants explain.
+The float32 run stays paddle's own, and the verdict allows it what the noted constants explain. The limits of clippings
+by a norm are noted too: paddle divides by the norm, torch by the norm and 1e-6.
 """
 
 import contextlib
@@ -47,6 +48,9 @@ def make_float64_exact() -> None:
         kernel = getattr(paddle._C_ops, name, None)
         if kernel is not None and not hasattr(kernel, "__wrapped__"):
             setattr(paddle._C_ops, name, functools.wraps(kernel)(functools.partial(_eagerly, around, kernel)))
+    for kind in (paddle.nn.ClipGradByGlobalNorm, paddle.nn.ClipGradByNorm):
+        if kind._dygraph_clip.__module__ != __name__:
+            kind._dygraph_clip = _noting_limit(kind._dygraph_clip)
 
 
 def _eagerly(around: Callable[..., Any], kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -58,6 +62,14 @@ def _note(kernel: str, **constants: float) -> None:
     noted = _called.setdefault(kernel, {})
     for name, value in constants.items():
         noted.setdefault(name, set()).add(float(value))
+
+
+def _noting_limit(clip: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(self: Any, pairs: Any) -> Any:
+        _note("clip_by_norm", limit=self.clip_norm)
+        return clip(self, pairs)
+
+    return noted
 
 
 def _float32_error(value: float) -> float:
@@ -173,6 +185,13 @@ def _adaptive_counts(given: Sequence[int], made: Sequence[int]) -> Any:
     return paddle.to_tensor(functools.reduce(np.multiply.outer, [np.array(sizes, float) for sizes in of_dimensions]))
 
 
+def _clip_by_norm(kernel: Callable[..., Any], x: Any, limit: float) -> Any:
+    """paddle has none for float64 on the CPU."""
+    if x.dtype != paddle.float64:
+        return kernel(x, limit)
+    return x * (limit / x.square().sum().sqrt().clip(min=limit))
+
+
 def _activation(name: str, kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     _note(name)
     return kernel(*arguments, **keywords)
@@ -183,6 +202,7 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "momentum_": _momentum,
     "batch_norm": _batch_norm,
     **{name: functools.partial(_normalisation, 2) for name in ("layer_norm", "group_norm", "instance_norm")},
+    "clip_by_norm": _clip_by_norm,
     "pool2d": _pool,
     "pool3d": _pool,
     **{name: functools.partial(exact_interpolation, axes) for name, axes in KERNELS.items()},

@@ -1,7 +1,9 @@
 """Change the reference's training inside a block, without changing its loop."""
 
 import contextlib
+import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 
 from twinalign.backends.optimizer_steps import replacing_steps
 from twinalign.backends.torch.training import watching_steps
-from twinalign.patching import Around, replaced
+from twinalign.patching import Around, replaced, replaced_everywhere
 
 _SCALARS = ("lr", "weight_decay")
 """Not the betas: one part in 2^24 of 0.999 moves the second moment by 6e-5, and in float64 paddle moves it by less."""
@@ -30,6 +32,23 @@ def moved_scalars(change: float) -> Iterator[None]:
             group.update(values)
 
     with watching_steps(before, after):
+        yield
+
+
+@contextlib.contextmanager
+def clipping_as_paddle() -> Iterator[None]:
+    """Inside the block gradients are clipped by their norm itself, as paddle's optimizers do, not by it and 1e-6."""
+    original = torch.nn.utils.clip_grad_norm_
+
+    @functools.wraps(original)
+    def clip(parameters: Any, max_norm: float, *arguments: Any, **keywords: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        total = original(parameters, math.inf, *arguments, **keywords)
+        if total > max_norm:
+            original(parameters, float(max_norm * (total + 1e-6) / total), *arguments, **keywords)
+        return total
+
+    with replaced_everywhere(original, clip):
         yield
 
 

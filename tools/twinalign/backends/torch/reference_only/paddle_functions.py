@@ -70,7 +70,10 @@ def _spread_of(name: str) -> Function:
 
 
 def _norm(x: Any, p: Any = None, axis: Any = None, keepdim: bool = False) -> Any:
-    return torch.linalg.vector_norm(x, 2 if p in (None, "fro") else p, dim=_axes(x, axis), keepdim=keepdim)
+    order = 2 if p is None else p
+    if isinstance(axis, (tuple, list)) and len(axis) == 2:  # then its norms are those of a matrix
+        return torch.linalg.matrix_norm(x, order, tuple(axis), keepdim)
+    return torch.linalg.vector_norm(x, 2 if p == "fro" else order, dim=_axes(x, axis), keepdim=keepdim)
 
 
 def _matmul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False) -> Any:

@@ -118,5 +118,5 @@ REVERSED = {"__rsub__": "sub", "__rdiv__": "div", "__rtruediv__": "div", "__rpow
 NUMPY_KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
 """Keywords that torch takes for numpy's sake."""
 
-NO_CALLS = {"__get__", "__set__", "backward", "grad"}
+NO_CALLS = {"__get__", "__set__", "backward", "grad", "requires_grad", "requires_grad_"}
 """Attributes of tensors, and what works on the graph after the unit has run."""

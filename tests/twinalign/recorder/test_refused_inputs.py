@@ -1,0 +1,24 @@
+"""What is said where neither model can be called: the case's inputs, or its samples in the metric stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from twinalign.processes.side_process import ChildError
+from twinalign.recorder.refused_inputs import refused_inputs
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [("forward", "change inputs(rng): neither model takes x [2, 3] float32"), ("metric", "change dataset(framework,")],
+)
+def test_the_place_to_change_is_named(stage: str, words: str, tmp_path: Path) -> None:
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, x=np.zeros((2, 3), np.float32))
+    errors = {side: ChildError("asked", "TypeError: 'y' is missing", died=False) for side in ("ref", "paddle")}
+    said = str(refused_inputs("net", stage, inputs, errors))
+    assert said.startswith(f"case net: {words}")
+    assert said.count("TypeError: 'y' is missing") == 2
