@@ -11,6 +11,7 @@ reference's values. A layer that cannot run on them is left out by name.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
 from twinalign.replay.forced_call import SHARED, ForcedCall, UnitFailedError, is_packed
 from twinalign.replay.forced_state import ForcedState
+from twinalign.replay.judged_before import Result, StandIns, able_to_stand, stands_for
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
 from twinalign.replay.layouts import Form, Layouts
 from twinalign.replay.nested_tensors import each_once, put_together, take_apart
@@ -38,6 +40,8 @@ class ForcedForward:
         moved: the reference's names of parameters and buffers that its pass changes.
         wanted: number of a call of the reference → values that are kept though they do not differ.
         bound_of: layer → greatest relative difference that constants kept in float32 explain.
+        wrong_alone: numbers of the reference's calls whose partners return clearly other values in the port's own pass.
+        standing: what stands in for units that need not run; None if all run.
 
     Attributes:
         units: calls that were judged, in the order in which they began.
@@ -53,6 +57,8 @@ class ForcedForward:
         moved: Collection[str],
         bound_of: Callable[[Any], float],
         wanted: Mapping[int, Collection[str]],
+        wrong_alone: Collection[int] = (),
+        standing: StandIns | None = None,
     ) -> None:
         self.run, self.backend = run, run.backend
         self.store = store
@@ -60,9 +66,12 @@ class ForcedForward:
         self.units: list[ForcedCall] = []
         self._state_alone: dict[int, ForcedCall] = {}
         self._with_extra_layers = with_extra_layers
-        self._given_up: dict[int, set[str]] = {}
+        self._wrong_alone, self._standing = wrong_alone, standing
+        self.given_up: dict[int, set[str]] = {number: set() for number in standing.given_up} if standing else {}
         """Number of a call without its pair → its buffers that differ now."""
-        self._reconsidered: set[int] = set()
+        self._reconsidered: set[int] = set(standing.needed) if standing else set()
+        self._before: Mapping[int, ForcedCall] = {}
+        """Number of a call → its unit in an earlier run of the code that runs again."""
         self._running: list[ForcedCall] = []
         self._trying = False
         """Whether a unit runs once more, which is not judged."""
@@ -88,7 +97,7 @@ class ForcedForward:
     @property
     def wrong_in_state_alone(self) -> list[ForcedCall]:
         """Calls whose pairs were given up, but whose buffers are wrong on the reference's inputs."""
-        return [u for n, u in self._state_alone.items() if n in self._given_up and u.differences]
+        return [u for n, u in self._state_alone.items() if n in self.given_up and u.differences]
 
     def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         if self._trying:
@@ -105,51 +114,91 @@ class ForcedForward:
                 return forward(*arguments, **keywords)
             wanted = self._wanted.get(partner.number, ())
             unit = ForcedCall(partner, path, layer, parent, self.bound_of(layer), wanted)
-            if partner.number in self._given_up:
+            if partner.number in self.given_up:
                 return self._without_pair(unit, forward, arguments, keywords)
+            if self._standing and (known := self._standing.of(partner.number)):
+                return self._returned(self._standing_in(unit, tensors, known))
             if path == LOSS and len(tensors) != len(partner.inputs):
                 # The model is at fault that returns another number: on other outputs the same loss is another.
                 text = f"it is given {_tensors(tensors)}, in the reference {len(partner.inputs)}"
                 self.left_out[path] = f"{text}, because the model returns another number of them"
                 return forward(*arguments, **keywords)
             self._force_inputs(unit, tensors)
-            unit = self._judged(unit, forward, signature)
+            unit.signature = signature
+            unit = self._known(unit) or self._judged(unit, forward)
         finally:
             self._ordinals.end(own)
         if parent is not None:
             parent.children.append(unit)
-        return unit.returned
+        return self._returned(unit)
+
+    def _known(self, unit: ForcedCall) -> ForcedCall | None:
+        """The unit as it was in an earlier run of the code around it, if it would be so again."""
+        before = self._before.get(unit.call.number)
+        if before is None or not stands_for(before, unit, self.given_up, self.backend.version):
+            return None
+        again = dataclasses.replace(before, given=unit.given, parent=unit.parent)
+        self._ordinals.pass_over(again.counted)
+        self.units += [again, *again.inside()]
+        return again
+
+    def _standing_in(self, unit: ForcedCall, tensors: Sequence[Any], known: Result) -> ForcedCall:
+        """Hand on what the reference's call returns, without running the unit."""
+        if unit.parent is not None and unit.parent.wanted:
+            self._force_inputs(unit, tensors)
+        unit.layouts |= known.layouts
+        unit.handed_on = [
+            self._in_place_of(theirs, known.layouts.get(f"output.{unit.call.number}.{number}"))
+            for number, theirs in enumerate(unit.call.outputs)
+        ]
+        unit.result, unit.ended = known.result, True
+        self._ordinals.pass_over(known.counted)
+        self.units.append(unit)
+        if unit.parent is not None:
+            unit.parent.children.append(unit)
+        return unit
+
+    def _returned(self, unit: ForcedCall) -> Any:
+        """What the code around a unit is given, in the port's containers."""
+        skeleton, places = unit.result
+        handed_on = self._given(unit.handed_on)
+        return put_together(skeleton, [handed_on[place] for place in places])
 
     def _without_pair(self, unit: ForcedCall, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        for around in self._running:
+            around.given_up.add(unit.call.number)
         if unit.layer is None:
             return forward(*arguments, **keywords)
         self._state.entered(unit)
         self._state.force(unit, unit.call.state)
         result = forward(*arguments, **keywords)
         self._state.force(unit, unit.call.state_after, after=True)
-        self._given_up[unit.call.number] = set(unit.differences)
+        self.given_up[unit.call.number] = set(unit.differences)
         return result
 
-    def _judged(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
+    def _judged(self, unit: ForcedCall, forward: Callable[..., Any]) -> ForcedCall:
         """Run a unit, and again without those pairs inside that its end results refute."""
         begun, place, state = self._ordinals.mark(), len(self.units), self._state.of(unit)
 
         def run(tried: ForcedCall) -> ForcedCall:
             self.units.append(tried)
-            return self._run(tried, forward, signature)
+            return self._run(tried, forward)
 
         def without(numbers: Collection[int]) -> ForcedCall:
-            self._given_up |= {number: set() for number in numbers}
+            self.given_up |= {number: set() for number in numbers}
             self._ordinals.back_to(begun)
             self._state.set(state)
             del self.units[place:]
             again = unit.anew()
             again.inputs = [self._again(unit, number) for number in range(len(unit.inputs))]
-            return run(again)
+            with replaced(self, "_before", able_to_stand(found, moved)):
+                return run(again)
 
         found = run(unit)
         if unit.call.number in self._reconsidered or not any(inside.wrong_ends() for inside in unit.inside()):
             return found
+        now = self._state.of(unit)
+        moved = [name for name, array in state.items() if not np.array_equal(array, now[name], equal_nan=True)]
         self._reconsidered.add(unit.call.number)
         tested: set[int] = set()
         for _ in range(2):  # every other wrong layer, and the rest: the inputs of the next one are the end of one
@@ -164,6 +213,9 @@ class ForcedForward:
         everything = {inside.call.number for inside in found.inside()}
         if not wrong or (len(found.children) == 1 and not found.wrong_ends()):
             return found
+        if unit.call.number in self._wrong_alone and not any(before.differences for before in self.units[:place]):
+            # So far the port's own pass was right, and what this unit does there without any pair is known to be wrong.
+            return found
         whole = self._tried(
             found, place, everything, without, lambda tried: everything, lambda tried: self._agrees(tried, found)
         )
@@ -171,7 +223,7 @@ class ForcedForward:
             return whole
         # The region agrees: no more of its pairs are given up than it takes.
         for number in everything - wrong:
-            del self._given_up[number]
+            del self.given_up[number]
         fewer = without(wrong)
         return fewer if self._agrees(fewer, found) else without(everything)
 
@@ -193,7 +245,7 @@ class ForcedForward:
             settled = set(settle(final))
             if settled and settled != numbers:
                 for number in numbers - settled:
-                    del self._given_up[number]
+                    del self.given_up[number]
                 final = without(settled)
             accepted = bool(settled) and accept(final)
         except Exception:  # its own layers may not take what the reference's take
@@ -202,7 +254,7 @@ class ForcedForward:
             self._state_alone.update({unit.call.number: unit.state_alone() for unit in units})
             return final
         for number in numbers:
-            self._given_up.pop(number, None)
+            self.given_up.pop(number, None)
         self._state.set(state)
         self.units[place:] = units
         return found
@@ -211,16 +263,17 @@ class ForcedForward:
         """Whether nothing in the unit is wrong now; buffers may differ as they did on the reference's inputs."""
         differed = {inside.call.number: inside.differences for inside in before.inside()}
         return not any(unit.wrong_ends() for unit in (tried, *tried.inside())) and all(
-            names <= differed[number].keys() for number, names in self._given_up.items() if number in differed
+            names <= differed[number].keys() for number, names in self.given_up.items() if number in differed
         )
 
-    def _run(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
+    def _run(self, unit: ForcedCall, forward: Callable[..., Any]) -> ForcedCall:
+        begun = self._ordinals.mark()
         if unit.layer is not None:
             self._state.entered(unit)
             self._state.force(unit, unit.call.state)
         self._running.append(unit)
         try:
-            forced = put_together(signature, self._given(unit.inputs))
+            forced = put_together(unit.signature, self._given(unit.inputs))
             result = forward(*forced[0], **forced[1])
             leaves, skeleton = take_apart(result, self.backend.is_tensor)
             returned, places = each_once(leaves, len(unit.call.outputs))
@@ -228,7 +281,7 @@ class ForcedForward:
             if unit.layer is not None:
                 self._after(unit, forward, forced)
                 self._state.called(unit)
-            if unit.forms and unit.differences and self._right_in_reference_form(unit, forward, signature):
+            if unit.forms and unit.differences and self._right_in_reference_form(unit, forward):
                 unit.blame_forms()
         except UnitFailedError:
             raise
@@ -236,8 +289,8 @@ class ForcedForward:
             raise UnitFailedError(unit, error) from error
         finally:
             self._running.pop()
-        handed_on = self._given(unit.handed_on)
-        unit.returned, unit.ended = put_together(skeleton, [handed_on[place] for place in places]), True
+        unit.result, unit.counted, unit.ended = (skeleton, places), self._ordinals.since(begun), True
+        unit.versions = [self.backend.version(tensor) for tensor in unit.passed_on()]
         return unit
 
     def _given(self, tensors: Sequence[Any]) -> list[Any]:
@@ -249,7 +302,10 @@ class ForcedForward:
         if number >= len(unit.call.inputs):
             return unit.inputs[number]
         theirs = unit.call.inputs[number]
-        layout = unit.layouts.get(f"input.{unit.call.number}.{number}")
+        return self._in_place_of(theirs, unit.layouts.get(f"input.{unit.call.number}.{number}"))
+
+    def _in_place_of(self, theirs: Tensor, layout: Form | None) -> Any:
+        """A tensor of the reference as one of the port, in the port's form."""
         array = self._read(theirs) if layout is None else layout.to_port(self._read(theirs))
         made = self.backend.to_tensor(array, self.run.dtype, self.run.device)
         return self._known_as(self.backend.detached(made, theirs.differentiable), theirs, layout)
@@ -307,7 +363,7 @@ class ForcedForward:
         assert theirs.number is not None
         return self.store.read(theirs.number)
 
-    def _right_in_reference_form(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> bool:
+    def _right_in_reference_form(self, unit: ForcedCall, forward: Callable[..., Any]) -> bool:
         """Whether a unit that is wrong on inputs in another form is right on the reference's own."""
         inputs = [
             self.backend.to_tensor(self._read(theirs), self.run.dtype, self.run.device)
@@ -318,7 +374,7 @@ class ForcedForward:
         self._trying = True
         try:
             with self.backend.no_grad(), tracing(None):
-                arguments, keywords = put_together(signature, inputs)
+                arguments, keywords = put_together(unit.signature, inputs)
                 leaves, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
             pairs = zip(each_once(leaves, len(unit.call.outputs))[0], unit.call.outputs, strict=True)
             return all(
@@ -352,9 +408,7 @@ class ForcedForward:
             # In a form whose order of values is unknown, the port's own values are all that can be handed on.
             forced = self.backend.detached(tensor, theirs.differentiable)
         else:
-            given = layout.to_port(reference) if layout is not None else reference
-            made = self.backend.to_tensor(given, self.run.dtype, self.run.device)
-            forced = self.backend.detached(made, theirs.differentiable)
+            return self._in_place_of(theirs, layout)
         return self._known_as(forced, theirs, layout)
 
     def _known_as(self, forced: Any, theirs: Tensor, layout: Form | None) -> Any:
