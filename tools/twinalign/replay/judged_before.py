@@ -79,13 +79,18 @@ def stands_for(
         given_up: by their numbers, the calls that run without their pairs now.
     """
     return (
-        _given_as_in_reference(before)
+        _number_around(before) == _number_around(unit)
+        and _given_as_in_reference(before)
         and _given_as_in_reference(unit)
         and _equal(before.signature, unit.signature)
         and before.given_up <= given_up.keys()
         and given_up.keys().isdisjoint(inner.call.number for inner in before.inside())
         and before.versions == [version_of(tensor) for tensor in before.passed_on()]
     )
+
+
+def _number_around(unit: ForcedCall) -> int | None:
+    return unit.parent.call.number if unit.parent is not None else None
 
 
 def _given_as_in_reference(unit: ForcedCall) -> bool:
