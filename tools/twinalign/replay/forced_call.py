@@ -81,6 +81,8 @@ class ForcedCall:
     """For each layer without a partner that its own code called, how many of `children` came before."""
     ended: bool = False
     """Whether it ran to its end: of a call that did not, the gradients are of a part alone."""
+    apart: float = 0.0
+    """Greatest relative difference of what it returns."""
     signature: Any = None
     """Its arguments without their tensors."""
     result: tuple[Any, Sequence[int]] = (None, ())

@@ -11,7 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from twinalign.replay.forced_call import ForcedCall
+from twinalign.replay.layer_calls import Call
 from twinalign.replay.layouts import Form
+from twinalign.verdict.array_difference import distance_of_samples
+
+_CLEARLY = 100.0
+"""The bound is for one layer, and many may stand in what is compared."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,3 +108,35 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except Exception:  # arguments of any kind, arrays among them, whose comparison is no yes or no
         return False
+
+
+def distances_alone(own: Sequence[Call], partners: Mapping[tuple[str, int], Call]) -> dict[int, float]:
+    """Number of a reference's call → how far from it what its partner returns is in the port's own pass, by samples."""
+    pairs = ((call, theirs) for call in own if (theirs := partners.get((call.path, call.ordinal))) is not None)
+    return {
+        theirs.number: max(
+            (
+                distance_of_samples(mine.sample, other.sample)
+                for mine, other in zip(call.outputs, theirs.outputs, strict=False)
+                if mine.sample and mine.shape == other.shape
+            ),
+            default=0.0,
+        )
+        for call, theirs in pairs
+    }
+
+
+def clearly_wrong(distance: float, bound: float) -> bool:
+    """Whether neither rounding nor constants kept in float32, which explain up to `bound`, can be at this distance."""
+    return distance > _CLEARLY * bound
+
+
+def with_those_around(numbers: Iterable[int], calls: Mapping[int, Call]) -> set[int]:
+    """These calls and all those in which they are made."""
+    found: set[int] = set()
+    for number in numbers:
+        outer: int | None = number
+        while outer is not None:
+            found.add(outer)
+            outer = calls[outer].parent
+    return found

@@ -2,11 +2,10 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,15 @@ from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.code_lines import narrowed_down
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
-from twinalign.replay.forced_pass import Pairs, passed
-from twinalign.replay.judged_before import StandIns, results_of
 from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.port_backward import ForcedBackward
-from twinalign.replay.port_forward import ForcedForward
-from twinalign.replay.port_own import own_forward, whole_forward
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
-from twinalign.replay.tensor_store import TensorStore
 from twinalign.replay.wrong_unit import constants_in_float32, phase_of
 from twinalign.verdict.allowances import ALWAYS, resolve
-from twinalign.verdict.array_difference import difference, distance_of_samples
-from twinalign.verdict.case_allowances import bound_of_classes
+from twinalign.verdict.array_difference import difference
 
 KEPT, SECOND = "locate", "locate on a second draw"
-_KERNELS, _OWN, _JUDGED = "kernels called", "calls of the port's own pass", "how the port has what its calls return"
 WHOLE = "whole.npz"
 """File with what the port's whole pass gives, for the reference to reproduce."""
 
@@ -157,112 +149,6 @@ def _restore(worker: Any, reference: ReferencePass) -> None:
 
 def _shapes(call: Call) -> list[list[int]]:
     return [tensor.shape for tensor in (*call.inputs, *call.outputs)]
-
-
-def port_own(
-    worker: Any, stage: str, weights: Mapping[str, Any], folder: str, calls: Sequence[dict], rename: Mapping[str, str]
-) -> dict[str, Any]:
-    """Run the port as it is, and measure each output's distance from the reference's."""
-    run = CaseRun.of(worker, stage, weights)
-    known = [Call.from_json(call) for call in calls]
-    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
-    with worker.kernels_noted() as kernels:
-        found = own_forward(run, known, names.reference_path)
-    worker.kept[_KERNELS], worker.kept[_OWN] = frozenset(kernels), found
-    paths = {call.path: names.reference_path(call.path) for call in found}
-    return {"calls": [dataclasses.asdict(call) for call in found], "names": paths}
-
-
-def port_whole(
-    worker: Any, stage: str, weights: Mapping[str, Any], folder: str, units: Sequence[Sequence[Any]]
-) -> dict[str, Any]:
-    """Run the port as it is once more, and write what `whole_forward` returns; `units` are as `pairs` are below."""
-    run = CaseRun.of(worker, stage, weights)
-    save_npz(Path(folder) / WHOLE, whole_forward(run, {(path, ordinal): number for path, ordinal, number in units}))
-    return {}
-
-
-def port_forced_forward(
-    worker: Any,
-    stage: str,
-    weights: Mapping[str, Any],
-    folder: str,
-    calls: Sequence[dict],
-    pairs: Sequence[Sequence[Any]],
-    moved: Sequence[str],
-    wanted: Sequence[tuple[int, Sequence[str]]] = (),
-    gradients: bool = True,
-) -> dict[str, Any]:
-    """Run the port with the reference's inputs in every layer.
-
-    Args:
-        pairs: path in the port, ordinal, partner's number.
-        moved: the reference's names of parameters and buffers that its pass has changed.
-        wanted: on the second draw of inputs, numbers of calls with the values that are to be kept of each.
-        gradients: whether `port_forced_backward` is to judge gradients; else only what is wanted runs.
-    """
-    values = Path(folder) / "reference"
-    store = TensorStore(values / "values")
-    by_number = {call["number"]: Call.from_json(call) for call in calls}
-    states = TensorStore(values / "state")
-
-    def bound_of(layer: Any) -> float:
-        inside = [] if layer is None else worker.backend.all_layers(layer)
-        classes = [full_name(base) for inner in inside for base in type(inner).__mro__]
-        # A function is called in a module's own code, or in the loss.
-        own_code = layer is None or not full_name(type(layer)).startswith("paddle.")
-        return bound_of_classes(classes, worker.kept.get(_KERNELS, ()) if own_code else ())
-
-    def begin(standing: StandIns | None, partners: Pairs) -> ForcedForward:
-        paired = {call.number for call in partners.values()}
-        with_extra_layers = {call.parent for call in by_number.values() if call.parent and call.number not in paired}
-        run = CaseRun.of(worker, stage, weights, draw=1 if wanted else 0)
-        alone = () if wanted else _wrong_alone(worker.kept[_OWN], partners)
-        about = (with_extra_layers, frozenset(moved), bound_of, dict(wanted), alone, standing)
-        return ForcedForward(run, store, states, partners, *about)
-
-    partners = {(path, ordinal): by_number[number] for path, ordinal, number in pairs}
-    standing = None
-    if not gradients:
-        results, given_up = worker.kept[_JUDGED]
-        standing = StandIns(results, given_up, _with_those_around(dict(wanted), by_number))
-    with worker.backend.no_grad() if standing else contextlib.nullcontext():
-        forced, left_out = passed(functools.partial(begin, standing), partners)
-    ended = {unit.call.number for unit in forced.units if unit.ended}
-    if standing and (
-        left_out or not ended.issuperset(dict(wanted))
-    ):  # as if what stands in were not what it stands for
-        forced, left_out = passed(functools.partial(begin, None), partners)
-    left_out |= forced.left_out
-    if not wanted:
-        worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
-    worker.kept[KEPT] = (forced.run, store, forced.units, forced.wrong_in_state_alone)
-    judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
-    return {"left_out": left_out, "judged": sorted(judged)}
-
-
-def _wrong_alone(own: Sequence[Call], partners: Pairs) -> set[int]:
-    """Numbers of the reference's calls whose partners in the port's own pass return clearly other values."""
-    pairs = ((call, theirs) for call in own if (theirs := partners.get((call.path, call.ordinal))) is not None)
-    return {
-        theirs.number
-        for call, theirs in pairs
-        if any(
-            mine.shape == other.shape and distance_of_samples(mine.sample, other.sample) > LARGEST_OF_CONSTANTS
-            for mine, other in zip(call.outputs, theirs.outputs, strict=False)
-        )
-    }
-
-
-def _with_those_around(numbers: Iterable[int], calls: Mapping[int, Call]) -> set[int]:
-    """These calls and all those in which they are made."""
-    found: set[int] = set()
-    for number in numbers:
-        outer: int | None = number
-        while outer is not None:
-            found.add(outer)
-            outer = calls[outer].parent
-    return found
 
 
 _LARGEST_TABLE = 1 << 18

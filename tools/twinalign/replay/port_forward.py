@@ -22,7 +22,7 @@ from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
 from twinalign.replay.forced_call import SHARED, ForcedCall, UnitFailedError, is_packed
 from twinalign.replay.forced_state import ForcedState
-from twinalign.replay.judged_before import Result, StandIns, able_to_stand, stands_for
+from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
 from twinalign.replay.layouts import Form, Layouts
 from twinalign.replay.nested_tensors import each_once, put_together, take_apart
@@ -40,11 +40,13 @@ class ForcedForward:
         moved: the reference's names of parameters and buffers that its pass changes.
         wanted: number of a call of the reference → values that are kept though they do not differ.
         bound_of: layer → greatest relative difference that constants kept in float32 explain.
-        wrong_alone: numbers of the reference's calls whose partners return clearly other values in the port's own pass.
+        alone: number of a call → how far off what its partner returns is in the port's own pass, if that is known.
         standing: what stands in for units that need not run; None if all run.
 
     Attributes:
         units: calls that were judged, in the order in which they began.
+        assumed: numbers of calls on whose distance something was decided, with the bound for their layers.
+        as_alone: whether the pass was the port's own so far: no value of the reference took the place of the port's.
     """
 
     def __init__(
@@ -56,17 +58,19 @@ class ForcedForward:
         with_extra_layers: set[int],
         moved: Collection[str],
         bound_of: Callable[[Any], float],
-        wanted: Mapping[int, Collection[str]],
-        wrong_alone: Collection[int] = (),
+        wanted: Mapping[int, Collection[str]] | None = None,
+        alone: Mapping[int, float] | None = None,
         standing: StandIns | None = None,
     ) -> None:
         self.run, self.backend = run, run.backend
         self.store = store
-        self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted
+        self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted or {}
         self.units: list[ForcedCall] = []
         self._state_alone: dict[int, ForcedCall] = {}
         self._with_extra_layers = with_extra_layers
-        self._wrong_alone, self._standing = wrong_alone, standing
+        self._alone, self._standing = alone or {}, standing
+        self.assumed: dict[int, float] = {}
+        self.as_alone = True
         self.given_up: dict[int, set[str]] = {number: set() for number in standing.given_up} if standing else {}
         """Number of a call without its pair → its buffers that differ now."""
         self._reconsidered: set[int] = set(standing.needed) if standing else set()
@@ -93,6 +97,11 @@ class ForcedForward:
             OwnCode(self.backend, lambda: self._running[-1] if self._running else None).followed(),
         ):
             self.run.through(self._around)
+
+    @property
+    def calls(self) -> int:
+        """How many calls of layers there were, in a pass in which nothing ran twice."""
+        return len(self._ordinals.calls)
 
     @property
     def wrong_in_state_alone(self) -> list[ForcedCall]:
@@ -213,8 +222,10 @@ class ForcedForward:
         everything = {inside.call.number for inside in found.inside()}
         if not wrong or (len(found.children) == 1 and not found.wrong_ends()):
             return found
-        if unit.call.number in self._wrong_alone and not any(before.differences for before in self.units[:place]):
+        apart = self._alone.get(unit.call.number, 0.0)
+        if clearly_wrong(apart, unit.bound) and not any(before.differences for before in self.units[:place]):
             # So far the port's own pass was right, and what this unit does there without any pair is known to be wrong.
+            self.assumed[unit.call.number] = unit.bound
             return found
         whole = self._tried(
             found, place, everything, without, lambda tried: everything, lambda tried: self._agrees(tried, found)
@@ -404,6 +415,9 @@ class ForcedForward:
         port = layout.to_reference(port) if layout is not None else port
         found = owner.judge(name, port, reference, theirs.scale) if judged else Difference(np.inf)
         same_size = port.shape != reference.shape and port.size == reference.size
+        if name.startswith("output."):
+            owner.apart = max(owner.apart, found.relative)
+        self.as_alone &= found.relative <= SHARED if judged else np.array_equal(port, reference)
         if found.relative <= SHARED or same_size:
             # In a form whose order of values is unknown, the port's own values are all that can be handed on.
             forced = self.backend.detached(tensor, theirs.differentiable)

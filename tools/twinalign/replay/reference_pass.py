@@ -40,7 +40,7 @@ class ReferencePass:
         self.results: dict[int, Any] = {}
         """Number of a call → skeleton of its result."""
         self.final: dict[str, np.ndarray] = {}
-        """What forward and loss return, and what no optimizer moves, named as `port_own.whole_forward` names them."""
+        """What forward and loss return, and what no optimizer moves, named as `port_own.own_forward` names them."""
         self.gradients: dict[str, tuple[int, float]] = {}
         """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store, and its root mean square."""
         self.moved = False

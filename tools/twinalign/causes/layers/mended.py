@@ -65,7 +65,7 @@ class MendedPass:
         """Numbers of the calls that were given the port's inputs and did not return the port's outputs."""
 
     def __call__(self, mends: Sequence[Mend], perturbation: float = 0.0) -> dict[str, np.ndarray]:
-        """What forward and loss return, and the state afterwards, named as `whole_forward` names them."""
+        """What forward and loss return, and the state afterwards, named as `own_forward` names them."""
         run, backend, model = self._run, self._backend, self._run.model
         self._counts: Counter[str] = Counter()
         self._noise = perturbation
