@@ -20,15 +20,15 @@ import numpy as np
 from twinalign.patching import replaced
 from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
-from twinalign.replay.forced_call import SHARED, ForcedCall, UnitFailedError, is_packed
+from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
 from twinalign.replay.forced_state import ForcedState
+from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
-from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
-from twinalign.replay.layouts import Form, Layouts
+from twinalign.replay.layer_calls import LOSS, Call, CallStack, wrapped
 from twinalign.replay.nested_tensors import each_once, put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
 from twinalign.replay.tensor_store import TensorStore
-from twinalign.verdict.array_difference import Difference, difference
+from twinalign.verdict.array_difference import difference
 
 
 class ForcedForward:
@@ -46,7 +46,7 @@ class ForcedForward:
     Attributes:
         units: calls that were judged, in the order in which they began.
         assumed: numbers of calls on whose distance something was decided, with the bound for their layers.
-        as_alone: whether the pass was the port's own so far: no value of the reference took the place of the port's.
+        tensors: what the reference's values were given in place of.
     """
 
     def __init__(
@@ -63,14 +63,13 @@ class ForcedForward:
         standing: StandIns | None = None,
     ) -> None:
         self.run, self.backend = run, run.backend
-        self.store = store
+        self.tensors = ForcedTensors(run, store)
         self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted or {}
         self.units: list[ForcedCall] = []
         self._state_alone: dict[int, ForcedCall] = {}
         self._with_extra_layers = with_extra_layers
         self._alone, self._standing = alone or {}, standing
         self.assumed: dict[int, float] = {}
-        self.as_alone = True
         self.given_up: dict[int, set[str]] = {number: set() for number in standing.given_up} if standing else {}
         """Number of a call without its pair → its buffers that differ now."""
         self._reconsidered: set[int] = set(standing.needed) if standing else set()
@@ -84,9 +83,6 @@ class ForcedForward:
         self.left_out: dict[str, str] = {}
         """Path of a pseudo-call → why it is not judged."""
         self._ordinals = CallStack()
-        self._layouts = Layouts()
-        self._shared: dict[int, tuple[Any, int, Form | None]] = {}
-        """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
         self._state = ForcedState(run, state_store, moved)
 
     def __call__(self) -> None:
@@ -129,10 +125,10 @@ class ForcedForward:
                 return self._returned(self._standing_in(unit, tensors, known))
             if path == LOSS and len(tensors) != len(partner.inputs):
                 # The model is at fault that returns another number: on other outputs the same loss is another.
-                text = f"it is given {_tensors(tensors)}, in the reference {len(partner.inputs)}"
+                text = f"it is given {in_words(tensors)}, in the reference {len(partner.inputs)}"
                 self.left_out[path] = f"{text}, because the model returns another number of them"
                 return forward(*arguments, **keywords)
-            self._force_inputs(unit, tensors)
+            self.tensors.force_inputs(unit, tensors)
             unit.signature = signature
             unit = self._known(unit) or self._judged(unit, forward)
         finally:
@@ -154,10 +150,10 @@ class ForcedForward:
     def _standing_in(self, unit: ForcedCall, tensors: Sequence[Any], known: Result) -> ForcedCall:
         """Hand on what the reference's call returns, without running the unit."""
         if unit.parent is not None and unit.parent.wanted:
-            self._force_inputs(unit, tensors)
+            self.tensors.force_inputs(unit, tensors)
         unit.layouts |= known.layouts
         unit.handed_on = [
-            self._in_place_of(theirs, known.layouts.get(f"output.{unit.call.number}.{number}"))
+            self.tensors.in_place_of(theirs, known.layouts.get(f"output.{unit.call.number}.{number}"))
             for number, theirs in enumerate(unit.call.outputs)
         ]
         unit.result, unit.ended = known.result, True
@@ -199,7 +195,7 @@ class ForcedForward:
             self._state.set(state)
             del self.units[place:]
             again = unit.anew()
-            again.inputs = [self._again(unit, number) for number in range(len(unit.inputs))]
+            again.inputs = [self.tensors.again(unit, number) for number in range(len(unit.inputs))]
             with replaced(self, "_before", able_to_stand(found, moved)):
                 return run(again)
 
@@ -288,7 +284,7 @@ class ForcedForward:
             result = forward(*forced[0], **forced[1])
             leaves, skeleton = take_apart(result, self.backend.is_tensor)
             returned, places = each_once(leaves, len(unit.call.outputs))
-            self._force_outputs(unit, returned)
+            self.tensors.force_outputs(unit, returned)
             if unit.layer is not None:
                 self._after(unit, forward, forced)
                 self._state.called(unit)
@@ -308,76 +304,10 @@ class ForcedForward:
         copied = self.on_copies
         return [tensor.clone() if copied and self.backend.differentiable(tensor) else tensor for tensor in tensors]
 
-    def _again(self, unit: ForcedCall, number: int) -> Any:
-        """An input of the reference's once more: the unit may have changed its input in place."""
-        if number >= len(unit.call.inputs):
-            return unit.inputs[number]
-        theirs = unit.call.inputs[number]
-        return self._in_place_of(theirs, unit.layouts.get(f"input.{unit.call.number}.{number}"))
-
-    def _in_place_of(self, theirs: Tensor, layout: Form | None) -> Any:
-        """A tensor of the reference as one of the port, in the port's form."""
-        array = self._read(theirs) if layout is None else layout.to_port(self._read(theirs))
-        made = self.backend.to_tensor(array, self.run.dtype, self.run.device)
-        return self._known_as(self.backend.detached(made, theirs.differentiable), theirs, layout)
-
-    def _force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
-        """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
-        if len(tensors) != len(unit.call.inputs):
-            unit.notes.append(f"takes {_tensors(tensors)}, the reference's takes {len(unit.call.inputs)}")
-        for number, theirs in enumerate(unit.call.inputs[len(tensors) :], start=len(tensors)):
-            unit.lacking[f"input.{number}"] = np.array(self._read(theirs))
-        owner = unit.parent or unit
-        for number, tensor in enumerate(tensors):
-            if number >= len(unit.call.inputs):
-                unit.given.append(None)
-                unit.inputs.append(tensor)
-                continue
-            theirs = unit.call.inputs[number]
-            known = self._shared.get(id(tensor))
-            if known is not None and known[0] is tensor and known[1] == theirs.number:
-                if known[2] is not None:
-                    unit.layouts[f"input.{unit.call.number}.{number}"] = known[2]
-                unit.given.append(tensor)
-                unit.inputs.append(self.backend.detached(tensor, theirs.differentiable))
-                continue
-            name = f"input.{unit.label}.{number}"
-            unit.given.append(tensor)
-            place = f"input.{unit.call.number}.{number}"
-            layout = self._layout(unit, place, tensor, theirs)
-            if layout is not None and unit.parent is not None:
-                port, reference = np.array(self.backend.values_of(tensor)), np.array(self._read(theirs))
-                unit.forms.append((owner, name, difference(port, reference), port, reference))
-            unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None, layout))
-
-    def _force_outputs(self, unit: ForcedCall, returned: Sequence[Any]) -> None:
-        if len(returned) != len(unit.call.outputs):
-            unit.notes.append(f"returns {_tensors(returned)}, the reference's returns {len(unit.call.outputs)}")
-            # An extra output may be unused, as the weights of torch's attention often are. If a needed one is missing,
-            # the outputs of the enclosing code differ.
-            if unit.parent is None or unit.parent.layer is None:
-                unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
-        for number, theirs in enumerate(unit.call.outputs[len(returned) :], start=len(returned)):
-            unit.lacking[f"output.{number}"] = np.array(self._read(theirs))
-        for number, tensor in enumerate(returned):
-            unit.outputs.append(tensor)
-            if number >= len(unit.call.outputs):
-                unit.handed_on.append(tensor)
-                continue
-            theirs = unit.call.outputs[number]
-            layout = None
-            if unit.layer is not None:
-                layout = self._layout(unit, f"output.{unit.call.number}.{number}", tensor, theirs)
-            unit.handed_on.append(self._forced(unit, f"output.{number}", tensor, theirs, not unit.call.random, layout))
-
-    def _read(self, theirs: Tensor) -> np.ndarray:
-        assert theirs.number is not None
-        return self.store.read(theirs.number)
-
     def _right_in_reference_form(self, unit: ForcedCall, forward: Callable[..., Any]) -> bool:
         """Whether a unit that is wrong on inputs in another form is right on the reference's own."""
         inputs = [
-            self.backend.to_tensor(self._read(theirs), self.run.dtype, self.run.device)
+            self.backend.to_tensor(self.tensors.read(theirs), self.run.dtype, self.run.device)
             if f"input.{unit.call.number}.{number}" in unit.layouts
             else given
             for number, (given, theirs) in enumerate(zip(unit.inputs, unit.call.inputs, strict=False))
@@ -389,46 +319,13 @@ class ForcedForward:
                 leaves, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
             pairs = zip(each_once(leaves, len(unit.call.outputs))[0], unit.call.outputs, strict=True)
             return all(
-                difference(self.backend.values_of(tensor), self._read(theirs)).relative <= unit.bound
+                difference(self.backend.values_of(tensor), self.tensors.read(theirs)).relative <= unit.bound
                 for tensor, theirs in pairs
             )
         except Exception:  # it does not take the reference's form
             return False
         finally:
             self._trying = False
-
-    def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
-        """The form in which the port has a tensor of the reference, if it is another one, by its values."""
-        if list(tensor.shape) == theirs.shape:
-            return None
-        found = self._layouts.of(self.backend.values_of(tensor), self._read(theirs))
-        if found is not None:
-            unit.layouts[place] = found
-        return found
-
-    def _forced(
-        self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Form | None
-    ) -> Any:
-        """The reference's values in place of a tensor, after judging it; the tensor itself if both are equal."""
-        reference = self._read(theirs)
-        port = self.backend.values_of(tensor)
-        port = layout.to_reference(port) if layout is not None else port
-        found = owner.judge(name, port, reference, theirs.scale) if judged else Difference(np.inf)
-        same_size = port.shape != reference.shape and port.size == reference.size
-        if name.startswith("output."):
-            owner.apart = max(owner.apart, found.relative)
-        self.as_alone &= found.relative <= SHARED if judged else np.array_equal(port, reference)
-        if found.relative <= SHARED or same_size:
-            # In a form whose order of values is unknown, the port's own values are all that can be handed on.
-            forced = self.backend.detached(tensor, theirs.differentiable)
-        else:
-            return self._in_place_of(theirs, layout)
-        return self._known_as(forced, theirs, layout)
-
-    def _known_as(self, forced: Any, theirs: Tensor, layout: Form | None) -> Any:
-        assert theirs.number is not None
-        self._shared[id(forced)] = (forced, theirs.number, layout)
-        return forced
 
     def _after(self, unit: ForcedCall, forward: Callable[..., Any], forced: tuple) -> None:
         """Judge the buffers that the call has changed, and the same call in evaluation mode."""
@@ -442,9 +339,5 @@ class ForcedForward:
             leaves, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
         returned, _ = each_once(leaves, len(unit.call.evaluation))
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
-            port, reference = self.backend.values_of(tensor), self._read(theirs)
+            port, reference = self.backend.values_of(tensor), self.tensors.read(theirs)
             unit.judge(f"eval.output.{number}", port, reference, theirs.scale)
-
-
-def _tensors(given: Sequence[Any]) -> str:
-    return "1 tensor" if len(given) == 1 else f"{len(given)} tensors"

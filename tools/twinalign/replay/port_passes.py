@@ -128,7 +128,7 @@ def port_by_names(
     if any(unit.bound != forcing.bound_of(unit.layer) for unit in wrong):  # the kernels were not known before
         return {}
     worker.kept[_VALUES] = {}
-    if not wrong and forced.as_alone and len(forced.units) == len(known) == forced.calls:
+    if not wrong and forced.tensors.as_alone and len(forced.units) == len(known) == forced.calls:
         own = same_as_own(forced.units)
     else:
         worker.backend.set_seed(run.case.seed)
