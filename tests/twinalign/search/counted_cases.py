@@ -24,12 +24,12 @@ class Right(Case):
     def reference(self) -> Any:
         from torch import nn
 
-        return nn.Sequential(nn.Sequential(*(nn.LayerNorm(40) for _ in range(self.layers))))
+        return nn.Sequential(nn.Sequential(*(nn.BatchNorm1d(40) for _ in range(self.layers))))
 
     def reproduced(self) -> Any:
         from paddle import nn
 
-        class Counted(nn.LayerNorm):
+        class Counted(nn.BatchNorm1D):
             def __init__(self, number: int, epsilon: float) -> None:
                 super().__init__(40, epsilon=epsilon)
                 self.number = number
