@@ -98,8 +98,8 @@ class MendedPass:
 
     def on_one_sample(self) -> "MendedPass | None":
         """Such passes of the first sample of the batch, which are compared with nothing; None if there is no other."""
-        first = next(iter(self._run.inputs().values()))
-        if not first.ndim or first.shape[0] < 2:
+        first = next(iter(self._run.inputs().values()), None)
+        if first is None or not first.ndim or first.shape[0] < 2:
             return None
         found = copy.copy(self)
         found._run, found._port = dataclasses.replace(self._run, parts=first.shape[0]), {}
