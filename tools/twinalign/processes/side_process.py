@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import select
 import signal
 import subprocess
@@ -62,6 +63,10 @@ def borrowed_package(python: str | None) -> Iterator[dict[str, str]]:
     environment.setdefault("GLOG_minloglevel", "2")
     # Threads that wait sleep instead of spinning: the two sides and other programs share the processors.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if platform.machine() in ("x86_64", "AMD64"):
+        # The threads of numpy's OpenBLAS spin, and on a busy machine a small product waits a hundred times as long for
+        # them as it takes. On these processors the frameworks multiply with MKL, whose threads stay as they are.
+        environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _is_amd_with_avx2():
         # The MKL of 2019 inside paddle's wheels takes its slowest kernels on processors of another maker: a matrix
         # product takes 2.7 times as long on an AMD EPYC. It reads this variable at its first product.

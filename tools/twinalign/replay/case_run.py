@@ -42,6 +42,8 @@ class CaseRun:
     """The step whose inputs it gets."""
     draw: int = 0
     """Which draw of these inputs it gets: 0 is the step's own."""
+    parts: int = 1
+    """Into so many parts the batch is cut (`Case.share`), of which it gets the first."""
 
     @classmethod
     def of(cls, worker: Any, stage: str, weights: Mapping[str, Any], draw: int = 0) -> CaseRun:
@@ -57,10 +59,10 @@ class CaseRun:
 
     def inputs(self) -> dict[str, Any]:
         """The case's inputs of the step and draw, as tensors."""
-        return {
-            name: self.backend.to_tensor(array, self.dtype, self.device)
-            for name, array in _drawn_inputs(self.case, self.step, self.draw).items()
-        }
+        arrays: Mapping[str, np.ndarray] = _drawn_inputs(self.case, self.step, self.draw)
+        if self.parts > 1:
+            arrays = self.case.share(arrays, 0, self.parts)
+        return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}
 
     @property
     def has_loss(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from types import CodeType
 from typing import Any
@@ -80,8 +81,18 @@ class ForcedCall:
     """For each layer without a partner that its own code called, how many of `children` came before."""
     ended: bool = False
     """Whether it ran to its end: of a call that did not, the gradients are of a part alone."""
-    returned: Any = None
-    """What the enclosing module's code is given, in the port's containers."""
+    apart: float = 0.0
+    """Greatest relative difference of what it returns."""
+    signature: Any = None
+    """Its arguments without their tensors."""
+    result: tuple[Any, Sequence[int]] = (None, ())
+    """The port's containers of what it returns, and which of the tensors handed on stands in each place there."""
+    counted: Counter[str] = dataclasses.field(default_factory=Counter)
+    """Path of a layer → how often it was called inside."""
+    given_up: set[int] = dataclasses.field(default_factory=set)
+    """Numbers of the calls inside that ran without their pairs."""
+    versions: list[int] = dataclasses.field(default_factory=list)
+    """Of inputs and tensors handed on, when it ended: they change if one of these is changed in place."""
 
     @property
     def label(self) -> str:
@@ -94,7 +105,7 @@ class ForcedCall:
     def anew(self) -> ForcedCall:
         """The same call before it runs; its inputs are to be set."""
         unit = ForcedCall(self.call, self.path, self.layer, self.parent, self.bound, self.wanted)
-        unit.given, unit.forms = self.given, self.forms
+        unit.given, unit.forms, unit.signature = self.given, self.forms, self.signature
         unit.layouts = {place: layout for place, layout in self.layouts.items() if place.startswith("input.")}
         return unit
 
@@ -103,6 +114,10 @@ class ForcedCall:
         for child in self.children:
             yield child
             yield from child.inside()
+
+    def passed_on(self) -> list[Any]:
+        """The tensors that it shares with the code around it."""
+        return [*self.inputs, *self.handed_on]
 
     def state_alone(self) -> ForcedCall:
         """This call with what is wrong in its buffers alone."""

@@ -110,6 +110,14 @@ class CallStack:
         del self.calls[number:]
         self._counts = Counter(counts)
 
+    def since(self, mark: tuple[int, Counter[str]]) -> Counter[str]:
+        """How often each layer was called after `mark`, by its path."""
+        return self._counts - mark[1]
+
+    def pass_over(self, counts: Counter[str]) -> None:
+        """Count calls that are not made, since what they return is known."""
+        self._counts += counts
+
 
 def is_random(layer: Any) -> bool:
     """Whether a layer drops values at random in its present mode, by its name and a probability above 0."""

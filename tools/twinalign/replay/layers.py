@@ -18,22 +18,16 @@ from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.code_lines import narrowed_down
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
-from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.port_backward import ForcedBackward
-from twinalign.replay.port_forward import ForcedForward
-from twinalign.replay.port_own import own_forward, whole_forward
 from twinalign.replay.reaching import without_effect
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
-from twinalign.replay.tensor_store import TensorStore
 from twinalign.replay.wrong_unit import constants_in_float32, phase_of
 from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import difference
-from twinalign.verdict.case_allowances import bound_of_classes
 
 KEPT, SECOND = "locate", "locate on a second draw"
-_KERNELS = "kernels called"
 WHOLE = "whole.npz"
 """File with what the port's whole pass gives, for the reference to reproduce."""
 
@@ -156,71 +150,6 @@ def _restore(worker: Any, reference: ReferencePass) -> None:
 
 def _shapes(call: Call) -> list[list[int]]:
     return [tensor.shape for tensor in (*call.inputs, *call.outputs)]
-
-
-def port_own(
-    worker: Any, stage: str, weights: Mapping[str, Any], folder: str, calls: Sequence[dict], rename: Mapping[str, str]
-) -> dict[str, Any]:
-    """Run the port as it is, and measure each output's distance from the reference's."""
-    run = CaseRun.of(worker, stage, weights)
-    known = [Call.from_json(call) for call in calls]
-    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
-    with worker.kernels_noted() as kernels:
-        found = own_forward(run, known, names.reference_path)
-    worker.kept[_KERNELS] = frozenset(kernels)
-    paths = {call.path: names.reference_path(call.path) for call in found}
-    return {"calls": [dataclasses.asdict(call) for call in found], "names": paths}
-
-
-def port_whole(
-    worker: Any, stage: str, weights: Mapping[str, Any], folder: str, units: Sequence[Sequence[Any]]
-) -> dict[str, Any]:
-    """Run the port as it is once more, and write what `whole_forward` returns; `units` are as `pairs` are below."""
-    run = CaseRun.of(worker, stage, weights)
-    save_npz(Path(folder) / WHOLE, whole_forward(run, {(path, ordinal): number for path, ordinal, number in units}))
-    return {}
-
-
-def port_forced_forward(
-    worker: Any,
-    stage: str,
-    weights: Mapping[str, Any],
-    folder: str,
-    calls: Sequence[dict],
-    pairs: Sequence[Sequence[Any]],
-    moved: Sequence[str],
-    wanted: Sequence[tuple[int, Sequence[str]]] = (),
-) -> dict[str, Any]:
-    """Run the port with the reference's inputs in every layer.
-
-    Args:
-        pairs: path in the port, ordinal, partner's number.
-        moved: the reference's names of parameters and buffers that its pass has changed.
-        wanted: on the second draw of inputs, numbers of calls with the values that are to be kept of each.
-    """
-    values = Path(folder) / "reference"
-    store = TensorStore(values / "values")
-    by_number = {call["number"]: Call.from_json(call) for call in calls}
-    states = TensorStore(values / "state")
-
-    def bound_of(layer: Any) -> float:
-        inside = [] if layer is None else worker.backend.all_layers(layer)
-        classes = [full_name(base) for inner in inside for base in type(inner).__mro__]
-        # A function is called in a module's own code, or in the loss.
-        own_code = layer is None or not full_name(type(layer)).startswith("paddle.")
-        return bound_of_classes(classes, worker.kept.get(_KERNELS, ()) if own_code else ())
-
-    def begin(partners: Pairs) -> ForcedForward:
-        paired = {call.number for call in partners.values()}
-        with_extra_layers = {call.parent for call in by_number.values() if call.parent and call.number not in paired}
-        run = CaseRun.of(worker, stage, weights, draw=1 if wanted else 0)
-        return ForcedForward(run, store, states, partners, with_extra_layers, frozenset(moved), bound_of, dict(wanted))
-
-    forced, left_out = passed(begin, {(path, ordinal): by_number[number] for path, ordinal, number in pairs})
-    left_out |= forced.left_out
-    worker.kept[KEPT] = (forced.run, store, forced.units, forced.wrong_in_state_alone)
-    judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
-    return {"left_out": left_out, "judged": sorted(judged)}
 
 
 _LARGEST_TABLE = 1 << 18

@@ -11,6 +11,7 @@ reference's values. A layer that cannot run on them is left out by name.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,14 +20,15 @@ import numpy as np
 from twinalign.patching import replaced
 from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
-from twinalign.replay.forced_call import SHARED, ForcedCall, UnitFailedError, is_packed
+from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
 from twinalign.replay.forced_state import ForcedState
-from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
-from twinalign.replay.layouts import Form, Layouts
+from twinalign.replay.forced_tensors import ForcedTensors, in_words
+from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
+from twinalign.replay.layer_calls import LOSS, Call, CallStack, wrapped
 from twinalign.replay.nested_tensors import each_once, put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
 from twinalign.replay.tensor_store import TensorStore
-from twinalign.verdict.array_difference import Difference, difference
+from twinalign.verdict.array_difference import difference
 
 
 class ForcedForward:
@@ -38,9 +40,13 @@ class ForcedForward:
         moved: the reference's names of parameters and buffers that its pass changes.
         wanted: number of a call of the reference → values that are kept though they do not differ.
         bound_of: layer → greatest relative difference that constants kept in float32 explain.
+        alone: number of a call → how far off what its partner returns is in the port's own pass, if that is known.
+        standing: what stands in for units that need not run; None if all run.
 
     Attributes:
         units: calls that were judged, in the order in which they began.
+        assumed: numbers of calls on whose distance something was decided, with the bound for their layers.
+        tensors: what the reference's values were given in place of.
     """
 
     def __init__(
@@ -52,17 +58,23 @@ class ForcedForward:
         with_extra_layers: set[int],
         moved: Collection[str],
         bound_of: Callable[[Any], float],
-        wanted: Mapping[int, Collection[str]],
+        wanted: Mapping[int, Collection[str]] | None = None,
+        alone: Mapping[int, float] | None = None,
+        standing: StandIns | None = None,
     ) -> None:
         self.run, self.backend = run, run.backend
-        self.store = store
-        self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted
+        self.tensors = ForcedTensors(run, store)
+        self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted or {}
         self.units: list[ForcedCall] = []
         self._state_alone: dict[int, ForcedCall] = {}
         self._with_extra_layers = with_extra_layers
-        self._given_up: dict[int, set[str]] = {}
+        self._alone, self._standing = alone or {}, standing
+        self.assumed: dict[int, float] = {}
+        self.given_up: dict[int, set[str]] = {number: set() for number in standing.given_up} if standing else {}
         """Number of a call without its pair → its buffers that differ now."""
-        self._reconsidered: set[int] = set()
+        self._reconsidered: set[int] = set(standing.needed) if standing else set()
+        self._before: Mapping[int, ForcedCall] = {}
+        """Number of a call → its unit in an earlier run of the code that runs again."""
         self._running: list[ForcedCall] = []
         self._trying = False
         """Whether a unit runs once more, which is not judged."""
@@ -71,9 +83,6 @@ class ForcedForward:
         self.left_out: dict[str, str] = {}
         """Path of a pseudo-call → why it is not judged."""
         self._ordinals = CallStack()
-        self._layouts = Layouts()
-        self._shared: dict[int, tuple[Any, int, Form | None]] = {}
-        """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
         self._state = ForcedState(run, state_store, moved)
 
     def __call__(self) -> None:
@@ -86,9 +95,14 @@ class ForcedForward:
             self.run.through(self._around)
 
     @property
+    def calls(self) -> int:
+        """How many calls of layers there were, in a pass in which nothing ran twice."""
+        return len(self._ordinals.calls)
+
+    @property
     def wrong_in_state_alone(self) -> list[ForcedCall]:
         """Calls whose pairs were given up, but whose buffers are wrong on the reference's inputs."""
-        return [u for n, u in self._state_alone.items() if n in self._given_up and u.differences]
+        return [u for n, u in self._state_alone.items() if n in self.given_up and u.differences]
 
     def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         if self._trying:
@@ -105,51 +119,91 @@ class ForcedForward:
                 return forward(*arguments, **keywords)
             wanted = self._wanted.get(partner.number, ())
             unit = ForcedCall(partner, path, layer, parent, self.bound_of(layer), wanted)
-            if partner.number in self._given_up:
+            if partner.number in self.given_up:
                 return self._without_pair(unit, forward, arguments, keywords)
+            if self._standing and (known := self._standing.of(partner.number)):
+                return self._returned(self._standing_in(unit, tensors, known))
             if path == LOSS and len(tensors) != len(partner.inputs):
                 # The model is at fault that returns another number: on other outputs the same loss is another.
-                text = f"it is given {_tensors(tensors)}, in the reference {len(partner.inputs)}"
+                text = f"it is given {in_words(tensors)}, in the reference {len(partner.inputs)}"
                 self.left_out[path] = f"{text}, because the model returns another number of them"
                 return forward(*arguments, **keywords)
-            self._force_inputs(unit, tensors)
-            unit = self._judged(unit, forward, signature)
+            self.tensors.force_inputs(unit, tensors)
+            unit.signature = signature
+            unit = self._known(unit) or self._judged(unit, forward)
         finally:
             self._ordinals.end(own)
         if parent is not None:
             parent.children.append(unit)
-        return unit.returned
+        return self._returned(unit)
+
+    def _known(self, unit: ForcedCall) -> ForcedCall | None:
+        """The unit as it was in an earlier run of the code around it, if it would be so again."""
+        before = self._before.get(unit.call.number)
+        if before is None or not stands_for(before, unit, self.given_up, self.backend.version):
+            return None
+        again = dataclasses.replace(before, given=unit.given, parent=unit.parent)
+        self._ordinals.pass_over(again.counted)
+        self.units += [again, *again.inside()]
+        return again
+
+    def _standing_in(self, unit: ForcedCall, tensors: Sequence[Any], known: Result) -> ForcedCall:
+        """Hand on what the reference's call returns, without running the unit."""
+        if unit.parent is not None and unit.parent.wanted:
+            self.tensors.force_inputs(unit, tensors)
+        unit.layouts |= known.layouts
+        unit.handed_on = [
+            self.tensors.in_place_of(theirs, known.layouts.get(f"output.{unit.call.number}.{number}"))
+            for number, theirs in enumerate(unit.call.outputs)
+        ]
+        unit.result, unit.ended = known.result, True
+        self._ordinals.pass_over(known.counted)
+        self.units.append(unit)
+        if unit.parent is not None:
+            unit.parent.children.append(unit)
+        return unit
+
+    def _returned(self, unit: ForcedCall) -> Any:
+        """What the code around a unit is given, in the port's containers."""
+        skeleton, places = unit.result
+        handed_on = self._given(unit.handed_on)
+        return put_together(skeleton, [handed_on[place] for place in places])
 
     def _without_pair(self, unit: ForcedCall, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        for around in self._running:
+            around.given_up.add(unit.call.number)
         if unit.layer is None:
             return forward(*arguments, **keywords)
         self._state.entered(unit)
         self._state.force(unit, unit.call.state)
         result = forward(*arguments, **keywords)
         self._state.force(unit, unit.call.state_after, after=True)
-        self._given_up[unit.call.number] = set(unit.differences)
+        self.given_up[unit.call.number] = set(unit.differences)
         return result
 
-    def _judged(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
+    def _judged(self, unit: ForcedCall, forward: Callable[..., Any]) -> ForcedCall:
         """Run a unit, and again without those pairs inside that its end results refute."""
         begun, place, state = self._ordinals.mark(), len(self.units), self._state.of(unit)
 
         def run(tried: ForcedCall) -> ForcedCall:
             self.units.append(tried)
-            return self._run(tried, forward, signature)
+            return self._run(tried, forward)
 
         def without(numbers: Collection[int]) -> ForcedCall:
-            self._given_up |= {number: set() for number in numbers}
+            self.given_up |= {number: set() for number in numbers}
             self._ordinals.back_to(begun)
             self._state.set(state)
             del self.units[place:]
             again = unit.anew()
-            again.inputs = [self._again(unit, number) for number in range(len(unit.inputs))]
-            return run(again)
+            again.inputs = [self.tensors.again(unit, number) for number in range(len(unit.inputs))]
+            with replaced(self, "_before", able_to_stand(found, moved)):
+                return run(again)
 
         found = run(unit)
         if unit.call.number in self._reconsidered or not any(inside.wrong_ends() for inside in unit.inside()):
             return found
+        now = self._state.of(unit)
+        moved = [name for name, array in state.items() if not np.array_equal(array, now[name], equal_nan=True)]
         self._reconsidered.add(unit.call.number)
         tested: set[int] = set()
         for _ in range(2):  # every other wrong layer, and the rest: the inputs of the next one are the end of one
@@ -164,6 +218,11 @@ class ForcedForward:
         everything = {inside.call.number for inside in found.inside()}
         if not wrong or (len(found.children) == 1 and not found.wrong_ends()):
             return found
+        apart = self._alone.get(unit.call.number, 0.0)
+        if clearly_wrong(apart, unit.bound) and not any(before.differences for before in self.units[:place]):
+            # So far the port's own pass was right, and what this unit does there without any pair is known to be wrong.
+            self.assumed[unit.call.number] = unit.bound
+            return found
         whole = self._tried(
             found, place, everything, without, lambda tried: everything, lambda tried: self._agrees(tried, found)
         )
@@ -171,7 +230,7 @@ class ForcedForward:
             return whole
         # The region agrees: no more of its pairs are given up than it takes.
         for number in everything - wrong:
-            del self._given_up[number]
+            del self.given_up[number]
         fewer = without(wrong)
         return fewer if self._agrees(fewer, found) else without(everything)
 
@@ -193,7 +252,7 @@ class ForcedForward:
             settled = set(settle(final))
             if settled and settled != numbers:
                 for number in numbers - settled:
-                    del self._given_up[number]
+                    del self.given_up[number]
                 final = without(settled)
             accepted = bool(settled) and accept(final)
         except Exception:  # its own layers may not take what the reference's take
@@ -202,7 +261,7 @@ class ForcedForward:
             self._state_alone.update({unit.call.number: unit.state_alone() for unit in units})
             return final
         for number in numbers:
-            self._given_up.pop(number, None)
+            self.given_up.pop(number, None)
         self._state.set(state)
         self.units[place:] = units
         return found
@@ -211,24 +270,25 @@ class ForcedForward:
         """Whether nothing in the unit is wrong now; buffers may differ as they did on the reference's inputs."""
         differed = {inside.call.number: inside.differences for inside in before.inside()}
         return not any(unit.wrong_ends() for unit in (tried, *tried.inside())) and all(
-            names <= differed[number].keys() for number, names in self._given_up.items() if number in differed
+            names <= differed[number].keys() for number, names in self.given_up.items() if number in differed
         )
 
-    def _run(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> ForcedCall:
+    def _run(self, unit: ForcedCall, forward: Callable[..., Any]) -> ForcedCall:
+        begun = self._ordinals.mark()
         if unit.layer is not None:
             self._state.entered(unit)
             self._state.force(unit, unit.call.state)
         self._running.append(unit)
         try:
-            forced = put_together(signature, self._given(unit.inputs))
+            forced = put_together(unit.signature, self._given(unit.inputs))
             result = forward(*forced[0], **forced[1])
             leaves, skeleton = take_apart(result, self.backend.is_tensor)
             returned, places = each_once(leaves, len(unit.call.outputs))
-            self._force_outputs(unit, returned)
+            self.tensors.force_outputs(unit, returned)
             if unit.layer is not None:
                 self._after(unit, forward, forced)
                 self._state.called(unit)
-            if unit.forms and unit.differences and self._right_in_reference_form(unit, forward, signature):
+            if unit.forms and unit.differences and self._right_in_reference_form(unit, forward):
                 unit.blame_forms()
         except UnitFailedError:
             raise
@@ -236,81 +296,18 @@ class ForcedForward:
             raise UnitFailedError(unit, error) from error
         finally:
             self._running.pop()
-        handed_on = self._given(unit.handed_on)
-        unit.returned, unit.ended = put_together(skeleton, [handed_on[place] for place in places]), True
+        unit.result, unit.counted, unit.ended = (skeleton, places), self._ordinals.since(begun), True
+        unit.versions = [self.backend.version(tensor) for tensor in unit.passed_on()]
         return unit
 
     def _given(self, tensors: Sequence[Any]) -> list[Any]:
         copied = self.on_copies
         return [tensor.clone() if copied and self.backend.differentiable(tensor) else tensor for tensor in tensors]
 
-    def _again(self, unit: ForcedCall, number: int) -> Any:
-        """An input of the reference's once more: the unit may have changed its input in place."""
-        if number >= len(unit.call.inputs):
-            return unit.inputs[number]
-        theirs = unit.call.inputs[number]
-        layout = unit.layouts.get(f"input.{unit.call.number}.{number}")
-        array = self._read(theirs) if layout is None else layout.to_port(self._read(theirs))
-        made = self.backend.to_tensor(array, self.run.dtype, self.run.device)
-        return self._known_as(self.backend.detached(made, theirs.differentiable), theirs, layout)
-
-    def _force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
-        """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
-        if len(tensors) != len(unit.call.inputs):
-            unit.notes.append(f"takes {_tensors(tensors)}, the reference's takes {len(unit.call.inputs)}")
-        for number, theirs in enumerate(unit.call.inputs[len(tensors) :], start=len(tensors)):
-            unit.lacking[f"input.{number}"] = np.array(self._read(theirs))
-        owner = unit.parent or unit
-        for number, tensor in enumerate(tensors):
-            if number >= len(unit.call.inputs):
-                unit.given.append(None)
-                unit.inputs.append(tensor)
-                continue
-            theirs = unit.call.inputs[number]
-            known = self._shared.get(id(tensor))
-            if known is not None and known[0] is tensor and known[1] == theirs.number:
-                if known[2] is not None:
-                    unit.layouts[f"input.{unit.call.number}.{number}"] = known[2]
-                unit.given.append(tensor)
-                unit.inputs.append(self.backend.detached(tensor, theirs.differentiable))
-                continue
-            name = f"input.{unit.label}.{number}"
-            unit.given.append(tensor)
-            place = f"input.{unit.call.number}.{number}"
-            layout = self._layout(unit, place, tensor, theirs)
-            if layout is not None and unit.parent is not None:
-                port, reference = np.array(self.backend.values_of(tensor)), np.array(self._read(theirs))
-                unit.forms.append((owner, name, difference(port, reference), port, reference))
-            unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None, layout))
-
-    def _force_outputs(self, unit: ForcedCall, returned: Sequence[Any]) -> None:
-        if len(returned) != len(unit.call.outputs):
-            unit.notes.append(f"returns {_tensors(returned)}, the reference's returns {len(unit.call.outputs)}")
-            # An extra output may be unused, as the weights of torch's attention often are. If a needed one is missing,
-            # the outputs of the enclosing code differ.
-            if unit.parent is None or unit.parent.layer is None:
-                unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
-        for number, theirs in enumerate(unit.call.outputs[len(returned) :], start=len(returned)):
-            unit.lacking[f"output.{number}"] = np.array(self._read(theirs))
-        for number, tensor in enumerate(returned):
-            unit.outputs.append(tensor)
-            if number >= len(unit.call.outputs):
-                unit.handed_on.append(tensor)
-                continue
-            theirs = unit.call.outputs[number]
-            layout = None
-            if unit.layer is not None:
-                layout = self._layout(unit, f"output.{unit.call.number}.{number}", tensor, theirs)
-            unit.handed_on.append(self._forced(unit, f"output.{number}", tensor, theirs, not unit.call.random, layout))
-
-    def _read(self, theirs: Tensor) -> np.ndarray:
-        assert theirs.number is not None
-        return self.store.read(theirs.number)
-
-    def _right_in_reference_form(self, unit: ForcedCall, forward: Callable[..., Any], signature: Any) -> bool:
+    def _right_in_reference_form(self, unit: ForcedCall, forward: Callable[..., Any]) -> bool:
         """Whether a unit that is wrong on inputs in another form is right on the reference's own."""
         inputs = [
-            self.backend.to_tensor(self._read(theirs), self.run.dtype, self.run.device)
+            self.backend.to_tensor(self.tensors.read(theirs), self.run.dtype, self.run.device)
             if f"input.{unit.call.number}.{number}" in unit.layouts
             else given
             for number, (given, theirs) in enumerate(zip(unit.inputs, unit.call.inputs, strict=False))
@@ -318,49 +315,17 @@ class ForcedForward:
         self._trying = True
         try:
             with self.backend.no_grad(), tracing(None):
-                arguments, keywords = put_together(signature, inputs)
+                arguments, keywords = put_together(unit.signature, inputs)
                 leaves, _ = take_apart(forward(*arguments, **keywords), self.backend.is_tensor)
             pairs = zip(each_once(leaves, len(unit.call.outputs))[0], unit.call.outputs, strict=True)
             return all(
-                difference(self.backend.values_of(tensor), self._read(theirs)).relative <= unit.bound
+                difference(self.backend.values_of(tensor), self.tensors.read(theirs)).relative <= unit.bound
                 for tensor, theirs in pairs
             )
         except Exception:  # it does not take the reference's form
             return False
         finally:
             self._trying = False
-
-    def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
-        """The form in which the port has a tensor of the reference, if it is another one, by its values."""
-        if list(tensor.shape) == theirs.shape:
-            return None
-        found = self._layouts.of(self.backend.values_of(tensor), self._read(theirs))
-        if found is not None:
-            unit.layouts[place] = found
-        return found
-
-    def _forced(
-        self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Form | None
-    ) -> Any:
-        """The reference's values in place of a tensor, after judging it; the tensor itself if both are equal."""
-        reference = self._read(theirs)
-        port = self.backend.values_of(tensor)
-        port = layout.to_reference(port) if layout is not None else port
-        found = owner.judge(name, port, reference, theirs.scale) if judged else Difference(np.inf)
-        same_size = port.shape != reference.shape and port.size == reference.size
-        if found.relative <= SHARED or same_size:
-            # In a form whose order of values is unknown, the port's own values are all that can be handed on.
-            forced = self.backend.detached(tensor, theirs.differentiable)
-        else:
-            given = layout.to_port(reference) if layout is not None else reference
-            made = self.backend.to_tensor(given, self.run.dtype, self.run.device)
-            forced = self.backend.detached(made, theirs.differentiable)
-        return self._known_as(forced, theirs, layout)
-
-    def _known_as(self, forced: Any, theirs: Tensor, layout: Form | None) -> Any:
-        assert theirs.number is not None
-        self._shared[id(forced)] = (forced, theirs.number, layout)
-        return forced
 
     def _after(self, unit: ForcedCall, forward: Callable[..., Any], forced: tuple) -> None:
         """Judge the buffers that the call has changed, and the same call in evaluation mode."""
@@ -374,9 +339,5 @@ class ForcedForward:
             leaves, _ = take_apart(forward(*forced[0], **forced[1]), self.backend.is_tensor)
         returned, _ = each_once(leaves, len(unit.call.evaluation))
         for number, (tensor, theirs) in enumerate(zip(returned, unit.call.evaluation, strict=False)):
-            port, reference = self.backend.values_of(tensor), self._read(theirs)
+            port, reference = self.backend.values_of(tensor), self.tensors.read(theirs)
             unit.judge(f"eval.output.{number}", port, reference, theirs.scale)
-
-
-def _tensors(given: Sequence[Any]) -> str:
-    return "1 tensor" if len(given) == 1 else f"{len(given)} tensors"

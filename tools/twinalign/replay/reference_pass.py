@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twinalign.files.recordings import random_projections, save_npz
 from twinalign.patching import replaced
 from twinalign.replay.case_run import CaseRun, checksum, in_evaluation_mode
@@ -37,6 +39,8 @@ class ReferencePass:
         """Number of a call → skeleton of its arguments, for calling the layer again."""
         self.results: dict[int, Any] = {}
         """Number of a call → skeleton of its result."""
+        self.final: dict[str, np.ndarray] = {}
+        """What forward and loss return, and what no optimizer moves, named as `port_own.own_forward` names them."""
         self.gradients: dict[str, tuple[int, float]] = {}
         """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store, and its root mean square."""
         self.moved = False
@@ -67,6 +71,8 @@ class ReferencePass:
         for path, layer in layers:
             changed.update({f"{path}.{name}".lstrip("."): n for name, n in self._changed_state(path, layer).items()})
         self.moved = bool(changed)
+        tensors = self.backend.state_tensors(run.model).items()
+        self.final |= {f"state.{n}": self.backend.to_array(t) for n, t in tensors if not self.backend.trainable(t)}
         calls = [dataclasses.asdict(call) for call in self.stack.calls]
         return {"calls": calls, "state": changed, "bytes_written": self.store.bytes_written}
 
@@ -110,6 +116,8 @@ class ReferencePass:
             self.stack.end(call)
         returned, self.results[call.number] = take_apart(result, backend.is_tensor)
         call.outputs = [self._tensor(tensor) for tensor in returned]
+        if layer is None:
+            self.final |= {f"{path}.{number}": backend.to_array(tensor) for number, tensor in enumerate(returned)}
         if len(returned) > 1:
             # One result may be computed from another: its gradient must not include what flows back inside the layer.
             returned = [self._aliased(tensor) for tensor in returned]

@@ -40,6 +40,8 @@ class RerunUnit:
         )
         """First part of a child layer's path in the port → in the reference, where they differ."""
         self.held: Collection[str] = frozenset()
+        self._leaves: dict[tuple[int, str], Any] = {}
+        self._copies: dict[str, np.ndarray] = {}
         names = [name for name in report["differences"] if phase_of(name) == phase]
         self.port: Mapping[str, np.ndarray] = self._load("port", names)
         self.reference: Mapping[str, np.ndarray] = self._load("reference", names)
@@ -127,10 +129,7 @@ class RerunUnit:
     def _values_of(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
         run, backend = self._pass.run, self._backend
         noise = functools.partial(noisy, size=perturbation, generator=np.random.default_rng(call.number))
-        arrays = self._arrays[call.number]
-        inputs = [
-            self._tensor(noise(arrays[f"input.{i}"]), tensor.differentiable) for i, tensor in enumerate(call.inputs)
-        ]
+        inputs = [self._leaf(call, f"input.{i}", tensor.differentiable, noise) for i, tensor in enumerate(call.inputs)]
         children = _Children(self, call, noise)
         with self._state(call, noise), backend.default_dtype(run.dtype):
             with wrapped(backend.named_layers(self._root), children.around):
@@ -161,6 +160,15 @@ class RerunUnit:
     def _tensor(self, array: np.ndarray, differentiable: bool) -> Any:
         run = self._pass.run
         return self._backend.detached(self._backend.to_tensor(array, run.dtype, run.device), differentiable)
+
+    def _leaf(self, call: Call, name: str, differentiable: bool, noise: Callable[[np.ndarray], np.ndarray]) -> Any:
+        """A value that the unit is given: code gets copies of it, so that one serves every run without noise."""
+        array = self._arrays[call.number][name]
+        if noise.keywords["size"]:  # type: ignore[attr-defined]
+            return self._tensor(noise(array), differentiable)
+        if (call.number, name) not in self._leaves:
+            self._leaves[call.number, name] = self._tensor(array, differentiable)
+        return self._leaves[call.number, name]
 
     def _gradients(
         self,
@@ -212,7 +220,7 @@ class RerunUnit:
     def _state(self, call: Call, noise: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
         """Inside the block the unit has the parameters and buffers that it had when the call began."""
         backend = self._backend
-        before = [(tensor, backend.to_array(tensor)) for tensor in backend.state_tensors(self._root).values()]
+        before = [(tensor, self._copy(name, tensor)) for name, tensor in backend.state_tensors(self._root).items()]
         own = backend.own_state(self.module) if self.module is not None else {}
         for name, number in call.state.items():
             backend.assign(own[name], self._pass.state_store.read(number))
@@ -223,7 +231,15 @@ class RerunUnit:
             yield
         finally:
             for tensor, array in before:
-                backend.assign(tensor, array)
+                if not np.array_equal(backend.values_of(tensor), array):
+                    backend.assign(tensor, array)
+
+    def _copy(self, name: str, tensor: Any) -> np.ndarray:
+        """The values of a parameter or buffer, which are copied anew only if they have changed."""
+        known = self._copies.get(name)
+        if known is None or not np.array_equal(known, self._backend.values_of(tensor)):
+            known = self._copies[name] = self._backend.to_array(tensor)
+        return known
 
 
 def _child_names(port: tuple[str, list[str]], reference: tuple[str, list[str]]) -> dict[str, str]:
@@ -237,8 +253,7 @@ class _Children:
     """The matched layers inside a unit, which return what the reference recorded."""
 
     def __init__(self, unit: RerunUnit, call: Call, noise: Callable[[np.ndarray], np.ndarray]) -> None:
-        self._unit, self._noise = unit, noise
-        self._arrays = unit._arrays[call.number]
+        self._unit, self._call, self._noise = unit, call, noise
         self._waiting: dict[str, list[Call]] = {}
         for child in unit._children if call is unit._call else []:
             self._waiting.setdefault(child.path, []).append(child)
@@ -262,9 +277,7 @@ class _Children:
             self.ends[f"seed.input.{child.number}.{i}"] = tensor
         outputs = []
         for i, described in enumerate(child.outputs):
-            tensor = self._unit._tensor(
-                self._noise(self._arrays[f"child.{child.number}.{i}"]), described.differentiable
-            )
+            tensor = self._unit._leaf(self._call, f"child.{child.number}.{i}", described.differentiable, self._noise)
             self.starts[f"gradient.child.{child.label}.{i}"] = tensor
             outputs.append(tensor.clone())
         return put_together(self._unit._pass.results[child.number], outputs)

@@ -82,6 +82,9 @@ class CauseSearch:
 
         Faults whose causes stand on one draw alone, since the two passes are unlike, get a note.
         """
+        asked = [(fault, suspect) for fault, suspect in asked if fault.phase != "state"]
+        if not asked:  # in that phase one draw decides
+            return {}
         folder = self.folder / SECOND_DRAW
         gradients = any(fault.phase == "backward" for fault, _ in asked)
         given = {"folder": str(folder), "gradients": gradients}
@@ -92,7 +95,7 @@ class CauseSearch:
             return {}
         wanted = [(suspect["call"], list(suspect["differences"])) for _, suspect in asked]
         try:
-            self.forced_forward(calls, folder, wanted=wanted)
+            self.forced_forward(calls, folder, wanted=wanted, gradients=gradients)
             back: dict[str, Any] = {"gradients": {}, "parameters": {}}
             if gradients:
                 back = self.ask("ref", reference_second_backward, "backward on other inputs")

@@ -17,13 +17,11 @@ from twinalign.processes.side_process import SideProcess
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
 from twinalign.replay.layers import (
     port_forced_backward,
-    port_forced_forward,
-    port_own,
-    port_whole,
     reference_backward,
     reference_confirm,
     reference_forward,
 )
+from twinalign.replay.port_passes import port_by_names, port_forced_forward, port_own, port_whole
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
 from twinalign.search.faults import Fault
@@ -130,14 +128,16 @@ class _Search:
     def run(self, explain: bool, backward: bool) -> LayerFaults:
         calls = self._call("ref", reference_forward, "forward of the reference", weights=self.weights["ref"])
         self._calls = [Call.from_json(call) for call in calls["calls"]]
-        given = {"weights": self.weights["paddle"], "calls": calls["calls"]}
-        own = self._call("paddle", port_own, "forward of the port", **given, rename=dict(self.rename))
+        given = {"weights": self.weights["paddle"], "calls": calls["calls"], "rename": dict(self.rename)}
+        by_names = self._call("paddle", port_by_names, "forward of the port", **given, moved=list(calls["state"]))
+        own = by_names or self._call("paddle", port_own, "forward of the port", **given)
         port_calls = self._port_calls = [Call.from_json(call) for call in own["calls"]]
         matching = match_calls(self._calls, port_calls, own["names"])
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
         times = [Counter(call.path for call in calls) for calls in (self._calls, port_calls)]
         self._uneven = sorted({p.path for o, p in matching.pairs if times[0][o.path] != times[1][p.path]})
-        forced = self._forced_forward(calls, self.folder)
+        same = by_names.get("pairs") == [list(pair) for pair in self._pairs]
+        forced = by_names if same else self._forced_forward(calls, self.folder)
         self._left_out = forced["left_out"] | {port.path: _OWN_WEIGHTS for _, port in self._of_own_weights(matching)}
         on_disk = _bytes_in(self.folder)
         back: dict[str, Any] = {"gradients": {}, "parameters": {}}

@@ -113,8 +113,9 @@ def distance(one: np.ndarray | None, other: np.ndarray | None) -> float:
 def sample_of(array: np.ndarray, count: int = _SAMPLES) -> list[float]:
     """A few elements at even distances, to recognise the same values elsewhere."""
     flat = _real_pairs(array).reshape(-1)
-    chosen = flat[:: max(1, flat.size // count)][:count]
-    return [float(value) if np.isfinite(value) else 0.0 for value in chosen]
+    chosen = flat[:: max(1, flat.size // count)][:count].astype(np.float64)
+    found: list[float] = np.where(np.isfinite(chosen), chosen, 0.0).tolist()
+    return found
 
 
 def distance_of_samples(port: list[float], reference: list[float]) -> float:

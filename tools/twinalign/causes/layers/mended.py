@@ -6,7 +6,9 @@ port's results is needless.
 """
 
 import contextlib
+import copy
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +30,8 @@ MENDS = "mends"
 _SAME_INPUT, _SAME_OUTPUT = 1e-9, 1e-6
 """A unit that is given the port's inputs, up to the first, must return the port's outputs, up to the second: what
 paddle keeps in float32 changes less."""
+_CLEARLY = 10.0
+"""Results that differ by so many times what rounding explains need no second look."""
 _MOST_LEFT_OUT = 24
 """So many causes are left out one by one, to see whether the whole needs them."""
 
@@ -53,20 +57,21 @@ class MendedPass:
     def __init__(self, reference: ReferencePass, port: Mapping[str, np.ndarray], unexplained: Collection[int]) -> None:
         self._reference, self._run, self._backend = reference, reference.run, reference.run.backend
         self._port = port
+        tensors = self._backend.state_tensors(self._run.model).items()
+        self._initial = {name: self._backend.to_array(tensor) for name, tensor in tensors}
         self._calls = {(call.path, call.ordinal): call for call in reference.stack.calls}
         self._unexplained = unexplained
         self.not_borne_out: set[int] = set()
         """Numbers of the calls that were given the port's inputs and did not return the port's outputs."""
 
     def __call__(self, mends: Sequence[Mend], perturbation: float = 0.0) -> dict[str, np.ndarray]:
-        """What forward and loss return, and the state afterwards, named as `whole_forward` names them."""
+        """What forward and loss return, and the state afterwards, named as `own_forward` names them."""
         run, backend, model = self._run, self._backend, self._run.model
         self._counts: Counter[str] = Counter()
         self._noise = perturbation
         self._found: dict[str, np.ndarray] = {}
         with contextlib.ExitStack() as stack:
-            for tensor in backend.state_tensors(model).values():
-                stack.callback(backend.assign, tensor, np.array(backend.to_array(tensor)))
+            stack.callback(self._restore)
             stack.enter_context(rewriting().unchanged(model))
             stack.enter_context(constants_in_float32())
             stack.enter_context(backend.default_dtype(run.dtype))
@@ -91,6 +96,20 @@ class MendedPass:
             state = {f"state.{n}": backend.to_array(tensor) for n, tensor in tensors if not backend.trainable(tensor)}
         return self._found | state
 
+    def on_one_sample(self) -> "MendedPass | None":
+        """Such passes of the first sample of the batch, which are compared with nothing; None if there is no other."""
+        first = next(iter(self._run.inputs().values()), None)
+        if first is None or not first.ndim or first.shape[0] < 2:
+            return None
+        found = copy.copy(self)
+        found._run, found._port = dataclasses.replace(self._run, parts=first.shape[0]), {}
+        return found
+
+    def _restore(self) -> None:
+        for name, tensor in self._backend.state_tensors(self._run.model).items():
+            if not np.array_equal(self._backend.values_of(tensor), self._initial[name]):
+                self._backend.assign(tensor, self._initial[name])
+
     def _path(self, number: int) -> str:
         return self._reference.stack.calls[number].path
 
@@ -104,7 +123,9 @@ class MendedPass:
             tensors, skeleton = take_apart((arguments, keywords), backend.is_tensor)
             given_to = f"input.{call.label}"
             arguments, keywords = put_together(skeleton, _adjusted(self._scaled_before[call.number], given_to, tensors))
-        given = [backend.to_array(t) for t in take_apart((arguments, keywords), backend.is_tensor)[0]]
+        compared = call is not None and self._is_compared(call.number)
+        tensors = take_apart((arguments, keywords), backend.is_tensor)[0] if compared else []
+        given = [backend.to_array(tensor) for tensor in tensors]  # copies: the layer may change them in place
         with contextlib.ExitStack() as stack:
             for mend, mode, children in self._active:
                 if path in children:  # matched layers of the unit are not its own code
@@ -139,12 +160,15 @@ class MendedPass:
 
         return hook
 
+    def _is_compared(self, number: int) -> bool:
+        return f"output.{number}.0" in self._port and number not in self._ends_before
+
     def _compared(self, number: int, given: Sequence[np.ndarray], returned: list[Any]) -> list[Any]:
         """What a call returns, or what it returns in the port where its cause is unknown."""
-        if number in self._ends_before:
+        if not self._is_compared(number):
             return returned
         theirs = [self._port.get(f"output.{number}.{i}") for i in range(len(returned))]
-        ours = [self._backend.to_array(tensor) for tensor in returned]
+        ours = [self._backend.values_of(tensor) for tensor in returned]
         if any(other is None or other.shape != own.shape for other, own in zip(theirs, ours, strict=True)):
             return returned
         if number in self._unexplained:
@@ -165,7 +189,7 @@ class MendedPass:
     def _moved(self, value: Any) -> Any:
         tensors, skeleton = take_apart(value, self._backend.is_tensor)
         generator = np.random.default_rng(0)
-        arrays = (noisy(self._backend.to_array(tensor), self._noise, generator) for tensor in tensors)
+        arrays = (noisy(self._backend.values_of(tensor), self._noise, generator) for tensor in tensors)
         moved = [self._backend.to_tensor_like(array, tensor) for array, tensor in zip(arrays, tensors, strict=True)]
         return put_together(skeleton, moved)
 
@@ -210,8 +234,9 @@ def _whole(worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained
     with np.load(Path(folder) / WHOLE, allow_pickle=False) as stored:
         port = dict(stored)
     kept: list[Mend] = [worker.kept[MENDS][number, phase] for number, phase in mends]
-    whole = MendedPass(worker.kept[KEPT], port, frozenset(unexplained))
-    plain = whole([])
+    reference: ReferencePass = worker.kept[KEPT]
+    whole = MendedPass(reference, port, frozenset(unexplained))
+    plain = whole([]) if unexplained else reference.final
     whole.not_borne_out.clear()
     try:
         mended = whole(kept)
@@ -227,22 +252,79 @@ def _whole(worker: Any, folder: str, mends: Sequence[Sequence[Any]], unexplained
         whole.not_borne_out.clear()
         mended = whole(kept)
     refuted = sorted(whole.not_borne_out & {mend.suspect["call"] for mend in kept if mend.phase == "forward"})
-    noisy = whole(kept, PERTURBATION)
     names = [name for name in port.keys() & plain.keys() if port[name].shape == plain[name].shape]
-    floors = {name: FLOOR_FACTOR * difference(noisy[name], mended[name]).rms for name in names}
-    left = {name: difference(port[name], mended[name]).rms for name in names}
+    result = _Result(whole, kept, {name: port[name] for name in names}, mended)
     # Results of another shape say nothing of what stands before them.
     comparable = {name for name in plain if not name.startswith("state.")} <= set(names)
-    reproduces = comparable and all(
-        left[name] <= floors[name] + REDUCTION_WITH_CONSTANTS * difference(port[name], plain[name]).rms
-        for name in names
-    )
-    needless: list[list[Any]] = []
+    reproduces = comparable and result.reproduces(plain)
     # The port's own values in a unit without a cause would hide what others change before it.
-    decided = reproduces and not refuted and not unexplained
-    for mend in kept if decided and len(kept) <= _MOST_LEFT_OUT else ():
-        others = [other for other in kept if other is not mend and [other.suspect["call"], other.phase] not in needless]
-        without = whole(others)
-        if all(difference(port[name], without[name]).rms <= floors[name] + left[name] for name in names):
-            needless.append([mend.suspect["call"], mend.phase])
+    decided = reproduces and not refuted and not unexplained and len(kept) <= _MOST_LEFT_OUT
+    needless = _needless(result) if decided else []
     return {"reproduces": reproduces, "refuted": refuted, "lines": lines, "needless": needless}
+
+
+class _Result:
+    """What the whole gives with all causes, beside what the port gives."""
+
+    def __init__(
+        self, whole: MendedPass, kept: Sequence[Mend], port: Mapping[str, np.ndarray], mended: Mapping[str, np.ndarray]
+    ) -> None:
+        self.whole, self.kept, self.port, self.mended = whole, kept, port, mended
+        self._left = {name: difference(port[name], mended[name]).rms for name in port}
+
+    @functools.cached_property
+    def floors(self) -> Mapping[str, float]:
+        """What rounding may change, by a pass of its own."""
+        noisy = self.whole(self.kept, PERTURBATION)
+        return {name: FLOOR_FACTOR * difference(noisy[name], self.mended[name]).rms for name in self.port}
+
+    def reproduces(self, plain: Mapping[str, np.ndarray]) -> bool:
+        """Whether these are the port's results; `plain` are those of the reference without causes."""
+        allowed = {name: REDUCTION_WITH_CONSTANTS * difference(self.port[name], plain[name]).rms for name in self.port}
+        return all(left <= allowed[name] for name, left in self._left.items()) or all(
+            left <= allowed[name] + self.floors[name] for name, left in self._left.items()
+        )
+
+    def differs_with(self, mends: Sequence[Mend], times: float = 1.0) -> bool:
+        """Whether the whole gives results with these causes that rounding does not explain, `times` that it does."""
+        found = self.whole(mends)
+        return any(
+            difference(self.port[name], found[name]).rms > times * (self.floors[name] + left)
+            for name, left in self._left.items()
+        )
+
+
+def _needless(result: _Result) -> list[list[Any]]:
+    """Call and phase of the causes without which the whole gives the port's results, too."""
+    needless: list[list[Any]] = []
+    sample = _of_one_sample(result)
+    for mend in result.kept:
+        others = [
+            other for other in result.kept if other is not mend and [other.suspect["call"], other.phase] not in needless
+        ]
+        # What one sample of the batch needs, the batch needs.
+        if sample is not None and sample.differs_with(others, _CLEARLY):
+            continue
+        if not result.differs_with(others):
+            needless.append([mend.suspect["call"], mend.phase])
+    return needless
+
+
+def _of_one_sample(result: _Result) -> _Result | None:
+    """The same for the first sample of the batch; None if that does not give there what it gives in the batch."""
+    whole = result.whole.on_one_sample()
+    try:
+        mended = whole(result.kept) if whole is not None else {}
+    except Exception:  # the case may be made for batches of one size
+        return None
+    names = [name for name in mended.keys() & result.port.keys() if _is_part(mended[name], result.port[name])]
+    if whole is None or not names:
+        return None
+    in_batch, port = ({name: of[name][: len(mended[name])] for name in names} for of in (result.mended, result.port))
+    sample = _Result(whole, result.kept, port, mended)
+    same = all(difference(in_batch[name], mended[name]).rms <= sample.floors[name] for name in names)
+    return sample if same else None
+
+
+def _is_part(part: np.ndarray, whole: np.ndarray) -> bool:
+    return part.ndim > 0 and whole.ndim == part.ndim and len(part) < len(whole) and part.shape[1:] == whole.shape[1:]

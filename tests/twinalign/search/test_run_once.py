@@ -1,0 +1,139 @@
+"""What is known is not computed again: layers of the port run once, or twice if another one is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.twinalign.search.counted_cases import COUNTS
+from twinalign.causes.layers.mended import _needless, _Result
+from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.replay.forced_call import ForcedCall
+from twinalign.replay.judged_before import able_to_stand, clearly_wrong, distances_alone, stands_for
+from twinalign.replay.layer_calls import Call, Tensor
+from twinalign.search.layers import LayerFaults, locate_layers
+
+CASES = Path(__file__).with_name("counted_cases.py")
+
+
+def runs_of_layers(case: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], LayerFaults]:
+    counts = folder / "counts"
+    monkeypatch.setenv(COUNTS, str(counts))
+    recorder = Recorder(RunSettings(f"{CASES}:{case}", folder / "out", ("forward",), sequential=True))
+    with recorder.running() as weights:
+        part = weights[recorder.description["parts"]["forward"]]
+        counts.unlink(missing_ok=True)
+        found = locate_layers(recorder.processes, "forward", part, folder / "values", rename={})
+    return Counter(counts.read_text().split()), found
+
+
+def test_each_layer_of_a_right_port_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, found = runs_of_layers("Right", tmp_path, monkeypatch)
+    assert not found.faults
+    assert runs == dict.fromkeys("0123", 1)
+    assert max(found.inherited.values()) < 1e-12
+    assert len(found.matching.pairs) == 7  # the pseudo-call, both containers, four layers
+
+
+def test_a_right_layer_runs_once_more_in_the_port_s_own_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, found = runs_of_layers("Wrong", tmp_path, monkeypatch)
+    causes = {fault.paddle_layer: fault.explanation and fault.explanation.id for fault in found.faults}
+    assert causes == {"0.1": "norm_epsilon", "0.3": "norm_epsilon"}
+    assert all(fault.evidence["whole_reproduced"] for fault in found.faults)
+    assert runs["0"] == runs["2"] == 2
+    # A wrong one also without its pair, which decides whether what is behind it agrees then, and on the second draw.
+    assert 2 < runs["1"] <= 5
+    assert found.inherited["0.0"] < 1e-12 < 1e-6 < found.inherited["0.1"]
+
+
+class _Array:
+    """A tensor of no framework."""
+
+    def __init__(self, *shape: int) -> None:
+        self.shape, self.version = shape, 0
+
+
+def unit(number: int = 1, around: ForcedCall | None = None, shape: tuple[int, ...] = (2,)) -> ForcedCall:
+    call = Call(number, str(number), "Layer", None, 0, [Tensor(0, [2], "float64")], [Tensor(1, [2], "float64")])
+    found = ForcedCall(call, str(number), object(), around, 1e-10)
+    found.inputs, found.handed_on, found.versions, found.signature = [_Array(*shape)], [_Array(2)], [0, 0], ("x",)
+    found.ended = True
+    return found
+
+
+def stands(before: ForcedCall, again: ForcedCall, given_up: Sequence[int] = ()) -> bool:
+    return stands_for(before, again, dict.fromkeys(given_up), lambda tensor: tensor.version)
+
+
+def test_a_unit_stands_for_itself_only_where_it_would_compute_the_same() -> None:
+    before, inner = unit(), unit(2)
+    before.children = [inner]
+    assert stands(before, unit())
+    other_arguments = unit()
+    other_arguments.signature = (np.zeros(2),)
+    assert not stands(before, other_arguments)
+    assert not stands(before, unit(shape=(1, 2)))  # the port's own values, in an unknown form
+    assert not stands(before, unit(around=unit(0)))  # called by other code
+    assert not stands(before, unit(), given_up=[2])
+    before.given_up = {3}
+    assert not stands(before, unit())
+    assert stands(before, unit(), given_up=[3])
+    before.handed_on[0].version = 1  # changed in place by the code around it
+    assert not stands(before, unit(), given_up=[3])
+
+
+def test_what_changes_the_model_or_draws_random_numbers_runs_again() -> None:
+    outer, moves, draws, plain = unit(0), unit(1), unit(2), unit(3)
+    draws.call.random = True
+    outer.children = [moves, draws, plain]
+    assert able_to_stand(outer, ["1.running_mean", "30.weight"]) == {3: plain}
+
+
+def test_the_port_s_own_pass_says_what_is_clearly_wrong() -> None:
+    def call(*samples: float) -> Call:
+        return Call(4, "x", "Layer", None, 0, [], [Tensor(None, [2], "float64", sample=list(samples))])
+
+    partners = {("x", 0): call(1.0, 2.0)}
+    assert distances_alone([call(1.0, 2.0)], partners) == {4: 0.0}
+    assert clearly_wrong(distances_alone([call(1.0, 2.1)], partners)[4], 1e-10)
+    assert not clearly_wrong(distances_alone([call(1.0, 2.0 + 1e-9)], partners)[4], 1e-10)
+    empty = Call(4, "x", "Layer", None, 0, [], [Tensor(None, [0], "float64")])
+    assert distances_alone([empty], {("x", 0): empty}) == {4: 0.0}
+
+
+class _Whole:
+    """A model that adds to each sample what its causes say, and counts its passes; `mixed` also what the batch is."""
+
+    def __init__(self, batch: int, mixed: bool = False) -> None:
+        self.batch, self.mixed, self.passes = batch, mixed, 0
+        self.sample: _Whole | None = None
+
+    def on_one_sample(self) -> _Whole:
+        self.sample = _Whole(1, self.mixed)
+        return self.sample
+
+    def __call__(self, mends: Sequence[Any], perturbation: float = 0.0) -> Mapping[str, np.ndarray]:
+        self.passes += 1
+        values = np.arange(1.0, 4.0) * (1 + perturbation) + sum(mend.adds for mend in mends) + self.mixed * self.batch
+        return {"(forward).0": np.tile(values, (self.batch, 1))}
+
+
+class _Mend:
+    def __init__(self, number: int, adds: float) -> None:
+        self.suspect, self.phase, self.adds = {"call": number}, "forward", adds
+
+
+@pytest.mark.parametrize(("mixed", "passes"), [(False, 3), (True, 5)])
+def test_one_sample_shows_which_causes_are_needed_unless_samples_depend_on_each_other(mixed: bool, passes: int) -> None:
+    whole, mends = _Whole(4, mixed), [_Mend(1, 0.5), _Mend(2, 0.0), _Mend(3, 0.25)]
+    mended = whole(mends)
+    result = _Result(whole, mends, mended, mended)  # type: ignore[arg-type]
+    assert _needless(result) == [[2, "forward"]]
+    assert (
+        whole.passes == passes
+    )  # with all causes, with noise, without each that one sample does not show to be needed

@@ -1,0 +1,134 @@
+"""Tensors of the port that take the reference's values in a forced pass, after being judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.replay.case_run import CaseRun
+from twinalign.replay.forced_call import SHARED, ForcedCall
+from twinalign.replay.layer_calls import Tensor
+from twinalign.replay.layouts import Form, Layouts
+from twinalign.replay.tensor_store import TensorStore
+from twinalign.verdict.array_difference import Difference, difference
+
+
+class ForcedTensors:
+    """What the reference's values are given in place of.
+
+    Attributes:
+        as_alone: whether nothing was so far: no value of the port was another.
+    """
+
+    def __init__(self, run: CaseRun, store: TensorStore) -> None:
+        self._run, self._backend, self._store = run, run.backend, store
+        self.as_alone = True
+        self._layouts = Layouts()
+        self._shared: dict[int, tuple[Any, int, Form | None]] = {}
+        """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
+
+    def again(self, unit: ForcedCall, number: int) -> Any:
+        """An input of the reference's once more: the unit may have changed its input in place."""
+        if number >= len(unit.call.inputs):
+            return unit.inputs[number]
+        theirs = unit.call.inputs[number]
+        return self.in_place_of(theirs, unit.layouts.get(f"input.{unit.call.number}.{number}"))
+
+    def in_place_of(self, theirs: Tensor, layout: Form | None) -> Any:
+        """A tensor of the reference as one of the port, in the port's form."""
+        array = self.read(theirs) if layout is None else layout.to_port(self.read(theirs))
+        made = self._backend.to_tensor(array, self._run.dtype, self._run.device)
+        return self._known_as(self._backend.detached(made, theirs.differentiable), theirs, layout)
+
+    def force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
+        """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
+        if len(tensors) != len(unit.call.inputs):
+            unit.notes.append(f"takes {in_words(tensors)}, the reference's takes {len(unit.call.inputs)}")
+        for number, theirs in enumerate(unit.call.inputs[len(tensors) :], start=len(tensors)):
+            unit.lacking[f"input.{number}"] = np.array(self.read(theirs))
+        owner = unit.parent or unit
+        for number, tensor in enumerate(tensors):
+            if number >= len(unit.call.inputs):
+                unit.given.append(None)
+                unit.inputs.append(tensor)
+                continue
+            theirs = unit.call.inputs[number]
+            known = self._shared.get(id(tensor))
+            if known is not None and known[0] is tensor and known[1] == theirs.number:
+                if known[2] is not None:
+                    unit.layouts[f"input.{unit.call.number}.{number}"] = known[2]
+                unit.given.append(tensor)
+                unit.inputs.append(self._backend.detached(tensor, theirs.differentiable))
+                continue
+            name = f"input.{unit.label}.{number}"
+            unit.given.append(tensor)
+            place = f"input.{unit.call.number}.{number}"
+            layout = self._layout(unit, place, tensor, theirs)
+            if layout is not None and unit.parent is not None:
+                port, reference = np.array(self._backend.values_of(tensor)), np.array(self.read(theirs))
+                unit.forms.append((owner, name, difference(port, reference), port, reference))
+            unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None, layout))
+
+    def force_outputs(self, unit: ForcedCall, returned: Sequence[Any]) -> None:
+        if len(returned) != len(unit.call.outputs):
+            unit.notes.append(f"returns {in_words(returned)}, the reference's returns {len(unit.call.outputs)}")
+            # An extra output may be unused, as the weights of torch's attention often are. If a needed one is missing,
+            # the outputs of the enclosing code differ.
+            if unit.parent is None or unit.parent.layer is None:
+                unit.differences["output"] = Difference(np.inf, text=unit.notes[-1])
+        for number, theirs in enumerate(unit.call.outputs[len(returned) :], start=len(returned)):
+            unit.lacking[f"output.{number}"] = np.array(self.read(theirs))
+        for number, tensor in enumerate(returned):
+            unit.outputs.append(tensor)
+            if number >= len(unit.call.outputs):
+                unit.handed_on.append(tensor)
+                continue
+            theirs = unit.call.outputs[number]
+            layout = None
+            if unit.layer is not None:
+                layout = self._layout(unit, f"output.{unit.call.number}.{number}", tensor, theirs)
+            unit.handed_on.append(self._forced(unit, f"output.{number}", tensor, theirs, not unit.call.random, layout))
+
+    def read(self, theirs: Tensor) -> np.ndarray:
+        assert theirs.number is not None
+        return self._store.read(theirs.number)
+
+    def _layout(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
+        """The form in which the port has a tensor of the reference, if it is another one, by its values."""
+        if list(tensor.shape) == theirs.shape:
+            return None
+        found = self._layouts.of(self._backend.values_of(tensor), self.read(theirs))
+        if found is not None:
+            unit.layouts[place] = found
+        return found
+
+    def _forced(
+        self, owner: ForcedCall, name: str, tensor: Any, theirs: Tensor, judged: bool, layout: Form | None
+    ) -> Any:
+        """The reference's values in place of a tensor, after judging it; the tensor itself if both are equal."""
+        reference = self.read(theirs)
+        port = self._backend.values_of(tensor)
+        port = layout.to_reference(port) if layout is not None else port
+        found = owner.judge(name, port, reference, theirs.scale) if judged else Difference(np.inf)
+        same_size = port.shape != reference.shape and port.size == reference.size
+        if name.startswith("output."):
+            owner.apart = max(owner.apart, found.relative)
+        self.as_alone &= found.relative <= SHARED if judged else np.array_equal(port, reference)
+        if found.relative <= SHARED or same_size:
+            # In a form whose order of values is unknown, the port's own values are all that can be handed on.
+            forced = self._backend.detached(tensor, theirs.differentiable)
+        else:
+            return self.in_place_of(theirs, layout)
+        return self._known_as(forced, theirs, layout)
+
+    def _known_as(self, forced: Any, theirs: Tensor, layout: Form | None) -> Any:
+        assert theirs.number is not None
+        self._shared[id(forced)] = (forced, theirs.number, layout)
+        return forced
+
+
+def in_words(given: Sequence[Any]) -> str:
+    """How many tensors these are, in words."""
+    return "1 tensor" if len(given) == 1 else f"{len(given)} tensors"

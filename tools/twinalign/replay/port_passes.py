@@ -1,0 +1,199 @@
+"""Forward passes of the port while wrong layers are located, which run in its process through `SideProcess.call`."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinalign.backends.layer_classes import full_name
+from twinalign.files.recordings import save_npz
+from twinalign.replay.case_run import CaseRun, checksum
+from twinalign.replay.forced_call import UnitFailedError
+from twinalign.replay.forced_pass import Pairs, passed
+from twinalign.replay.judged_before import StandIns, clearly_wrong, distances_alone, results_of, with_those_around
+from twinalign.replay.layer_calls import FORWARD, LOSS, Call
+from twinalign.replay.layers import KEPT, WHOLE, PathNames
+from twinalign.replay.port_forward import ForcedForward
+from twinalign.replay.port_own import own_forward, same_as_own
+from twinalign.replay.tensor_store import TensorStore
+from twinalign.verdict.case_allowances import bound_of_classes
+
+_KERNELS, _OWN, _VALUES = "kernels called", "calls of the port's own pass", "values of the port's own pass"
+_JUDGED = "how the port has what its calls return"
+_MOST_KEPT = 24
+"""So many wrong units may have their values of the port's own pass kept in memory."""
+
+
+def port_own(
+    worker: Any, stage: str, weights: Mapping[str, Any], folder: str, calls: Sequence[dict], rename: Mapping[str, str]
+) -> dict[str, Any]:
+    """Run the port as it is, and measure each output's distance from the reference's."""
+    run = CaseRun.of(worker, stage, weights)
+    known = [Call.from_json(call) for call in calls]
+    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
+    with worker.kernels_noted() as kernels:
+        found, _ = own_forward(run, known, names.reference_path, {})
+    worker.kept[_KERNELS], worker.kept[_OWN], worker.kept[_VALUES] = frozenset(kernels), found, {}
+    return _own_calls(found, names)
+
+
+def _own_calls(found: Sequence[Call], names: PathNames) -> dict[str, Any]:
+    paths = {call.path: names.reference_path(call.path) for call in found}
+    return {"calls": [dataclasses.asdict(call) for call in found], "names": paths}
+
+
+def port_whole(
+    worker: Any, stage: str, weights: Mapping[str, Any], folder: str, units: Sequence[Sequence[Any]]
+) -> dict[str, Any]:
+    """Write the values of `own_forward` with these units, which are as `pairs` are below; run the port if need be."""
+    values = worker.kept.pop(_VALUES, {})
+    if not values.keys() >= {f"output.{number}.0" for *_, number in units}:
+        run = CaseRun.of(worker, stage, weights)
+        wanted = {(path, ordinal): number for path, ordinal, number in units}
+        _, values = own_forward(run, (), lambda path: path, wanted)
+    save_npz(Path(folder) / WHOLE, values)
+    return {}
+
+
+class _Forcing:
+    """What forced passes on the values of one pass of the reference share."""
+
+    def __init__(self, worker: Any, folder: str, calls: Sequence[dict], moved: Sequence[str]) -> None:
+        self._worker, self._moved = worker, frozenset(moved)
+        values = Path(folder) / "reference"
+        self._store, self._states = TensorStore(values / "values"), TensorStore(values / "state")
+        self.by_number = {call["number"]: Call.from_json(call) for call in calls}
+
+    def bound_of(self, layer: Any) -> float:
+        """Greatest relative difference that constants kept in float32 explain in a layer, or in code outside layers."""
+        inside = [] if layer is None else self._worker.backend.all_layers(layer)
+        classes = [full_name(base) for inner in inside for base in type(inner).__mro__]
+        # A function is called in a module's own code, or in the loss.
+        own_code = layer is None or not full_name(type(layer)).startswith("paddle.")
+        return bound_of_classes(classes, self._worker.kept.get(_KERNELS, ()) if own_code else ())
+
+    def begin(self, run: CaseRun, partners: Pairs, **more: Any) -> ForcedForward:
+        """The pass before it runs; `more` are further arguments of `ForcedForward`."""
+        paired = {call.number for call in partners.values()}
+        with_extra = {call.parent for call in self.by_number.values() if call.parent and call.number not in paired}
+        about = (self._store, self._states, partners, with_extra, self._moved, self.bound_of)
+        return ForcedForward(run, *about, **more)
+
+    def keep(self, forced: ForcedForward) -> list[str]:
+        """Keep the pass for `port_forced_backward`; returns the paths of the layers that were judged."""
+        state_alone = forced.wrong_in_state_alone
+        self._worker.kept[KEPT] = (forced.run, self._store, forced.units, state_alone)
+        return sorted({unit.path for unit in forced.units if unit.ended and unit.layer is not None})
+
+
+def port_by_names(
+    worker: Any,
+    stage: str,
+    weights: Mapping[str, Any],
+    folder: str,
+    calls: Sequence[dict],
+    rename: Mapping[str, str],
+    moved: Sequence[str],
+) -> dict[str, Any]:
+    """Run the port with the reference's inputs in every layer, as if layers of the same name were the pairs.
+
+    Where nothing differs that was the port's own pass as well, else that follows.
+
+    Returns:
+        What `port_own` returns; `pairs`, as `port_forced_forward` takes them, and what that would return for them.
+        Without `pairs` the forced pass is to be made again; nothing at all if the port is not one for such a pass.
+    """
+    run = CaseRun.of(worker, stage, weights)
+    forcing = _Forcing(worker, folder, calls, moved)
+    known = list(forcing.by_number.values())
+    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
+    partners = _of_same_names(run, known, names)
+    if partners is None or moved or run.case.train_mode:  # what a pass changes, the next one would meet
+        return {}
+    buffers = [tensor for tensor in run.backend.state_tensors(run.model).values() if not run.backend.trainable(tensor)]
+    sums, worker.kept[_KERNELS] = [checksum(tensor) for tensor in buffers], ()
+    forced = forcing.begin(run, partners, alone=dict.fromkeys(forcing.by_number, math.inf))
+    try:
+        with worker.kernels_noted() as kernels:
+            forced()
+    except UnitFailedError:
+        return {}
+    worker.kept[_KERNELS] = frozenset(kernels)
+    wrong = [unit for unit in forced.units if unit.differences]
+    if forced.left_out or sums != [checksum(tensor) for tensor in buffers]:
+        return {}
+    if any(unit.bound != forcing.bound_of(unit.layer) for unit in wrong):  # the kernels were not known before
+        return {}
+    worker.kept[_VALUES] = {}
+    if not wrong and forced.tensors.as_alone and len(forced.units) == len(known) == forced.calls:
+        own = same_as_own(forced.units)
+    else:
+        worker.backend.set_seed(run.case.seed)
+        worker.restore_attributes()
+        units = {(unit.path, unit.call.ordinal): unit.call.number for unit in wrong[:_MOST_KEPT]}
+        own, worker.kept[_VALUES] = own_forward(run, known, names.reference_path, units)
+    worker.kept[_OWN] = own
+    answer = _own_calls(own, names)
+    alone = distances_alone(own, partners)
+    if not all(clearly_wrong(alone.get(number, 0.0), bound) for number, bound in forced.assumed.items()):
+        return answer
+    met = [(call.path, call.ordinal) for call in own if (call.path, call.ordinal) in partners]
+    pairs = sorted(((*place, partners[place].number) for place in met), key=lambda pair: pair[2])
+    worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
+    return {**answer, "pairs": pairs, "left_out": {}, "judged": forcing.keep(forced)}
+
+
+def _of_same_names(run: CaseRun, calls: Sequence[Call], names: PathNames) -> Pairs | None:
+    """Every call of the reference with that of the port that has its name; None if names do not pair them all."""
+    by_path: dict[str, list[Call]] = {}
+    for call in calls:
+        by_path.setdefault(call.path, []).append(call)
+    paths = [FORWARD, LOSS, *(path for path, _ in run.backend.named_layers(run.model))]
+    theirs = [name for name in map(names.reference_path, paths) if name in by_path]
+    if len(theirs) != len(set(theirs)) or set(theirs) != by_path.keys():
+        return None
+    return {(path, call.ordinal): call for path in paths for call in by_path.get(names.reference_path(path), ())}
+
+
+def port_forced_forward(
+    worker: Any,
+    stage: str,
+    weights: Mapping[str, Any],
+    folder: str,
+    calls: Sequence[dict],
+    pairs: Sequence[Sequence[Any]],
+    moved: Sequence[str],
+    wanted: Sequence[tuple[int, Sequence[str]]] = (),
+    gradients: bool = True,
+) -> dict[str, Any]:
+    """Run the port with the reference's inputs in every layer.
+
+    Args:
+        pairs: path in the port, ordinal, partner's number.
+        moved: the reference's names of parameters and buffers that its pass has changed.
+        wanted: on the second draw of inputs, numbers of calls with the values that are to be kept of each.
+        gradients: whether `port_forced_backward` is to judge gradients; else only what is wanted runs.
+    """
+    forcing, kept = _Forcing(worker, folder, calls, moved), dict(wanted)
+    partners = {(path, ordinal): forcing.by_number[number] for path, ordinal, number in pairs}
+
+    def begin(standing: StandIns | None, partners: Pairs) -> ForcedForward:
+        run = CaseRun.of(worker, stage, weights, draw=1 if wanted else 0)
+        alone = {} if wanted else distances_alone(worker.kept[_OWN], partners)
+        return forcing.begin(run, partners, wanted=kept, alone=alone, standing=standing)
+
+    standing = None
+    if not gradients:
+        results, given_up = worker.kept[_JUDGED]
+        standing = StandIns(results, given_up, with_those_around(kept, forcing.by_number))
+    with worker.backend.no_grad() if standing else contextlib.nullcontext():
+        forced, left_out = passed(functools.partial(begin, standing), partners)
+    if standing and (left_out or not {unit.call.number for unit in forced.units if unit.ended}.issuperset(kept)):
+        # The values that stand in for what does not run were not enough: everything runs.
+        forced, left_out = passed(functools.partial(begin, None), partners)
+    if not wanted:
+        worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
+    return {"left_out": left_out | forced.left_out, "judged": forcing.keep(forced)}
