@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from tests.twinalign.causes.module_unit import ModuleUnit
+from tests.twinalign.causes.units import explain
 from twinalign.causes.layers.activation_behind import activation_behind, behind
-from twinalign.causes.layers.explaining import explain
 from twinalign.verdict.array_difference import sample_of
 
 

@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.twinalign.causes.units import Case, doing, explained, identified, unit, values_of
+from tests.twinalign.causes.units import Case, doing, explain, explained, identified, unit, values_of
 from tests.twinalign.causes.units import case as fault
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Value
-from twinalign.causes.layers import explaining
 from twinalign.causes.layers.changed_calls import called
 from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import LayerSubject
@@ -152,7 +151,7 @@ def test_values_that_no_edit_gives_are_not_explained() -> None:
     examined, port = values_of(GATED)
     rng = np.random.default_rng(0)
     examined.port = {name: value + 1e-6 * rng.standard_normal(value.shape) for name, value in port.items()}
-    assert explaining.explain(examined) is None
+    assert explain(examined) is None
 
 
 def test_program_knows_who_reads_what() -> None:
@@ -230,7 +229,7 @@ def test_an_order_that_the_port_is_seen_not_to_have_gives_way_to_another_cause(s
     examined, _ = values_of(fault("", parts, doing(_part(3, None)), TOKENS, forced=["child"]))
     if steps:
         examined.steps = [{"print": print_of(examined.inputs[0]), "source": ""}]  # type: ignore[attr-defined]
-    explanation = explaining.explain(examined)
+    explanation = explain(examined)
     assert explanation is not None
     assert explanation.id == found
 

@@ -13,11 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.twinalign.causes.module_unit import ModuleUnit
-from tests.twinalign.causes.units import Unit, unit, values_of
+from tests.twinalign.causes.units import Unit, explain, unit, values_of
 from tests.twinalign.causes.units import case as fault
 from twinalign.causes.budget import Budget
 from twinalign.causes.explanation import Explanation
-from twinalign.causes.layers.explaining import explain
 from twinalign.causes.layers.target import CONSTANTS, Target
 
 RNG = np.random.default_rng(5)

@@ -16,8 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.twinalign.causes.module_unit import ModuleUnit
-from tests.twinalign.causes.units import unit
-from twinalign.causes.layers.explaining import explain
+from tests.twinalign.causes.units import explain, unit
 
 RNG = np.random.default_rng(7)
 TIES = np.round(RNG.standard_normal((4, 6)))

@@ -19,10 +19,10 @@ from torch import nn
 
 from tests.twinalign.causes import paddle_expressions
 from tests.twinalign.causes.module_unit import ModuleUnit
+from tests.twinalign.causes.units import explain
 from twinalign.backends.torch.reference_only import paddle_spelling
 from twinalign.causes.component import Component, set_port_code
 from twinalign.causes.component import explain as explain_component
-from twinalign.causes.layers.explaining import explain
 from twinalign.replay.aligned_code import parsed
 from twinalign.replay.port_lines import Helpers, LinesVariant, in_torch
 

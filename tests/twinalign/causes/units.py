@@ -12,8 +12,17 @@ import torch
 from torch import nn
 
 from tests.twinalign.causes.module_unit import ModuleUnit
+from twinalign.causes.budget import Budget
 from twinalign.causes.explanation import Explanation
-from twinalign.causes.layers.explaining import explain
+from twinalign.causes.layers.explaining import Known, examined_unit
+from twinalign.causes.proving import prove
+from twinalign.replay.wrong_unit import WrongUnit
+
+
+def explain(unit: WrongUnit, known: Known = (), budget: Budget | None = None) -> Explanation | None:
+    """The confirmed cause of what is wrong in a unit, or None where no cause reproduces the port."""
+    examined = examined_unit(unit, known)
+    return prove(examined, budget) if examined is not None else None
 
 
 class Unit(nn.Module):

@@ -86,8 +86,7 @@ class Worker:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
         self.planted: PlantedFault | None = None
         self._model: tuple[tuple[str, str, bool], Any] | None = None
-        self._attributes: PlainAttributes | None = None
-        """Of that model."""
+        self._attributes: PlainAttributes | None = None  # of that model
         self._untouched: tuple[str, Any] | None = None
         """A part and its model as it was built, in float32: the first recordings need not build it again."""
         self._own: dict[str, np.ndarray] = {}

@@ -98,8 +98,7 @@ def ema_buffers(subject: LayerSubject) -> Iterator[CallVariant]:
     """The moving average covers the running statistics as well."""
     # Running statistics are parameters in paddle, so a loop over `parameters()` moves them too.
     for m, sites in _averages(subject):
-        pairs = _averaged_buffers(subject, sites, m)
-        if pairs:
+        if pairs := _averaged_buffers(subject, sites, m):
             last = max(sites, key=lambda site: site.position)
             yield subject.variant(f"m = {m:g}", {last.key: _moving_too(pairs, m)})
 

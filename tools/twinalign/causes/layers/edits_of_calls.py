@@ -151,9 +151,13 @@ def _values(program: Program, operation: Site, path: Path, value: Any) -> Iterab
 
 
 def _letters(text: str, at: int, to: int) -> str:
-    letters = list(text)
-    letters[at], letters[to] = letters[to], letters[at]
-    return "".join(letters) if letters[at].isalpha() and letters[to].isalpha() else text
+    return "".join(_swapped(text, at, to)) if text[at].isalpha() and text[to].isalpha() else text
+
+
+def _swapped(items: Iterable[Any], one: int, two: int) -> list[Any]:
+    found = list(items)
+    found[one], found[two] = found[two], found[one]
+    return found
 
 
 def slices(program: Program, operation: Site) -> Edits:
@@ -241,9 +245,7 @@ def _crossed(call: FunctionCall, shape: tuple[int, ...], one: int, two: int) -> 
 
 @as_change
 def _divided(call: FunctionCall, shape: tuple[int, ...], one: int, two: int) -> Any:
-    sizes = list(shape)
-    sizes[one], sizes[two] = sizes[two], sizes[one]
-    return call["input"].reshape(sizes).transpose(one, two)
+    return call["input"].reshape(_swapped(shape, one, two)).transpose(one, two)
 
 
 @as_change
@@ -287,9 +289,7 @@ def _exchange(call: FunctionCall, one: Path, two: Path) -> Any:
 
 @as_change
 def _parts(call: FunctionCall, one: int, two: int) -> Any:
-    parts = list(call.result)
-    parts[one], parts[two] = parts[two], parts[one]
-    return tuple(parts)
+    return tuple(_swapped(call.result, one, two))
 
 
 def left_out(program: Program, operation: Site) -> Edits:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
-from twinalign.causes.budget import BUDGET, Budget
-from twinalign.causes.explanation import Explanation
+from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
@@ -44,16 +43,11 @@ CLOSER = 0.9
 """A variant that leaves at most this share of the distance may be one of two causes."""
 
 
-def explain(unit: WrongUnit, known: Known = (), budget: Budget | None = None) -> Explanation | None:
-    """The confirmed cause of what is wrong in a unit, or None where no cause reproduces the port.
+def examined_unit(unit: WrongUnit, known: Known = (), second: WrongUnit | None = None) -> "_ExaminedUnit | None":
+    """A unit for `prove`; None if it is right, or if it does not give the same when it runs again.
 
-    The explanations in `known`, of other units, are tried before all others, and whatever the budget.
+    The explanations in `known`, of other units, are tried first, and `second` is the unit on other inputs.
     """
-    examined = _examined(unit, known)
-    return prove(examined, budget) if examined is not None else None
-
-
-def _examined(unit: WrongUnit, known: Known, second: WrongUnit | None = None) -> "_ExaminedUnit | None":
     subject, target = _of(unit)
     if not target.wrong() or not target.reproduces_reference(subject.traced[0]):
         return None
@@ -283,7 +277,7 @@ def reference_explain(
             if activation is not None:
                 for one in filter(None, (unit, other)):
                     one.port = behind(activation, one.port)
-            examined = _examined(unit, known, other)
+            examined = examined_unit(unit, known, other)
             right = activation is not None and not _of(unit)[1].wrong()
             found = prove(examined, BUDGET) if examined is not None else None
             stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None

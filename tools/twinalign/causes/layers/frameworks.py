@@ -106,10 +106,6 @@ def _mean_of_the_middle(call: FunctionCall) -> Any:
     return type(call.result)((call["input"].quantile(0.5, dim), call.result[1]))
 
 
-def _has_two_axes(site: Site) -> bool:
-    return isinstance(axes := site.get("dim"), Sequence) and len(axes) == 2
-
-
 def _greatest_singular_value(call: FunctionCall) -> Any:
     return call.torch.linalg.matrix_norm(call["input"], 2, tuple(call["dim"])).reshape(call.result.shape)
 
@@ -140,7 +136,8 @@ enter_edits("forward", (
          0, _scattered_rows(call), call.get("source"))}), {"difference": "scatter_semantics"}),
     # paddle.norm over two axes is that of a matrix, by default the greatest singular value.
     ("norm_of_matrix", "the norm over two axes is the matrix's greatest singular value, not that of its elements",
-     ("norm", "vector_norm"), made({"": _greatest_singular_value}, _has_two_axes), {}),
+     ("norm", "vector_norm"), made({"": _greatest_singular_value},
+                              lambda site: isinstance(axes := site.get("dim"), Sequence) and len(axes) == 2), {}),
     # Parts of a split are views in torch and copies in paddle.
     ("split_copied",
      "the parts of a split tensor, or an expanded one, are copies: changing them leaves the whole as it was",

@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +138,8 @@ class MendedPass:
         returned, skeleton = take_apart(result, backend.is_tensor)
         if path in self._scaled:
             returned = _adjusted(self._scaled[path], "output", returned)
-        if (
-            call is not None
-            and layer is not None
-            and any(self._path(m.suspect["call"]) == path for m, *_ in self._active)
-        ):
+        is_mended = layer is not None and any(self._path(mend.suspect["call"]) == path for mend, *_ in self._active)
+        if call is not None and is_mended:
             self._entered[path] = call.number, given
         elif call is not None:
             returned = self._compared(call.number, given, returned)
@@ -167,22 +164,17 @@ class MendedPass:
         """What a call returns, or what it returns in the port where its cause is unknown."""
         if not self._is_compared(number):
             return returned
-        theirs = [self._port.get(f"output.{number}.{i}") for i in range(len(returned))]
+        names = [f"output.{number}.{i}" for i in range(len(returned))]
+        theirs = [self._port[name] for name in names if name in self._port]
         ours = [self._backend.values_of(tensor) for tensor in returned]
-        if any(other is None or other.shape != own.shape for other, own in zip(theirs, ours, strict=True)):
+        if [array.shape for array in theirs] != [array.shape for array in ours]:
             return returned
         if number in self._unexplained:
             run = self._run
-            return [self._backend.to_tensor(array, run.dtype, run.device) for array in theirs if array is not None]
-        same = all(
-            (other := self._port.get(f"input.{number}.{i}")) is None or difference(other, own).relative <= _SAME_INPUT
-            for i, own in enumerate(given)
-        )
-        if same and any(
-            difference(other, own).relative > _SAME_OUTPUT
-            for other, own in zip(theirs, ours, strict=True)
-            if other is not None
-        ):
+            return [self._backend.to_tensor(array, run.dtype, run.device) for array in theirs]
+        inputs = [(self._port.get(f"input.{number}.{i}", own), own) for i, own in enumerate(given)]
+        outputs = zip(theirs, ours, strict=True)
+        if _greatest_relative(inputs) <= _SAME_INPUT and _greatest_relative(outputs) > _SAME_OUTPUT:
             self.not_borne_out.add(number)
         return returned
 
@@ -192,6 +184,10 @@ class MendedPass:
         arrays = (noisy(self._backend.values_of(tensor), self._noise, generator) for tensor in tensors)
         moved = [self._backend.to_tensor_like(array, tensor) for array, tensor in zip(arrays, tensors, strict=True)]
         return put_together(skeleton, moved)
+
+
+def _greatest_relative(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+    return max((difference(theirs, ours).relative for theirs, ours in pairs), default=0.0)
 
 
 def _adjusted(mend: Mend, place: str, tensors: Sequence[Any]) -> list[Any]:
@@ -296,18 +292,14 @@ class _Result:
 
 def _needless(result: _Result) -> list[list[Any]]:
     """Call and phase of the causes without which the whole gives the port's results, too."""
-    needless: list[list[Any]] = []
     sample = _of_one_sample(result)
+    needed = list(result.kept)
     for mend in result.kept:
-        others = [
-            other for other in result.kept if other is not mend and [other.suspect["call"], other.phase] not in needless
-        ]
+        others = [other for other in needed if other is not mend]
         # What one sample of the batch needs, the batch needs.
-        if sample is not None and sample.differs_with(others, _CLEARLY):
-            continue
-        if not result.differs_with(others):
-            needless.append([mend.suspect["call"], mend.phase])
-    return needless
+        if not (sample and sample.differs_with(others, _CLEARLY)) and not result.differs_with(others):
+            needed = others
+    return [[mend.suspect["call"], mend.phase] for mend in result.kept if all(mend is not one for one in needed)]
 
 
 def _of_one_sample(result: _Result) -> _Result | None:
@@ -317,14 +309,11 @@ def _of_one_sample(result: _Result) -> _Result | None:
         mended = whole(result.kept) if whole is not None else {}
     except Exception:  # the case may be made for batches of one size
         return None
-    names = [name for name in mended.keys() & result.port.keys() if _is_part(mended[name], result.port[name])]
+    shapes = {name: (mended[name].shape, result.port[name].shape) for name in mended.keys() & result.port.keys()}
+    names = [n for n, (part, batch) in shapes.items() if part and part[:1] < batch[:1] and part[1:] == batch[1:]]
     if whole is None or not names:
         return None
-    in_batch, port = ({name: of[name][: len(mended[name])] for name in names} for of in (result.mended, result.port))
-    sample = _Result(whole, result.kept, port, mended)
+    sample = _Result(whole, result.kept, {name: result.port[name][: len(mended[name])] for name in names}, mended)
+    in_batch = {name: result.mended[name][: len(mended[name])] for name in names}
     same = all(difference(in_batch[name], mended[name]).rms <= sample.floors[name] for name in names)
     return sample if same else None
-
-
-def _is_part(part: np.ndarray, whole: np.ndarray) -> bool:
-    return part.ndim > 0 and whole.ndim == part.ndim and len(part) < len(whole) and part.shape[1:] == whole.shape[1:]

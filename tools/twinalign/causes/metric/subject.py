@@ -10,7 +10,8 @@ from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import Component, explain, is_refuted
 from twinalign.patching import replaced
 from twinalign.replay.layer_calls import wrapped
-from twinalign.replay.metric import PART, STAGE, numbers_of, parts, sorted_outputs, varied_model
+from twinalign.replay.metric import PART, STAGE, numbers_of, outputs_and_labels, parts, sorted_outputs, varied_model
+from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.wrong_unit import rewriting
 from twinalign.verdict.array_difference import root_mean_square
 
@@ -54,7 +55,7 @@ class MetricSubject(Component):
         self.outputs = self._given or None
         self.take: Callable[[list[np.ndarray], np.ndarray], tuple[list[np.ndarray], np.ndarray]] | None = None
         self.handle: Handler | None = None
-        self.finish: Callable[[Numbers], Numbers] | None = None
+        self.finish: Callable[[Numbers], Numbers] = lambda numbers: numbers
         self.groups: Callable[[np.ndarray], list[np.ndarray]] | None = None
         self.training = False
         self._weights = weights
@@ -67,10 +68,7 @@ class MetricSubject(Component):
             stack.enter_context(self.backend.no_grad())
             if self.handle is not None:
                 stack.enter_context(rewriting().intercepting(None, self.handle))
-            return self._evaluations() if self.outputs is None else self._finished(self._measured())
-
-    def _finished(self, numbers: Numbers) -> Numbers:
-        return self.finish(numbers) if self.finish else numbers
+            return self._evaluations() if self.outputs is None else self.finish(self._measured())
 
     def _measured(self) -> Numbers:
         found = self._of_rows(np.arange(len(self.labels)))
@@ -100,9 +98,6 @@ class MetricSubject(Component):
         """The outputs in the form in which the model returns them."""
         if len(tensors) == 1:
             return tensors[0]
-        from twinalign.replay.metric import outputs_and_labels
-        from twinalign.replay.nested_tensors import put_together, take_apart
-
         outputs, _ = outputs_and_labels(self.worker, self.case, self._built())
         return put_together(take_apart(outputs, self.backend.is_tensor)[1], tensors)
 
@@ -114,12 +109,12 @@ class MetricSubject(Component):
         return model
 
     def _evaluations(self) -> Numbers:
-        found = self._finished(self._evaluated(None))
+        found = self.finish(self._evaluated(None))
         known = {name.partition(PART)[2] for name in self.port} - {""}
         for number in sorted(int(text) for text in known):
             if self.impatient and is_refuted(self, found):
                 break
-            numbers = self._finished(self._evaluated(number))
+            numbers = self.finish(self._evaluated(number))
             found |= {f"{name}{PART}{number}": value for name, value in numbers.items()}
         return found
 

@@ -110,10 +110,7 @@ class OptimizerSubject(Component):
         self.whole_reference, self.whole_port = (quantities(recording) for recording in recordings)
         self._all_floors = floors_of(self.whole_reference, recordings[0])
         self._initial = np.load(weights["path"], allow_pickle=False)
-        self._starts: dict[str, np.ndarray] = {}
-        self.names: list[str] = []
-        trainable = {key for key, parameter in self.parameters.items() if self.backend.trainable(parameter)}
-        self._look_at([name for name in self.parameters if name in trainable])
+        self._look_at([name for name, parameter in self.parameters.items() if self.backend.trainable(parameter)])
         self.wrong = list(dict.fromkeys(name.split(".", 2)[2] for name in wrong_names(self)))
         self.judged = self.names
         self._look_at(self._chosen())
@@ -147,10 +144,8 @@ class OptimizerSubject(Component):
     @functools.cached_property
     def group_members(self) -> dict[str, tuple[str, ...]]:
         """Names of the parameters in the group of each parameter, as the case makes the groups."""
-        found = {}
-        for _, names in self._groups(self.make_optimizer()):
-            found.update(dict.fromkeys(names, tuple(name for name in names if name in self.judged)))
-        return found
+        groups = [names for _, names in self._groups(self.make_optimizer())]
+        return {name: tuple(one for one in names if one in self.judged) for names in groups for name in names}
 
     @property
     def group_of(self) -> dict[str, dict[str, Any]]:
@@ -254,18 +249,17 @@ class OptimizerSubject(Component):
                     return False
             return True
         finally:
-            self._starts.clear()
             self._look_at(chosen)
 
     def _portions(self) -> Iterator[list[str]]:
         before = itertools.accumulate(map(self._size, self.judged), initial=0)
         portion_of = dict(zip(self.judged, (size // (20 * _TRIED_SIZE) for size in before), strict=False))
         for _, names in itertools.groupby(self.judged, key=portion_of.__getitem__):
-            self._starts.clear()
             yield list(names)
 
     def _look_at(self, names: Sequence[str]) -> None:
-        self.names = list(names)
+        self.names: list[str] = list(names)
+        self._starts: dict[str, np.ndarray] = {}
         chosen = set(names)
 
         def of_chosen(part: Mapping[str, Any]) -> dict[str, Any]:
