@@ -9,6 +9,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 
+from twinalign.case.definition import stages_of
+from twinalign.case.loading import load_case
 from twinalign.drafting import native_rules, package, rules
 from twinalign.drafting.draft import formatted
 from twinalign.drafting.native_rewriting import Rewrite, Rewritten, rewritten
@@ -98,6 +100,7 @@ class _Restyling:
         self._root = out / package.package_name(out)
         self._settings, self._progress, self._kept = settings, progress, kept
         self._folder = settings.out / "native"
+        self._stages = _tried(stages_of(load_case(settings.case)))
         paths = [path for path in sorted(self._root.rglob("*.py")) if path != self._root / _SHIMS]
         self.files = {path.relative_to(self._root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
@@ -122,7 +125,7 @@ class _Restyling:
         changed = self._sources(rewritten(self.files, wanted))
         sources = {os.path.realpath(self._root / path): text for path, text in changed.items()}
         try:
-            stages, initial = self._judged(sources, (*_tried(self._settings.stages), INITIAL))
+            stages, initial = self._judged(sources, (*self._stages, INITIAL))
         except (InputError, SideCrashError) as error:
             # A trial that fails ends the reference's process at its work: the next one is to leave it none.
             _ = self._initial

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twinalign.case.definition import stages_of
-from twinalign.case.loading import load_case
 from twinalign.drafting import package
 from twinalign.drafting.absent_names import ABSENT, without_torch
 from twinalign.drafting.draft import draft
@@ -31,8 +29,6 @@ from twinalign.runs.scaffold import InputArray
 from twinalign.sides import SIDES
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
-STAGES = ("forward", "data", "loss", "backward", "train")
-"""Those that the port's case defines are proven."""
 STYLES = ("compat", "native")
 _CHANGES = "changes.txt"
 _MOST_TENSORS = 5
@@ -149,13 +145,13 @@ def proven(
     except SideCrashError as error:
         return PortResult(str(out), None, left=[str(error)])
     if found.verdict == ALIGNED:
-        return PortResult(str(out), found.verdict, _verdicts(found))
+        return PortResult(str(out), found.verdict, _verdicts(found), left=_starts_otherwise(found))
     mended = fix(settings, progress, write=True, kept=kept)
     verdict, stages = mended.verdict, _verdicts(found)
     left = [f"{fault['paddle_layer'] or fault['reference_layer']}: {_cause(fault)}" for fault in mended.left]
     if verdict == ALIGNED:  # what is in the result's folder is to be the proof of what is on disk
         found = run(dataclasses.replace(settings, fresh=True, locate=False), progress, kept)
-        verdict, stages = found.verdict, _verdicts(found)
+        verdict, stages, left = found.verdict, _verdicts(found), [*left, *_starts_otherwise(found)]
     if verdict != ALIGNED and not left:
         left = [
             f"{stage}: {tensor.name}: {tensor.reason}"
@@ -166,14 +162,19 @@ def proven(
     return PortResult(str(out), verdict, stages, edits=mended.edits, left=left)
 
 
+def _starts_otherwise(found: RunResult) -> list[str]:
+    """The port's tensors whose first values are others than torch's, each with what differs."""
+    differences = found.initial.differences if found.initial is not None else []
+    return [f"{one.port_name} starts otherwise than in torch: {one.text}" for one in differences]
+
+
 def _verdicts(found: RunResult) -> dict[str, str]:
     return {name: comparison.verdict for name, comparison in found.stages.items()}
 
 
 def _proof(out: Path, settings: RunSettings) -> RunSettings:
     case = str(out / "case.py")
-    stages = tuple(stage for stage in STAGES if stage in stages_of(load_case(case)))
-    return dataclasses.replace(settings, case=case, out=out / "result", stages=stages)
+    return dataclasses.replace(settings, case=case, out=out / "result", stages=())
 
 
 def _list(path: Path, styled: Restyled) -> None:
