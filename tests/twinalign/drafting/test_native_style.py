@@ -248,7 +248,9 @@ def test_a_trial_has_nothing_that_the_port_gave_before(monkeypatch, tmp_path):
         return SimpleNamespace(stages={"forward": SimpleNamespace(verdict="aligned")}, initial=None)
 
     monkeypatch.setattr(native_style, "run", run)
-    native_style.restyle(port, RunSettings("case.py", out=result), lambda side, text: None, None)
+    case = port / "case.py"
+    case.write_text("import twinalign\n\n\nclass Port(twinalign.Case):\n    name = 'mine'\n")
+    native_style.restyle(port, RunSettings(str(case), out=result), lambda side, text: None, None)
     assert seen == [sorted(file.format("ref") for file in files)]
     assert not (result / "native").exists()
 

@@ -119,6 +119,42 @@ def test_a_file_becomes_a_proven_port(model: Path, tmp_path: Path) -> None:
     assert json.loads(json.dumps(again.to_json()))["out"] == str(out)
 
 
+FIRST_WEIGHTS = """
+import torch
+from torch import nn
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 32, padding_idx=3)
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+        self.both = nn.Transformer(32, 4, 1, 1, 64, dropout=0.0, batch_first=True)
+        self.score = nn.Bilinear(32, 32, 24)
+
+    def forward(self, ids):
+        x = self.words(ids)
+        x = self.both(self.layer(self.attention(x, x, x)[0]), x)
+        return self.score(x[:, 0], x[:, 1])
+"""
+
+
+@pytest.mark.slow
+def test_first_weights_are_those_of_torch_or_are_left_for_a_person(tmp_path: Path) -> None:
+    path, out = tmp_path / "attending.py", tmp_path / "ported"
+    path.write_text(FIRST_WEIGHTS)
+    made = twinalign.port(f"{path}:Attending()", ["ids:4,8:int64:50"], out=out)
+    assert (made.verdict, made.left) == ("aligned", [])
+
+    shims = next((out / "ported").rglob("shims.py"))
+    shims.write_text(shims.read_text().replace("initializer.Normal()", "initializer.Normal(0.0, 0.1)"))
+    again = twinalign.check_port(out)
+    assert again.verdict == "aligned"  # what it computes is right
+    (left,) = again.left
+    assert re.match(r"words\.weight starts otherwise than in torch: the deviation is 0\.(09|1)\d* times", left)
+
+
 def test_a_folder_of_somebody_elses_is_left_alone(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "mine"
     out.mkdir()

@@ -82,6 +82,9 @@ LAYERS = [
     ("TransformerDecoderLayer", (8, 4, 12, 0.0), {}, (IMAGES[0], IMAGES[1])),
     ("Transformer", (8, 2, 2, 1, 12, 0.0), {"batch_first": True}, (IMAGES[0], IMAGES[1])),
     ("RNNCell", (8, 5), {"nonlinearity": "relu"}, (IMAGES[0, 0], IMAGES[0, 1, :, :5])),
+    ("Embedding", (9, 4), {}, np.arange(12).reshape(4, 3) % 9),
+    ("Bilinear", (9, 8, 5), {}, (IMAGES[0, 0].T, IMAGES[0, 1, :8])),
+    ("MultiheadAttention", (8, 2), {"batch_first": True}, (IMAGES[0], IMAGES[1], IMAGES[1])),
     ("EmbeddingBag", (9, 4), {}, np.arange(12).reshape(4, 3) % 9),
     ("EmbeddingBag", (9, 4), {"mode": "sum"}, (np.arange(12) % 9, np.array([0, 5, 5]))),
     ("ConvTranspose1d", (6, 4, 3, 2, 1, 1, 2), {"bias": False}, IMAGES[..., 0]),
@@ -131,7 +134,7 @@ def test_a_layer(shims, name, arguments, keywords, given):
     mine, other = getattr(torch.nn, name)(*arguments, **keywords).double(), shims[name](*arguments, **keywords)
     prepare_model(other, "float64", "cpu")  # Layer.to fails on a recurrent layer's empty buffer
     shapes = [sorted(tuple(parameter.shape) for parameter in layer.parameters()) for layer in (mine, other)]
-    assert shapes[0] == shapes[1] or name == "LayerNorm"  # whose weight is flat in paddle
+    assert shapes[0] == shapes[1] or name in ("LayerNorm", "Bilinear")  # whose weight is flat, bias a row in paddle
     with torch.no_grad():
         state = {key: value + 0.3 for key, value in mine.state_dict().items() if "batches" not in key}
         mine.load_state_dict(state, strict=False)
