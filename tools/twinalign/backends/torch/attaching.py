@@ -90,11 +90,16 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> I
 @contextlib.contextmanager
 def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any, Any], None]) -> Iterator[None]:
     def watched(kind: str, original: Callable[..., Any]) -> Any:
+        signature = inspect.signature(original)
+
         @functools.wraps(original)
-        def clip(parameters: Any, limit: float, *arguments: Any, **keywords: Any) -> Any:
-            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            before(kind, float(limit))
-            result = original(parameters, limit, *arguments, **keywords)
+        def clip(*arguments: Any, **keywords: Any) -> Any:
+            given = signature.bind(*arguments, **keywords)
+            parameters, limit = list(given.arguments)[:2]  # the limit is `max_norm` or `clip_value`
+            tensors = given.arguments[parameters]
+            given.arguments[parameters] = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+            before(kind, float(given.arguments[limit]))
+            result = original(*given.args, **given.kwargs)
             after(result, None)
             return result
 
