@@ -215,7 +215,9 @@ def test_after_mending_the_last_run_decides(tmp_path: Path, monkeypatch: pytest.
     def run(settings: RunSettings, *_: object) -> SimpleNamespace:
         verdict = next(runs)
         tensor = SimpleNamespace(name="step1.gradient.w", verdict=verdict, reason="too far")
-        return SimpleNamespace(verdict=verdict, stages={"backward": SimpleNamespace(verdict=verdict, tensors=[tensor])})
+        stages = {"backward": SimpleNamespace(verdict=verdict, tensors=[tensor])}
+        weight = SimpleNamespace(port_name="w", text="constant in the port")
+        return SimpleNamespace(verdict=verdict, stages=stages, initial=SimpleNamespace(differences=[weight]))
 
     monkeypatch.setattr(port, "run", run)
     monkeypatch.setattr(port, "fix", lambda *_, **__: SimpleNamespace(verdict="aligned", left=[], edits=[{}]))
@@ -224,4 +226,5 @@ def test_after_mending_the_last_run_decides(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / name).touch()
     found = port.proven(tmp_path, RunSettings("case.py"), lambda side, text: None)
     assert (found.verdict, found.stages) == (second, {"backward": second})
-    assert found.left == ([] if second == "aligned" else ["backward: step1.gradient.w: too far"])
+    too_far = [] if second == "aligned" else ["backward: step1.gradient.w: too far"]
+    assert found.left == [*too_far, "w starts otherwise than in torch: constant in the port"]

@@ -151,7 +151,7 @@ def proven(
     left = [f"{fault['paddle_layer'] or fault['reference_layer']}: {_cause(fault)}" for fault in mended.left]
     if verdict == ALIGNED:  # what is in the result's folder is to be the proof of what is on disk
         found = run(dataclasses.replace(settings, fresh=True, locate=False), progress, kept)
-        verdict, stages, left = found.verdict, _verdicts(found), [*left, *_starts_otherwise(found)]
+        verdict, stages = found.verdict, _verdicts(found)
     if verdict != ALIGNED and not left:
         left = [
             f"{stage}: {tensor.name}: {tensor.reason}"
@@ -159,7 +159,7 @@ def proven(
             for tensor in comparison.tensors
             if tensor.verdict == comparison.verdict != ALIGNED
         ][:_MOST_TENSORS]
-    return PortResult(str(out), verdict, stages, edits=mended.edits, left=left)
+    return PortResult(str(out), verdict, stages, edits=mended.edits, left=[*left, *_starts_otherwise(found)])
 
 
 def _starts_otherwise(found: RunResult) -> list[str]:
