@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import re
 import shutil
@@ -127,19 +128,18 @@ class _Restyling:
         try:
             stages, initial = self._judged(sources, (*self._stages, INITIAL))
         except (InputError, SideCrashError) as error:
-            # A trial that fails ends the reference's process at its work: the next one is to leave it none.
-            _ = self._initial
             return str(error).partition(" (traceback in ")[0].splitlines()[0]
         for stage, verdict in stages.items():
             if verdict != ALIGNED:
                 return f"{stage}: {verdict}"
-        worse = sorted(initial.keys() - self._initial) if initial else []
+        worse = sorted(initial.keys() - self._starting_otherwise) if initial else []
         return f"{worse[0]} of a {initial[worse[0]]} starts otherwise than torch's" if worse else None
 
     @functools.cached_property
-    def _initial(self) -> Set[str]:
-        """Parameters that start otherwise before any rewrite."""
-        return self._judged({}, (INITIAL,))[1].keys()
+    def _starting_otherwise(self) -> Set[str]:
+        """Parameters that start otherwise before any rewrite, as the proof has them."""
+        summary = json.loads((self._settings.out / "summary.json").read_text(encoding="utf-8"))
+        return {one["name"] for one in summary["initial"]["differences"]}
 
     def _judged(self, sources: dict[str, str], stages: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
         """Verdicts of the stages, and the parameters that start otherwise, each with its layer's class."""

@@ -20,6 +20,8 @@ from twinalign.replay.wrong_unit import phase_of, rewriting
 
 PERTURBATION = 1e-12
 """Relative size of the noise that shows how a unit amplifies rounding: a few thousand units in the last place."""
+_Noise = functools.partial[np.ndarray]
+"""`noisy` with its size and generator."""
 
 
 class RerunUnit:
@@ -161,10 +163,10 @@ class RerunUnit:
         run = self._pass.run
         return self._backend.detached(self._backend.to_tensor(array, run.dtype, run.device), differentiable)
 
-    def _leaf(self, call: Call, name: str, differentiable: bool, noise: Callable[[np.ndarray], np.ndarray]) -> Any:
+    def _leaf(self, call: Call, name: str, differentiable: bool, noise: _Noise) -> Any:
         """A value that the unit is given: code gets copies of it, so that one serves every run without noise."""
         array = self._arrays[call.number][name]
-        if noise.keywords["size"]:  # type: ignore[attr-defined]
+        if noise.keywords["size"]:
             return self._tensor(noise(array), differentiable)
         if (call.number, name) not in self._leaves:
             self._leaves[call.number, name] = self._tensor(array, differentiable)
@@ -176,7 +178,7 @@ class RerunUnit:
         inputs: list[Any],
         outputs: list[Any],
         children: _Children,
-        noise: Callable[[np.ndarray], np.ndarray],
+        noise: _Noise,
     ) -> dict[str, Any]:
         arrays, backend = self._arrays[call.number], self._backend
         places = {f"seed.output.{call.number}.{i}": tensor for i, tensor in enumerate(outputs)} | children.ends
@@ -217,14 +219,14 @@ class RerunUnit:
         return {f"eval.output.{i}": self._backend.to_array(tensor) for i, tensor in enumerate(outputs)}
 
     @contextlib.contextmanager
-    def _state(self, call: Call, noise: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
+    def _state(self, call: Call, noise: _Noise) -> Iterator[None]:
         """Inside the block the unit has the parameters and buffers that it had when the call began."""
         backend = self._backend
         before = [(tensor, self._copy(name, tensor)) for name, tensor in backend.state_tensors(self._root).items()]
         own = backend.own_state(self.module) if self.module is not None else {}
         for name, number in call.state.items():
             backend.assign(own[name], self._pass.state_store.read(number))
-        if noise.keywords["size"]:  # type: ignore[attr-defined]
+        if noise.keywords["size"]:
             for tensor in backend.named_parameters(self._root).values():
                 backend.assign(tensor, noise(backend.to_array(tensor)))
         try:
@@ -252,7 +254,7 @@ def _child_names(port: tuple[str, list[str]], reference: tuple[str, list[str]]) 
 class _Children:
     """The matched layers inside a unit, which return what the reference recorded."""
 
-    def __init__(self, unit: RerunUnit, call: Call, noise: Callable[[np.ndarray], np.ndarray]) -> None:
+    def __init__(self, unit: RerunUnit, call: Call, noise: _Noise) -> None:
         self._unit, self._call, self._noise = unit, call, noise
         self._waiting: dict[str, list[Call]] = {}
         for child in unit._children if call is unit._call else []:

@@ -41,20 +41,19 @@ def _locate_schedule(context: ComponentContext) -> list[Fault]:
     faults: dict[str, Fault] = {}
     known: dict[str, str] = {}
     for name in wrong:
-        sequences = str([found[side]["values"].get(name) for side in SIDES])
-        if sequences in known:  # one value under several names
-            evidence = schedule_evidence(name, found["ref"]["values"], found["paddle"]["values"])
-            faults[known[sequences]].evidence["values"].update(evidence["values"])
-            continue
-        explanation = context.explanation(
-            explain_schedule,
-            weights=weights["ref"],
-            name=name,
-            port=found["paddle"]["values"].get(name),
-            initial=found["paddle"]["initial"],
-        )
-        key = known[sequences] = explanation.id if explanation else name
         evidence = schedule_evidence(name, found["ref"]["values"], found["paddle"]["values"])
+        sequences = str([found[side]["values"].get(name) for side in SIDES])
+        explanation = None
+        if sequences not in known:  # else it is one value under several names
+            explanation = context.explanation(
+                explain_schedule,
+                weights=weights["ref"],
+                name=name,
+                port=found["paddle"]["values"].get(name),
+                initial=found["paddle"]["initial"],
+            )
+            known[sequences] = explanation.id if explanation else name
+        key = known[sequences]
         if key in faults:  # one cause for several values
             faults[key].evidence["values"].update(evidence["values"])
         else:

@@ -11,8 +11,10 @@ import paddle
 from paddle.amp.grad_scaler import AmpScaler
 from paddle.nn.clip import ClipGradBase
 
+from twinalign.backends.clipping_calls import watching_calls
 from twinalign.backends.optimizer_steps import watching_steps_of
 from twinalign.backends.paddle.optimizers import held_parameters
+from twinalign.backends.paddle.tensors import is_tensor
 from twinalign.patching import family, replaced, replaced_everywhere
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "Momentum": "sgd"}
@@ -91,21 +93,7 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> I
 
 @contextlib.contextmanager
 def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any, Any], None]) -> Iterator[None]:
-    def watched(kind: str, original: Callable[..., Any]) -> Any:
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def clip(*arguments: Any, **keywords: Any) -> Any:
-            given = signature.bind(*arguments, **keywords)
-            parameters, limit = list(given.arguments)[:2]  # the limit is `max_norm` or `clip_value`
-            tensors = given.arguments[parameters]
-            given.arguments[parameters] = [tensors] if isinstance(tensors, paddle.Tensor) else list(tensors)
-            before(kind, float(given.arguments[limit]))
-            result = original(*given.args, **given.kwargs)
-            after(result, None)
-            return result
-
-        return replaced_everywhere(original, clip)
+    watched = functools.partial(watching_calls, is_tensor=is_tensor, before=before, after=after)
 
     def in_optimizer(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from twinalign.backends.clipping_calls import watching_calls
+from twinalign.backends.torch.tensors import is_tensor
 from twinalign.patching import replaced, replaced_everywhere
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd"}
@@ -89,22 +91,7 @@ def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> I
 
 @contextlib.contextmanager
 def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any, Any], None]) -> Iterator[None]:
-    def watched(kind: str, original: Callable[..., Any]) -> Any:
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def clip(*arguments: Any, **keywords: Any) -> Any:
-            given = signature.bind(*arguments, **keywords)
-            parameters, limit = list(given.arguments)[:2]  # the limit is `max_norm` or `clip_value`
-            tensors = given.arguments[parameters]
-            given.arguments[parameters] = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-            before(kind, float(given.arguments[limit]))
-            result = original(*given.args, **given.kwargs)
-            after(result, None)
-            return result
-
-        return replaced_everywhere(original, clip)
-
+    watched = functools.partial(watching_calls, is_tensor=is_tensor, before=before, after=after)
     with (
         watched("norm", torch.nn.utils.clip_grad_norm_),
         watched("value", torch.nn.utils.clip_grad_value_),

@@ -90,7 +90,7 @@ def called(function: str, replacement: Callable[..., Any]) -> tuple[ImageCall]:
 
 
 def told(function: str, argument: str, other: Any) -> tuple[ImageCall]:
-    """Likewise, with one that is given another argument: a value, or what `other` makes of all its arguments."""
+    """The same with a function that is given another argument: a value, or what `other` makes of all arguments."""
 
     def call(original: Callable, *arguments: Any, **named: Any) -> Any:
         given = inspect.signature(original).bind(*arguments, **named).arguments
