@@ -18,6 +18,7 @@ from twinalign.repair import fix as fix_module
 from twinalign.repair import trials
 from twinalign.repair.candidates import AS_CONVERTED
 from twinalign.repair.fix import fix
+from twinalign.search.faults import LATER_STEP
 
 PORT = "a = 1  # kept\nb = 1\n"
 BAD = {"a": "a = 1", "b": "b = 1"}
@@ -39,6 +40,8 @@ class Played:
         self.reference = lambda text: 0.0
         self.seen: list[str] = []
         self.is_wrong = lambda text, bad: bad in text
+        self.later: dict[str, dict[str, object]] = {}
+        """Layer -> what its fault says where it is named after others; its tensors are wrong all the while."""
 
     def __call__(self, settings, progress, kept, report):
         text = settings.sources.get(str(self.port), PORT)
@@ -58,7 +61,8 @@ class Played:
             for layer in wrong
         ]
         verdict = "diverged" if wrong else "aligned"
-        tensors = [SimpleNamespace(name=layer, verdict="diverged", fp64_rel=1.0) for layer in wrong]
+        named = dict.fromkeys([*wrong, *(layer for layer in self.later if BAD[layer] in text)])
+        tensors = [SimpleNamespace(name=layer, verdict="diverged", fp64_rel=1.0) for layer in named]
         stages = {"forward": SimpleNamespace(verdict=verdict, tensors=tensors)}
         located = SimpleNamespace(faults=faults if settings.locate else [])
         return SimpleNamespace(case="Played", verdict=verdict, stages=stages, located=located, initial=None)
@@ -73,7 +77,8 @@ class Played:
         explanation = {"id": cause, "text": f"{layer} is wrong", "evidence": {"lines_of_port": self.lines}}
         explanation = explanation if cause else None
         common = {"paddle_layer": layer, "phase": "forward", "explanation": explanation}
-        return {**common, "edit": (found or [None])[0], "further_edits": found[1:], **self._of_sources(layer)}
+        edits = {"edit": (found or [None])[0], "further_edits": found[1:]}
+        return {**common, **edits, **self._of_sources(layer), **self.later.get(layer, {})}
 
     def _of_sources(self, layer):
         """Edits of the second file that the reference's source and the case suggest."""
@@ -203,6 +208,18 @@ def test_what_the_reference_recorded_stands_until_a_file_of_its_own_is_edited(pl
 def test_an_edit_that_brings_another_fault_is_not_taken(played):
     played.breaks = {"a = 2": "other"}
     assert [edit["layer"] for edit in mend(played).edits] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [{"evidence": {LATER_STEP: 1}}, {"phase": "train"}],
+    ids=["inputs of a later step", "training"],
+)
+def test_what_is_looked_at_only_once_nothing_else_is_wrong_was_there_before(shown, played):
+    played.is_wrong = lambda text, bad: bad in text and (bad == "a = 1" or "a = 2" in text)
+    played.later = {"b": shown}
+    found = mend(played)
+    assert (found.verdict, [edit["after"] for edit in found.edits]) == ("aligned", ["a = 2", "b = 2"])
 
 
 @pytest.mark.parametrize(

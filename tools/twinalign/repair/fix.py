@@ -196,7 +196,7 @@ class _Repair:
             self._sources = self._with(before, chosen)
             after = self._tested(present, chosen)
             gone = after is not None and all(_is_gone(one.key, present.faults, after.faults) for one in chosen)
-            if after is not None and gone and not after.layers - present.layers and self._is_same_reference():
+            if after is not None and gone and not present.brought(after) and self._is_same_reference():
                 kept, after = self._with_fewest(before, after, chosen)
                 self._accepted += kept
                 return after, True
@@ -271,7 +271,7 @@ class _Repair:
             return False
         if self._is_same_reference():
             result.notes.append("the case's inputs and weights do not depend on its seed: proven on one draw of inputs")
-        if other.verdict == present.verdict and not other.layers - present.layers:
+        if other.verdict == present.verdict and not present.brought(other):
             return True
         result.notes.append("the edits do not hold on a second draw of inputs, so none is taken")
         return False

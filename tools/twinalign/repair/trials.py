@@ -18,6 +18,7 @@ from twinalign.repair.initial_faults import initial_faults
 from twinalign.repair.unconverted import edits_of_rename
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
+from twinalign.search.faults import LATER_STEP
 from twinalign.sides import INITIAL
 from twinalign.verdict.results import ALIGNED
 
@@ -40,6 +41,18 @@ class Attempt:
     def layers(self) -> set[str]:
         return {fault["paddle_layer"] for fault in self.faults}
 
+    def brought(self, after: "Attempt") -> set[str]:
+        """Layers that are wrong in another run and not in this one, though this one would have shown them.
+
+        The inputs of later steps, and a training that no other fault explains, are looked at only where nothing else is
+        wrong: what shows there alone was there before.
+        """
+        searched = [fault for fault in self.faults if fault["phase"] != INITIAL]
+        last = max((_step(fault) for fault in searched), default=np.inf)
+        trained = all(fault["phase"] == "train" for fault in searched)
+        shown = [fault for fault in after.faults if _step(fault) <= last and (trained or fault["phase"] != "train")]
+        return {fault["paddle_layer"] for fault in shown} - self.layers
+
     def concerned(self) -> tuple[str, ...]:
         """The stages that are not aligned."""
         stages = [stage for stage, comparison in self.result.stages.items() if comparison.verdict != ALIGNED]
@@ -58,6 +71,10 @@ class Attempt:
     def _initial_differences(self) -> Sequence[Any]:
         initial = self.result.initial
         return initial.differences if initial is not None and initial.counts else ()
+
+
+def _step(fault: Mapping[str, Any]) -> int:
+    return int(fault["evidence"].get(LATER_STEP, 0))
 
 
 class Trials:

@@ -6,6 +6,10 @@ from typing import Any
 from twinalign.causes.explanation import Explanation
 
 
+LATER_STEP = "step_of_inputs"
+"""Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""
+
+
 @dataclasses.dataclass
 class Fault:
     """A fault of the port at one place.

@@ -25,7 +25,7 @@ from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
 from twinalign.search.components import ComponentContext
 from twinalign.search.data import locate_data
-from twinalign.search.faults import Fault
+from twinalign.search.faults import LATER_STEP, Fault
 from twinalign.search.layers import LayerFaults, locate_layers
 from twinalign.search.metric import locate_metric
 from twinalign.search.optimizer import locate_optimizer
@@ -191,15 +191,20 @@ class Locator:
 
     def _search_later_steps(self, result: LocateResult, explain: bool) -> None:
         """Search the layers on inputs and weights of later steps: the first step may not show a fault."""
-        step, weights = 1, self._weights[self._recorder.description["parts"]["backward"]]
+        steps, step = self._use_inputs_of(0), 1
+        if steps < 2:
+            return
+        weights = self._weights[self._recorder.description["parts"]["backward"]]
         folder = self._folder / "weights"
         given = {"weights": weights["ref"], "folder": str(folder)}
         moved = self._recorder.processes["ref"].call(reference_later_weights, **given)["steps"]
-        while not result.faults and step < self._use_inputs_of(step):
+        while not result.faults and step < steps:
+            self._use_inputs_of(step)
             self._progress("both", f"the inputs of step {step}")
             later = self._weights_of_step(weights, folder, step) if step <= moved else weights
             self._search_layers(result, "backward", explain, backward=True, weights=later)
             for fault in result.faults:
+                fault.evidence[LATER_STEP] = step
                 fault.note(f"shows on the inputs of step {step}, and not on those of the steps before")
             step += 1
         self._use_inputs_of(0)
