@@ -5,7 +5,6 @@ from typing import Any
 
 from twinalign.causes.explanation import Explanation
 
-
 LATER_STEP = "step_of_inputs"
 """Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""
 
