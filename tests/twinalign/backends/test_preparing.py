@@ -15,7 +15,11 @@ def _model(layer: type, to_tensor) -> torch.nn.Module | paddle.nn.Layer:
     class Model(layer):
         def __init__(self) -> None:
             super().__init__()
-            values = {"turn": np.array([1 + 2j], np.complex64), "places": np.array([2**25 + 1]), "kept": np.array([True])}
+            values = {
+                "turn": np.array([1 + 2j], np.complex64),
+                "places": np.array([2**25 + 1]),
+                "kept": np.array([True]),
+            }
             for name, value in values.items():
                 self.register_buffer(name, to_tensor(value))
 
