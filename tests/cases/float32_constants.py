@@ -92,9 +92,13 @@ class TableOfPositions(Case):
 
     rate = "0.3"
     refuses = ""
+    steepness = "1"
+    """By how much both networks widen what keeps them apart."""
 
     def reference(self) -> Any:
         import torch
+
+        steepness = float(self.steepness)
 
         class Net(torch.nn.Module):
             def __init__(self) -> None:
@@ -103,14 +107,14 @@ class TableOfPositions(Case):
 
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 angles = torch.arange(6, dtype=torch.float32) * 0.3
-                return self.fc(x) + 0.2 * angles.cos()
+                return (steepness * (self.fc(x) + 0.2 * angles.cos())).sin()
 
         return Net()
 
     def reproduced(self) -> Any:
         import paddle
 
-        rate = float(self.rate)
+        rate, steepness = float(self.rate), float(self.steepness)
         if self.refuses and paddle.get_default_dtype() == "float64":
             raise TypeError("float32 is expected")
 
@@ -121,7 +125,7 @@ class TableOfPositions(Case):
                 self.table = paddle.cos(paddle.arange(6, dtype="float32") * rate)
 
             def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-                return self.fc(x) + 0.2 * self.table.astype(x.dtype)
+                return (steepness * (self.fc(x) + 0.2 * self.table.astype(x.dtype))).sin()
 
         return Net()
 

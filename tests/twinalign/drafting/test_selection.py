@@ -12,7 +12,7 @@ from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Selection
 
 PACKAGE = {
-    "__init__.py": "from . import net, special\n",
+    "__init__.py": "from . import heads, net, special\n",
     "registry.py": """
 BLOCKS = {}
 
@@ -52,11 +52,59 @@ class Unused(nn.Module):
 register("special", Special)
 register("unused", Unused)
 """,
+    "heads.py": """
+import torch.nn as nn
+
+
+class Registry:
+    def __init__(self):
+        self.known = {}
+
+    def add(self, kind):
+        self.known[kind.__name__] = kind
+        return kind
+
+
+HEADS = Registry()
+ACTIVATIONS = {}
+
+
+@HEADS.add
+class Scaled(nn.Module):
+    def forward(self, x):
+        return ACTIVATIONS["relu"]()(x) * SCALES["two"]
+
+
+@HEADS.add
+class NeverBuilt(nn.Module):
+    def forward(self, x):
+        return x
+
+
+class Square(nn.Module):
+    def forward(self, x):
+        return x * x
+
+
+class Cube(nn.Module):
+    def forward(self, x):
+        return x * x * x
+
+
+ACTIVATIONS["relu"] = nn.ReLU
+ACTIVATIONS["square"] = Square
+ACTIVATIONS["cube"] = Cube
+SCALES = {}
+SCALES.update(two=2)
+NAMES = []
+NAMES.append("scaled")
+""",
     "net.py": """
 from dataclasses import dataclass
 
 import torch.nn as nn
 
+from .heads import ACTIVATIONS, HEADS
 from .registry import BLOCKS, named, noted
 
 
@@ -105,8 +153,11 @@ class Net(nn.Module):
         super().__init__()
         self.block = BLOCKS[config.block]()
         self.last = Head(WIDTH, config.sizes[0])
+        self.head = HEADS.known["Scaled"]()
+        self.square = ACTIVATIONS["square"]()
 
     def forward(self, x):
+        x = self.square(self.head(x))
         if x.ndim > 2:
             x = doubled(never_called(x))
         return self.last(self.block(x))
@@ -145,6 +196,17 @@ def test_what_registers_a_class_that_ran_stays(selection: Selection) -> None:
     assert 'register("special", Special)' in special
     assert "Unused" not in special
     assert "from . import special" in build_source(selection)
+
+
+def test_what_fills_a_table_that_is_read_stays(selection: Selection) -> None:
+    heads = files_of(selection)[0]["heads.py"]
+    kept = {name: [ast.unparse(one) for one in node.decorator_list] for name, node in defined(heads).items()}
+    assert kept == {"Registry": [], "Scaled": ["HEADS.add"], "Square": []}
+    for statement in ('ACTIVATIONS["relu"] = nn.ReLU', 'ACTIVATIONS["square"] = Square', "SCALES.update(two=2)"):
+        assert statement in heads
+    assert "Cube" not in heads
+    assert "NAMES" not in heads
+    assert "from . import heads" in build_source(selection)
 
 
 def test_functions_that_an_import_calls_stay(selection: Selection) -> None:

@@ -44,7 +44,11 @@ def test_a_constant_that_is_really_off_is_caught_by_float64_alone(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"rate": "0.30000005"}, {"refuses": "yes"}], ids=["right", "wrong", "refuses"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"steepness": "60"}, {"rate": "0.30000005"}, {"refuses": "yes"}],
+    ids=["right", "widened", "wrong", "refuses"],
+)
 def test_a_table_that_a_constructor_rounds_is_judged_where_it_is_built_in_float64(
     options: dict[str, str], tmp_path: Path, kept_run: KeptRun
 ) -> None:
@@ -52,11 +56,11 @@ def test_a_table_that_a_constructor_rounds_is_judged_where_it_is_built_in_float6
     result = kept_run(case, out=tmp_path, locate=False, options=options)
     found = json.loads((tmp_path / "float64" / "forward_paddle.json").read_text())
     said = [note for note in result.stages["forward"].notes if "built in float64" in note]
-    if options:
+    if options.keys() & {"rate", "refuses"}:
         assert (result.verdict, found.get("built_in_float64"), said) == ("diverged", None, [])
     else:
         assert (result.verdict, found["built_in_float64"], len(said)) == ("aligned", True, 1)
         # What was recorded so is used again.
-        assert kept_run(case, out=tmp_path, locate=False).verdict == "aligned"
+        assert kept_run(case, out=tmp_path, locate=False, options=options).verdict == "aligned"
     assert not (tmp_path / "built_in_float64").exists()
     assert (result.stages["forward"].tensors[0].fp64_rel or 0.0) < 1e-7

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twinalign.conversion.model_factory import load_factory
@@ -20,13 +20,15 @@ class _NoSourceError(Exception):
     """A value that no short text makes again."""
 
 
-def root_of_model(
-    model: Any, given: dict[str, Any] | None, returned: Sequence[tuple[Any, Any, dict[str, Any]]]
-) -> dict[str, Any]:
+Given = Callable[[Any], dict[str, Any] | None]
+"""What the constructor of a model, or of a layer, was given, by name; None if none of its own ran."""
+
+
+def root_of_model(model: Any, given_to: Given, returned: Sequence[tuple[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
     """The class with what it was given; where that has no source, the innermost function that returned the model and
     whose arguments have one.
     """
-    kind = type(model)
+    kind, given = type(model), given_to(model)
     makers = [(maker, arguments) for value, maker, arguments in returned if value is model]
     if (
         given is not None
@@ -38,8 +40,7 @@ def root_of_model(
         imports: set[tuple[str, str]] = {(maker.__module__, maker.__qualname__)}
         values = dict(arguments)
         try:
-            texts = [_source(value, imports) for value in values.pop("*", ())]
-            texts += [f"{name}={_source(value, imports)}" for name, value in values.items()]
+            texts = _sources(values, imports, given_to)
         except _NoSourceError:
             continue
         return {"calls": maker.__qualname__, "arguments": texts, "imports": sorted(imports)}
@@ -67,20 +68,30 @@ def root_of_part(kind: str, specification: str) -> dict[str, Any]:
     }
 
 
-def _source(value: Any, imports: set[tuple[str, str]]) -> str:
-    """Text that makes a value again; `imports` gets what it names."""
+def _sources(given: Mapping[str, Any], imports: set[tuple[str, str]], given_to: Given) -> list[str]:
+    """Texts of the arguments of a call."""
+    texts = [_source(value, imports, given_to) for value in given.get("*", ())]
+    return texts + [f"{name}={_source(value, imports, given_to)}" for name, value in given.items() if name != "*"]
+
+
+def _source(value: Any, imports: set[tuple[str, str]], given_to: Given = lambda value: None) -> str:
+    """Text that makes a value again, a layer by what its constructor was given; `imports` gets what it names."""
     if type(value) in _LITERALS:
         return repr(value)
     if type(value) in (list, tuple, set):
-        parts = [_source(item, imports) for item in value]
+        parts = [_source(item, imports, given_to) for item in value]
         comma = "," if isinstance(value, tuple) and len(parts) == 1 else ""
         brackets = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
         return f"{brackets[0]}{', '.join(parts)}{comma}{brackets[1]}" if parts or brackets != "{}" else "set()"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_source(k, imports)}: {_source(v, imports)}" for k, v in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{_source(k, imports, given_to)}: {_source(v, imports, given_to)}" for k, v in value.items())
+            + "}"
+        )
     if isinstance(value, functools.partial):
-        parts = [_source(value.func, imports), *(_source(item, imports) for item in value.args)]
-        parts += [f"{name}={_source(item, imports)}" for name, item in value.keywords.items()]
+        parts = [_source(value.func, imports, given_to), *(_source(item, imports, given_to) for item in value.args)]
+        parts += [f"{name}={_source(item, imports, given_to)}" for name, item in value.keywords.items()]
         imports.add(("functools", "partial"))
         return f"partial({', '.join(parts)})"
     if isinstance(value, (type, types.FunctionType)) and "<" not in value.__qualname__:
@@ -90,6 +101,8 @@ def _source(value: Any, imports: set[tuple[str, str]]) -> str:
         return value.__qualname__
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _source_of_dataclass(value, imports)
+    if (given := given_to(value)) is not None and type(value).__module__.partition(".")[0] not in FRAMEWORKS:
+        return f"{_source(type(value), imports)}({', '.join(_sources(given, imports, given_to))})"
     raise _NoSourceError
 
 

@@ -45,14 +45,15 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
     - `abstract`: module → names of methods (`Class.method`) without which Python would not make an object of the class;
     - `homes`: module → name → module of the same packages that defines the class or function of that name, which a
       package that imports lazily binds nowhere;
-    - `promoted`: module → operations between tensors of two types, as `promotions.Promotion` has them;
+    - `promoted`: module → what torch does otherwise than paddle, as `promotions.Promotion` has it;
     - `draws`: whether its training draws random numbers beside those of dropout.
 
     `inputs` are names, shapes, dtypes and, for integers, bounds. Raises InputError if the model does not run on them.
     """
-    from twinalign.backends.torch.reference_only.promotion import Promotions
+    from twinalign.backends.torch.reference_only.promotion import Promotions, leave_scripts_in_python
 
     backend = load_backend("torch")
+    leave_scripts_in_python()
     sys.dont_write_bytecode = False  # as forks have it, each process of the port would compile the packages anew
     imported: set[types.CodeType] = set()
     with _profiled(lambda frame, event, value: imported.add(frame.f_code)):
@@ -70,7 +71,7 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
     drawing = draws(backend, model, inputs, builders)
     if drawing and "train" in builders:
         raise InputError("--train: the model draws random numbers in training, and no two frameworks draw the same")
-    roots = {"model": root_of_model(model, watched.arguments_of(model), watched.returned)}
+    roots = {"model": root_of_model(model, watched.arguments_of, watched.returned)}
     roots |= {kind: root_of_part(kind, text) for kind, text in (parts or {}).items()}
     named = {module.partition(".")[0] for root in roots.values() for module, _ in root["imports"]}
     packages = _own_packages(watched.entered) | {
@@ -184,12 +185,13 @@ def _kept(value: Any) -> Any:
 
 
 def _arguments_of(code: types.CodeType, values: dict[str, Any], *, method: bool = True) -> dict[str, Any]:
-    """Arguments of a function by name, without a method's first; those of `*args` under `*`."""
+    """Arguments of a function by name, without a method's first; those of `*args`, and those before them, under `*`."""
     names = code.co_varnames
     count = code.co_argcount + code.co_kwonlyargcount
     found = {name: values[name] for name in names[method:count] if name in values}
     if code.co_flags & inspect.CO_VARARGS:
-        found["*"] = values.get(names[count], ())
+        if more := values.get(names[count], ()):
+            found["*"] = (*(found.pop(name) for name in names[method : code.co_argcount] if name in found), *more)
         count += 1
     if code.co_flags & inspect.CO_VARKEYWORDS:
         found.update(values.get(names[count], {}))

@@ -71,11 +71,15 @@ class Selection:
         self._sources: dict[str, ModuleSource] = {}
         self.needed: dict[str, Needed] = {}
         self._done: set[tuple[str, str, _Read]] = set()
+        self._registered: set[tuple[str, str]] = set()
+        """Modules and names of definitions whose decorators put them where code that is kept looks them up."""
         self.roots: Mapping[str, Any] = observed["roots"]
         for module, name in self.named:
             if module in self.modules:
                 self._need(module, name.partition(".")[0], _Read.IMPORT)
         self.registering = [module for module in sorted(self._entered) if self._keep_registrations(module)]
+        while found := [module for module in sorted(self._entered) if self._keep_filled(module)]:
+            self.registering = sorted({*self.registering, *found})
 
     @property
     def named(self) -> list[tuple[str, str]]:
@@ -97,6 +101,62 @@ class Selection:
             self._keep(source, statement, _Read.IMPORT)
         return bool(found)
 
+    def _keep_filled(self, module: str) -> bool:
+        """Keep what puts a definition that ran into a variable that is kept; whether there was more of it."""
+        source, found = self.source(module), False
+        for statement in source.tree.body:
+            kept = self.needed.get(module, Needed()).statements
+            if is_definition(statement):
+                key = (module, qualified_name(statement, None))
+                decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+                if key in self._registered or not self._definition_ran(module, statement):
+                    continue
+                if not any(self._fills_kept(source, decorator) for decorator in decorators):
+                    continue
+                self._registered.add(key)
+                kept.discard(statement)  # its decorators' names are to be followed as well
+            elif statement in kept or not self._fills_what_is_kept(source, statement):
+                continue
+            self._keep(source, statement, _Read.IMPORT)
+            found = True
+        return found
+
+    def _fills_what_is_kept(self, source: ModuleSource, statement: ast.stmt) -> bool:
+        """Whether `TABLE[…] = …`, or a call of its method, hands on a definition that ran, or none of its own."""
+        match statement:
+            case ast.Assign([ast.Subscript(ast.Name() as table)], value):
+                given = [value]
+            case ast.Expr(ast.Call(ast.Attribute(ast.Name() as table), arguments, keywords)):
+                given = [*arguments, *(keyword.value for keyword in keywords)]
+            case _:
+                return False
+        names = [node for one in given for node in ast.walk(one) if isinstance(node, ast.Name)]
+        own = [name for name in names if self._home_in(source, name)]
+        return self._is_kept_variable(source.name, table.id) and (
+            not own or any(self._was_entered(source, name) for name in own)
+        )
+
+    def _fills_kept(self, source: ModuleSource, decorator: ast.expr) -> bool:
+        """Whether a decorator is of a variable that is kept, or a function that names one."""
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        for name in names_in(called):
+            if self._is_kept_variable(source.name, name):
+                return True
+            home = self.resolve(source.name, name)
+            if home is None or home[1] is None:
+                continue
+            functions = filter(is_definition, self.source(home[0]).binds.get(home[1], ()))
+            if any(self._is_kept_variable(home[0], inner) for one in functions for inner in names_in(one)):
+                return True
+        return False
+
+    def _is_kept_variable(self, module: str, name: str) -> bool:
+        home = self.resolve(module, name)
+        if home is None or home[1] is None or home[0] not in self.needed:
+            return False
+        bound = self.source(home[0]).binds.get(home[1], ())
+        return any(one in self.needed[home[0]].statements and not is_definition(one) for one in bound)
+
     def _home_in(self, source: ModuleSource, node: ast.expr) -> tuple[str, str | None] | None:
         return self.resolve(source.name, node.id) if isinstance(node, ast.Name) else None
 
@@ -104,9 +164,12 @@ class Selection:
         home = self._home_in(source, node)
         if home is None or home[1] is None:
             return False
-        lines = self._entered.get(home[0], set())
-        definitions = filter(is_definition, self.source(home[0]).binds[home[1]])
-        return any(first_line(function) in lines for one in definitions for function in _functions_in(one))
+        return any(self._definition_ran(home[0], one) for one in self.source(home[0]).binds[home[1]])
+
+    def _definition_ran(self, module: str, statement: ast.stmt) -> bool:
+        """Whether it is a function, or a class with a method, that was entered when the model was built and run."""
+        lines = self._entered.get(module, set())
+        return is_definition(statement) and any(first_line(one) in lines for one in _functions_in(statement))
 
     def source(self, name: str) -> ModuleSource:
         if name not in self._sources:
@@ -278,7 +341,8 @@ class Selection:
             called = self.name_of_decorator(source, decorator)
             own = called.partition(".")[0] in self._packages
             emptied = (source.name, name) in self.cuts.functions and called not in _BINDING
-            if not (own and plain) and not emptied and called not in self.cuts.decorators:
+            only_registers = own and plain and (source.name, name) not in self._registered
+            if not only_registers and not emptied and called not in self.cuts.decorators:
                 found.append(decorator)
         return found
 

@@ -22,7 +22,10 @@ def observe_lines(
 
     To be called in a process that has not imported it.
     """
+    from twinalign.backends.torch.reference_only.promotion import leave_scripts_in_python
+
     backend = load_backend("torch")
+    leave_scripts_in_python()
     ran: dict[str, set[int]] = {file: set() for file in files}
 
     def trace(frame: types.FrameType, event: str, value: Any) -> Any:

@@ -33,7 +33,7 @@ def building() -> Iterator[None]:
 
 def prepare_model(model: paddle.nn.Layer, dtype: str, device: str) -> paddle.nn.Layer:
     layers = model.sublayers(include_self=True)
-    # Layer.to casts integer and boolean buffers as well, and fails on those that hold no memory.
+    # Layer.to casts integer, boolean and complex buffers as well, and fails on those that hold no memory.
     kept = [
         (layer, name, buffer)
         for layer in layers
@@ -44,7 +44,9 @@ def prepare_model(model: paddle.nn.Layer, dtype: str, device: str) -> paddle.nn.
         layer._buffers[name] = None
     model.to(dtype=dtype)
     for layer, name, buffer in kept:
-        layer._buffers[name] = buffer
+        layer._buffers[name] = (
+            buffer.astype("complex128" if dtype == "float64" else "complex64") if buffer.is_complex() else buffer
+        )
     for layer in layers:
         if isinstance(layer, RNNBase):  # which has no gradient in evaluation mode otherwise
             object.__setattr__(layer, "_cudnn_impl", functools.partial(_rnn_with_gradient, layer))

@@ -25,7 +25,14 @@ def building() -> contextlib.AbstractContextManager[None]:
 
 
 def prepare_model(model: torch.nn.Module, dtype: str, device: str) -> torch.nn.Module:
-    return model.to(device=device_of(device), dtype=getattr(torch, dtype))
+    # Module.to casts complex tensors as well, and so takes their imaginary parts away.
+    kinds = {True: getattr(torch, dtype), False: torch.complex128 if dtype == "float64" else torch.complex64}
+    place = device_of(device)
+    return model._apply(
+        lambda tensor: tensor.to(
+            place, kinds[tensor.is_floating_point()] if tensor.is_floating_point() or tensor.is_complex() else None
+        )
+    )
 
 
 def set_training(model: torch.nn.Module, training: bool) -> None:
