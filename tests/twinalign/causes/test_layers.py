@@ -213,6 +213,22 @@ def test_not_a_number_must_be_where_it_is_in_the_port() -> None:
     assert not confirmed(given, [1.0, 2.0, math.inf])
 
 
+def test_a_large_tensor_is_measured_to_its_end() -> None:
+    rng = np.random.default_rng(0)
+    port, reference, value = rng.standard_normal((3, 5, 40_000))
+    proof = Target({"output.0": port}, {"output.0": reference}).prove({"output.0": value})
+    scale = max(np.abs(port).max(), np.abs(reference).max())
+    assert proof.before == np.abs(port - reference).max() / scale
+    assert proof.after == np.abs(port - value).max() / scale
+    assert proof.distance == pytest.approx(np.sqrt(np.mean(np.square((port - value) / scale))), rel=1e-12)
+    value[:] = port
+    value[-1, -1] += 1.0
+    given = Target({"output.0": port}, {"output.0": reference})
+    assert given.prove({"output.0": value}).after == pytest.approx(1.0 / scale, rel=1e-12)
+    value[0, 0] = math.inf
+    assert given.prove({"output.0": value}).after == 10.0
+
+
 def test_another_shape_is_reproduced_by_that_shape_alone() -> None:
     given = target([[1.0, 2.0]], [1.0, 2.0])
     assert confirmed(given, [[1.0, 2.0]])

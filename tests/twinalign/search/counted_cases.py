@@ -1,4 +1,4 @@
-"""A port whose layers say how often they run: each forward adds its layer's name to a file."""
+"""Sides whose layers say how often they run: each forward adds its layer's name to a file, after `ref.` in torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ COUNTS = "COUNTED_CALLS"
 """Environment variable with the file's path."""
 
 
+def count(name: str) -> None:
+    with Path(os.environ[COUNTS]).open("a") as file:
+        file.write(f"{name}\n")
+
+
 class Right(Case):
     """Four layers in a container in a container."""
 
@@ -24,7 +29,16 @@ class Right(Case):
     def reference(self) -> Any:
         from torch import nn
 
-        return nn.Sequential(nn.Sequential(*(nn.BatchNorm1d(40) for _ in range(self.layers))))
+        class Counted(nn.BatchNorm1d):
+            def __init__(self, number: int) -> None:
+                super().__init__(40)
+                self.number = number
+
+            def forward(self, x: Any) -> Any:
+                count(f"ref.{self.number}")
+                return super().forward(x)
+
+        return nn.Sequential(nn.Sequential(*(Counted(number) for number in range(self.layers))))
 
     def reproduced(self) -> Any:
         from paddle import nn
@@ -35,8 +49,7 @@ class Right(Case):
                 self.number = number
 
             def forward(self, x: Any) -> Any:
-                with Path(os.environ[COUNTS]).open("a") as file:
-                    file.write(f"{self.number}\n")
+                count(str(self.number))
                 return super().forward(x)
 
         made = [Counted(number, 1e-3 if number in self.wrong else 1e-5) for number in range(self.layers)]
@@ -50,3 +63,9 @@ class Wrong(Right):
     """The second and the last have another epsilon."""
 
     wrong = (1, 3)
+
+
+class WrongEarly(Right):
+    """The second alone, in front of two that are right."""
+
+    wrong = (1,)

@@ -36,11 +36,13 @@ class StandIns:
         results: number of a call → how the port had its result.
         given_up: numbers of the calls that run without their pairs, as in the earlier pass.
         needed: numbers of the calls that must run.
+        last: that of them behind which the pass may end.
     """
 
     results: Mapping[int, Result]
     given_up: Collection[int]
     needed: Collection[int]
+    last: int
 
     def of(self, number: int) -> Result | None:
         """How the port had the result of a call, None if the call is to run."""
@@ -140,3 +142,8 @@ def with_those_around(numbers: Iterable[int], calls: Mapping[int, Call]) -> set[
             found.add(outer)
             outer = calls[outer].parent
     return found
+
+
+def last_to_end(numbers: Collection[int], calls: Mapping[int, Call]) -> int:
+    """The one of these calls that ends when all others have."""
+    return min(with_those_around([max(numbers)], calls).intersection(numbers))

@@ -18,6 +18,7 @@ from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.code_lines import narrowed_down
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
+from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.reaching import without_effect
@@ -112,14 +113,27 @@ def reference_backward(worker: Any, gradients: str | None) -> dict[str, Any]:
     return found
 
 
-def reference_second_forward(worker: Any, folder: str, gradients: bool) -> dict[str, Any]:
+def reference_second_forward(
+    worker: Any, folder: str, gradients: bool, wanted: Sequence[int], opened: Sequence[int]
+) -> dict[str, Any]:
     """Run the reference forward on a second draw of inputs; returns what `reference_forward` does.
 
-    `unlike` is there alone, in words, if that pass cannot stand beside the first. With `gradients`, what comes next is
-    `reference_second_backward`.
+    With `gradients` what comes next is `reference_second_backward`; else the pass ends behind the last of these calls.
+
+    Args:
+        wanted: numbers of the calls whose units the port is to run.
+        opened: numbers of the calls that it makes without their pairs.
+
+    Returns:
+        `unlike` alone, in words, if that pass cannot stand beside the first.
     """
     first: ReferencePass = worker.kept[KEPT]
     second = worker.kept[SECOND] = ReferencePass(dataclasses.replace(first.run, draw=1), Path(folder) / "reference")
+    open_calls: set[int] = set()
+    if not gradients:
+        calls = {call.number: call for call in first.stack.calls}
+        second.last, second.kept = last_to_end(wanted, calls), with_those_around(wanted, calls).union(opened)
+        open_calls = with_those_around([second.last], calls) - {second.last}
     first.store.discard()
     _restore(worker, first)
     try:
@@ -130,7 +144,8 @@ def reference_second_forward(worker: Any, folder: str, gradients: bool) -> dict[
         return {"unlike": f"the reference raises {type(error).__name__}: {error}"[:LONGEST_REASON]}
     if not gradients:
         _restore(worker, first)
-    forms = [[(call.path, _shapes(call)) for call in found.stack.calls] for found in (first, second)]
+    forms = [[_form(call, call.number not in open_calls) for call in one.stack.calls] for one in (first, second)]
+    forms[0] = forms[0] if second.last is None else forms[0][: max(len(forms[1]), second.last + 1)]
     return found if forms[0] == forms[1] else {"unlike": "the reference calls other layers, or has other shapes"}
 
 
@@ -148,8 +163,8 @@ def _restore(worker: Any, reference: ReferencePass) -> None:
         worker.restore_weights(reference.run.model, reference.run.weights)
 
 
-def _shapes(call: Call) -> list[list[int]]:
-    return [tensor.shape for tensor in (*call.inputs, *call.outputs)]
+def _form(call: Call, ended: bool) -> tuple[str, list[list[int]]]:
+    return call.path, [tensor.shape for tensor in (*call.inputs, *(call.outputs if ended else ()))]
 
 
 _LARGEST_TABLE = 1 << 18

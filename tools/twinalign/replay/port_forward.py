@@ -11,6 +11,7 @@ reference's values. A layer that cannot run on them is left out by name.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
 from twinalign.replay.forced_state import ForcedState
 from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
-from twinalign.replay.layer_calls import LOSS, Call, CallStack, wrapped
+from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, wrapped
 from twinalign.replay.nested_tensors import each_once, put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind
 from twinalign.replay.tensor_store import TensorStore
@@ -86,13 +87,17 @@ class ForcedForward:
         self._state = ForcedState(run, state_store, moved)
 
     def __call__(self) -> None:
-        """Run forward and loss."""
+        """Run forward and loss, up to the last call that is asked about."""
         with (
+            contextlib.suppress(Enough),
             self.backend.default_dtype(self.run.dtype),
             wrapped(self.backend.named_layers(self.run.model), self._around),
             OwnCode(self.backend, lambda: self._running[-1] if self._running else None).followed(),
         ):
             self.run.through(self._around)
+        for unit in self.units:
+            if not unit.ended and unit.parent is not None:  # the pass has ended inside
+                unit.parent.children.append(unit)
 
     @property
     def calls(self) -> int:
@@ -135,6 +140,8 @@ class ForcedForward:
             self._ordinals.end(own)
         if parent is not None:
             parent.children.append(unit)
+        if self._standing and partner.number == self._standing.last:
+            raise Enough
         return self._returned(unit)
 
     def _known(self, unit: ForcedCall) -> ForcedCall | None:

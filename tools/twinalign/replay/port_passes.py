@@ -1,7 +1,6 @@
 """Forward passes of the port while wrong layers are located, which run in its process through `SideProcess.call`."""
 
 import contextlib
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,14 @@ from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun, checksum
 from twinalign.replay.forced_call import UnitFailedError
 from twinalign.replay.forced_pass import Pairs, passed
-from twinalign.replay.judged_before import StandIns, clearly_wrong, distances_alone, results_of, with_those_around
+from twinalign.replay.judged_before import (
+    StandIns,
+    clearly_wrong,
+    distances_alone,
+    last_to_end,
+    results_of,
+    with_those_around,
+)
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
 from twinalign.replay.layers import KEPT, WHOLE, PathNames
 from twinalign.replay.port_forward import ForcedForward
@@ -42,7 +48,7 @@ def port_own(
 
 def _own_calls(found: Sequence[Call], names: PathNames) -> dict[str, Any]:
     paths = {call.path: names.reference_path(call.path) for call in found}
-    return {"calls": [dataclasses.asdict(call) for call in found], "names": paths}
+    return {"calls": [call.to_json() for call in found], "names": paths}
 
 
 def port_whole(
@@ -82,11 +88,16 @@ class _Forcing:
         about = (self._store, self._states, partners, with_extra, self._moved, self.bound_of)
         return ForcedForward(run, *about, **more)
 
-    def keep(self, forced: ForcedForward) -> list[str]:
-        """Keep the pass for `port_forced_backward`; returns the paths of the layers that were judged."""
+    def keep(self, forced: ForcedForward) -> dict[str, Any]:
+        """Keep the pass for `port_forced_backward`.
+
+        Returns:
+            `judged`: paths of the layers that were; `opened`: numbers of the calls that ran without their pairs.
+        """
         state_alone = forced.wrong_in_state_alone
         self._worker.kept[KEPT] = (forced.run, self._store, forced.units, state_alone)
-        return sorted({unit.path for unit in forced.units if unit.ended and unit.layer is not None})
+        judged = {unit.path for unit in forced.units if unit.ended and unit.layer is not None}
+        return {"judged": sorted(judged), "opened": sorted(forced.given_up)}
 
 
 def port_by_names(
@@ -143,7 +154,7 @@ def port_by_names(
     met = [(call.path, call.ordinal) for call in own if (call.path, call.ordinal) in partners]
     pairs = sorted(((*place, partners[place].number) for place in met), key=lambda pair: pair[2])
     worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
-    return {**answer, "pairs": pairs, "left_out": {}, "judged": forcing.keep(forced)}
+    return {**answer, "pairs": pairs, "left_out": {}, **forcing.keep(forced)}
 
 
 def _of_same_names(run: CaseRun, calls: Sequence[Call], names: PathNames) -> Pairs | None:
@@ -176,9 +187,14 @@ def port_forced_forward(
         moved: the reference's names of parameters and buffers that its pass has changed.
         wanted: on the second draw of inputs, numbers of calls with the values that are to be kept of each.
         gradients: whether `port_forced_backward` is to judge gradients; else only what is wanted runs.
+
+    Returns:
+        `left_out`: path of a layer → why it was not judged; what `_Forcing.keep` returns; `lacking` alone if what is
+        wanted does not run without the values of the whole pass.
     """
     forcing, kept = _Forcing(worker, folder, calls, moved), dict(wanted)
-    partners = {(path, ordinal): forcing.by_number[number] for path, ordinal, number in pairs}
+    known = forcing.by_number  # without what a pass that ended early did not come to
+    partners = {(path, ordinal): known[number] for path, ordinal, number in pairs if number in known}
 
     def begin(standing: StandIns | None, partners: Pairs) -> ForcedForward:
         run = CaseRun.of(worker, stage, weights, draw=1 if wanted else 0)
@@ -188,12 +204,12 @@ def port_forced_forward(
     standing = None
     if not gradients:
         results, given_up = worker.kept[_JUDGED]
-        standing = StandIns(results, given_up, with_those_around(kept, forcing.by_number))
+        needed = with_those_around(kept, forcing.by_number)
+        standing = StandIns(results, given_up, needed, last_to_end(kept, forcing.by_number))
     with worker.backend.no_grad() if standing else contextlib.nullcontext():
         forced, left_out = passed(functools.partial(begin, standing), partners)
     if standing and (left_out or not {unit.call.number for unit in forced.units if unit.ended}.issuperset(kept)):
-        # The values that stand in for what does not run were not enough: everything runs.
-        forced, left_out = passed(functools.partial(begin, None), partners)
+        return {"lacking": True}
     if not wanted:
         worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
-    return {"left_out": left_out | forced.left_out, "judged": forcing.keep(forced)}
+    return {"left_out": left_out | forced.left_out, **forcing.keep(forced)}

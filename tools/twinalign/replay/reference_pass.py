@@ -3,11 +3,11 @@
 Runs in the reference's process. A value is written once, however many calls share it.
 """
 
-import dataclasses
+import contextlib
 import functools
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from twinalign.files.recordings import random_projections, save_npz
 from twinalign.patching import replaced
 from twinalign.replay.case_run import CaseRun, checksum, in_evaluation_mode
-from twinalign.replay.layer_calls import LOSS, Call, CallStack, Tensor, wrapped
+from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, Tensor, wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import estimated_scale, quick_root_mean_square, sample_of
@@ -43,6 +43,10 @@ class ReferencePass:
         """What forward and loss return, and what no optimizer moves, named as `port_own.own_forward` names them."""
         self.gradients: dict[str, tuple[int, float]] = {}
         """`input.CALL.I`, `output.CALL.I` → number of the gradient in the store, and its root mean square."""
+        self.kept: Collection[int] | None = None
+        """Numbers of the calls whose values are kept, with those of the calls that they make; None for all."""
+        self.last: int | None = None
+        """Number of the call behind which the pass ends, if not with the loss."""
         self.moved = False
         """Whether the forward pass has changed the model."""
         self._known: dict[int, tuple[Any, int, int]] = {}
@@ -63,7 +67,7 @@ class ReferencePass:
             for path, layer in layers
             for name, tensor in self.backend.own_state(layer).items()
         }
-        with self.backend.default_dtype(run.dtype), wrapped(layers, self._around):
+        with self.backend.default_dtype(run.dtype), wrapped(layers, self._around), contextlib.suppress(Enough):
             outputs, self._loss = run.through(self._around)
             if not run.has_loss:
                 self._loss = run.stand_in_loss(outputs)
@@ -73,7 +77,7 @@ class ReferencePass:
         self.moved = bool(changed)
         tensors = self.backend.state_tensors(run.model).items()
         self.final |= {f"state.{n}": self.backend.to_array(t) for n, t in tensors if not self.backend.trainable(t)}
-        calls = [dataclasses.asdict(call) for call in self.stack.calls]
+        calls = [call.to_json() for call in self.stack.calls]
         return {"calls": calls, "state": changed, "bytes_written": self.store.bytes_written}
 
     def backward(self, kept: Path | None) -> dict[str, Any]:
@@ -101,7 +105,8 @@ class ReferencePass:
         call = self.stack.begin(path, layer)
         tensors, signature = take_apart((arguments, keywords), backend.is_tensor)
         self.signatures[call.number] = signature
-        call.inputs = [self._tensor(tensor) for tensor in tensors]
+        kept = self.kept is None or call.number in self.kept or call.parent in self.kept
+        call.inputs = [self._tensor(tensor, kept) for tensor in tensors]
         buffers = {}
         if layer is not None:
             call.state = self._changed_state(path, layer)
@@ -115,7 +120,7 @@ class ReferencePass:
         finally:
             self.stack.end(call)
         returned, self.results[call.number] = take_apart(result, backend.is_tensor)
-        call.outputs = [self._tensor(tensor) for tensor in returned]
+        call.outputs = [self._tensor(tensor, kept) for tensor in returned]
         if layer is None:
             self.final |= {f"{path}.{number}": backend.to_array(tensor) for number, tensor in enumerate(returned)}
         if len(returned) > 1:
@@ -127,11 +132,13 @@ class ReferencePass:
         if buffers:
             self._after_buffers(call, path, layer, buffers)
             call.evaluation = self._evaluated(layer, forward, arguments, keywords)
+        if call.number == self.last:
+            raise Enough
         return put_together(self.results[call.number], returned)
 
     def _watch(self, call: Call, number: int, layer: Any, tensor: Any) -> Any:
         """Record the gradient that this call alone sends back, where there is one."""
-        if not self.backend.differentiable(tensor):
+        if self.kept is not None or not self.backend.differentiable(tensor):
             return tensor
         receive: Callable[[Any], None] = functools.partial(self._receive, f"input.{call.number}.{number}")
         if getattr(layer, "inplace", False):
@@ -149,14 +156,17 @@ class ReferencePass:
 
     def _aliased(self, tensor: Any) -> Any:
         """An alias of a differentiable tensor, known under the same number."""
-        if not self.backend.differentiable(tensor):
+        if self.kept is not None or not self.backend.differentiable(tensor):
             return tensor
         made = self._graph.alias(tensor)
         self._known[id(made)] = (weakref.ref(made), self.backend.version(made), self._known[id(tensor)][2])
         return made
 
-    def _tensor(self, tensor: Any) -> Tensor:
-        """Describe a tensor, and write its values unless they have been written."""
+    def _tensor(self, tensor: Any, kept: bool = True) -> Tensor:
+        """Describe a tensor, and write its values, if they are kept, unless they have been written."""
+        dtype = str(tensor.dtype).rpartition(".")[2]
+        if not kept:
+            return Tensor(None, list(tensor.shape), dtype)
         version = self.backend.version(tensor)
         known = self._known.get(id(tensor))
         differentiable = self.backend.differentiable(tensor)
@@ -167,7 +177,6 @@ class ReferencePass:
             number = self.store.add(array)
             self._known_values[number] = estimated_scale(array), sample_of(array)
             self._known[id(tensor)] = (weakref.ref(tensor), version, number)
-        dtype = str(tensor.dtype).rpartition(".")[2]
         return Tensor(number, list(tensor.shape), dtype, differentiable, *self._known_values[number])
 
     def _receive(self, key: str, gradient: Any) -> None:

@@ -49,7 +49,7 @@ class TensorStore:
     def discard(self) -> None:
         """Free the disk space: nothing is read any more."""
         self._writer.close()
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)
 
     def read(self, number: int) -> np.ndarray:
         """The array of a number, in the memory of the mapped file: copy it to keep it beyond a `restart`."""

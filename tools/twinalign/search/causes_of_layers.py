@@ -27,6 +27,7 @@ class CauseSearch:
         folder: what the sides exchange.
         pairs: path in the port, ordinal, number of the reference's call.
         port_calls: those of the port's own pass.
+        opened: numbers of the reference's calls that the port makes without their pairs.
     """
 
     ask: Callable[..., dict[str, Any]]
@@ -35,6 +36,7 @@ class CauseSearch:
     folder: Path
     pairs: Sequence[tuple[str, int, int]]
     port_calls: Sequence[Call]
+    opened: Sequence[int]
 
     def explain(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> list[tuple[str, str]]:
         """Look for the cause of each fault; with each comes what was reported of its unit.
@@ -77,25 +79,30 @@ class CauseSearch:
         seen = [tensor.sample for tensor in behind if tensor.shape == call.outputs[0].shape]
         return {"output": call.outputs[0].sample, "seen": seen[:_MOST_SEEN]}
 
-    def _second_draw(self, asked: Sequence[tuple[Fault, Mapping[str, Any]]]) -> dict[int, Mapping[str, Any]]:
+    def _second_draw(
+        self, asked: Sequence[tuple[Fault, Mapping[str, Any]]], everything: bool = False
+    ) -> dict[int, Mapping[str, Any]]:
         """What the port's units compute on a second draw of inputs, which a cause must give as well, by their calls.
 
-        Faults whose causes stand on one draw alone, since the two passes are unlike, get a note.
+        Faults whose causes stand on one draw alone, since the two passes are unlike, get a note. `everything`: whether
+        all units run, and not the wrong ones alone.
         """
         asked = [(fault, suspect) for fault, suspect in asked if fault.phase != "state"]
         if not asked:  # in that phase one draw decides
             return {}
         folder = self.folder / SECOND_DRAW
-        gradients = any(fault.phase == "backward" for fault, _ in asked)
-        given = {"folder": str(folder), "gradients": gradients}
+        wanted = [(suspect["call"], list(suspect["differences"])) for _, suspect in asked]
+        gradients = everything or any(fault.phase == "backward" for fault, _ in asked)
+        given = {"folder": str(folder), "gradients": gradients, "opened": self.opened}
+        given["wanted"] = [number for number, _ in wanted]
         calls = self.ask("ref", reference_second_forward, "forward on other inputs", **given)
         if "unlike" in calls:
             for fault, _ in asked:
                 fault.note(f"tried on one draw of inputs alone: on a second one {calls['unlike']}")
             return {}
-        wanted = [(suspect["call"], list(suspect["differences"])) for _, suspect in asked]
         try:
-            self.forced_forward(calls, folder, wanted=wanted, gradients=gradients)
+            if "lacking" in self.forced_forward(calls, folder, wanted=wanted, gradients=gradients):
+                return self._second_draw(asked, everything=True)
             back: dict[str, Any] = {"gradients": {}, "parameters": {}}
             if gradients:
                 back = self.ask("ref", reference_second_backward, "backward on other inputs")

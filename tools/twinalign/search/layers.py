@@ -138,6 +138,7 @@ class _Search:
         self._uneven = sorted({p.path for o, p in matching.pairs if times[0][o.path] != times[1][p.path]})
         same = by_names.get("pairs") == [list(pair) for pair in self._pairs]
         forced = by_names if same else self._forced_forward(calls, self.folder)
+        self._opened = forced["opened"]
         self._left_out = forced["left_out"] | {port.path: _OWN_WEIGHTS for _, port in self._of_own_weights(matching)}
         on_disk = _bytes_in(self.folder)
         back: dict[str, Any] = {"gradients": {}, "parameters": {}}
@@ -238,7 +239,13 @@ class _Search:
         if not explain:
             return list(found.values())
         search = CauseSearch(
-            self._ask, self._forced_forward, self._forced_backward, self.folder, self._pairs, self._port_calls
+            self._ask,
+            self._forced_forward,
+            self._forced_backward,
+            self.folder,
+            self._pairs,
+            self._port_calls,
+            self._opened,
         )
         for key in search.explain(asked):
             del found[key]

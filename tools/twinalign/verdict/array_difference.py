@@ -1,6 +1,7 @@
 """How far two arrays are apart, in as few passes over them as it takes."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -71,14 +72,26 @@ def _real_pairs(array: np.ndarray) -> np.ndarray:
 
 
 def _sum_of_squares_between(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """In pieces that stay in the processor's cache, so that large arrays are read once and not copied."""
-    total, piece = 0.0, np.empty(min(_PIECE, ours.size), np.result_type(ours, theirs))
+    # Not a dot product: BLAS would wake its threads for every piece.
+    return sum((float(np.einsum("i,i->", part, part)) for part in _pieces_between(ours, theirs)), 0.0)
+
+
+def measured_between(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
+    """Greatest absolute difference of two flat arrays, and the sum of its squares; NaN if one is NaN or infinite."""
+    greatest, squares = 0.0, 0.0
+    for part in _pieces_between(ours, theirs):
+        squares += float(np.einsum("i,i->", part, part))
+        greatest = max(greatest, float(part.max()), -float(part.min()))
+    return greatest, squares
+
+
+def _pieces_between(ours: np.ndarray, theirs: np.ndarray) -> Iterator[np.ndarray]:
+    """The difference in pieces that stay in the cache, so that large arrays are read once and not copied."""
+    piece = np.empty(min(_PIECE, ours.size), np.result_type(ours, theirs))
     for start in range(0, ours.size, _PIECE):
         part = piece[: min(_PIECE, ours.size - start)]
         np.subtract(ours[start : start + _PIECE], theirs[start : start + _PIECE], out=part)
-        # Not a dot product: BLAS would wake its threads for every piece.
-        total += float(np.einsum("i,i->", part, part))
-    return total
+        yield part
 
 
 def estimated_scale(array: np.ndarray) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS, SHARE
+from twinalign.verdict.array_difference import measured_between
 
 ROUNDING = 1e-11
 """Relative to the values: what float64 arithmetic in another order may leave."""
@@ -61,7 +62,7 @@ class Target:
                 continue
             scale = max(_size(ours), _size(theirs) if theirs is not None else 0.0)
             scale = scale or float(not np.isfinite(ours).all())  # a mask of zeros and infinities
-            self._pairs[name] = _Pair(ours, theirs, scale, _distance(ours, theirs, scale))
+            self._pairs[name] = _Pair(ours, theirs, scale, _apart(ours, theirs, scale)[0])
         self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
 
     def port(self) -> list[np.ndarray]:
@@ -80,7 +81,7 @@ class Target:
                 continue
             value = _real(values.get(name))
             value = np.zeros_like(pair.reference) if value is None and name.startswith("gradient.") else value
-            remaining = _distance(pair.reference, value, pair.scale)
+            remaining, _ = _apart(pair.reference, value, pair.scale)
             if remaining > max(1e-9 * pair.scale, SHARE * pair.difference) + self._floor:
                 return False
         return True
@@ -97,12 +98,11 @@ class Target:
                 value = np.zeros_like(pair.port)
             if pair.reference is None and value is None:
                 continue
-            remaining = _distance(pair.port, value, pair.scale)
+            remaining, square = _apart(pair.port, value, pair.scale)
             exact = exact and remaining <= self._allowed(pair, 0.0)
             confirmed = confirmed and remaining <= self._allowed(pair, constants)
-            relative = min(remaining / pair.scale, 10.0) if pair.scale else 0.0
-            after = max(after, relative)
-            squares += relative**2 if math.isinf(remaining) or value is None else _mean_square(pair, value)
+            after = max(after, min(remaining / pair.scale, 10.0) if pair.scale else 0.0)
+            squares += square
         differs = self.before > 0.0
         return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares))
 
@@ -126,19 +126,15 @@ def _size(array: np.ndarray) -> float:
     return float(np.max(np.abs(finite))) if finite.size else 0.0
 
 
-def _distance(port: np.ndarray, value: np.ndarray | None, scale: float) -> float:
-    """Greatest difference; the size of the values where they cannot be subtracted from each other."""
+def _apart(port: np.ndarray, value: np.ndarray | None, scale: float) -> tuple[float, float]:
+    """Greatest difference, and the mean square of the difference relative to `scale`; ten for what has none."""
     if value is None or port.shape != value.shape:
-        return 10.0 * scale
-    same = (port == value) | (np.isnan(port) & np.isnan(value))
-    with np.errstate(invalid="ignore"):
-        greatest = float(np.where(same, 0.0, np.abs(port - value)).max(initial=0.0))
-    return greatest if np.isfinite(greatest) else 10.0 * scale
-
-
-def _mean_square(pair: _Pair, value: np.ndarray) -> float:
-    if value.shape != pair.port.shape or not pair.scale:
-        return 100.0 if pair.scale else 0.0
+        return 10.0 * scale, 100.0 if scale else 0.0
     with np.errstate(invalid="ignore", over="ignore"):
-        difference = (pair.port - value) / pair.scale
-    return float(min(np.mean(np.square(np.nan_to_num(difference, nan=10.0, posinf=10.0, neginf=10.0))), 100.0))
+        greatest, squares = measured_between(port.reshape(-1), value.reshape(-1))
+        if math.isfinite(squares) and (squares or not greatest):
+            return greatest, min(math.sqrt(squares / max(port.size, 1)) / scale, 10.0) ** 2 if scale else 0.0
+        same = (port == value) | (np.isnan(port) & np.isnan(value))
+        greatest = float(np.where(same, 0.0, np.abs(port - value)).max(initial=0.0))
+        relative = np.nan_to_num((port - value) / scale, nan=10.0, posinf=10.0, neginf=10.0) if scale else np.zeros(1)
+        return greatest if np.isfinite(greatest) else 10.0 * scale, float(min(np.mean(np.square(relative)), 100.0))
