@@ -34,8 +34,11 @@ class ModuleSource:
         self, name: str, path: Path, promoted: Sequence[Promotion] = (), ran: Collection[int] | None = None
     ) -> None:
         self.name, self.path = name, path
-        self.has_casts = any("items" not in one for one in promoted)
-        self.text = with_casts(path.read_text(encoding="utf-8"), promoted)
+        self.text = path.read_text(encoding="utf-8")
+        self.has_casts = (
+            with_casts(self.text, [one for one in promoted if not {"items", "shared"} & set(one)]) != self.text
+        )
+        self.text = with_casts(self.text, promoted)
         if ran is not None:
             self.text = without_untaken(name, self.text, ran)
         self.text = with_own_name(name, self.text)
