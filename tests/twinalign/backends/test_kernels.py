@@ -192,6 +192,44 @@ def test_average_pooling_of_channels_last(called: Called) -> None:
         np.testing.assert_allclose(last.grad.numpy(), first.grad.numpy(), rtol=1e-14)
 
 
+def _exponential(alpha: float, scale: float = 1.0, width: float = 1.0) -> tuple[Callable[[Any], Any], ...]:
+    """An exponential unit and its derivative."""
+    return (
+        lambda x: scale * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / width)),
+        lambda x: scale * np.where(x > 0, 1.0, alpha / width * np.exp(np.minimum(x, 0) / width)),
+    )
+
+
+SELU = (1.0507009873554805, 1.6732632423543772)
+
+
+@pytest.mark.parametrize(
+    ("name", "constants", "truth"),
+    [
+        ("elu", {"alpha": 0.7}, _exponential(0.7)),
+        ("celu", {"alpha": 0.7}, _exponential(0.7, width=0.7)),
+        ("selu", {}, _exponential(SELU[1], SELU[0])),
+        ("hardtanh", {"min": -0.7, "max": 0.3}, (lambda x: x.clip(-0.7, 0.3), lambda x: (x > -0.7) & (x < 0.3))),
+        ("softshrink", {"threshold": 0.3}, (lambda x: x - x.clip(-0.3, 0.3), lambda x: abs(x) > 0.3)),
+    ],
+)
+def test_activations_with_constants(
+    name: str, constants: dict[str, float], truth: tuple[Callable[[Any], Any], ...], called: Called
+) -> None:
+    x = np.append(np.random.default_rng(0).standard_normal(50) * 2, [-1000.0, 1000.0])
+    tensor = paddle.to_tensor(x, stop_gradient=False)
+    found = getattr(functional, name)(tensor, **constants)
+    found.sum().backward()
+    np.testing.assert_allclose(found.numpy(), truth[0](x), rtol=1e-15, atol=1e-15)
+    np.testing.assert_allclose(tensor.grad.numpy(), truth[1](x), rtol=1e-15, atol=1e-15)
+    single = paddle.to_tensor(x.astype(np.float32))
+    kernel = getattr(paddle._C_ops, name).__wrapped__
+    given = SELU if name == "selu" else constants.values()
+    np.testing.assert_array_equal(
+        getattr(functional, name)(single, **constants).numpy(), kernel(single, *given).numpy()
+    )
+
+
 def test_kernels_are_noted_whoever_calls_them(called: Called) -> None:
     x = paddle.ones([1, 2, 4, 4])
     functional.hardswish(x)

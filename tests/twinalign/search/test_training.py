@@ -62,6 +62,26 @@ def test_a_wrong_training_is_explained_where_paddles_optimizer_clips(tmp_path: P
     assert found.explanation.id == "gradients_accumulate"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "clip_norm", "cause", "words"),
+    [
+        ("norm", 0.4, "gradient_clipped_each", "to 0.4"),
+        ("value", 0.4, "gradient_clipped_by_value", "to 0.4"),
+        ("adam", 0.0, "decay_as_l2", ""),
+        ("decay", 0.0, "setting_not_scheduled", "weight_decay"),
+        ("none", 0.4, "", ""),
+    ],
+)
+def test_causes_of_optimizers_are_proven_in_a_training(
+    fault: str, clip_norm: float, cause: str, words: str, tmp_path: Path
+) -> None:
+    """The loop is right, and what its optimizer does with the gradients is not."""
+    found = faults("", tmp_path, optimizer_fault=fault, clip_norm=clip_norm)
+    assert [one.explanation and one.explanation.id for one in found] == ([cause] if cause else []), found
+    assert all(words in one.explanation.text for one in found)
+
+
 def test_a_training_that_no_cause_makes_is_unexplained(tmp_path: Path) -> None:
     (found,) = faults("unknown", tmp_path)
     assert found.explanation is None

@@ -22,6 +22,8 @@ class Training(Case):
     fault = ""
     clip_norm = 0.0
     """Largest norm of the gradient, if not 0: torch's side clips before its step, paddle's optimizer inside of it."""
+    optimizer_fault = ""
+    """In the port: `norm` and `value` clip each gradient so, `adam` is no AdamW, `decay` stays as it begins."""
     stop = ""
     """Stem of files: each side raises before its fourth step where there is none of its own yet."""
 
@@ -40,7 +42,7 @@ class Training(Case):
 
     def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
         fault = self.fault if framework == "paddle" else ""
-        tensor, optimizer = _tools(framework, model, self.clip_norm)
+        tensor, optimizer = _tools(framework, model, self.clip_norm, self.optimizer_fault)
         if framework == "paddle":
             model.teacher.set_state_dict(model.student.state_dict())
         else:
@@ -61,6 +63,12 @@ class Training(Case):
             rate = 0.1 / (1 + number)
             record("rate", 1.5 * rate if fault == "training_rate_shown" else rate)
             self.set_rate(optimizer, rate * {"training_rate": 1.3, "training_rate_shown": 1.5}.get(fault, 1.0))
+            if self.optimizer_fault not in ("", "adam"):
+                decay = 0.5 / (1 + number)
+                if framework == "torch":
+                    optimizer.param_groups[0]["weight_decay"] = decay
+                elif self.optimizer_fault != "decay":
+                    optimizer._weight_decay = decay
             loss = ((model.student(x) - y) ** 2).mean() + ((model.student(x) - model.teacher(x).detach()) ** 2).mean()
             if fault == "unknown":
                 loss = loss + 0.1 * (model.student[0].weight ** 4).sum()
@@ -117,20 +125,27 @@ class Training(Case):
             optimizer.param_groups[0]["lr"] = rate
 
 
-def _tools(framework: str, model: Any, clip_norm: float) -> tuple[Any, Any]:
+def _tools(framework: str, model: Any, clip_norm: float, fault: str) -> tuple[Any, Any]:
     if framework == "torch":
         import torch
 
         def tensor(array: np.ndarray) -> Any:
             return torch.as_tensor(array, dtype=next(model.parameters()).dtype)
 
+        if fault:
+            return tensor, torch.optim.AdamW(model.student.parameters(), lr=0.1, weight_decay=0.5)
         return tensor, torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
     import paddle
 
     def to_paddle(array: np.ndarray) -> Any:
         return paddle.to_tensor(array, dtype=model.parameters()[0].dtype)
 
-    clip = paddle.nn.ClipGradByGlobalNorm(clip_norm) if clip_norm else None
+    kinds = {"norm": paddle.nn.ClipGradByNorm, "value": paddle.nn.ClipGradByValue}
+    clip = kinds.get(fault, paddle.nn.ClipGradByGlobalNorm)(clip_norm) if clip_norm else None
+    if fault:
+        kind = paddle.optimizer.Adam if fault == "adam" else paddle.optimizer.AdamW
+        parameters = model.student.parameters()
+        return to_paddle, kind(0.1, parameters=parameters, weight_decay=0.5, grad_clip=clip)
     return to_paddle, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters(), grad_clip=clip)
 
 

@@ -7,6 +7,7 @@ values up to rounding.
 import abc
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,12 +31,14 @@ class Component(abc.ABC):
         port, reference: both sides' values by name; the port's are to be reproduced.
         floors: for each name, the root mean square that rounding may leave.
         impatient: whether `run` may leave out values once one is refuted.
+        fits: whether it runs fast enough for constants to be fitted.
     """
 
     port: Mapping[str, np.ndarray]
     reference: Mapping[str, np.ndarray]
     floors: Mapping[str, float]
     impatient = False
+    fits = True
 
     @abc.abstractmethod
     def run(self) -> Mapping[str, np.ndarray]:
@@ -130,7 +133,7 @@ def wrong_names(component: Component) -> list[str]:
     ]
 
 
-def explain(component: Component, phase: str) -> dict[str, Any]:
+def explain(component: Component, *phases: str) -> dict[str, Any]:
     """Prove why the port's component differs.
 
     A re-run that does not give the reference's own values proves nothing, so nothing is explained then.
@@ -142,7 +145,8 @@ def explain(component: Component, phase: str) -> dict[str, Any]:
     found, stopped = None, None
     if wrong_names(component) and _repeats(component):
         with BUDGET.of_one():
-            examined = _ExaminedComponent(component, known_causes(phase))
+            causes = {(c.id, c.find): c for phase in phases for c in known_causes(phase)}
+            examined = _ExaminedComponent(component, causes.values())
             found = prove(examined, BUDGET)
             stopped = BUDGET.stopped(examined.not_tried)
     return {"explanation": found.to_json() if found else None, "stopped": stopped}
@@ -189,7 +193,7 @@ def _repeats(component: Component) -> bool:
 def fitted(component: Component, make: Callable[[float], Variant], start: float) -> Iterator[Variant]:
     """The variant whose constant fits the port best (Gauss-Newton from `start`); none if the reference does not run."""
     value = start
-    for _ in range(12):
+    for _ in range(12 * component.fits):
         step = 1e-4 * abs(value) or 1e-6
         try:
             residual = _residual(component, make(value))
@@ -203,7 +207,8 @@ def fitted(component: Component, make: Callable[[float], Variant], start: float)
         value += change
         if abs(change) <= 1e-13 * abs(value):
             break
-    yield make(value)
+    if component.fits:
+        yield make(value)
 
 
 def _residual(component: Component, variant: Variant) -> np.ndarray:
@@ -216,6 +221,7 @@ def _residual(component: Component, variant: Variant) -> np.ndarray:
     return np.concatenate(parts)
 
 
+_MOST_MOVED = 24
 _PORT_CODE: list[Mapping[str, Any]] = []
 """The functions that the port's component runs."""
 
@@ -228,7 +234,12 @@ def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, 
 
 def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
-    yield from lines_of(_PORT_CODE, component.run)
+    lines = lines_of(_PORT_CODE, component.run)
+    yield from lines
+    # A statement that stands elsewhere.
+    added = [one for one in lines if one.lines[0].old is None]
+    lacking = [one for one in lines if one.lines[0].new is None]
+    yield from (one.merged(two) for one, two in itertools.islice(itertools.product(added, lacking), _MOST_MOVED))
 
 
 for _phase in ("optimizer", "data", "metric", "train"):

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.fewest import fewest
 from twinalign.edits.source import Edit, applied, overlap, read_source
 from twinalign.errors import ExitCode, InputError, SideCrashError
+from twinalign.fewest import fewest
 from twinalign.files.recordings import write_text
 from twinalign.notebook import Shown
 from twinalign.recorder.kept_processes import KeptProcesses

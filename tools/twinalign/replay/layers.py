@@ -286,10 +286,10 @@ def _phases_beyond_rounding(
         if not apart:
             continue
         unit = RerunUnit(reference, report, folder, phase)
+        for name in (n for n in apart if n.startswith("gradient.parameter.") and n in unit.reference):
+            measured[name] = apart[name] = difference(unit.port[name], unit.reference[name]).to_json()
         if _beyond_rounding(unit, apart, allowed):
             phases.append(phase)
-            for name in (n for n in apart if n.startswith("gradient.parameter.") and n in unit.reference):
-                measured[name] = difference(unit.port[name], unit.reference[name]).to_json()
     # What code around the layers does to their state shows in what they give in evaluation mode behind it.
     apart = report["differences"]
     if "state" in phases and all(name.startswith("eval.") for name in apart if phase_of(name) == "forward"):

@@ -37,9 +37,12 @@ class ForcedBackward:
         self._uneven = tuple(f"{path}." for path in uneven if path)
         self.seeds = seeds
         self.parameter_gradients = {name: Projected(*found) for name, found in parameter_gradients.items()}
-        self._gathered: dict[str, np.ndarray] = {}
+        self._gathered: dict[str, dict[str, np.ndarray]] = {}
+        """Parameter → path of a unit → what its own code adds to the gradient."""
         self._settled: set[str] = set()
         self._contributors: dict[str, list[ForcedCall]] = {}
+        self._around_wrong: dict[str, list[ForcedCall]] = {}
+        """Parameter whose gradient is wrong in a layer → the code around it, which may use it as well."""
         self._parameters = self.backend.named_parameters(run.model)
         self._own_names: dict[str, list[str]] = {}
         """The reference's name of a parameter → the port's parameters that hold parts of it."""
@@ -83,17 +86,38 @@ class ForcedBackward:
         unit.given = [None] * len(unit.given)
         for child in reversed(unit.children):
             self._judge(child, calls)
-        unit.inputs, unit.outputs, unit.handed_on = [], [], []
+        self._note_uses(unit, calls)
+        for done in (*unit.children, *([] if unit.parent else [unit])):
+            done.inputs, done.outputs, done.handed_on = [], [], []
+
+    def _note_uses(self, unit: ForcedCall, calls: Mapping[str, int]) -> None:
+        """Keep what is needed to judge whether the unit's own code lacks a use of a parameter of its layers.
+
+        A gradient that is stopped there leaves no trace in the port: it is missing in the sum of all uses alone.
+        """
+        known = dict.fromkeys(part.name for key in self._parameters_of(unit) for part in self._parts(key))
+        names = [
+            name
+            for name in known
+            for child in unit.children
+            if self._label(child, name) in child.differences or child in self._around_wrong.get(name, ())
+        ]
+        if not names or not unit.ended or unit.differences or calls[unit.path] != 1:
+            return
+        for name in dict.fromkeys(names):
+            self._around_wrong.setdefault(name, []).append(unit)
+        self._write(unit)
 
     def _judge_alone(self, unit: ForcedCall, calls: Mapping[str, int]) -> None:
-        starts = {} if unit.differences else self._starts(unit)
+        # Wrong values have wrong gradients, so those of a unit that differs already tell nothing.
+        right = not unit.differences
+        starts = self._starts(unit) if right else {}
         parameters = self._parameters_of(unit)
         found = self._gradients(self._ends(unit), [*(t for t, _ in starts.values()), *parameters.values()])
         for (name, (tensor, place)), gradient in zip(starts.items(), found, strict=False):
             self._judge_start(unit, name, tensor, place, gradient)
         of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))
-        # Wrong values have wrong gradients, so those of a unit that differs already tell nothing.
-        if self._whole and not unit.differences and calls[unit.path] == 1:
+        if self._whole and right and calls[unit.path] == 1:
             for theirs in self._own_parameters(unit, of_parameters):
                 if self._judge_parameter(unit, theirs, of_parameters):
                     self._settled.update(self._own_names[theirs])
@@ -226,22 +250,39 @@ class ForcedBackward:
             if gradient is None:
                 continue
             if not last or name not in self._settled or name in self._gathered:
-                array = np.array(self._values(gradient))
-                self._gathered[name] = self._gathered[name] + array if name in self._gathered else array
+                array, shares = np.array(self._values(gradient)), self._gathered.setdefault(name, {})
+                shares[unit.path] = shares[unit.path] + array if unit.path in shares else array
             self._contributors.setdefault(name, []).append(unit)
 
     def _judge_sums(self, units: Sequence[ForcedCall]) -> None:
         """Judge the sum of a parameter's gradients over all uses: another unit may add what one lacks."""
+        sums = {name: sum(shares.values()) for name, shares in self._gathered.items()}
         for name, own in self._own_names.items():
             contributors = list({id(unit): unit for key in own for unit in self._contributors.get(key, [])}.values())
             if self._settled.issuperset(own) and len(contributors) == 1:
                 continue
             owner = max(contributors or self._around(own[0], units), key=lambda unit: len(unit.path), default=None)
-            if owner is None or any(k for unit in contributors for k in unit.differences if "gradient.p" not in k):
+            if owner is None:
                 continue
-            for unit in {id(u): u for u in (owner, *contributors)}.values():
+            more = len(contributors) > 1 or not any("gradient.p" not in key for key in owner.differences)
+            for unit in {id(u): u for u in (owner, *contributors)}.values() if more else ():
                 unit.differences.pop(self._label(unit, name), None)
-            self._judge_parameter(owner, name, self._gathered)
+            if any(key for unit in contributors for key in unit.differences if "gradient.p" not in key):
+                continue
+            if not self._judge_parameter(owner, name, sums) and name in self._around_wrong:
+                self._blame_share(name, owner, (owner, *self._around_wrong[name]))
+
+    def _blame_share(self, name: str, owner: ForcedCall, users: Sequence[ForcedCall]) -> None:
+        """Let every unit that may use a parameter answer for its own share of a wrong gradient."""
+        found = owner.differences[self._label(owner, name)]
+        for unit in users:
+            shares = {
+                key: self._gathered.get(key, {}).get(unit.path, np.zeros(tuple(self._parameters[key].shape)))
+                for key in self._own_names[name]
+            }
+            share = self._gradient_of(name, shares)
+            assert share is not None
+            unit.differences[self._label(unit, name)], unit.port[self._label(unit, name)] = found, share
 
     def _around(self, name: str, units: Sequence[ForcedCall]) -> list[ForcedCall]:
         return [

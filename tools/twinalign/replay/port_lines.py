@@ -68,6 +68,15 @@ class LinesVariant:
             if isinstance(node, (ast.expr, ast.stmt))
         ]
 
+    @property
+    def drops_calls(self) -> bool:
+        """Whether the port's lines call fewer functions than those that they replace."""
+        old, new = (
+            sum(isinstance(node, ast.Call) for one in sides if one is not None for node in ast.walk(one))
+            for sides in ([line.old for line in self.lines], [line.new for line in self.lines])
+        )
+        return new < old
+
     def merged(self, other: "LinesVariant") -> "LinesVariant":
         """Both at once."""
         detail = f"{self.detail}; {other.detail}"
@@ -218,6 +227,7 @@ def in_torch(node: ast.AST, code: Code, old: ast.AST | None, helpers: Helpers) -
     for inner in ast.walk(made):
         if line is not None and isinstance(inner, (ast.expr, ast.stmt)):
             inner.lineno = inner.end_lineno = line
+            inner.col_offset = inner.end_col_offset = 0
     return made
 
 

@@ -73,11 +73,19 @@ class RerunUnit:
         return {name: values[name] for name in (self.port if not everything else values) if name in values}
 
     def hold_what_agrees(self) -> None:
-        """From now on what does not differ is a part of the unit's values, too, so that no cause may change it."""
+        """From now on what does not differ is a part of the unit's values, too, so that no cause may change it.
+
+        Sums over several calls are not judged where other gradients are wrong.
+        """
+        of_parameters = [name for name in self.port if name.startswith("gradient.parameter.")]
+        summed = len(self._repeats) > 1 and len(of_parameters) < len(self.port)
         agreeing = {
             name: value
             for name, value in self.run(everything=True).items()
-            if name not in self.port and name not in self._report["lacking"] and phase_of(name) == self.phase
+            if name not in self.port
+            and name not in self._report["lacking"]
+            and phase_of(name) == self.phase
+            and not (summed and name.startswith("gradient.parameter."))
         }
         self.port, self.reference = {**self.port, **agreeing}, {**self.reference, **agreeing}
         self.held = frozenset(agreeing)

@@ -112,10 +112,15 @@ def record_curves(
         as_paddle_clips: in torch, from now on, without what it adds to a norm by which it clips.
 
     Returns:
-        `steps`: how many were taken; 0 if the case trains in float32 only; `clips`: whether paddle's optimizers clip.
+        `steps`: how many were taken; 0 if the case trains in float32 only; `clips`: whether paddle's optimizers clip;
+        `facts`: class and settings of the first optimizer that made a step.
     """
     worker.kept[_CLIPPING] = as_paddle_clips
-    with worker.kernels_noted() as kernels:
+    facts: list[dict[str, Any]] = []
+    noting = worker.backend.watching_steps(
+        lambda one: facts.append(worker.backend.optimizer_facts(one)), lambda one: None
+    )
+    with worker.kernels_noted() as kernels, noting:
         arrays = train(worker, weights, plan=TrainingPlan(**(plan or {})))
         clips = "clip_by_norm" in kernels
     if repeat:
@@ -124,7 +129,11 @@ def record_curves(
         rounded = stepping(lambda number: 1, 1.0 + _FLOAT32)
         arrays |= {MOVED + name: curve for name, curve in train(worker, weights, _CHANGE, rounded).items()}
     save_npz(Path(path), arrays)
-    return {"steps": max((len(curve) for curve in arrays.values()), default=0), "clips": clips}
+    return {
+        "steps": max((len(curve) for curve in arrays.values()), default=0),
+        "clips": clips,
+        "facts": facts[0] if facts else {},
+    }
 
 
 def _clipping(worker: Any) -> contextlib.AbstractContextManager[None]:

@@ -27,16 +27,17 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     weights = context.weights[STAGE]
     paths = {side: context.folder / f"curves_{side}.npz" for side in SIDES}
     clips = False
+    facts: dict[str, Any] = {}
     for side in reversed(SIDES):
         given: dict[str, Any] = {"repeat": True, "as_paddle_clips": clips} if side == "ref" else {}
         answer = context.processes[side].call(record_curves, weights=weights[side], path=str(paths[side]), **given)
         if not answer["steps"]:
             return []
-        clips = answer["clips"]
+        clips, facts = answer["clips"], facts or answer["facts"]
     wrong = wrong_curves(paths, context.allowances)
     faults: list[Fault] = []
     if wrong or _batches_kept(context):
-        faults = _data_faults(context, wrong) or [_fault(context, wrong, paths)]
+        faults = _data_faults(context, wrong) or [_fault(context, wrong, paths, facts)]
     for path in paths.values():
         path.unlink(missing_ok=True)
     return faults
@@ -49,12 +50,14 @@ def _data_faults(context: ComponentContext, wrong: Mapping[str, Any]) -> list[Fa
     return locate_data(context)
 
 
-def _fault(context: ComponentContext, wrong: Mapping[str, Any], paths: Mapping[str, Path]) -> Fault:
+def _fault(
+    context: ComponentContext, wrong: Mapping[str, Any], paths: Mapping[str, Path], facts: Mapping[str, Any]
+) -> Fault:
     weights = context.weights[STAGE]
     evidence: dict[str, Any] = {"values": dict(wrong)}
     explanation = _batches_kept(context) if context.explain else None
     explanation = explanation or context.explanation(
-        explain_training, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"])
+        explain_training, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"]), facts=facts
     )
     if explanation is None:
         try:

@@ -6,6 +6,7 @@ training (`training_plan.TrainingSwaps`).
 """
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import math
@@ -79,6 +80,13 @@ def run_training(
     return Curves({n: np.asarray(p) for n, p in {**told, **own}.items()}, outcomes or {}, watch.seconds)
 
 
+class _Watched(functools.partial[Any]):
+    """A layer's `forward` that is seen; a deep copy of the layer, such as a moving average, has its own again."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.args[1], memo)
+
+
 class _Watch:
     def __init__(
         self,
@@ -116,7 +124,7 @@ class _Watch:
         layers = self._backend.named_layers(self._model)
         with contextlib.ExitStack() as stack:
             for layer in [self._model, *(layer for path, layer in layers if path and "." not in path)]:
-                stack.enter_context(replaced(layer, "forward", functools.partial(self._call, layer, layer.forward)))
+                stack.enter_context(replaced(layer, "forward", _Watched(self._call, layer, layer.forward)))
             stack.enter_context(self._backend.watching_steps(self._before_step, self._after_step))
             stack.enter_context(self._backend.watching_clipping(lambda kind, limit: None, self._after_clipping))
             self._last = time.perf_counter()

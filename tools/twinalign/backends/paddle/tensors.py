@@ -65,7 +65,7 @@ def version(tensor: paddle.Tensor) -> int:
 
 def assign(tensor: paddle.Tensor, array: np.ndarray) -> None:
     with paddle.no_grad():
-        tensor.set_value(paddle.to_tensor(np.ascontiguousarray(array), place=tensor.place).astype(tensor.dtype))
+        tensor.set_value(paddle.to_tensor(np.array(array, order="C"), place=tensor.place).astype(tensor.dtype))
 
 
 def differentiable(tensor: paddle.Tensor) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
+from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.changed_calls import Changes, as_change, called, changing, enter_edits, forward, of_input
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.ways import FLOAT32, given, made, number, other_axis, taken_for_input
@@ -68,11 +69,16 @@ def _other(name: str) -> Change:
 
 
 @forward(*ACTIVATIONS, LAYER, rank=1)
-def activation_swapped(site: Site) -> Changes:
+def activation_swapped(site: Site, subject: LayerSubject) -> Changes:
     """Another activation function is used."""
     current = activation_of(site)
     if current in (None, "softmax", "log_softmax"):
         return
+    own = _LAYERS.get(subject.unit.port_class.rpartition(".")[2].lower(), current)
+    if own != current:
+        given = {name: n for name, n in subject.port_numbers.items() if name in ARGUMENTS.get(own, ())}
+        numbers = ", ".join(f"{name} {n:g}" for name, n in given.items())
+        yield f"{own}{numbers and ' of '}{numbers} in place of {current}", called(own, **given)
     for name in _OTHERS:
         if not (current == "gelu" and "GELU" in name):
             yield f"{name} in place of {current}", _other(name)
@@ -128,8 +134,7 @@ def softmax_kind(site: Site) -> Changes:
 
 @forward("glu", "chunk")
 def gate_halves_swapped(site: Site, subject: LayerSubject) -> Changes:
-    """The gate and the gated half are swapped."""
-    # GLU and SwiGLU split a tensor in two: one half is the gate.
+    """The two halves, such as a gate and what it gates, are swapped."""
     if site.name == "glu":
         yield "", _halves_swapped
     elif site.get("chunks") == 2 and subject.named(*ACTIVATIONS) and subject.named("mul"):

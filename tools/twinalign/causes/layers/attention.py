@@ -17,6 +17,8 @@ from twinalign.causes.layers.ways import choice, made, taken_for_input
 ORDERS = tuple(itertools.permutations(range(3)))[1:]
 _LETTERS = "qkv"
 _MASKED = ("masked_fill", "scaled_dot_product_attention", "multi_head_attention_forward", "add")
+_TAKING_APART = ("chunk", "split", "unbind", "permute")
+_ATTENDING = ("matmul", "bmm", "einsum", "baddbmm", "scaled_dot_product_attention")
 _TILED = "tiled where each is repeated"
 
 
@@ -26,7 +28,7 @@ def attention_scale(site: Site, subject: LayerSubject) -> Changes:
     # Any number before a softmax counts, in a unit that multiplies matrices.
     number = constant_of(site)
     softmax = [other.position for other in subject.named("softmax") if other.position > site.position]
-    if not number or not softmax or not subject.named("matmul", "bmm", "einsum", "baddbmm"):
+    if not number or not softmax or not subject.named(*_ATTENDING):
         return
     factor = number if site.name == "mul" else 1.0 / number
     yield f"left out (it is {factor:.6g})", tensor_operand
@@ -37,10 +39,12 @@ def attention_scale(site: Site, subject: LayerSubject) -> Changes:
             yield f"{value:.6g} in place of {factor:.6g}", with_constant(value if site.name == "mul" else 1 / value)
 
 
-@forward(LAYER, "linear", "chunk", "split", "unbind", "permute", "conv1d")
+@forward(LAYER, "linear", "conv1d", *_TAKING_APART)
 def qkv_order(site: Site, subject: LayerSubject) -> Changes:
     """Queries, keys and values are in another order."""
     shape = site.output.shape
+    if site.name in _TAKING_APART and not subject.named(*_ATTENDING):
+        return
     for order in ORDERS:
         detail = f"{', '.join(_LETTERS[at] for at in order)} where q, k, v are meant"
         if site.name in (LAYER, "linear", "conv1d"):

@@ -186,7 +186,7 @@ def called(call: FunctionCall, name: str, **further: Any) -> Any:
     first = [call[key] for key in ("input", "other") if key in call.arguments]
     if name in ("amax", "amin", "logsumexp", "prod") and given.get("dim") is None:
         given["dim"] = tuple(range(call["input"].dim()))
-    return function(*first, **given, **further)
+    return function(*first, **(given | further))
 
 
 @as_change

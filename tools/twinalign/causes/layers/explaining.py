@@ -12,7 +12,7 @@ import numpy as np
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
 from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
-from twinalign.causes.layers.changed_calls import calls_of_reference
+from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, is_known
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
@@ -181,9 +181,14 @@ class _ExaminedUnit(Examined):
         )
 
     def may_name(self, line: Any, variant: Variant) -> bool:
-        """Whether a changed call stands in the reference's line that the port's takes the place of."""
+        """Whether a changed call stands in the reference's line that the port's takes the place of.
+
+        A call with other arguments is no name for a line that makes fewer calls.
+        """
         if not line.spans or not isinstance(variant, CallVariant):
             return True
+        if line.drops_calls and all(isinstance(change, Changing) for change in variant.changes.values()):
+            return False
         lines = [_LINE.match(site.line) for site in self._subject.sites if site.key in variant.changes]
         return any(
             found and file == found[2] and first <= int(found[1]) <= last

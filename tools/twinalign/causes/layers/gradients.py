@@ -30,7 +30,8 @@ def parameters_frozen(subject: LayerSubject) -> Iterator[CallVariant]:
         names = [name for name, value in site.arguments.items() if frozen.intersection(names_in(value))]
         if names:
             changes[site.key] = _detached_arguments(names, frozen)
-    yield subject.variant(", ".join(sorted(frozen)), changes)
+    where = ", where this code itself uses them" if any("." in name for name in frozen) else ""
+    yield subject.variant(", ".join(sorted(frozen)) + where, changes)
 
 
 def _without_gradient(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> set[str]:

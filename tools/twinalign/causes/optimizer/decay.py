@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twinalign.causes.component import Others, enter_rows, fitted
-from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, StepChange, listed, step_cause
+from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
+from twinalign.replay.changed_steps import Moment, StepChange
 
 DECAY = "weight_decay"
 USUAL = (0.01, 0.05, 0.1, 0.3, 0.02, 0.2, 0.5, 1e-3, 1e-4, 5e-4, 4e-5, 5e-5, 1e-5, 1e-6, 1.5e-6)
@@ -51,23 +52,33 @@ def _without(choice: Choice) -> StepChange:
     return StepChange(settings=lambda moment: {DECAY: 0.0} if choice(moment.name) else {})
 
 
-def _added(coefficient: float, choice: Choice, as_l2: bool) -> StepChange:
+def _added(coefficient: Callable[[Moment], float], choice: Choice, as_l2: bool) -> StepChange:
     """Decay for those that the reference exempts, by their group or, where its code does it, in their gradient."""
+
+    def gradient(moment: Moment) -> Any:
+        return moment.gradient + coefficient(moment) * moment.before if choice(moment.name) else moment.gradient
+
     if as_l2:
-        return StepChange(
-            gradient=lambda moment: (
-                moment.gradient + coefficient * moment.before if choice(moment.name) else moment.gradient
-            )
-        )
-    return StepChange(settings=lambda moment: {DECAY: coefficient} if choice(moment.name) else {})
+        return StepChange(gradient=gradient)
+    return StepChange(settings=lambda moment: {DECAY: coefficient(moment)} if choice(moment.name) else {})
+
+
+def _constant(number: float, moment: Moment) -> float:
+    return number
 
 
 def _additions(subject: OptimizerSubject, choice: Choice, names: str = "") -> list[tuple[str, StepChange]]:
-    """Decay of the coefficients that either side tells, by group and by gradient; the details are alike."""
+    """Decay as others have it in each step, or as either side tells, by group and by gradient, of like details."""
+    greatest = [max((own.get(DECAY, 0.0) for own in of.values()), default=0.0) for of in subject.settings]
     told = filter(None, dict.fromkeys([reference_coefficient(subject), *port_coefficients(subject)]))
+    ways: list[tuple[str, Callable[[Moment], float]]] = [
+        (f"with {number:g}", functools.partial(_constant, number)) for number in told
+    ]
+    if len(set(greatest)) > 1:
+        ways.insert(0, ("as others", lambda moment: greatest[moment.step]))
     return [
-        (f"{names} with {coefficient:g}".lstrip(), _added(coefficient, choice, as_l2))
-        for coefficient in told
+        (f"{names} {text}".lstrip(), _added(coefficient, choice, as_l2))
+        for text, coefficient in ways
         for as_l2 in (False, True)
     ]
 
@@ -135,7 +146,9 @@ def decay_added(subject: OptimizerSubject) -> Iterator[Variant]:
     for as_l2 in (False, True):
 
         def variant(coefficient: float, as_l2: bool = as_l2) -> Variant:
-            return subject.variant(f"with {coefficient:.6g}", change=_added(coefficient, lambda name: True, as_l2))
+            return subject.variant(
+                f"with {coefficient:.6g}", change=_added(lambda moment: coefficient, lambda name: True, as_l2)
+            )
 
         yield from (variant(value) for value in (*port_coefficients(subject), *USUAL) if value)
         yield from fitted(subject, variant, 0.01)

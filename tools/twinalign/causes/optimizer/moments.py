@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from twinalign.causes.component import enter_rows, fitted
-from twinalign.causes.optimizer.subject import Moment, OptimizerSubject, StepChange, step_cause
+from twinalign.causes.optimizer.subject import OptimizerSubject, step_cause
 from twinalign.causes.registry import Variant
+from twinalign.replay.changed_steps import Moment, StepChange
 
 TRUST = ("trust_coefficient", "trust_coeff", "eta")
 """What optimizers call the trust coefficient of LARS."""
@@ -168,6 +169,15 @@ def optimizer_setting(subject: OptimizerSubject) -> Iterator[Variant]:
 
         yield from (variant(value) for value in (*port_numbers(subject, name), 10 * now, now / 10) if value != now)
         yield from fitted(subject, variant, now or 0.1)
+
+
+@step_cause(rank=-1)
+def setting_not_scheduled(subject: OptimizerSubject) -> Iterator[Variant]:
+    """A setting that the reference moves from step to step stays as it was in the first."""
+    first = subject.settings[0]
+    for name in next(iter(first.values()), {}):
+        if any(of[one][name] != first[one][name] for of in subject.settings for one in of):
+            yield subject.changed(name, settings=lambda moment, name=name: {name: first[moment.name][name]})
 
 
 @step_cause(difference="rmsprop_adagrad_adadelta")

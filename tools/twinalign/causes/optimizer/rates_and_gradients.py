@@ -8,16 +8,9 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.component import enter_rows, fitted
-from twinalign.causes.optimizer.subject import (
-    Moment,
-    OptimizerSubject,
-    StepChange,
-    batch_size,
-    linear_scaling,
-    listed,
-    step_cause,
-)
+from twinalign.causes.optimizer.subject import OptimizerSubject, batch_size, linear_scaling, listed, step_cause
 from twinalign.causes.registry import Variant
+from twinalign.replay.changed_steps import Moment, StepChange
 from twinalign.verdict.array_difference import distance
 
 _CLIP_NORMS = (1.0, 5.0, 10.0, 0.1, 3.0, 2.0, 0.5, 0.25, 0.3, 0.02, 0.01, 20.0, 40.0, 100.0)
@@ -144,12 +137,13 @@ def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
 
 
 def _bounds(subject: OptimizerSubject) -> Iterable[float]:
+    """The bound that the port's optimizer has, else usual ones."""
     own = [subject.facts.get(name) for name in ("clip_norm", "max", "clip_value")]
-    return dict.fromkeys([*(float(value) for value in own if isinstance(value, (int, float))), *_CLIP_NORMS])
+    return dict.fromkeys(float(value) for value in own if isinstance(value, (int, float))) or _CLIP_NORMS
 
 
 def _clipped_to(
-    subject: OptimizerSubject, bounds: Iterable[float], start: float, step: Callable[..., None] | None = None
+    subject: OptimizerSubject, bounds: Iterable[float], start: float, unclipped: bool = False
 ) -> Iterator[Variant]:
     """Gradients clipped by the norm of all of them together, to each bound and to the one that fits from `start`."""
 
@@ -157,7 +151,7 @@ def _clipped_to(
         def gradient(moment: Moment) -> Any:
             return _to_norm(moment, bound, subject.gradient_norm(moment.step))
 
-        return subject.changed(f"to {bound:.6g}", gradient=gradient, step=step)
+        return subject.changed(f"to {bound:.6g}", gradient=gradient, unclipped=unclipped)
 
     yield from map(variant, bounds)
     yield from fitted(subject, variant, start)
@@ -166,9 +160,10 @@ def _clipped_to(
 @step_cause()
 def gradient_clip_missing(subject: OptimizerSubject) -> Iterator[Variant]:
     """The reference's own clipping of gradients is missing or differs."""
-    if (plain := plain_step(subject)) is not None:
-        yield subject.changed("missing", step=plain)
-        yield from _clipped_to(subject, _bounds(subject), subject.gradient_norm(0) * 0.5, plain)
+    if subject.clips:
+        if "clip" not in subject.facts:
+            yield subject.changed("missing", unclipped=True)
+        yield from _clipped_to(subject, _bounds(subject), subject.gradient_norm(0) * 0.5, unclipped=True)
 
 
 @step_cause(difference="clip_global_norm_formula")
@@ -183,22 +178,11 @@ def _to_norm(moment: Moment, bound: float, norm: float) -> Any:
     return scaled(moment, bound / max(norm, bound))
 
 
-def plain_step(subject: OptimizerSubject) -> Callable[[Any, list[Moment]], None] | None:
-    """torch's own step of the optimizer, where the case puts something around it; None where it does not."""
-    optimizer = subject.make_optimizer()
-    own = next((k for k in type(optimizer).__mro__ if k.__module__.startswith("torch.") and "step" in vars(k)), None)
-    around = "step" in vars(optimizer) or ("step" in vars(type(optimizer)) and own is not type(optimizer))
-    if own is None or own.__name__ == "Optimizer" or not around:
-        return None
-    return lambda given, moments: own.step(given)  # type: ignore[attr-defined]
-
-
 def _to_each_bound(subject: OptimizerSubject, clip: Callable[[float, Moment], Any]) -> Iterator[tuple[str, StepChange]]:
     """Gradients clipped to each likely bound, beside the reference's own clipping if it has one, and in its stead."""
-    plain = plain_step(subject)
     for bound in _bounds(subject):
-        for step in dict.fromkeys([None, plain]):
-            yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound), step=step)
+        for unclipped in (True, False) if subject.clips else (False,):
+            yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound), unclipped=unclipped)
 
 
 def _stepped_twice(optimizer: Any, moments: list[Moment]) -> None:

@@ -6,11 +6,10 @@ holds can be changed for some of them; gradients are changed before the step, pa
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from twinalign.causes.component import Component, explain, is_refuted, remainder, wrong_names
 from twinalign.causes.registry import Variant, cause
 from twinalign.files.recordings import Recording, sample
+from twinalign.replay.changed_steps import ChangedSteps, Moment, StepChange
 from twinalign.replay.optimizer import STAGE, gradient_of_step, quantities, start
 from twinalign.stages.context import step_inputs
 from twinalign.verdict.array_difference import root_mean_square
@@ -31,56 +31,7 @@ _TRIED_SIZE = 200_000
 _TRIED_OF_A_KIND = 2
 
 
-@dataclasses.dataclass
-class Moment:
-    """One parameter in one step.
-
-    Attributes:
-        step: from 0.
-        name: of the parameter, in the reference.
-        parameter: the tensor itself; it may be changed in place through `.data`.
-        gradient: what the step is given; changing it in place does not reach other runs.
-        group: settings of the parameter's group.
-        state: the optimizer's state of the parameter, empty before the first step.
-        before: values of the parameter before the step.
-        kept: what a change keeps of the parameter from step to step.
-        observed: state, by the name that both frameworks share, that is not as the optimizer has it.
-    """
-
-    step: int
-    name: str
-    parameter: Any
-    gradient: Any
-    group: dict[str, Any]
-    state: dict[str, Any]
-    before: Any
-    kept: dict[str, Any]
-    observed: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class StepChange:
-    """How steps are made wrong; what is None stays as it is.
-
-    Attributes:
-        gradient: returns the gradient that the optimizer is given.
-        settings: returns entries of the group that differ.
-        before, after: change the parameter in place, before and after the step.
-        step: takes the step, given the optimizer and the moments of all parameters.
-        make: returns another optimizer over the trainable parameters.
-        missing_as_zero: whether parameters without a gradient are given zeros.
-    """
-
-    gradient: Callable[[Moment], Any] | None = None
-    settings: Callable[[Moment], Mapping[str, Any]] | None = None
-    before: Callable[[Moment], None] | None = None
-    after: Callable[[Moment], None] | None = None
-    step: Callable[[Any, list[Moment]], None] | None = None
-    make: Callable[[OptimizerSubject], Any] | None = None
-    missing_as_zero: bool = False
-
-
-class OptimizerSubject(Component):
+class OptimizerSubject(ChangedSteps, Component):
     """What causes in the optimizer's steps are asked about.
 
     Attributes:
@@ -90,6 +41,7 @@ class OptimizerSubject(Component):
         judged: those parameters.
         names: parameters that are tried: a few small ones of each kind, right and wrong.
         wrong: all parameters whose update or state differs.
+        clips: whether the reference may clip gradients in a way that can be left out.
         change: how steps are made wrong at present.
     """
 
@@ -97,7 +49,7 @@ class OptimizerSubject(Component):
         self,
         worker: Any,
         weights: Mapping[str, Any],
-        gradients: Mapping[str, np.ndarray],
+        gradients: Mapping[str, Any],
         recordings: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
         rates: Sequence[float],
         facts: Mapping[str, Any],
@@ -112,7 +64,7 @@ class OptimizerSubject(Component):
         self._initial = np.load(weights["path"], allow_pickle=False)
         self._look_at([name for name, parameter in self.parameters.items() if self.backend.trainable(parameter)])
         self.wrong = list(dict.fromkeys(name.split(".", 2)[2] for name in wrong_names(self)))
-        self.judged = self.names
+        self.judged, self.clips = self.names, self.plain_step is not None
         self._look_at(self._chosen())
 
     def trainable(self) -> list[Any]:
@@ -128,7 +80,6 @@ class OptimizerSubject(Component):
 
     @functools.cached_property
     def settings(self) -> list[dict[str, dict[str, Any]]]:
-        """Settings of each parameter's group in each step, as the schedule leaves them."""
         case, optimizer, found = self.worker.fresh_case(STAGE), self.make_optimizer(), []
         for step in range(self.steps):
             case.schedule(optimizer, step, "torch")
@@ -190,16 +141,8 @@ class OptimizerSubject(Component):
                 Moment(step, name, tensors[name], self.gradient(name, step), group, {}, None, kept[name])
                 for name, group in groups.items()
             ]
-            for moment in moments:
-                self._set_up(moment, optimizer)
-            if self.change.step:
-                self.change.step(optimizer, moments)
-            else:
-                optimizer.step()
-            for moment in moments:
-                moment.state = optimizer.state.get(moment.parameter, {})
-                if self.change.after and moment.gradient is not None:  # without one no optimizer makes a step
-                    self.change.after(moment)
+            self.schedule(moments)
+            self.take_step(optimizer, moments)
             observed = self._observe(step, moments, tensors, optimizer)
             found |= observed
             if self.impatient and is_refuted(self, observed):
@@ -207,20 +150,6 @@ class OptimizerSubject(Component):
         for tensor in tensors.values():
             tensor.grad = None
         return found
-
-    def _set_up(self, moment: Moment, optimizer: Any) -> None:
-        moment.group.update({k: v for k, v in self.settings[moment.step][moment.name].items() if k in moment.group})
-        moment.state = optimizer.state.get(moment.parameter, {})
-        moment.before = moment.parameter.detach().clone()
-        if self.change.settings:
-            moment.group.update(self.change.settings(moment))
-        if moment.gradient is None and self.change.missing_as_zero:
-            moment.gradient = moment.before * 0.0
-        if self.change.gradient and moment.gradient is not None:
-            moment.gradient = self.change.gradient(moment)
-        if self.change.before:
-            self.change.before(moment)
-        moment.parameter.grad = moment.gradient
 
     def _observe(
         self, step: int, moments: list[Moment], tensors: Mapping[str, Any], optimizer: Any

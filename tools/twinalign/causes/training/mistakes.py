@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.case.averaging import averaging_method
-from twinalign.causes.component import Pairs, enter_rows, wrong_names
-from twinalign.causes.optimizer.decay import USUAL, choices
-from twinalign.causes.optimizer.subject import listed
+from twinalign.causes.component import enter_rows, wrong_names
 from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
 from twinalign.files.curve_names import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
@@ -20,7 +18,6 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 _MOST_TRIES, _FITTED = 12, 1e-8
 _SAME = 1e-6
 """A curve is a multiple of another if at most this relative difference is left; the proof then decides."""
-_MOST_COEFFICIENTS = 6
 
 
 def _changed() -> Any:
@@ -44,14 +41,13 @@ def training_rate(subject: TrainingSubject) -> Iterator[Variant]:
             yield subject.variant(f"{factor:.6g} times, as {name} shows", around=around, finish=finish)
 
     trained = [name for name in subject.reference if name.startswith(WEIGHT_NORM)]
-    if len(subject.first_to_part) < len(trained) / 2:
+    if len(subject.wrong) < len(trained) / 2:
         return  # another rate updates nearly all parameters differently, from the first step on
 
     def hidden(factor: float) -> Variant:
         around = _changed().stepping(lambda number: 1, factor)
         return subject.variant(f"{factor:.6g} times, which no curve shows", around=around)
 
-    yield from (hidden(factor) for factor in (10.0, 0.1, 2.0, 0.5))
     fitting = _fitting_factor(subject, hidden)
     if fitting is not None:
         yield from (hidden(value) for value in dict.fromkeys((float(f"{fitting:.4g}"), fitting)))
@@ -89,12 +85,9 @@ def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
     return found
 
 
-def _averaging(way: Callable[[Any], Callable[[float], Any]]) -> Around:
-    """A training in which the model's moving average is updated as `way` makes it of its own update."""
-    return _averaging_of_model(lambda model, update: way(update))
+def _averaging(way: Callable[[Any, Any], Any]) -> Around:
+    """A training in which the model's moving average is updated as `way` makes it of the model and its own update."""
 
-
-def _averaging_of_model(way: Callable[[Any, Any], Any]) -> Around:
     @contextlib.contextmanager
     def around(model: Any) -> Iterator[None]:
         name = averaging_method(model)
@@ -106,7 +99,7 @@ def _averaging_of_model(way: Callable[[Any, Any], Any]) -> Around:
     return around
 
 
-def _first_copied(update: Callable[[float], Any]) -> Callable[[float], Any]:
+def _first_copied(model: Any, update: Callable[[float], Any]) -> Callable[[float], Any]:
     later: list[float] = []
 
     def first(m: float) -> Any:
@@ -136,16 +129,16 @@ enter_rows("train", TrainingSubject, "around", (
                 "every third one": _leaving_out(3, 0, 1), "all of them": _leaving_out(1)}),
     ("step_twice", "the optimizer takes every step twice", {}, lambda s: {"": _changed().stepping(lambda number: 2)}),
     ("ema_inverted", "in training the moving average weighs old and new the other way round (m and 1 - m swapped)",
-     {"difference": "ema_update_idioms"}, lambda s: {"": _averaging(lambda update: lambda m: update(1.0 - m))}),
+     {"difference": "ema_update_idioms"}, lambda s: {"": _averaging(lambda model, update: lambda m: update(1.0 - m))}),
     ("ema_momentum", "in training the moving average is updated differently", {},
-     lambda s: {"not at all": _averaging(lambda update: lambda m: None),
-                "twice a step": _averaging(lambda update: lambda m: (update(m), update(m))),
-                "it is a copy": _averaging(lambda update: lambda m: update(0.0))}),
+     lambda s: {"not at all": _averaging(lambda model, update: lambda m: None),
+                "twice a step": _averaging(lambda model, update: lambda m: (update(m), update(m))),
+                "it is a copy": _averaging(lambda model, update: lambda m: update(0.0))}),
     ("ema_first_copied", "in training the first update of the moving average copies, where the reference's averages",
      {}, lambda s: {"": _averaging(_first_copied)}),
     # Running statistics are parameters in paddle, so a loop over `parameters()` moves them too.
     ("ema_buffers", "in training the moving average covers the running statistics as well",
-     {"difference": "bn_stats_are_parameters"}, lambda s: {"": _averaging_of_model(_changed().averaging_buffers)}),
+     {"difference": "bn_stats_are_parameters"}, lambda s: {"": _averaging(_changed().averaging_buffers)}),
 ))  # fmt: skip
 
 
@@ -194,19 +187,6 @@ def training_rates(subject: TrainingSubject) -> Iterator[Variant]:
         yield _at_rates_of_port(subject, f"{port[at]:.6g} for {reference[at]:.6g} at step {at}", reference, port)
 
 
-def _decayed_apart(subject: TrainingSubject) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each usual set of parameters that contains all those whose norms differ first."""
-    first, axes = subject.first_to_part, subject.axes
-    sets: dict[str, Callable[[str], bool]] = {
-        "biases and normalisation layers": lambda name: axes.get(name, 0) <= 1,
-        **choices(lambda name: axes.get(name, 0)),
-    }
-    for text, holds in sets.items():
-        chosen = frozenset(name for name in axes if holds(name))
-        if first and first <= chosen:
-            yield f"{text}, {listed(sorted(first))}", chosen
-
-
 @contextlib.contextmanager
 def _inverted_momentum(model: Any) -> Iterator[None]:
     layers = [
@@ -220,19 +200,7 @@ def _inverted_momentum(model: Any) -> Iterator[None]:
         yield
 
 
-def _decaying(subject: TrainingSubject, *coefficients: float | None) -> Pairs:
-    for text, chosen in _decayed_apart(subject):
-        for coefficient in coefficients:
-            detail = f"{text}, of {coefficient:g}" if coefficient else text
-            yield detail, _changed().decaying(chosen, coefficient)
-
-
 enter_rows("train", TrainingSubject, "around", (
-    ("training_decay_missing", "in training weight decay does not reach some parameters",
-     {"difference": "param_group_sticky", "rank": -1}, lambda s: _decaying(s, None)),
-    # 0 is for what the other parameters have.
-    ("training_decay_extra", "in training weight decay reaches parameters that the reference exempts",
-     {"difference": "param_group_sticky", "rank": -1}, lambda s: _decaying(s, 0.0, *USUAL[:_MOST_COEFFICIENTS])),
     ("training_batch_norm_momentum",
      "batch norms weigh old and new statistics by the other framework's convention (momentum m for 1 - m)",
      {"difference": "bn_momentum", "rank": -1,

@@ -1,51 +1,144 @@
 """The reference's training, whose first steps can be taken again in float64 with something changed."""
 
+import collections
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import Component, allowed_remainder, explain, wrong_names
+from twinalign.causes.component import allowed_remainder, explain
+from twinalign.causes.optimizer.subject import OptimizerSubject
 from twinalign.causes.registry import cause
 from twinalign.files.curve_names import GRADIENT_NORM, WEIGHT_NORM
 from twinalign.patching import Around
-from twinalign.replay.training import Curves, floors_of, read_curves, train
+from twinalign.replay.changed_steps import Moment, StepChange
+from twinalign.replay.training import STAGE, Curves, floors_of, read_curves, train
 from twinalign.verdict.array_difference import distance
+
+_SAME = 1e-6
+"""Relative difference of a gradient's norm that float32 constants may make."""
 
 
 class _RefutedError(Exception):
     """A curve is not the port's."""
 
 
-class TrainingSubject(Component):
-    """The first steps of the reference's training.
+class TrainingSubject(OptimizerSubject):
+    """The first steps of the reference's training, whose optimizer may step as causes of the phase `optimizer` say.
 
     Attributes:
         port, reference, floors: name of a curve → one value for each step.
-        around: takes the model and returns the context in which it trains.
+        around: takes the model and returns the context in which it trains; None: the one that makes `change`.
         finish: changes the curves.
         axes: parameter or buffer of the reference → its number of axes.
+        wrong: parameters whose norms differ in the first step in which any does: their updates are wrong.
     """
 
-    def __init__(self, worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> None:
+    fits = False
+
+    def __init__(
+        self, worker: Any, weights: Mapping[str, Any], reference: str, port: str, facts: Mapping[str, Any]
+    ) -> None:
+        self.worker, self.backend, self._weights, self.facts = worker, worker.backend, weights, facts
         self.reference, moved = read_curves(reference)
         self.port, _ = read_curves(port)
         self.floors = floors_of(self.reference, moved)
         self.around: Around | None = None
         self.finish: Callable[[Curves], Curves] | None = None
-        self._worker, self._weights = worker, weights
+        self.change = StepChange()
+        self.plain_step = None  # what a loop clips, it clips before the step
+        self.case = worker.fresh_case(STAGE)
+        self.whole_port = self.whole_reference = {}
+        self.steps = len(self.reference.get(GRADIENT_NORM, ()))
+        self.settings = []
+        self.parameters: dict[str, Any] = {}
+        self._optimizer: Any = None
+        self._norms: list[dict[str, float]] = []
+        self.judged: list[str] = []
         with np.load(weights["path"], allow_pickle=False) as stored:
             self.axes = {name: stored[name].ndim for name in stored}
+        apart = {n.removeprefix(WEIGHT_NORM): self._first_apart(n) for n in self.port if n.startswith(WEIGHT_NORM)}
+        self.wrong = sorted(n for n, step in apart.items() if step == min(apart.values()) < np.inf)
 
     def run(self) -> Curves:
         patient = not self.impatient or self.finish
+        if not patient and self.around is None and not self._may_be(self.change):
+            return {}
         try:
             on_step = (lambda step, values: None) if patient else self._refute
-            curves = train(self._worker, self._weights, begin=self.around, on_step=on_step)
+            begin = self.around or self._stepping(self.change)
+            curves = train(self.worker, self._weights, begin=begin, on_step=on_step)
         except _RefutedError:
             return {}
         return self.finish(curves) if self.finish else curves
+
+    def holds_everywhere(self) -> bool:
+        return True
+
+    def dimensions(self, name: str) -> int:
+        return self.axes.get(name, 0)
+
+    def make_optimizer(self) -> Any:
+        return self._optimizer
+
+    def gradient_norm(self, step: int, names: Iterable[str] | None = None) -> float:
+        norms = self._norms[step]
+        return float(np.linalg.norm([norms.get(name, 0.0) for name in (norms if names is None else names)]))
+
+    def _stepping(self, change: StepChange) -> Around:
+        """The training with such steps; a gradient that the port's optimizer is given otherwise is recorded so."""
+        from twinalign.backends.torch.reference_only.changed_training import taking_steps
+
+        kept: dict[str, dict[str, Any]] = collections.defaultdict(dict)
+
+        def make(model: Any, optimizer: Any) -> Any:
+            self.parameters, self._optimizer = dict(model.named_parameters()), optimizer
+            return change.make(self) if change.make else optimizer
+
+        def take(step: int, optimizer: Any, given: Sequence[tuple[str, Any, Any, dict[str, Any]]]) -> None:
+            if step == len(self.settings):  # the first training, where nothing is changed yet
+                self.settings.append({})
+                self._norms.append({})
+            if not self.judged:
+                self.clips = any(raw is not p.grad for _, p, raw, _ in given)
+            for name, _, _, group in given:
+                self.settings[step].setdefault(name, {key: v for key, v in group.items() if key != "params"})
+            moments = [
+                Moment(step, name, p, raw if change.unclipped else p.grad, group, {}, None, kept[name])
+                for name, p, raw, group in given
+            ]
+            known = [moment for moment in moments if moment.gradient is not None]
+            norms = self.backend.norms([moment.gradient for moment in known])
+            self._norms[step] |= {moment.name: norm for moment, norm in zip(known, norms, strict=True)}
+            self.judged, self.gradients = list(self.settings[0]), self._norms[0]
+            if change.make:
+                self.schedule(moments)
+            self.take_step(optimizer, moments)
+
+        return taking_steps(take, make, outermost=change.make is not None or self._gradients_apart)
+
+    def _may_be(self, change: StepChange) -> bool:
+        """Whether a change can make the gradients that the port's optimizer is given."""
+        if self._gradients_apart:
+            return change == StepChange() or bool(change.gradient or change.unclipped)
+        return not change.unclipped
+
+    @functools.cached_property
+    def _gradients_apart(self) -> bool:
+        """Whether the optimizer is given another gradient before any parameter differs."""
+        of_weights = [self._first_apart(name) for name in self.port if name.startswith(WEIGHT_NORM)]
+        return self._first_apart(GRADIENT_NORM) <= min(of_weights, default=0.0)
+
+    def _first_apart(self, name: str) -> float:
+        """The first step in which a curve differs, infinity where none does."""
+        ours, theirs = self.port.get(name), self.reference.get(name)
+        if ours is None or theirs is None or ours.shape != theirs.shape:
+            return np.inf
+        # Gradients differ clearly, or follow from weights that do, whose floor tells.
+        floor = _SAME * np.abs(theirs) if name == GRADIENT_NORM else self.floors.get(name, 0.0)
+        steps = np.flatnonzero(np.abs(ours - theirs) > floor)
+        return float(steps[0]) if len(steps) else np.inf
 
     def _refute(self, step: int, values: Mapping[str, float]) -> None:
         """Stop a training whose curves already differ too much from the port's."""
@@ -64,24 +157,16 @@ class TrainingSubject(Component):
                 found[name] = floor if before <= floor else allowed_remainder(before, floor)
         return found
 
-    @functools.cached_property
-    def first_to_part(self) -> frozenset[str]:
-        """Parameters whose norms differ in the first step in which any does: their updates are wrong."""
-        apart: dict[str, int] = {}
-        for name in wrong_names(self):
-            ours, theirs = self.port[name], self.reference.get(name)
-            if not name.startswith(WEIGHT_NORM) or theirs is None or theirs.shape != ours.shape:
-                continue
-            steps = np.flatnonzero(np.abs(ours - theirs) > self.floors.get(name, 0.0))
-            if len(steps):
-                apart[name.removeprefix(WEIGHT_NORM)] = int(steps[0])
-        return frozenset(name for name, step in apart.items() if step == min(apart.values()))
-
 
 train_cause = functools.partial(cause, "train", TrainingSubject)
 """Decorator of causes in a training."""
 
 
-def explain_training(worker: Any, weights: Mapping[str, Any], reference: str, port: str) -> dict[str, Any]:
-    """Why the port's curves differ from the reference's, from files of `record_curves`."""
-    return explain(TrainingSubject(worker, weights, reference, port), "train")
+def explain_training(
+    worker: Any, weights: Mapping[str, Any], reference: str, port: str, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Why the port's curves differ from the reference's, from files of `record_curves`.
+
+    `facts` are class and settings of the port's optimizer, in whose steps the cause may be as well.
+    """
+    return explain(TrainingSubject(worker, weights, reference, port, facts), "train", "optimizer")

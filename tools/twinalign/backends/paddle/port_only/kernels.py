@@ -11,6 +11,7 @@ wrote, and is then judged without any allowance. With `32` for a value as the ke
   With c**2 * epsilon a power of two, which float32 holds, batch norm of c * x with it is that of x with epsilon.
 - `layer_norm`, `group_norm` and `instance_norm`: the same deviation, and the same power of two.
 - `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
+- `elu`, `celu` and `selu` are those with alpha = 1 times numbers, `hardtanh` and `softshrink` come from `clip`.
 - linear and cubic interpolation: weights of points in float32, see `interpolation`.
 
 The float32 run stays paddle's own, and the verdict allows it what the noted constants explain. The limits of clippings
@@ -192,6 +193,27 @@ def _clip_by_norm(kernel: Callable[..., Any], x: Any, limit: float) -> Any:
     return x * (limit / x.square().sum().sqrt().clip(min=limit))
 
 
+def _elu(kernel: Callable[..., Any], x: Any, alpha: float) -> Any:
+    return kernel(x, alpha) if x.dtype != paddle.float64 else paddle.where(x > 0, x, kernel(x, 1.0) * alpha)
+
+
+def _celu(kernel: Callable[..., Any], x: Any, alpha: float) -> Any:
+    return kernel(x, alpha) if x.dtype != paddle.float64 else paddle.nn.functional.elu(x / alpha) * alpha
+
+
+def _selu(kernel: Callable[..., Any], x: Any, scale: float, alpha: float) -> Any:
+    _note("selu")
+    return kernel(x, scale, alpha) if x.dtype != paddle.float64 else paddle.nn.functional.elu(x, alpha) * scale
+
+
+def _hardtanh(kernel: Callable[..., Any], x: Any, least: float, most: float) -> Any:
+    return kernel(x, least, most) if x.dtype != paddle.float64 else paddle.clip(x, least, most)
+
+
+def _softshrink(kernel: Callable[..., Any], x: Any, bound: float) -> Any:
+    return kernel(x, bound) if x.dtype != paddle.float64 else x - paddle.clip(x, -bound, bound)
+
+
 def _activation(name: str, kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     _note(name)
     return kernel(*arguments, **keywords)
@@ -205,6 +227,11 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "clip_by_norm": _clip_by_norm,
     "pool2d": _pool,
     "pool3d": _pool,
+    "elu": _elu,
+    "celu": _celu,
+    "selu": _selu,
+    "hardtanh": _hardtanh,
+    "softshrink": _softshrink,
     **{name: functools.partial(exact_interpolation, axes) for name, axes in KERNELS.items()},
-    **{name: functools.partial(_activation, name) for name in ("hardsigmoid", "hardswish", "selu")},
+    **{name: functools.partial(_activation, name) for name in ("hardsigmoid", "hardswish")},
 }

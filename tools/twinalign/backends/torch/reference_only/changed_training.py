@@ -84,6 +84,76 @@ def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
     return around
 
 
+Given = tuple[str, torch.Tensor, torch.Tensor | None, dict[str, Any]]
+"""A parameter with its name, its gradient before the loop clipped it, and the settings of its own group."""
+
+
+def taking_steps(
+    take: Callable[[int, Any, list[Given]], None], make: Callable[[Any, Any], Any], outermost: bool
+) -> Around:
+    """Let `take(number, optimizer, parameters)` make the steps of each optimizer, or of what `make(model, it)` returns.
+
+    While it does, each parameter has a group of its own. If `outermost`, hooks on the training record the step that is
+    made, else the one that the loop asks for. The loop's groups and gradients are as they were when the step ends.
+    """
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        unclipped: dict[int, torch.Tensor] = {}
+        made: dict[int, tuple[Any, Iterator[int]]] = {}
+        inside: list[Any] = []
+
+        def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
+                parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+                for parameter in parameters:
+                    if parameter.grad is not None:
+                        unclipped.setdefault(id(parameter), parameter.grad.clone())
+                return original(parameters, *arguments, **keywords)
+
+            return clip
+
+        def taken(optimizer: Any) -> None:
+            if id(optimizer) not in made:
+                made[id(optimizer)] = make(model, optimizer), itertools.count()
+            used, numbers = made[id(optimizer)]
+            groups = used.param_groups
+            group_of = {id(p): {**group, "params": [p]} for group in groups for p in group["params"]}
+            named = [(name, p) for name, p in model.named_parameters() if id(p) in group_of]
+            gradients = [p.grad for _, p in named]
+            given = [(name, p, unclipped.get(id(p), p.grad), group_of[id(p)]) for name, p in named]
+            used.param_groups = [group for *_, group in given]
+            take(next(numbers), used, given)
+            used.param_groups = groups
+            for (_, parameter), gradient in zip(named, gradients, strict=True):
+                parameter.grad = gradient
+
+        def stepping(original: Callable[..., Any]) -> Callable[..., Any]:
+            def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
+                if inside or arguments or keywords:  # a closure makes the gradients within the step
+                    return original(self, *arguments, **keywords)
+                inside.append(self)
+                try:
+                    with torch.no_grad():
+                        taken(self)
+                finally:
+                    inside.clear()
+                    unclipped.clear()
+                return None
+
+            return step
+
+        with contextlib.ExitStack() as stack:
+            for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
+                stack.enter_context(replaced_everywhere(clip, clipping(clip)))
+            stack.enter_context(replacing_steps(torch.optim.Optimizer, stepping))
+            yield
+
+    around.outermost = outermost  # type: ignore[attr-defined]
+    return around
+
+
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
     """Inside the block the model stays in evaluation mode."""
@@ -121,43 +191,6 @@ def at_rates(rates: Sequence[float]) -> Around:
         def after(optimizer: Any) -> None:
             for group, rate in kept:
                 group["lr"] = rate
-
-        with watching_steps(before, after):
-            yield
-
-    return around
-
-
-def decaying(names: frozenset[str], coefficient: float | None) -> Around:
-    """Make steps as if the parameters of these names had another weight decay than their optimizer's group says.
-
-    `coefficient` is added; None removes the existing decay, 0 adds the greatest of all groups.
-    """
-
-    @contextlib.contextmanager
-    def around(model: Any) -> Iterator[None]:
-        chosen = {id(parameter) for name, parameter in model.named_parameters() if name in names}
-        moved: list[tuple[torch.Tensor, torch.Tensor, float]] = []
-
-        def before(optimizer: Any) -> None:
-            moved.clear()
-            greatest = max(group.get("weight_decay", 0.0) for group in optimizer.param_groups)
-            for group in optimizer.param_groups:
-                own = group.get("weight_decay", 0.0)
-                change = -own if coefficient is None else coefficient or (greatest if own != greatest else 0.0)
-                decoupled = group.get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW")
-                for parameter in group["params"]:
-                    if id(parameter) not in chosen or parameter.grad is None or not change:
-                        continue
-                    if decoupled:
-                        moved.append((parameter, parameter.detach().clone(), group["lr"] * change))
-                    else:
-                        parameter.grad = parameter.grad + change * parameter.detach()
-
-        def after(optimizer: Any) -> None:
-            with torch.no_grad():
-                for parameter, start, share in moved:
-                    parameter.sub_(share * start)
 
         with watching_steps(before, after):
             yield

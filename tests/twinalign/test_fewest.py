@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from twinalign.causes.fewest import fewest
+from twinalign.fewest import fewest
 
 
 def test_nothing_of_nothing() -> None:

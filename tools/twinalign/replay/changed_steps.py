@@ -1,0 +1,122 @@
+"""Steps of the reference's optimizer that are taken again, with something about them changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+@dataclasses.dataclass
+class Moment:
+    """One parameter in one step.
+
+    Attributes:
+        step: from 0.
+        name: of the parameter, in the reference.
+        parameter: the tensor itself; it may be changed in place through `.data`.
+        gradient: what the step is given; changing it in place does not reach other runs.
+        group: settings of the parameter's group.
+        state: the optimizer's state of the parameter, empty before the first step.
+        before: values of the parameter before the step.
+        kept: what a change keeps of the parameter from step to step.
+        observed: state, by the name that both frameworks share, that is not as the optimizer has it.
+    """
+
+    step: int
+    name: str
+    parameter: Any
+    gradient: Any
+    group: dict[str, Any]
+    state: dict[str, Any]
+    before: Any
+    kept: dict[str, Any]
+    observed: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepChange:
+    """How steps are made wrong; what is None stays as it is.
+
+    Attributes:
+        gradient: returns the gradient that the optimizer is given.
+        settings: returns entries of the group that differ.
+        before, after: change the parameter in place, before and after the step.
+        step: takes the step, given the optimizer and the moments of all parameters.
+        make: returns another optimizer over the trainable parameters.
+        unclipped: whether the reference's own clipping of gradients is left out.
+        missing_as_zero: whether parameters without a gradient are given zeros.
+    """
+
+    gradient: Callable[[Moment], Any] | None = None
+    settings: Callable[[Moment], Mapping[str, Any]] | None = None
+    before: Callable[[Moment], None] | None = None
+    after: Callable[[Moment], None] | None = None
+    step: Callable[[Any, list[Moment]], None] | None = None
+    make: Callable[[Any], Any] | None = None
+    missing_as_zero: bool = False
+    unclipped: bool = False
+
+
+class ChangedSteps:
+    """An optimizer's steps with a change.
+
+    Attributes:
+        change: how steps are made wrong at present.
+    """
+
+    change: StepChange
+
+    @functools.cached_property
+    def settings(self) -> list[dict[str, dict[str, Any]]]:
+        """Settings of each parameter's group in each step, as the schedule leaves them."""
+        raise NotImplementedError
+
+    def make_optimizer(self) -> Any:
+        """The optimizer as the case makes it."""
+        raise NotImplementedError
+
+    def schedule(self, moments: Iterable[Moment]) -> None:
+        """Give the groups the settings that the reference's schedule gives them."""
+        for moment in moments:
+            moment.group.update({k: v for k, v in self.settings[moment.step][moment.name].items() if k in moment.group})
+
+    def take_step(self, optimizer: Any, moments: list[Moment]) -> None:
+        """Let an optimizer of which each parameter has a group of its own make a step, with the present change."""
+        for moment in moments:
+            self._set_up(moment, optimizer)
+        plain = self.plain_step if self.change.unclipped else None
+        if self.change.step:
+            self.change.step(optimizer, moments)
+        elif plain:
+            plain(optimizer)
+        else:
+            optimizer.step()
+        for moment in moments:
+            moment.state = optimizer.state.get(moment.parameter, {})
+            if self.change.after and moment.gradient is not None:  # without one no optimizer makes a step
+                self.change.after(moment)
+
+    @functools.cached_property
+    def plain_step(self) -> Callable[[Any], Any] | None:
+        """torch's own step of the optimizer, where the case puts something around it; None where it does not."""
+        optimizer = self.make_optimizer()
+        own = next(
+            (k for k in type(optimizer).__mro__ if k.__module__.startswith("torch.") and "step" in vars(k)), None
+        )
+        around = "step" in vars(optimizer) or ("step" in vars(type(optimizer)) and own is not type(optimizer))
+        return own.step if own is not None and own.__name__ != "Optimizer" and around else None  # type: ignore[attr-defined]
+
+    def _set_up(self, moment: Moment, optimizer: Any) -> None:
+        moment.state = optimizer.state.get(moment.parameter, {})
+        moment.before = moment.parameter.detach().clone()
+        if self.change.settings:
+            moment.group.update(self.change.settings(moment))
+        if moment.gradient is None and self.change.missing_as_zero:
+            moment.gradient = moment.before * 0.0
+        if self.change.gradient and moment.gradient is not None:
+            moment.gradient = self.change.gradient(moment)
+        if self.change.before:
+            self.change.before(moment)
+        moment.parameter.grad = moment.gradient
