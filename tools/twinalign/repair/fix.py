@@ -16,7 +16,6 @@ import numpy as np
 
 from twinalign.edits.source import Edit, applied, overlap, read_source
 from twinalign.errors import ExitCode, InputError, SideCrashError
-from twinalign.fewest import fewest
 from twinalign.files.recordings import write_text
 from twinalign.notebook import Shown
 from twinalign.recorder.kept_processes import KeptProcesses
@@ -24,6 +23,7 @@ from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.candidates import Candidates, FaultKey, Proposal, key_of
 from twinalign.repair.patch import patch_of
 from twinalign.repair.trials import Attempt, Trials
+from twinalign.replay.fewest import fewest
 from twinalign.verdict.results import ALIGNED, EXIT_CODES
 
 Progress = Callable[[str, str], None]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
-from twinalign.fewest import fewest
+from twinalign.replay.fewest import fewest
 from twinalign.replay.port_lines import Helpers, LinesVariant, lines_of, whole_functions
 from twinalign.verdict.array_difference import difference
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from twinalign.fewest import fewest
+from twinalign.replay.fewest import fewest
 
 
 def test_nothing_of_nothing() -> None:
