@@ -108,6 +108,8 @@ missing, unexpected = other.set_state_dict({
 })
 other.eval()
 def outputs(value):
+    if value is None:
+        return []
     if hasattr(value, "shape"):
         return [value]
     items = value.values() if hasattr(value, "values") else value
