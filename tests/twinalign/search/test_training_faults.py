@@ -18,7 +18,7 @@ from tests.pooled import pooled_processes
 pytestmark = pytest.mark.slow
 
 CAUSES = {
-    "decay_reaches_norms_and_biases": ("decay_on_one_dimensional", "scales of normalisation layers: with 0.1"),
+    "decay_reaches_norms_and_biases": ("decay_on_one_dimensional", "scales of normalisation layers (with 0.1)"),
     "average_inverted": ("ema_inverted", "the other way round"),
     "augmentation_missing": ("step_missing", "blur"),
     "last_batch_kept": ("drop_last", "4 samples instead of 16 at step 4"),

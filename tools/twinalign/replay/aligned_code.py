@@ -135,9 +135,10 @@ def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, C
     """Functions of the reference with those of the port: of the same name, else the most alike."""
     found: list[tuple[Code, Code]] = []
     left, right = list(theirs), list(ours)
+    words = {code: code.words for code in (*left, *right)}
     for part in (lambda name: name, lambda name: name.rpartition(".")[2], None):
         scored = [
-            (ratio(one.words, two.words), number, at, one, two)
+            (ratio(words[one], words[two], _LEAST_ALIKE if part is None else 0.0), number, at, one, two)
             for number, one in enumerate(left)
             for at, two in enumerate(right)
             if part is None or part(one.name) == part(two.name)

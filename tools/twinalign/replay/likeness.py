@@ -8,9 +8,12 @@ _SAME_NAME, _OTHER_NAME = 0.3, 0.5
 Words = Sequence[str]
 
 
-def ratio(one: Words, two: Words) -> float:
-    """Share of equal words in order, 0 to 1."""
-    return difflib.SequenceMatcher(None, one, two, autojunk=False).ratio()
+def ratio(one: Words, two: Words, least: float = 0.0) -> float:
+    """Share of equal words in order, 0 to 1; 0 as well where a look at their number tells that it is below `least`."""
+    matcher = difflib.SequenceMatcher(None, one, two, autojunk=False)
+    if matcher.real_quick_ratio() < least or matcher.quick_ratio() < least:  # bounds from above
+        return 0.0
+    return matcher.ratio()
 
 
 def partners_in_order(ours: Sequence[Words], others: Sequence[Words]) -> list[tuple[int, int]]:

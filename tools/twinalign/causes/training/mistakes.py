@@ -17,7 +17,7 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 
 _MOST_TRIES, _FITTED = 12, 1e-8
 _SAME = 1e-6
-"""A curve is a multiple of another if at most this relative difference is left; the proof then decides."""
+"""A curve is a multiple of another that differs by more if at most this is left of it; the proof then decides."""
 
 
 def _changed() -> Any:
@@ -80,7 +80,8 @@ def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
         reference, port = subject.reference.get(name), subject.port[name]
         if reference is not None and reference.shape == port.shape and reference.any():
             factor = float(port @ reference / (reference @ reference))
-            if distance(factor * reference, port) <= _SAME * root_mean_square(port):
+            allowed = _SAME * root_mean_square(port)
+            if distance(factor * reference, port) <= allowed < distance(reference, port):
                 found.append((name, factor))
     return found
 
