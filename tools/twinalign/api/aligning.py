@@ -59,8 +59,7 @@ def run(
         ranks: processes per side that record loss, backward and train.
         ref_python, paddle_python: interpreters that have torch and paddle; twinalign need not be installed there.
         options: attribute of the case → value.
-        locate: whether to find the wrong layers and parts if stages diverge.
-        explain_seconds: processor time in which the causes of all faults are looked for.
+        locate, explain_seconds: whether to search stages that diverge, and the processor time for all causes.
         sequential: one side after the other, for models that fill the memory.
         fresh: record everything again.
         language: of the report, `"en"` or `"zh"`.
@@ -68,8 +67,7 @@ def run(
         seeds: number of seeds; each side trains once with each.
         margin: greatest difference of mean outcomes, in points, that counts as equivalent.
         tensorboard: write TensorBoard logs of all trainings.
-        switch_at: train once more, this many steps on one side and the rest on the other.
-        switch_from: the side where this training begins, `"ref"` or `"paddle"`.
+        switch_at, switch_from: train once more, so many steps on this side, `"ref"` or `"paddle"`, then on the other.
         swaps: parts of the reference's training to put into the port's, one after the other.
         debug: show tracebacks of a side's own code.
         progress: called with what each side is doing.

@@ -77,9 +77,7 @@ def attach(
     backend = _backend_of(models)
     if divert is not None:
         return divert(models)
-    folder = Path(out)
-    if _processes() > 1:
-        folder /= f"rank{int(os.environ.get('RANK') or os.environ.get('PADDLE_TRAINER_ID') or 0)}"
+    folder = _folder_of_rank(Path(out))
     inner = {name: backend.unwrapped(one) for name, one in models.items()}
     renamed: Any = dict(rename or {})
     renamed = {"": renamed} if "" in models else renamed
@@ -87,8 +85,7 @@ def attach(
         _load_weights(backend, inner, Path(weights), renamed)
     if repeat:
         for one in inner.values():
-            arrays = moved_at_random(dict(backend.state_items(one)), 0)
-            assign_state(backend, one, arrays)
+            assign_state(backend, one, moved_at_random(dict(backend.state_items(one)), 0))
     optimizers = None if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     patterns = [layers] if isinstance(layers, str) else list(layers)
     fed = None if feed is None else _recording_of_rank(Path(feed), folder)
@@ -99,6 +96,11 @@ def attach(
 
 def _processes() -> int:
     return int(os.environ.get("WORLD_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1)
+
+
+def _folder_of_rank(folder: Path) -> Path:
+    rank = int(os.environ.get("RANK") or os.environ.get("PADDLE_TRAINER_ID") or 0)
+    return folder / f"rank{rank}" if _processes() > 1 else folder
 
 
 def _backend_of(models: Mapping[str, Any]) -> Backend:

@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +73,8 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
         raise InputError("--train: the model draws random numbers in training, and no two frameworks draw the same")
     roots = {"model": root_of_model(model, watched.arguments_of, watched.returned)}
     roots |= {kind: root_of_part(kind, text) for kind, text in (parts or {}).items()}
-    named = {module.partition(".")[0] for root in roots.values() for module, _ in root["imports"]}
-    packages = _own_packages(watched.entered) | {
-        name for name in named if name not in (*FRAMEWORKS, *sys.stdlib_module_names)
-    }
-    names = packages | _needing_torch()
-    modules = {
-        name: str(module.__file__)
-        for name, module in sorted(sys.modules.items())
-        if name.partition(".")[0] in names and str(getattr(module, "__file__", "")).endswith(".py")
-    }
+    packages = _own_packages(watched.entered, [module for root in roots.values() for module, _ in root["imports"]])
+    modules = _modules_of(packages | _needing_torch())
     of_file = {file: name for name, file in modules.items() if name.partition(".")[0] in packages}
     return {
         "roots": roots,
@@ -92,15 +84,8 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
         "imported": _first_lines(imported, of_file),
         "entered": _first_lines(watched.entered, of_file),
         "handled": _first_lines(watched.handled, of_file),
-        "plain": {name: _plain_names(sys.modules[name]) for name in modules},
-        "made": {name: made for name in modules if (made := _made_by_decorators(sys.modules[name]))},
-        "abstract": {name: found for name in modules if (found := _implementing(sys.modules[name]))},
-        "homes": {name: homes for name in modules if (homes := _homes(sys.modules[name], modules))},
-        "promoted": {
-            of_file[file]: sorted([*place, *types] for place, types in found.items())
-            for file, found in promotions.found.items()
-            if file in of_file
-        },
+        **_held_by(modules),
+        "promoted": {of_file[file]: found for file, found in promotions.in_order().items() if file in of_file},
         "draws": drawing,
     }
 
@@ -198,17 +183,36 @@ def _arguments_of(code: types.CodeType, values: dict[str, Any], *, method: bool 
     return found
 
 
-def _own_packages(entered: set[types.CodeType]) -> set[str]:
-    """Packages that were entered and that import torch; the standard library is none."""
+def _own_packages(entered: set[types.CodeType], named: Iterable[str]) -> set[str]:
+    """Packages of the modules `named`, and those that were entered and that import torch; no standard library."""
     library = sysconfig.get_paths()["stdlib"]
     files = {str(getattr(module, "__file__", None)): name for name, module in list(sys.modules.items())}
-    packages = set()
+    packages = {name.partition(".")[0] for name in named} - {*FRAMEWORKS, *sys.stdlib_module_names}
     for file in {code.co_filename for code in entered} & set(files):
         package = files[file].partition(".")[0]
         outside = not file.startswith(library) or "site-packages" in file
         if outside and package not in FRAMEWORKS and _IMPORTS_TORCH.search(Path(file).read_text("utf-8", "replace")):
             packages.add(package)
     return packages
+
+
+def _modules_of(packages: set[str]) -> dict[str, str]:
+    """Modules of these packages that are imported, and their files."""
+    return {
+        name: str(module.__file__)
+        for name, module in sorted(sys.modules.items())
+        if name.partition(".")[0] in packages and str(getattr(module, "__file__", "")).endswith(".py")
+    }
+
+
+def _held_by(modules: Mapping[str, str]) -> dict[str, Any]:
+    """What the names of each module stand for."""
+    return {
+        "plain": {name: _plain_names(sys.modules[name]) for name in modules},
+        "made": {name: made for name in modules if (made := _made_by_decorators(sys.modules[name]))},
+        "abstract": {name: found for name in modules if (found := _implementing(sys.modules[name]))},
+        "homes": {name: homes for name in modules if (homes := _homes(sys.modules[name], modules))},
+    }
 
 
 def _first_lines(codes: set[types.CodeType], of_file: dict[str, str]) -> dict[str, list[int]]:

@@ -56,12 +56,8 @@ def record_steps(
             backend.assign(parameters[key], names.from_reference(key, begin))
         _record(recording, names, (("start", key, backend.to_array(parameters[key])) for key in known))
         for step in range(min(max(case.steps, LEAST_STEPS), MOST_STEPS) if rates is None else len(rates)):
-            try:
-                case.schedule(optimizer, step, worker.framework)
-            except Exception:
-                if step < case.steps:
-                    raise
-                break  # a schedule may end with the case's steps
+            if _scheduled(case, optimizer, step, worker.framework) is None:
+                break
             if rates is not None and backend.learning_rate(optimizer) != rates[step]:
                 backend.set_learning_rate(optimizer, rates[step])
             used.append(backend.learning_rate(optimizer))
@@ -115,16 +111,23 @@ def ask_schedule(
     """What the schedule sets and returns in each step; it may refuse steps beyond those of the case."""
     values: dict[str, list[float]] = {"learning_rate": []}
     for step in range(max(steps, case.steps)):
-        try:
-            returned = dict(case.schedule(optimizer, step, framework) or {})
-            found = {"learning_rate": backend.learning_rate(optimizer), **{k: float(v) for k, v in returned.items()}}
-        except Exception:
-            if step < case.steps:
-                raise
+        returned = _scheduled(case, optimizer, step, framework)
+        if returned is None:
             break
+        found = {"learning_rate": backend.learning_rate(optimizer), **returned}
         for name, value in found.items():
             values.setdefault(name, []).append(value)
     return values
+
+
+def _scheduled(case: Case, optimizer: Any, step: int, framework: str) -> dict[str, float] | None:
+    """What the schedule returns; None where it ends with the case's steps."""
+    try:
+        return {name: float(value) for name, value in (case.schedule(optimizer, step, framework) or {}).items()}
+    except Exception:
+        if step < case.steps:
+            raise
+        return None
 
 
 def start(worker: Any, case: Case, weights: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:

@@ -89,22 +89,15 @@ def compare_arrays(
         InputError: nothing is left to compare, one of `rtol` and `atol` is missing, a tolerance is negative or NaN, or
             an id is unknown.
     """
-    if (rtol is None) != (atol is None):
-        raise InputError("--rtol and --atol: give both or neither")
-    if any(value is not None and not value >= 0 for value in (rtol, atol)):
-        raise InputError("--rtol and --atol: numbers from 0 up")  # with NaN every comparison passes
-    if not classic_threshold >= 0:
-        raise InputError("--threshold: a number from 0 up")
+    _require_limits(rtol, atol, classic_threshold)
     only, skip = tuple(only), tuple(skip)
     names = set(select_names((*reference, *reproduced), only, skip))
-    reference = {name: native(array) for name, array in reference.items() if name in names}
-    reproduced = {name: native(array) for name, array in reproduced.items() if name in names}
+    reference, reproduced, *partners = (
+        {name: native(array) for name, array in (arrays or {}).items() if name in names}
+        for arrays in (reference, reproduced, reference64, reproduced64, reference_repeat)
+    )
     require_something(reference, reproduced, (*only, *skip))
     options = _Options(rtol, atol, check_dtype, everything, search)
-    partners = [
-        {name: native(array) for name, array in (arrays or {}).items() if name in names}
-        for arrays in (reference64, reproduced64, reference_repeat)
-    ]
     judge = Judge(partners[0], partners[1], partners[2], resolve(allowances), known_rounding, repeats)
     tensors, classic_known = _judge_all(reference, reproduced, partners, described or {}, judge, options)
     judge.finish()
@@ -116,6 +109,15 @@ def compare_arrays(
         _explain(tensor, reference, reproduced, classic_threshold, options)
     classic_result = classic_verdict(reference, reproduced, classic_threshold, classic_known)
     return Comparison(whole(tensors), tensors, classic_result, judge.notes(tensors))
+
+
+def _require_limits(rtol: float | None, atol: float | None, classic_threshold: float) -> None:
+    if (rtol is None) != (atol is None):
+        raise InputError("--rtol and --atol: give both or neither")
+    if any(value is not None and not value >= 0 for value in (rtol, atol)):
+        raise InputError("--rtol and --atol: numbers from 0 up")  # with NaN every comparison passes
+    if not classic_threshold >= 0:
+        raise InputError("--threshold: a number from 0 up")
 
 
 class _Candidate(NamedTuple):

@@ -56,6 +56,12 @@ class Promotions(TorchFunctionMode):
             self._note("truth", "method" if getattr(torch.Tensor, name, None) is func else "function", made.dtype)
         return made
 
+    def in_order(self) -> dict[str, list[list[int | str]]]:
+        """File → the places in it with their types, each as one list."""
+        return {
+            file: sorted([*place, *types] for place, types in places.items()) for file, places in self.found.items()
+        }
+
     def _note(self, *kinds: Any) -> None:
         frame = sys._getframe(2)
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_TORCH):
