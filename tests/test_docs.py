@@ -15,6 +15,8 @@ import pytest
 from tests.conftest import ROOT
 from twinalign.cli import cli
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "README_cn.md", ROOT / "CONTRIBUTING.md"]
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 

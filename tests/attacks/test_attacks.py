@@ -32,13 +32,13 @@ def test_a_conversion_that_is_killed_leaves_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_a_hostile_bundle_is_refused_in_one_line_and_soon() -> None:
-    attack("hostile_costs.py")
+def test_a_hostile_bundle_is_refused_in_one_line_and_soon(bundle: Path) -> None:
+    attack("hostile_costs.py", str(bundle))
 
 
 @pytest.mark.slow
-def test_a_replay_shows_what_one_bundle_cannot() -> None:
-    attack("replayed.py")
+def test_a_replay_shows_what_one_bundle_cannot(compact: Path) -> None:
+    attack("replayed.py", str(compact))
 
 
 def test_wrong_values_would_be_found() -> None:

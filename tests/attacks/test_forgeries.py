@@ -6,19 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.forgeries import FORGERIES, UNSEEN, record, verdict_on
+from tests.attacks.forgeries import FORGERIES, UNSEEN, verdict_on
 from tests.attacks.honest import HONEST, INCONCLUSIVE
 from tests.attacks.json_values import Value, all_values, is_listed, outcome, spot
 from tests.conftest import ROOT
-from tests.recorded_once import recorded_once
-
-
-@pytest.fixture(scope="session")
-def compact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An honest bundle of a small case, in which everything is that a forger may alter."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
-        return recorded_once(tmp_path_factory, "compact", record) / "bundle.zip"
 
 
 @pytest.mark.parametrize("name", FORGERIES)

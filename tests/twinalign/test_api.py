@@ -37,6 +37,8 @@ from twinalign.terminal.brief import LINES
 from twinalign.verdict import Classic, Comparison
 from twinalign.verdict.results import TensorVerdict
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 MODELS = """
 def reference():
     from torch import nn

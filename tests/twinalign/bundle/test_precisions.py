@@ -15,6 +15,8 @@ from tests.twinalign.bundle.forging import Forgery
 from twinalign.bundle.verifying import Verification, verify_bundle
 from twinalign.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 SUMMARY = "result/summary.json"
 FORWARD = "result/{}forward_{}.npy"
 

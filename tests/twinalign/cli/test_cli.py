@@ -17,6 +17,8 @@ import pytest
 
 from tests.conftest import ROOT, without_topic
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 INTERRUPTED = "twinalign: interrupted; no file is half-written, and the next run reuses finished recordings"
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -10,6 +10,8 @@ import pytest
 
 from twinalign.errors import InputError, SideCrashError
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -19,6 +19,8 @@ from twinalign.drafting.rewriting import Change
 from twinalign.errors import InputError, SideCrashError
 from twinalign.recorder.run_settings import RunSettings
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 port_module = importlib.import_module("twinalign.drafting.port")
 
 HEAD = "import paddle\nfrom . import shims\n"

@@ -12,6 +12,8 @@ from twinalign.conversion.model_factory import load_factory
 from twinalign.drafting.parts import load_part, loop_roles, run_loop, shared_inputs
 from twinalign.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 SOURCE = """import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -15,6 +15,8 @@ from twinalign.drafting.draft import draft
 from twinalign.errors import InputError
 from twinalign.recorder.run_settings import RunSettings
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 MODEL = '''"""A small classifier.
 
 Copyright 2026, somebody.

@@ -16,6 +16,8 @@ from twinalign.planted_faults.selftest import Selftest, SelftestResult, Trial
 from twinalign.recorder.recorder import RunSettings
 from twinalign.sides import INITIAL
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -14,6 +14,8 @@ from twinalign.planted_faults.source_selftest import RepairSelftest, RepairTrial
 from twinalign.recorder.run_settings import RunSettings
 from twinalign.repair.fix import FixResult
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 PORT = "/case/port.py"
 RIGHT = {"forward/output": np.ones(3)}
 FAULT = SourceFault("number_changed", Edit(PORT, (2, 0, 2, 1), "1", "2"))

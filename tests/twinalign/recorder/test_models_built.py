@@ -11,6 +11,8 @@ from twinalign.files.recordings import Recording
 from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.stages.initial import SEEDS
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 CASE = """
 from pathlib import Path
 

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from twinalign.recorder.recorder import Recorder, RunSettings
+
+pytestmark = pytest.mark.usefixtures("kept_processes")
 
 _CASE = """
 import numpy as np

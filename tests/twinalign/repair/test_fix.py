@@ -20,6 +20,8 @@ from twinalign.repair.candidates import AS_CONVERTED
 from twinalign.repair.fix import fix
 from twinalign.search.faults import LATER_STEP
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 PORT = "a = 1  # kept\nb = 1\n"
 BAD = {"a": "a = 1", "b": "b = 1"}
 """Layer -> the text that makes it wrong."""

@@ -23,6 +23,8 @@ from twinalign.reports import load_summary, write_report
 from twinalign.reports.plots import _power_of_ten
 from twinalign.reports.stage_tables import FULL_ROWS
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 HOSTILE = "</td></script><script>alert(1)</script><img src=x onerror=alert(2)>"
 LIMIT = 2_000_000
 

@@ -12,6 +12,8 @@ import pytest
 
 from twinalign.files.strict_json import check_form
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 CASE = "tests.cases.tiny:LayerNormEpsilon"
 
 

@@ -11,6 +11,8 @@ import twinalign as api
 from tests.conftest import ROOT, KeptRun
 from twinalign.files.recordings import Recording
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 
 @pytest.fixture(autouse=True)
 def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:

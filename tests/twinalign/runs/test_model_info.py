@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 CASE = """
 from twinalign import Case
 
@@ -54,3 +56,5 @@ def test_layers_are_counted_side_by_side(twinalign: Any, tmp_path: Path) -> None
     assert rows["net.0"]["ref"]["flops"] == rows["net.0"]["paddle"]["flops"] == 2 * 2 * 8 * 8 * 8 * 3 * 9
     assert "36 ≠ 32" in finished.stdout
     assert "Own: 3 layers differ, 0 have no layer of that path on the other side" in finished.stdout
+    # To stdout, where nothing but the JSON stands then.
+    assert json.loads(twinalign("info", tmp_path / "own.py", "--out", tmp_path / "out", "--json", "-").stdout) == found

@@ -14,6 +14,8 @@ from tests.conftest import without_topic
 from twinalign.conversion.initial_weights import tied_apart
 from twinalign.verdict.compare import notes_of_model
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 
 CASE = """

@@ -15,6 +15,8 @@ from tests.conftest import read_summary
 from twinalign.case import Case
 from twinalign.files.reader import read_arrays
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 CASES = "tests.cases.ranks"
 

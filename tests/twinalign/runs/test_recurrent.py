@@ -15,6 +15,8 @@ from twinalign.files.recordings import Recording
 from twinalign.replay.forced_call import is_packed
 from twinalign.replay.layer_calls import Call, Tensor
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 
 class Buffered(paddle.nn.Layer):
     def __init__(self) -> None:

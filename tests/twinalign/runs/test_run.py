@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,25 +12,24 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT, read_summary
+from tests.recorded_once import recorded_once
+
+pytestmark = pytest.mark.usefixtures("kept_processes")
 
 STAGES = ["forward", "data", "metric", "loss", "backward"]
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def clean_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One run of the faultless case, shared by the tests that only read it."""
-    import sys
+    """One run of the faultless case, in processes of its own, shared by the tests that only read it."""
 
-    folder = tmp_path_factory.mktemp("clean")
-    finished = subprocess.run(
-        [sys.executable, "-m", "twinalign", "run", "tests.cases.tiny:TinyMoCo", "--out", str(folder)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    return folder
+    def record(folder: Path) -> None:
+        command = [sys.executable, "-m", "twinalign", "run", "tests.cases.tiny:TinyMoCo", "--out", str(folder)]
+        finished = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+
+    return recorded_once(tmp_path_factory, "clean", record)
 
 
 def test_clean_twins_are_aligned_in_every_stage(clean_run: Path) -> None:

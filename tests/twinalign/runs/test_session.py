@@ -54,6 +54,23 @@ def test_each_run_sees_the_port_as_it_was_saved(tmp_path: Path) -> None:
         assert (out / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
+def test_a_session_follows_into_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "named_by_pythonpath.py").write_text("")
+    used = []
+    with twinalign.session(locate=False) as session:
+        # The processes start in a folder that PYTHONPATH names as well, where it is still found from the next one.
+        for folder, activation, verdict in ((".", "Sigmoid()", "diverged"), ("next", "Tanh()", "aligned")):
+            (tmp_path / folder / "cases").mkdir(parents=True)
+            monkeypatch.chdir(tmp_path / folder)
+            Path("cases/case.py").write_text(CASE)
+            Path("session_port.py").write_text("import named_by_pythonpath\n" + PORT.format(activation))
+            assert session.run("cases/case.py").verdict == verdict
+            assert Path("result/summary.json").is_file()
+            used.append({process.pid for _, process in session._kept._idle.values()})
+    assert used[0] == used[1] != set()
+
+
 def test_a_session_without_a_case_says_what_to_give() -> None:
     with twinalign.session() as session, pytest.raises(twinalign.InputError, match=r"there is no case; give one here"):
         session.run()

@@ -10,6 +10,8 @@ import pytest
 from twinalign.recorder.recorder import RunSettings
 from twinalign.runs.run_stages import run
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 CASES = '''
 from twinalign import Case
 

@@ -18,6 +18,8 @@ from twinalign.processes.tracebacks import place, shortened
 from twinalign.recorder.recorder import Recorder
 from twinalign.recorder.run_settings import RunSettings, require_file_names
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 Twinalign = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -1,4 +1,4 @@
-"""Both recorders answered in the test's own process: the same requests as to recorder processes, without two starts."""
+"""Searches in forked processes, or with both recorders answered in the test's own: the same requests without starts."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class InProcess:
 
     def call(self, function: Callable[..., dict[str, Any]], **values: Any) -> dict[str, Any]:
         return json.loads(json.dumps(function(self.worker, **json.loads(json.dumps(values)))))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked(kept_processes: None) -> None: ...
 
 
 @pytest.fixture

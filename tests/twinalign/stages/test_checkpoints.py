@@ -16,6 +16,8 @@ from twinalign.files.freshness import hash_paths
 from twinalign.files.recordings import Recording
 from twinalign.stages.checkpoints import CheckpointPlace, TrainingRecord
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 CASE = f"{ROOT / 'tests' / 'twinalign' / 'search' / 'training_case.py'}:Training"
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from tests.conftest import run_here
 from twinalign.files.recordings import sample_positions
 from twinalign.files.writer import write_reprod_log
 
@@ -21,8 +22,7 @@ LOGITS = RNG.standard_normal((4, 10)).astype("f4")
 
 
 def compare(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "twinalign", "compare", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_here(["compare", *map(str, arguments)], Path.cwd())
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from twinalign.verdict.initial_weights import CAUSES, InitialWeights, compare_in
 from twinalign.verdict.initializers import fitting
 from twinalign.verdict.stage_recordings import StageRecordings
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 Draw = Callable[[torch.Tensor], Any]
 
 

@@ -6,12 +6,13 @@ from typing import Any
 import click
 
 from twinalign.cli.options import DEFAULT_CASE, run_options
+from twinalign.cli.outputs import finish, output_option
 
 
 @click.command("fix")
 @click.argument("case", default=DEFAULT_CASE)
 @click.option("--write", is_flag=True, help="Change the files, too; comments and formatting are kept.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write edits and what is left to this file.")
+@output_option("--json", "json_path", "Write edits and what is left")
 @run_options("fix")
 def command(case: str, write: bool, json_path: Path | None, **asked: Any) -> int:
     """Mend a port by proven edits of its source, as a patch.
@@ -23,14 +24,9 @@ def command(case: str, write: bool, json_path: Path | None, **asked: Any) -> int
     Exit code 0: aligned with the patch, or nothing was wrong; 1: something is left, which is named.
     """
     from twinalign.cli.progress import SideProgress
-    from twinalign.files.recordings import write_json
     from twinalign.repair.fix import fix
     from twinalign.runs.options import run_settings
-    from twinalign.terminal import show
 
     with SideProgress() as progress:
         result = fix(run_settings(case, **asked), progress, write)
-    show(result)
-    if json_path is not None:
-        write_json(json_path, result.to_json())
-    return int(result.exit_code)
+    return finish(result, json_path)

@@ -6,12 +6,13 @@ from typing import Any
 import click
 
 from twinalign.cli.options import DEFAULT_CASE, run_options
+from twinalign.cli.outputs import finish, output_option
 
 
 @click.command("locate")
 @click.argument("case", default=DEFAULT_CASE)
 @click.argument("port", required=False)
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write what was found to this file.")
+@output_option("--json", "json_path", "Write what was found")
 @click.option("--explain/--no-explain", default=True, show_default=True, help="Look for the cause of each fault.")
 @run_options("locate")
 def command(case: str, port: str | None, json_path: Path | None, explain: bool, **asked: Any) -> int:
@@ -25,11 +26,9 @@ def command(case: str, port: str | None, json_path: Path | None, explain: bool, 
     Exit code 0: nothing is wrong; 1: faults were found.
     """
     from twinalign.cli.progress import SideProgress
-    from twinalign.files.recordings import write_json
     from twinalign.runs.options import run_settings
     from twinalign.search.attached import locate_attached
     from twinalign.search.locator import locate
-    from twinalign.terminal import show
 
     with SideProgress() as progress:
         settings = run_settings(case, **asked)
@@ -37,7 +36,4 @@ def command(case: str, port: str | None, json_path: Path | None, explain: bool, 
             result = locate(settings, progress, explain)
         else:
             result = locate_attached(Path(case), Path(port), settings, progress, explain)
-    show(result)
-    if json_path is not None:
-        write_json(json_path, result.to_json())
-    return int(result.exit_code)
+    return finish(result, json_path)

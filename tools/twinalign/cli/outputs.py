@@ -52,6 +52,19 @@ def json_text(found: dict[str, Any], ascii_only: bool = False) -> str:
     return json.dumps(found, indent=1, ensure_ascii=ascii_only, allow_nan=False) + "\n"
 
 
+def finish(result: Any, json_path: Path | None, ascii_only: bool = False, **how: Any) -> int:
+    """Write the JSON of a result if asked for, and show it unless that went to stdout; returns the exit code.
+
+    `how`: options of the function that prints this kind of result.
+    """
+    from twinalign.terminal import show
+
+    write_output(json_path, lambda: json_text(result.to_json(), ascii_only))
+    if not one_to_stdout(json=json_path):
+        show(result, **how)
+    return int(result.exit_code)
+
+
 def write_reports(folder: Path, md: Path | None, junit: Path | None, language: str) -> list[Path]:
     """Write the requested files from a finished run; returns the paths of those that are not stdout.
 

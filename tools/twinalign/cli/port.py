@@ -1,8 +1,11 @@
 """`twinalign port`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
+
+from twinalign.cli.outputs import finish, output_option
 
 
 @click.command("port")
@@ -32,23 +35,10 @@ import click
 @click.option("--ref-python", metavar="PYTHON", help="Interpreter that has torch.")
 @click.option("--paddle-python", metavar="PYTHON", help="Interpreter that has paddle.")
 @click.option("--draft-python", metavar="PYTHON", help="Interpreter that has PaConvert.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the result to this file.")
+@output_option("--json", "json_path", "Write the result")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def command(
-    ref: str | None,
-    inputs: tuple[str, ...],
-    loss: str,
-    optimizer: str,
-    transform: str,
-    train: str,
-    out: Path | None,
-    check: Path | None,
-    style: str,
-    ref_python: str | None,
-    paddle_python: str | None,
-    draft_python: str | None,
-    json_path: Path | None,
-    debug: bool,
+    ref: str | None, inputs: tuple[str, ...], out: Path | None, check: Path | None, json_path: Path | None, **asked: Any
 ) -> int:
     """Make a paddle port of a torch model, and prove it.
 
@@ -62,37 +52,15 @@ def command(
     from twinalign.api import check_port, port
     from twinalign.cli.progress import SideProgress
     from twinalign.errors import InputError
-    from twinalign.files.recordings import write_json
-    from twinalign.terminal import show
 
-    if check is None and (ref is None or out is None or not inputs):
-        raise InputError(
-            "port: give --ref MODULE:FACTORY, --input x:2,3,224,224:float32 and --out FOLDER, or --check FOLDER"
-        )
     with SideProgress() as progress:
         if check is not None:
-            result = check_port(
-                check, ref_python=ref_python, paddle_python=paddle_python, debug=debug, progress=progress
-            )
+            proving = {name: asked[name] for name in ("ref_python", "paddle_python", "debug")}
+            result = check_port(check, **proving, progress=progress)
+        elif ref is not None and out is not None and inputs:
+            result = port(ref, inputs, out=out, **asked, progress=progress)
         else:
-            assert ref is not None
-            assert out is not None
-            result = port(
-                ref,
-                inputs,
-                loss=loss,
-                optimizer=optimizer,
-                transform=transform,
-                train=train,
-                out=out,
-                ref_python=ref_python,
-                paddle_python=paddle_python,
-                draft_python=draft_python,
-                style=style,
-                debug=debug,
-                progress=progress,
+            raise InputError(
+                "port: give --ref MODULE:FACTORY, --input x:2,3,224,224:float32 and --out FOLDER, or --check FOLDER"
             )
-    show(result)
-    if json_path is not None:
-        write_json(json_path, result.to_json())
-    return int(result.exit_code)
+    return finish(result, json_path)

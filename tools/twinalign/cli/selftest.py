@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from twinalign.cli.options import run_options
+from twinalign.cli.outputs import finish, output_option
 from twinalign.errors import InputError
 
 _SMALL_CASE = "pipeline.small_moco:SmallMoCoViT"
@@ -23,7 +24,7 @@ _SMALL_CASE = "pipeline.small_moco:SmallMoCoViT"
     metavar="N",
     help="Plant N faults, drawn by lot, in the port's source instead, and see which of them fix repairs.",
 )
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write every trial to this file.")
+@output_option("--json", "json_path", "Write every trial")
 @run_options("selftest")
 def command(
     case: str, faults: str, only_list: bool, locate: bool, count: int | None, json_path: Path | None, **asked: Any
@@ -38,33 +39,26 @@ def command(
     --fix, 0: all were located and no wrong edit was called proven.
     """
     from twinalign.cli.progress import SideProgress
-    from twinalign.files.recordings import write_json
     from twinalign.planted_faults.catalogue import catalogue
     from twinalign.planted_faults.rank_faults import rank_faults
     from twinalign.planted_faults.ranks import selftest_of
     from twinalign.planted_faults.source_selftest import selftest_of_fix
     from twinalign.runs.options import run_settings
-    from twinalign.terminal import show
     from twinalign.terminal.selftest import print_fitting_faults
 
     settings = run_settings(case, **asked)
     chosen = [name.strip() for name in faults.split(",") if name.strip()]
     if count is not None and (chosen or only_list or settings.ranks > 1):
         raise InputError("--fix: plants faults of its own in the source; leave --faults, --list and --ranks out")
+    how = {}
     with SideProgress() as progress:
         if count is not None:
-            mended = selftest_of_fix(settings, count, progress)
+            result: Any = selftest_of_fix(settings, count, progress)
         elif only_list:
             fitting = selftest_of(settings, chosen, locate, progress).places()
         else:
-            result = selftest_of(settings, chosen, locate, progress).run()
+            result, how = selftest_of(settings, chosen, locate, progress).run(), {"located": locate}
     if only_list:
         print_fitting_faults(fitting, rank_faults() if settings.ranks > 1 else catalogue(), case)
         return 0
-    if count is not None:
-        show(mended)
-    else:
-        show(result, located=locate)
-    if json_path is not None:
-        write_json(json_path, (result if count is None else mended).to_json())
-    return int((result if count is None else mended).exit_code)
+    return finish(result, json_path, **how)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from twinalign.cli.options import run_options
-from twinalign.cli.outputs import json_text, one_to_stdout, output_option, write_output
+from twinalign.cli.outputs import finish, output_option
 
 
 @click.command("verify")
@@ -29,7 +29,6 @@ def command(bundle: Path, json_path: Path | None, replay: bool, data: Path | Non
     from twinalign import api
     from twinalign.cli.progress import SideProgress
     from twinalign.errors import InputError
-    from twinalign.terminal import show
 
     if not replay and (data or any(asked.values())):
         raise InputError(
@@ -40,7 +39,4 @@ def command(bundle: Path, json_path: Path | None, replay: bool, data: Path | Non
     with SideProgress(in_passing=["verify"]) as progress:  # else lines would stand before the one that refuses a bundle
         result = api.verify(bundle, replay=replay, progress=progress, **asked)
     # ASCII only: text from a stranger must not control the terminal where this is read.
-    write_output(json_path, lambda: json_text(result.to_json(), ascii_only=True))
-    if not one_to_stdout(json=json_path):
-        show(result)
-    return int(result.exit_code)
+    return finish(result, json_path, ascii_only=True)

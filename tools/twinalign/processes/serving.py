@@ -119,8 +119,21 @@ def _function(reference: str) -> Any:
     return operator.attrgetter(name)(importlib.import_module(module))
 
 
-def log_to(log: str) -> dict[str, Any]:
-    """Let everything that this process prints go to a file, which is emptied, instead of where it went before."""
+def work_in(folder: str, log: str) -> dict[str, Any]:
+    """Go to a folder, from which modules are imported too, and let everything that this process prints go to a file.
+
+    The folder takes the place of the one in which the process was started; the file is emptied.
+    """
+    # As `side_process.borrowed_package` has it: the folder stands before what the caller's PYTHONPATH names, which may
+    # well name it again.
+    before = os.getcwd()
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    rest = [path for path in sys.path if path not in (before, *given)]
+    if before in given:
+        given[given.index(before)] = folder
+    os.chdir(folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(given)
+    sys.path[:] = [folder, *given, *rest]
     sys.stderr.flush()
     sys.stdout.flush()
     opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)

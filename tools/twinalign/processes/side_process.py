@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from twinalign.errors import InputError, SideCrashError
 from twinalign.processes import guardian
-from twinalign.processes.serving import log_to
+from twinalign.processes.serving import work_in
 from twinalign.processes.stillness import POLL_SECONDS, Stillness
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -252,10 +252,13 @@ class SideProcess:
         progress: Callable[[str, str], None],
         points: Callable[[str, Mapping[str, Any]], None],
     ) -> None:
-        """Let the fork print into another log, and tell others of its progress; arguments as of the class."""
+        """Let the fork work in the folder where this process is, print into another log, and tell others its progress.
+
+        Arguments as of the class.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log, self._debug, self._progress, self._points = log, debug, progress, points
-        self.call(log_to, log=str(log.resolve()))
+        self.call(work_in, folder=os.getcwd(), log=str(log.resolve()))
 
     @property
     def waits_for_answer(self) -> bool:

@@ -21,7 +21,7 @@ from twinalign.processes.serving import imported_for_good
 from twinalign.processes.side_process import SideProcess, doing
 from twinalign.sides import FRAMEWORK_OF_SIDE
 
-_CHANGES_ALWAYS = {"PYTEST_CURRENT_TEST"}
+_CHANGES_ALWAYS = {"COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 _Slot = tuple[str, int | None]
 """A side, and the number of threads, which a framework takes from its environment once."""
 
@@ -80,7 +80,7 @@ class KeptProcesses:
         points: Callable[[str, Mapping[str, Any]], None],
     ) -> SideProcess:
         """A process for one run, with a log of that run; arguments as of `SideProcess`, and it raises as that does."""
-        slot, surroundings = (side, threads), (python, os.getcwd(), _environment())
+        slot, surroundings = (side, threads), (python, _environment())
         with self._lock:
             known, process = self._idle.pop(slot, (None, None))
         if process is not None and (known != surroundings or not process.alive):
