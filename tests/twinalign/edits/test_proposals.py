@@ -204,7 +204,8 @@ def test_what_to_write_in_words():
     assert "no known cause" in suggestion({**fault, "explanation": None})
     edit = {"file": "/here/port.py", "line": 3, "before": "x.sum(\n1)", "after": "x.mean(1)", "likely": True}
     said = "look first at port.py:3, where the port has `x.sum( 1)` and the reference `x.mean(1)`"
-    fault |= {"explanation": None, "reference_edits": [edit]}
+    at_edit = {"inside": {"known": None, "unknown": {"file": "port.py", "line": 3}}}
+    fault |= {"explanation": None, "evidence": at_edit, "reference_edits": [edit]}
     assert suggestion(fault) == said
     taken = {**fault, "reference_edits": [{**edit, "after": ""}]}
     assert suggestion(taken).endswith("where the port has `x.sum( 1)` and the reference nothing like it")
@@ -214,6 +215,12 @@ def test_what_to_write_in_words():
     inside = {"known": {"file": "port.py", "line": 3}, "unknown": {"file": "port.py", "line": 5}}
     behind = {**fault, "evidence": {"inside": inside}, "reference_edits": [edit, {**edit, "line": 5}]}
     assert suggestion(behind) == said.replace(":3", ":5")
+    # Where no line is known to be wrong, what reads otherwise may well be right.
+    anywhere = {**fault, "evidence": {}, "reference_edits": [{**edit, "line": line} for line in (9, 3, 9, 4, 7, 8)]}
+    assert suggestion(anywhere) == (
+        "compare port.py:9, port.py:3, port.py:4, port.py:7 with the reference, which reads otherwise there; "
+        "`twinalign fix` tries its words"
+    )
     assert 'accept = ("name",)' in suggestion({**fault, "evidence": {"convention": "name"}})
 
 
@@ -272,10 +279,12 @@ def test_what_evaluates_text_is_given_no_argument_of_a_layer(tmp_path):
 def test_an_unproven_edit_is_shown_in_the_ports_words_and_in_its_own_code_alone(tmp_path):
     port, case = tmp_path / "port.py", tmp_path / "case.py"
     for file in (port, case):
-        file.write_text("y = F.mean(x)\n", encoding="utf-8")
+        file.write_text("import functional as F\ny = F.mean(x)\n", encoding="utf-8")
     place = {"calls": [], "code": [], "constructor": [], "around": []}
     made = Proposals({"layers": {"": place}, "case": [], "rules": []}, {"": [[str(case), 1, 1]]}, {})
     spans = (1, 4, 1, 13)
     assert made.is_likely(Edit(str(port), spans, "F.mean(x)", "F.mean(y)"))
     assert not made.is_likely(Edit(str(port), spans, "F.mean(x)", "torch.amax(x)"))
+    assert not made.is_likely(Edit(str(port), spans, "x.mean([1, 2])", "x.mean((1, 2))"))
+    assert not made.is_likely(Edit(str(port), spans, "self", "F"))
     assert not made.is_likely(Edit(str(case), spans, "F.mean(x)", "F.mean(y)"))

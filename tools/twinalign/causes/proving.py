@@ -32,8 +32,8 @@ SECONDS_OF_LINES, SECONDS_OF_NAMES = 6.0, 6.0
 """Of processor time: for lines of the port, and for a cause that is a name for one of them."""
 RANK_OF_NO_NAMES = 3
 """From this rank on causes fit any code: they say less than the line itself."""
-LINES_ALIKE = 1e-6
-"""A line of the port and the cause that names it differ by less: paddle holds some numbers in float32."""
+ALIKE, LINES_ALIKE = 1e-9, 1e-6
+"""A line of the port and a cause that names it differ by less, and so where paddle holds its number in float32."""
 MOST_RIVALS = 5
 
 Candidate = tuple[Cause, Any]
@@ -111,7 +111,7 @@ class Examined(abc.ABC):
     def attempt(self, causes: Sequence[Cause], variant: Any) -> Outcome | None:
         """Run the reference under a variant of these causes; None if it does not run or proves nothing."""
 
-    def same(self, one: Any, other: Any, share: float = 1e-9) -> bool:
+    def same(self, one: Any, other: Any, share: float = ALIKE) -> bool:
         """Whether two variants give the same on other inputs as well, up to this share of the values."""
         return True
 
@@ -179,7 +179,7 @@ def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -
         outcome = examined.attempt([cause], variant) if examined.may_name(own[0][1], variant) else None
         if outcome is None or not outcome.proven or not examined.holds(variant):
             continue
-        if examined.same(own[0][1], variant, LINES_ALIKE):
+        if examined.same(own[0][1], variant, LINES_ALIKE if cause.float32_constants else ALIKE):
             examined.line = own[0][1], _explanation(examined, [own[0]], own[1], own[0][1])
             if "lines_of_port" in own[1].evidence:
                 outcome.evidence["lines_of_port"] = own[1].evidence["lines_of_port"]

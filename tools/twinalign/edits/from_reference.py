@@ -37,6 +37,7 @@ _LONGEST = 120
 """Words; longer expressions are not taken apart, since each of their parts is compared."""
 _OF_PADDLE = ("weight_attr", "default_initializer", "parameters", "name")
 """Keywords that paddle's calls have where torch's have none of that name: they are no difference."""
+_AS_LISTS = str.maketrans("()", "[]")
 _PLACE = "__place__"
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _Found = tuple[int, Edit | None]
@@ -67,8 +68,12 @@ def edits_from_reference(port: Source, span: Lines, reference: Source, other: Li
 def is_spelling(edit: Edit, port: Source) -> bool:
     """Whether an edit rather writes torch's name of something: the port's file has not all of its names.
 
-    The keyword of an argument is no such name.
+    The keyword of an argument is no such name. Nor is a list for a tuple more than spelling, or a module for `self`.
     """
+    if edit.before.translate(_AS_LISTS) == edit.after.translate(_AS_LISTS):
+        return True
+    if edit.before == "self" and re.search(rf"\b(import|as) {re.escape(edit.after)}\b", port.text):
+        return True
     known = set(_NAME.findall(port.text))
     names = _NAME.findall(re.sub(r"\w+\s*=(?!=)|[\"'][^\"']*[\"']", "", edit.after))
     return edit.before == "F" or not all(name in known or name in ("True", "False", "None") for name in names)

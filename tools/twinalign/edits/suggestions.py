@@ -7,6 +7,8 @@ from typing import Any
 from twinalign.edits.paddle_calls import FUNCTIONS
 from twinalign.edits.proposals import called_function, optimizer_values, paddle_values
 
+_SHOWN_LINES = 4
+
 
 def suggestion(fault: Mapping[str, Any]) -> str:
     """One line that says what to write where, from the proven cause of a fault, given as JSON."""
@@ -18,13 +20,18 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return "return as many tensors as the reference does, or let the case's forward() pick those to compare"
     likely = [edit for edit in fault["reference_edits"] if edit["likely"]]
     edits = [edit for edit in likely if not _is_right_there(edit, evidence.get("inside") or {})]
-    if explanation is None and edits:
-        at = f"{Path(edits[0]['file']).name}:{edits[0]['line']}"
-        before, after = (_in_one_line(edits[0][key]) for key in ("before", "after"))
-        theirs = after if edits[0]["after"].strip() else "nothing like it"
+    unknown = (evidence.get("inside") or {}).get("unknown")
+    if explanation is None and (there := [edit for edit in edits if _place_of(edit) == _place_in(unknown)]):
+        before, after = (_in_one_line(there[0][key]) for key in ("before", "after"))
+        theirs = after if there[0]["after"].strip() else "nothing like it"
+        at = ":".join(map(str, _place_in(unknown)))
         return f"look first at {at}, where the port has {before} and the reference {theirs}"
     if explanation is None and "fits_here" in evidence:
         return f"look first whether this is so in {where}: {evidence['fits_here']}"
+    if explanation is None and edits:
+        lines = list(dict.fromkeys(f"{name}:{line}" for name, line in map(_place_of, edits)))
+        shown = ", ".join(lines[:_SHOWN_LINES])
+        return f"compare {shown} with the reference, which reads otherwise there; `twinalign fix` tries its words"
     if explanation is None:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
     written = _written(fault)
@@ -37,9 +44,16 @@ def suggestion(fault: Mapping[str, Any]) -> str:
 
 def _is_right_there(edit: Mapping[str, Any], inside: Mapping[str, Any]) -> bool:
     """Whether the port has the reference's values behind the line of an edit."""
-    known, unknown = ((at["file"], at["line"]) if at else ("", 0) for at in map(inside.get, ("known", "unknown")))
-    place = Path(edit["file"]).name, edit["line"]
+    place, known, unknown = _place_of(edit), *(_place_in(inside.get(name)) for name in ("known", "unknown"))
     return place[0] == known[0] and place[1] <= known[1] and place != unknown
+
+
+def _place_of(edit: Mapping[str, Any]) -> tuple[str, int]:
+    return Path(edit["file"]).name, edit["line"]
+
+
+def _place_in(at: Mapping[str, Any] | None) -> tuple[str, int]:
+    return (at["file"], at["line"]) if at else ("", 0)
 
 
 def _in_one_line(text: str) -> str:

@@ -8,6 +8,7 @@ from twinalign.reports.language import Language
 from twinalign.reports.shown_values import figure, legible
 
 _SHOWN = 4
+_SHOWN_CURVES = 8
 PATHS_OF_IMAGES = "both images: "
 """Start of the fact with the paths of pictures on the machine of the run."""
 
@@ -131,11 +132,14 @@ def _line(step: Mapping[str, Any]) -> str:
 
 def _of_steps(evidence: Mapping[str, Any]) -> list[str]:
     if "parameters" not in evidence:
-        return [
+        values = evidence.get("values", {})
+        lines = [
             f"{name} differs from step {value['first_step']} on: {_numbers(value['reference'])} in the reference, "
             f"{_numbers(value['port'])} in the port"
-            for name, value in evidence.get("values", {}).items()
+            for name, value in list(values.items())[:_SHOWN_CURVES]
         ]
+        more = len(values) - _SHOWN_CURVES
+        return lines + ([f"{more} more curves differ, which --json lists"] if more > 0 else [])
     wrong, judged = evidence["parameters_wrong"], evidence["parameters_judged"]
     return [
         f"updates {wrong} of {judged} parameters differently, from step {evidence['first_step']} on, by up to "
