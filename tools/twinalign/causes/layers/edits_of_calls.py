@@ -134,10 +134,11 @@ def _values(program: Program, operation: Site, path: Path, value: Any) -> Iterab
         found = [value + 1, value - 1, -value, 0, 1, -1, 2 * value, value // 2, 2, 3, *program.sizes]
         found += [int(number) for number in program.literals if number == int(number) and abs(number) < 4096]
     elif isinstance(value, float):
-        powers = [f for size in program.sizes for f in (size**-0.5, size**0.5, 1.0 / size, float(size))]
-        near = [value * 2, value / 2, value * 10, value / 10, -value, value**2, 0.0, 1.0, 1.0 - value]
-        near += [1.0 / value, abs(value) ** 0.5] if value else []
-        found = [*program.literals, *(1.0 / number for number in program.literals if number), *near, *powers]
+        found = [*program.literals, *(1.0 / number for number in program.literals if number)]
+        if not program.mended:  # beside another edit numbers that nobody wrote say nothing
+            found += [value * 2, value / 2, value * 10, value / 10, -value, value**2, 0.0, 1.0, 1.0 - value]
+            found += [1.0 / value, abs(value) ** 0.5] if value else []
+            found += [f for size in program.sizes for f in (size**-0.5, size**0.5, 1.0 / size, float(size))]
         found += [-number for number in program.literals]
     elif value is None and path[-1] in ("start", "stop", "step"):
         found = {"start": [1, 2], "stop": [-1, -2], "step": [2]}[path[-1]]

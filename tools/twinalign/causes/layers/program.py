@@ -22,11 +22,13 @@ class Program:
         operations: those that the unit's own code makes, and layers and functions below it.
         literals: numbers that are written in the code of either side.
         parameters: the unit's own parameters and buffers by name.
+        mended: whether something is changed already, so that numbers that nobody wrote say nothing.
     """
 
     operations: list[Site]
     literals: list[float]
     parameters: Mapping[str, Any]
+    mended: bool = False
 
     @functools.cached_property
     def by_key(self) -> dict[Key, Site]:
@@ -69,7 +71,7 @@ def program_of(subject: LayerSubject) -> Program:
     literals |= {float(value) for value in subject.port_numbers.values()}
     module = subject.module
     own = {} if module is None else {**dict(module.named_buffers()), **dict(module.named_parameters())}
-    return Program(operations, sorted(literals), own)
+    return Program(operations, sorted(literals), own, subject.mended is not None)
 
 
 def _group(operations: Sequence[Site]) -> None:

@@ -16,6 +16,8 @@ CONSTANTS = 1e-7
 number are excused by it: to any other, a wrong number of 1e-5 would be as good as none."""
 CANCELLED = 1e-13
 """Relative to the greatest tensor: gradients that cancel out (a bias before a batch norm) are rounding alone."""
+_SAMPLED = 65536
+"""Of about so many values of a tensor it is counted how many are wrong."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Proof:
         before: greatest difference between port and reference, relative to the size of the values.
         after: greatest difference that is left between the port and the wrong reference, relative as `before`.
         distance: root mean square over all tensors of what remains; for ranking.
+        wrong: share of the port's values other than 0 that a tensor lacks, on average over the tensors; for ranking.
     """
 
     confirmed: bool
@@ -35,6 +38,7 @@ class Proof:
     before: float
     after: float
     distance: float
+    wrong: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +69,6 @@ class Target:
             self._pairs[name] = _Pair(ours, theirs, scale, _apart(ours, theirs, scale)[0])
         self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
 
-    def port(self) -> list[np.ndarray]:
-        """The port's values."""
-        return [pair.port for pair in self._pairs.values()]
-
     def wrong(self) -> list[str]:
         """Names of the tensors in which the port differs beyond rounding, the worst first."""
         wrong = [n for n, pair in self._pairs.items() if pair.difference > ROUNDING * pair.scale + self._floor]
@@ -91,7 +91,7 @@ class Target:
 
         Constants kept in float32 may leave the share `constants` of the values.
         """
-        confirmed, exact, after, squares = True, True, 0.0, 0.0
+        confirmed, exact, after, squares, lacking = True, True, 0.0, 0.0, 0.0
         for name, pair in self._pairs.items():
             value = _real(values.get(name))
             if value is None and name.startswith("gradient."):
@@ -99,12 +99,14 @@ class Target:
             if pair.reference is None and value is None:
                 continue
             remaining, square = _apart(pair.port, value, pair.scale)
-            exact = exact and remaining <= self._allowed(pair, 0.0)
+            allowed = self._allowed(pair, 0.0)
+            exact = exact and remaining <= allowed
             confirmed = confirmed and remaining <= self._allowed(pair, constants)
             after = max(after, min(remaining / pair.scale, 10.0) if pair.scale else 0.0)
             squares += square
+            lacking += _lacking(pair.port, value, allowed) / len(self._pairs)
         differs = self.before > 0.0
-        return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares))
+        return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares), lacking)
 
     def _allowed(self, pair: _Pair, constants: float) -> float:
         difference = max(pair.difference, self.before * pair.scale)
@@ -138,3 +140,15 @@ def _apart(port: np.ndarray, value: np.ndarray | None, scale: float) -> tuple[fl
         greatest = float(np.where(same, 0.0, np.abs(port - value)).max(initial=0.0))
         relative = np.nan_to_num((port - value) / scale, nan=10.0, posinf=10.0, neginf=10.0) if scale else np.zeros(1)
         return greatest if np.isfinite(greatest) else 10.0 * scale, float(min(np.mean(np.square(relative)), 100.0))
+
+
+def _lacking(port: np.ndarray, value: np.ndarray | None, allowed: float) -> float:
+    """Share of the port's values other than 0 that `value` does not have; of a sample where there are many."""
+    if value is None or port.shape != value.shape:
+        return 1.0
+    step = max(1, port.size // _SAMPLED)
+    ours, theirs = port.reshape(-1)[::step], value.reshape(-1)[::step]
+    with np.errstate(invalid="ignore", over="ignore"):
+        right = (ours == theirs) | (np.abs(ours - theirs) <= allowed)
+    told = ours != 0.0
+    return float(np.mean(~right[told])) if told.any() else 0.0
