@@ -175,7 +175,9 @@ def main() -> None:
     parser.add_argument("--half", choices=("A", "B", "both"), default="both")
     parser.add_argument("--seconds", type=float, default=20.0, help="of processor time for one piece")
     parser.add_argument("--no-trace", action="store_true", help="nothing is known of the port's lines")
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of faults, which are then shown whatever their half")
+    parser.add_argument(
+        "--only", type=int, nargs="*", help="numbers of faults, which are then shown whatever their half"
+    )
     options = parser.parse_args()
     counts: dict[tuple[str, str], int] = {}
     torch.set_num_threads(1)

@@ -242,7 +242,8 @@ PARTS: dict[str, tuple[dict[str, Any], list[tuple[int, ...]]]] = {
     "focal": ({}, [(4, 7), (4, 7)]),
     "contrast": ({}, [(6, 5), (6, 5)]),
     "decode": ({"anchors": _p(3, 2)}, [(2, 21, 3, 4)]),
-    "upward": ({"kernel": _p(4, 7, 3, 3), "offset": _p(4), "gain": _p(4), "shift": _p(4)}, [(2, 4, 3, 3), (2, 3, 6, 6)]),
+    "upward": ({"kernel": _p(4, 7, 3, 3), "offset": _p(4), "gain": _p(4), "shift": _p(4)},
+               [(2, 4, 3, 3), (2, 3, 6, 6)]),
     "slopes": ({}, [(2, 4, 5, 3), (2, 4, 5, 3), (2, 4, 5, 3)]),
     "patches": (
         {"kernel": _p(6, 3, 4, 4), "offset": _p(6), "token": _p(1, 1, 6), "places": _p(1, 5, 6), "gain": _p(6),

@@ -259,21 +259,17 @@ def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], bud
             nearest.setdefault(f"{distance:.9e}", candidate)
     near = {_named_by(candidate) for candidate in nearest.values()}
     until, tried = time.process_time() + SECONDS_OF_TWO, set[frozenset[str]]()
-    beside: dict[str, list[Candidate]] = {}
-    for among_nearest in (True, False):
-        for first, one in nearest.values():
-            name = _named_by((first, one))
-            for second, other in beside.setdefault(name, list(examined.candidates_beside(one, wanted))):
-                pair = frozenset((name, _named_by((second, other))))
-                if (_named_by((second, other)) in near) != among_nearest or len(pair) < 2 or pair in tried:
-                    continue
-                if budget.is_spent or time.process_time() > until:
-                    some = f"some of {first.id} and {second.id} together"
-                    examined.not_tried = examined.not_tried or some
-                    return None
-                tried.add(pair)
-                if (found := _both(examined, (first, one), (second, other))) is not None:
-                    return found
+    for first in nearest.values():
+        # Sorted, not filtered: what comes near by itself goes first.
+        seconds = sorted(examined.candidates_beside(first[1], wanted), key=lambda item: _named_by(item) not in near)
+        for second in seconds:
+            pair = frozenset((_named_by(first), _named_by(second)))
+            if budget.is_spent or time.process_time() > until:
+                examined.not_tried = examined.not_tried or f"some of {first[0].id} and {second[0].id} together"
+                return None
+            if len(pair) == 2 and pair not in tried and (found := _both(examined, first, second)) is not None:
+                return found
+            tried.add(pair)
     return None
 
 

@@ -19,6 +19,8 @@ from twinalign.backends.torch.reference_only.operations import (
     Path,
     Site,
     Value,
+    put,
+    taken,
 )
 from twinalign.causes.layers import edits_of_calls as of_calls
 from twinalign.causes.layers.changed_calls import as_change, called
@@ -31,7 +33,7 @@ from twinalign.causes.layers.edits_of_calls import (
     operand_of,
     with_argument,
 )
-from twinalign.causes.layers.program import Program, program_of, put, taken
+from twinalign.causes.layers.program import Program, program_of
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter
 

@@ -14,10 +14,12 @@ from twinalign.backends.torch.reference_only.operations import (
     Path,
     Site,
     TensorFacts,
+    put,
+    taken,
 )
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.changed_calls import OPERATORS, as_change, called, changing, of_input, through_type
-from twinalign.causes.layers.program import Program, put, taken
+from twinalign.causes.layers.program import Program
 
 _MOST_AXES = 4
 _BINARY = (

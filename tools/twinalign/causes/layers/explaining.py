@@ -1,6 +1,5 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
-import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -153,8 +152,7 @@ class _ExaminedUnit(Examined):
             arrived.append(bool(matching(self._subject.lacking, after)))
             return after
 
-        changes = {key: functools.partial(noting, change) for key, change in variant.changes.items()}
-        return dataclasses.replace(variant, changes=changes)
+        return variant.watched(noting)
 
     def _is_contradicted(self, variant: Variant) -> bool:
         """Whether values are put in another order only, and the port's own code has the first and not the second."""
@@ -171,8 +169,7 @@ class _ExaminedUnit(Examined):
             pairs.append((seen and _is_rearranged(before, after), bool(matching(self._subject.prints, after))))
             return after
 
-        changes = {key: functools.partial(noting, change) for key, change in variant.changes.items()}
-        self._subject.run(dataclasses.replace(variant, changes=changes))
+        self._subject.run(variant.watched(noting))
         return bool(pairs) and all(before and not after for before, after in pairs)
 
     def _fits_second_draw(self, variant: Variant, excuse: float) -> bool:

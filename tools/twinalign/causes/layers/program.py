@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import OF_SLICE, Key, Path, Site, Value
+from twinalign.backends.torch.reference_only.operations import Key, Path, Site, Value
 from twinalign.causes.layers.subject import LayerSubject
 
 _LITERAL = re.compile(r"(?<![\w.])\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
@@ -86,25 +86,3 @@ def _group(operations: Sequence[Site]) -> None:
         ]
         for at, operation in enumerate(found):
             operation.group = at % lengths[0]
-
-
-def taken(value: Any, path: Path) -> Any:
-    """What stands at a place in arguments."""
-    for part in path:
-        value = getattr(value, part) if isinstance(value, slice) else value[part]
-    return value
-
-
-def put(value: Any, path: Path, new: Any) -> Any:
-    """The same arguments with something else in one place."""
-    if not path:
-        return new
-    first, rest = path[0], path[1:]
-    if isinstance(value, slice):
-        return slice(
-            *(put(getattr(value, part), rest, new) if part == first else getattr(value, part) for part in OF_SLICE)
-        )
-    if isinstance(value, Mapping):
-        return {**value, first: put(value[first], rest, new)}
-    items = [put(item, rest, new) if at == first else item for at, item in enumerate(value)]
-    return items if isinstance(value, list) else tuple(items)

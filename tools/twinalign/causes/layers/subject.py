@@ -54,6 +54,10 @@ class CallVariant:
 
         return handle
 
+    def watched(self, watch: Callable[[Change, FunctionCall], Any]) -> CallVariant:
+        """The same with each change made by `watch`."""
+        return dataclasses.replace(self, changes={k: functools.partial(watch, c) for k, c in self.changes.items()})
+
     def merged(self, other: CallVariant) -> CallVariant:
         """Both at once; where both change one call, `other` lies over this one."""
         changes = {**other.changes, **self.changes}
