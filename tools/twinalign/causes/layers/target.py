@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS, SHARE
-from twinalign.verdict.array_difference import measured_between
+from twinalign.verdict.array_difference import apart, share_lacking
 
 ROUNDING = 1e-11
 """Relative to the values: what float64 arithmetic in another order may leave."""
@@ -16,8 +16,6 @@ CONSTANTS = 1e-7
 number are excused by it: to any other, a wrong number of 1e-5 would be as good as none."""
 CANCELLED = 1e-13
 """Relative to the greatest tensor: gradients that cancel out (a bias before a batch norm) are rounding alone."""
-_SAMPLED = 65536
-"""Of about so many values of a tensor it is counted how many are wrong."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Target:
                 continue
             scale = max(_size(ours), _size(theirs) if theirs is not None else 0.0)
             scale = scale or float(not np.isfinite(ours).all())  # a mask of zeros and infinities
-            self._pairs[name] = _Pair(ours, theirs, scale, _apart(ours, theirs, scale)[0])
+            self._pairs[name] = _Pair(ours, theirs, scale, apart(ours, theirs, scale)[0])
         self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
 
     def wrong(self) -> list[str]:
@@ -81,7 +79,7 @@ class Target:
                 continue
             value = _real(values.get(name))
             value = np.zeros_like(pair.reference) if value is None and name.startswith("gradient.") else value
-            remaining, _ = _apart(pair.reference, value, pair.scale)
+            remaining, _ = apart(pair.reference, value, pair.scale)
             if remaining > max(1e-9 * pair.scale, SHARE * pair.difference) + self._floor:
                 return False
         return True
@@ -98,13 +96,13 @@ class Target:
                 value = np.zeros_like(pair.port)
             if pair.reference is None and value is None:
                 continue
-            remaining, square = _apart(pair.port, value, pair.scale)
+            remaining, square = apart(pair.port, value, pair.scale)
             allowed = self._allowed(pair, 0.0)
             exact = exact and remaining <= allowed
             confirmed = confirmed and remaining <= self._allowed(pair, constants)
             after = max(after, min(remaining / pair.scale, 10.0) if pair.scale else 0.0)
             squares += square
-            lacking += _lacking(pair.port, value, allowed) / len(self._pairs)
+            lacking += share_lacking(pair.port, value, allowed) / len(self._pairs)
         differs = self.before > 0.0
         return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares), lacking)
 
@@ -126,29 +124,3 @@ def _real(array: np.ndarray | None) -> np.ndarray | None:
 def _size(array: np.ndarray) -> float:
     finite = array[np.isfinite(array)] if array.size else array
     return float(np.max(np.abs(finite))) if finite.size else 0.0
-
-
-def _apart(port: np.ndarray, value: np.ndarray | None, scale: float) -> tuple[float, float]:
-    """Greatest difference, and the mean square of the difference relative to `scale`; ten for what has none."""
-    if value is None or port.shape != value.shape:
-        return 10.0 * scale, 100.0 if scale else 0.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        greatest, squares = measured_between(port.reshape(-1), value.reshape(-1))
-        if math.isfinite(squares) and (squares or not greatest):
-            return greatest, min(math.sqrt(squares / max(port.size, 1)) / scale, 10.0) ** 2 if scale else 0.0
-        same = (port == value) | (np.isnan(port) & np.isnan(value))
-        greatest = float(np.where(same, 0.0, np.abs(port - value)).max(initial=0.0))
-        relative = np.nan_to_num((port - value) / scale, nan=10.0, posinf=10.0, neginf=10.0) if scale else np.zeros(1)
-        return greatest if np.isfinite(greatest) else 10.0 * scale, float(min(np.mean(np.square(relative)), 100.0))
-
-
-def _lacking(port: np.ndarray, value: np.ndarray | None, allowed: float) -> float:
-    """Share of the port's values other than 0 that `value` does not have; of a sample where there are many."""
-    if value is None or port.shape != value.shape:
-        return 1.0
-    step = max(1, port.size // _SAMPLED)
-    ours, theirs = port.reshape(-1)[::step], value.reshape(-1)[::step]
-    with np.errstate(invalid="ignore", over="ignore"):
-        right = (ours == theirs) | (np.abs(ours - theirs) <= allowed)
-    told = ours != 0.0
-    return float(np.mean(~right[told])) if told.any() else 0.0
