@@ -6,9 +6,10 @@ or the code around layers (`layers/explaining.py`), another component (`componen
 
 import abc
 import dataclasses
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from twinalign.causes.budget import Budget
@@ -257,20 +258,22 @@ def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], bud
     for distance, candidate in sorted(close, key=lambda item: item[0]):
         if wanted(candidate[0]) and len(nearest) < NEAREST:
             nearest.setdefault(f"{distance:.9e}", candidate)
-    near = {_named_by(candidate) for candidate in nearest.values()}
     until, tried = time.process_time() + SECONDS_OF_TWO, set[frozenset[str]]()
-    for first in nearest.values():
-        # Sorted, not filtered: what comes near by itself goes first.
-        seconds = sorted(examined.candidates_beside(first[1], wanted), key=lambda item: _named_by(item) not in near)
-        for second in seconds:
-            pair = frozenset((_named_by(first), _named_by(second)))
-            if budget.is_spent or time.process_time() > until:
-                examined.not_tried = examined.not_tried or f"some of {first[0].id} and {second[0].id} together"
-                return None
-            if len(pair) == 2 and pair not in tried and (found := _both(examined, first, second)) is not None:
-                return found
-            tried.add(pair)
+    for first, second in _pairs(examined, list(nearest.values()), wanted):
+        if budget.is_spent or time.process_time() > until:
+            examined.not_tried = examined.not_tried or f"some of {first[0].id} and {second[0].id} together"
+            return None
+        pair = frozenset((_named_by(first), _named_by(second)))
+        if len(pair) == 2 and pair not in tried and (found := _both(examined, first, second)) is not None:
+            return found
+        tried.add(pair)
     return None
+
+
+def _pairs(examined: Examined, nearest: list[Candidate], wanted: Wanted) -> Iterator[tuple[Candidate, Candidate]]:
+    yield from itertools.combinations(nearest, 2)
+    for first in nearest:
+        yield from ((first, second) for second in examined.candidates_beside(first[1], wanted))
 
 
 def _named_by(candidate: Candidate) -> str:

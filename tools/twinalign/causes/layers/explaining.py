@@ -1,5 +1,6 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
+import contextlib
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,21 +86,24 @@ class _ExaminedUnit(Examined):
         return self._subject.unit.phase != "state"
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
-        yield from self._causes_of(self._subject, wanted)
+        for cause in filter(wanted, self._causes):
+            for variant in cause.variants(self._subject):
+                yield cause, variant
 
     def candidates_beside(self, variant: Variant, wanted: Wanted) -> Iterator[Candidate]:
         subject = LayerSubject(self._subject.unit, variant if isinstance(variant, CallVariant) else None)
         left = {site.key for site in (subject.sites if subject.backward else program_of(subject).frontier())}
-        for cause, other in self._causes_of(subject, wanted):
-            if not isinstance(other, CallVariant) or not left.isdisjoint(other.changes):
-                yield cause, other
+        for cause in filter(wanted, self._causes):
+            # A call that is made otherwise may return what a cause does not expect of it: it has no variants then.
+            with contextlib.suppress(Exception):
+                for other in cause.variants(subject):
+                    if not isinstance(other, CallVariant) or not left.isdisjoint(other.changes):
+                        yield cause, other
 
-    def _causes_of(self, subject: LayerSubject, wanted: Wanted) -> Iterator[Candidate]:
+    @property
+    def _causes(self) -> list[Cause]:
         # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
-        tried = [item for phase in PHASES_TRIED[subject.unit.phase] for item in known_causes(phase)]
-        for cause in filter(wanted, tried):
-            for variant in cause.variants(subject):
-                yield cause, variant
+        return [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
 
     def known(self) -> Iterator[tuple[Sequence[Candidate], Variant]]:
         for explanation in self._known:
