@@ -167,7 +167,7 @@ def edits_of(program: Program, backward: bool) -> Iterator[Edit]:
     keys = {operation.key for operation in frontier}
     behind = [operation for operation in program.operations if operation.key not in keys]
     for operations in (frontier,) if program.mended else (frontier, behind):
-        for kind in (of_calls.gradients, *VOCABULARY) if backward else VOCABULARY:
+        for kind in (of_calls.hooks, of_calls.gradients, *VOCABULARY) if backward else VOCABULARY:
             # Values that the port has, too, may be exchanged where they are read.
             chosen = program.operations if kind is readers_exchanged else operations
             stops = ("detach",) if backward else ()

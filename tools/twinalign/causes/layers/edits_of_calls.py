@@ -26,7 +26,7 @@ _BINARY = (
     "sub", "div", "pow", "matmul", "where", "cat", "stack", "lt", "le", "gt", "ge", "bmm", "einsum", "masked_fill",
 )  # fmt: skip
 _KINS = (
-    ("relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "elu", "selu", "leaky_relu", "relu6"),
+    ("relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "elu", "celu", "selu", "leaky_relu", "relu6"),
     ("relu", "sigmoid", "silu", "hardswish", "hardsigmoid", "hardtanh"),
     ("exp", "expm1"), ("log", "log1p", "log2", "log10"), ("sqrt", "rsqrt", "square", "abs", "reciprocal"),
     ("sin", "cos", "tan"), ("floor", "ceil", "round", "trunc"), ("tril", "triu"), ("zeros_like", "ones_like"),
@@ -324,6 +324,12 @@ def in_place(program: Program, operation: Site) -> Edits:
         if operand.value and operand.shape == operation.results[0].shape:
             written = "in place, which its other readers see"
             yield one_edit(operation, written, lambda call: taken(call.arguments, path).copy_(call.run()))
+
+
+def hooks(program: Program, operation: Site) -> Edits:
+    """What a tensor's gradient was to go through is left out."""
+    if operation.name == "register_hook":
+        yield one_edit(operation, "left out, so that the gradient goes on as it is", lambda call: None)
 
 
 def gradients(program: Program, operation: Site) -> Edits:
