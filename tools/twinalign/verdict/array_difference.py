@@ -123,6 +123,11 @@ def share_lacking(port: np.ndarray, value: np.ndarray | None, allowed: float) ->
     return float(np.mean(~right[told])) if told.any() else 0.0
 
 
+def greatest_finite(array: np.ndarray) -> float:
+    """Greatest magnitude of the finite elements; 0 if there are none."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+
+
 def estimated_scale(array: np.ndarray) -> float:
     """Root mean square of a sample of the elements, or of all if the sample is zero."""
     flat = array.reshape(-1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS, SHARE
-from twinalign.verdict.array_difference import apart, share_lacking
+from twinalign.verdict.array_difference import apart, greatest_finite, share_lacking
 
 ROUNDING = 1e-11
 """Relative to the values: what float64 arithmetic in another order may leave."""
@@ -53,7 +53,9 @@ class Target:
     def __init__(self, port: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
         """Keep what is to be reproduced; a gradient that one side lacks counts as zero there."""
         arrays = {name: (_real(port.get(name)), _real(reference.get(name))) for name in {**port, **reference}}
-        overall = max((_size(array) for pair in arrays.values() for array in pair if array is not None), default=0.0)
+        overall = max(
+            (greatest_finite(array) for pair in arrays.values() for array in pair if array is not None), default=0.0
+        )
         self._floor = CANCELLED * overall
         self._pairs: dict[str, _Pair] = {}
         for name, (ours, theirs) in arrays.items():
@@ -62,7 +64,7 @@ class Target:
                 theirs = np.zeros_like(ours) if theirs is None and ours is not None else theirs
             if ours is None:
                 continue
-            scale = max(_size(ours), _size(theirs) if theirs is not None else 0.0)
+            scale = max(greatest_finite(ours), greatest_finite(theirs) if theirs is not None else 0.0)
             scale = scale or float(not np.isfinite(ours).all())  # a mask of zeros and infinities
             self._pairs[name] = _Pair(ours, theirs, scale, apart(ours, theirs, scale)[0])
         self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
@@ -119,8 +121,3 @@ def _real(array: np.ndarray | None) -> np.ndarray | None:
     if np.iscomplexobj(array):
         array = np.stack([array.real, array.imag])
     return array.astype(np.float64, copy=False)
-
-
-def _size(array: np.ndarray) -> float:
-    finite = array[np.isfinite(array)] if array.size else array
-    return float(np.max(np.abs(finite))) if finite.size else 0.0
