@@ -84,6 +84,7 @@ class ModuleUnit:
         given = [tensor.requires_grad_() if tensor.is_floating_point() else tensor for tensor in inputs]
         # A tensor that is no leaf, so that a unit may work on it in place.
         outputs = tensors_in(self.call(*(tensor.clone() if tensor.requires_grad else tensor for tensor in given)))
+        self._values.update({name: to_array(tensor) for name, tensor in self._ends.items()})
         self._values.update({f"output.{at}": to_array(tensor) for at, tensor in enumerate(outputs)})
         self._values.update({f"buffer.{name}": to_array(buffer) for name, buffer in self._buffers()})
         if self.phase == "state" and self.module is not None:
@@ -129,7 +130,6 @@ class ModuleUnit:
             number = self._calls.get(path, 0)
             self._calls[path] = number + 1
             for at, tensor in enumerate(tensors_in([args, kwargs])):
-                self._values[f"input.{path}#{number}.{at}"] = to_array(tensor)
                 self._ends[f"input.{path}#{number}.{at}"] = tensor
             if not self._replaying:
                 returned = forward(*args, **kwargs).detach()

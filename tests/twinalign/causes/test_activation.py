@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.twinalign.causes.units import Case, case, changed, doing, identified, unit, with_values
+from tests.twinalign.causes.units import Case, case, changed, doing, explained, identified, unit, with_values
 
 X = (4, 6, 8)
 
@@ -101,3 +101,10 @@ CASES: list[Case] = [
 @pytest.mark.parametrize("fault", CASES, ids=str)
 def test_the_cause_is_found(fault: Case) -> None:
     assert identified(fault) == fault.id
+
+
+def test_an_upper_bound_that_is_missing_is_no_bound_that_no_value_reaches() -> None:
+    bounded = unit(lambda s, x: x.exp().clamp(0.1, 1.5) + x.cos())
+    found = explained(case("", bounded, doing(lambda s, x: x.exp().clamp(min=0.1) + x.cos()), X))
+    assert found is not None
+    assert found.text == "values are cut off at another upper bound: none in place of 1.5"

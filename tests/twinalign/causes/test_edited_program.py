@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from tests.twinalign.causes.units import Case, doing, explain, explained, identified, unit, values_of
 from tests.twinalign.causes.units import case as fault
@@ -85,12 +86,34 @@ def _not_turned(s: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(x.unsqueeze(-1) + s.table.T, -2).sin()
 
 
+def _scaled_gradient(s: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    if y.requires_grad:
+        y.register_hook(lambda gradient: gradient * 0.5)
+    return y * x
+
+
 CASES = [
     fault(
         "edited_program", unit(_turned, table=nn.Parameter(torch.ones(6, 6))), doing(_not_turned), TOKENS, name="turned"
     ),
     fault("edited_program", unit(_gated), doing(_gates_exchanged), TOKENS, TOKENS, name="exchanged"),
     fault("edited_program", unit(_rates), doing(_rates_of_a_thousand), TOKENS, name="number"),
+    fault(
+        "edited_program",
+        unit(_scaled_gradient),
+        doing(lambda s, x: x.sin() * x),
+        TOKENS,
+        phase="backward",
+        name="hook of a gradient",
+    ),
+    fault(
+        "edited_program",
+        unit(lambda s, x: functional.elu(x, 0.5) + x.cos()),
+        doing(lambda s, x: functional.celu(x, 0.5) + x.cos()),
+        TOKENS,
+        name="celu",
+    ),
     fault("edited_program", unit(_halves), doing(_moved), TOKENS, name="moved"),
     fault("edited_program", unit(_running), doing(_running_product), TOKENS, name="kin"),
     fault("edited_program", unit(_overwritten), doing(_seen_by_others), TOKENS, name="in-place"),
@@ -145,6 +168,12 @@ def test_sentence_names_line_and_edit() -> None:
     assert "angles = 100.0 **" in found.text
     assert "1000 in place of 100" in found.text
     assert found.evidence["remaining_error"] < 1e-11
+
+
+def test_a_hook_that_is_left_out_is_said_before_a_factor_of_the_gradient() -> None:
+    found = explained(next(case for case in CASES if case.name == "hook of a gradient"))
+    assert found is not None
+    assert "`register_hook`: left out" in found.text
 
 
 def test_values_that_no_edit_gives_are_not_explained() -> None:

@@ -169,6 +169,16 @@ def test_other_edits_that_fit_are_said_and_so_is_whether_other_inputs_tell_them_
     assert [line.rpartition(": cause_")[2] for line in lines] == ["b is so: b1", "a is so: a2"]
 
 
+@pytest.mark.parametrize(("exact", "holds", "stated"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_two_edits_must_give_the_port_as_strictly_as_one(exact: bool, holds: bool, stated: bool) -> None:
+    class Elsewhere(Edits):
+        def holds(self, variant: Variant) -> bool:
+            return holds
+
+    found = prove(Elsewhere({"a1": WRONG, "b1": WRONG}, {"a1&b1": proven(0.0, exact=exact)}))
+    assert (found is not None) == stated
+
+
 class WithLines(Given):
     """Causes of which the first is a line of the port's code; `c` does the same on other inputs, the others do not."""
 

@@ -195,6 +195,11 @@ def test_a_pool_of_another_kind_keeps_its_window(tmp_path):
 def test_what_to_write_in_words():
     fault = fault_of("norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "LayerNorm")
     assert suggestion(fault) == "write layer_norm(…, epsilon=1e-06) in layer"
+    both = {
+        **fault,
+        "explanation": {**fault["explanation"], "id": "norm_epsilon+edited_program", "text": "one; and two"},
+    }
+    assert suggestion(both) == "in layer: call layer_norm as the reference does; now one; and two"
     fault = fault_of("adam_beta2", "", [], {}, "", reference_optimizer={"beta2": 0.95})
     assert suggestion({**fault, "phase": "optimizer"}) == "write beta2=0.95 in the construction of the optimizer"
     fault = fault_of("mask missing", "add", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})

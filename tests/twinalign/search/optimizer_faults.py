@@ -101,9 +101,12 @@ def sgd_by_hand(kind: str) -> Any:
             v = kept["v"] = 0.9 * kept.get("v", 0.0) + g
             return w * (1 - rate * DECAY) - rate * v
         g = g + DECAY * w
-        if kind == "rate inside":
+        if kind.startswith("rate inside"):
             v = kept["v"] = 0.9 * kept.get("v", 0.0) + rate * g
-            return w - v
+            return w - (rate if kind == "rate inside and outside" else 1.0) * v
+        if kind == "rate squared":
+            v = kept["v"] = 0.9 * kept.get("v", 0.0) + g
+            return w - rate * rate * v
         v = kept["v"] = 0.9 * kept.get("v", 0.0) + 0.1 * g  # an average
         return w - rate * v
 
@@ -263,6 +266,8 @@ FAULTS: dict[tuple[str, str], Callable[[list[Any]], Any]] = {
     ("sgd", "momentum_value missing"): lambda p: paddle.optimizer.SGD(RATE, parameters=p, weight_decay=DECAY),
     ("sgd", "nesterov"): lambda p: momentum(p, use_nesterov=True),
     ("sgd", "rate_inside_momentum"): sgd_by_hand("rate inside"),
+    ("sgd", "rate_twice"): sgd_by_hand("rate inside and outside"),
+    ("sgd", "rate_twice squared"): sgd_by_hand("rate squared"),
     ("sgd", "dampening"): sgd_by_hand("average"),
     ("dampened", "dampening"): momentum,
     ("rmsprop", "epsilon_inside_root"): lambda p: paddle.optimizer.RMSProp(RATE, rho=0.99, epsilon=1e-3, parameters=p),

@@ -41,6 +41,7 @@ def faults(fault: str, tmp_path: Path, **options: Any) -> list[Any]:
         ("ema_momentum", "ema_momentum", "not at all"),
         ("ema_first_copied", "ema_first_copied", ""),
         ("ema_buffers", "ema_buffers", ""),
+        ("batch_norm_momentum", "training_batch_norm_other_momentum", "2 times that of the reference"),
     ],
 )
 def test_a_wrong_training_is_explained(fault: str, cause: str, words: str, tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ class Training(Case):
             model.teacher.load_state_dict(model.student.state_dict())
         if fault == "initialisation":
             scale(model.student, 1.5)
+        if fault == "batch_norm_momentum":
+            model.student[1]._momentum = model.teacher[1]._momentum = 0.8
         rng = np.random.default_rng([3, self.seed])
         model.eval() if fault == "evaluation_mode" else model.train()
         begin = self.resumed(framework, model, optimizer, record) if self.stop else 0

@@ -17,7 +17,7 @@ from tests.twinalign.bundle.forging import Forgery
 from twinalign.bundle.verifying import verify_bundle
 from twinalign.files.recordings import Recording
 from twinalign.verdict.initial_weights import CAUSES, InitialWeights, compare_initial
-from twinalign.verdict.initializers import fitting
+from twinalign.verdict.initializers import families_of, fitting
 from twinalign.verdict.stage_recordings import StageRecordings
 
 pytestmark = pytest.mark.usefixtures("kept_processes")
@@ -48,6 +48,7 @@ def compared(reference: Draw, port: Draw, start: int = 0, **options: Any) -> Ini
     return compare_initial(StageRecordings(sides))
 
 
+FANS = ("fan_in", "fan_out")
 INITIALISERS: dict[str, Draw] = {
     "Kaiming uniform(a=√5) by fan_in": lambda w: nn.init.kaiming_uniform_(w, a=5**0.5),
     "Kaiming uniform by fan_in": lambda w: nn.init.kaiming_uniform_(w, nonlinearity="relu"),
@@ -90,6 +91,30 @@ def test_a_deviation_a_tenth_too_large_is_found() -> None:
         [found] = compared(INITIALISERS["normal, deviation 0.02"], wide, start, shape=(100, 100)).differences
         assert found.cause == "initializer_scale_differs"
         assert found.remedy == "paddle.nn.initializer.Normal(0, 0.02)"
+
+
+def test_a_scale_without_a_name_is_said_to_be_the_factors_that_fit() -> None:
+    gained: Draw = lambda w: nn.init.xavier_uniform_(w, gain=5 / 3 * 0.97)  # noqa: E731
+    [found] = compared(lambda w: nn.init.xavier_uniform_(w, gain=0.97), gained).differences
+    assert found.text.endswith(" times the reference's; 5/3 (the gain of tanh) fits")
+    assert found.cause == "initializer_scale_differs"
+    tanh = [lambda w, mode=mode: nn.init.kaiming_normal_(w, mode=mode, nonlinearity="tanh") for mode in FANS]
+    [found] = compared(*tanh, shape=(512, 64)).differences
+    assert "; the scale by fan_out in place of fan_in fits" in found.text
+    [found] = compared(gained, lambda w: nn.init.xavier_uniform_(w, gain=1.1)).differences
+    assert " fits" not in found.text
+
+
+def test_initialisers_that_the_draws_do_not_tell_apart_are_all_said() -> None:
+    [found] = compared(INITIALISERS["Kaiming normal by fan_out"], nn.init.xavier_uniform_, shape=(80, 80)).differences
+    assert found.reference == "Kaiming normal by fan_in; Kaiming normal by fan_out fits as well"
+    assert found.port.startswith("Xavier uniform")
+
+
+def test_few_values_do_not_tell_families_apart() -> None:
+    few, many = (np.random.default_rng(0).standard_normal((4, size)) for size in (6, 4096))
+    assert families_of(few) == {"normal", "truncated normal", "uniform"}
+    assert families_of(many) == {"normal"}
 
 
 def test_constants_and_tables_are_compared_exactly() -> None:

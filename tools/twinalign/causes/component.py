@@ -17,6 +17,7 @@ from twinalign.causes.budget import BUDGET
 from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, every, prove
 from twinalign.causes.registry import Cause, Variant, Within, cause, enter, known_causes
 from twinalign.patching import replaced
+from twinalign.replay.fitting import fitting_number
 from twinalign.replay.port_lines import lines_of
 from twinalign.verdict.array_difference import distance, root_mean_square
 
@@ -192,22 +193,8 @@ def _repeats(component: Component) -> bool:
 
 def fitted(component: Component, make: Callable[[float], Variant], start: float) -> Iterator[Variant]:
     """The variant whose constant fits the port best (Gauss-Newton from `start`); none if the reference does not run."""
-    value = start
-    for _ in range(12 * component.fits):
-        step = 1e-4 * abs(value) or 1e-6
-        try:
-            residual = _residual(component, make(value))
-            slope = (_residual(component, make(value + step)) - residual) / step
-        except Exception:  # the reference does not run with this value
-            return
-        size = float(slope @ slope)
-        if not size or not np.isfinite(size):
-            return
-        change = -float(slope @ residual) / size
-        value += change
-        if abs(change) <= 1e-13 * abs(value):
-            break
-    if component.fits:
+    value = fitting_number(lambda value: _residual(component, make(value)), start) if component.fits else None
+    if value is not None:
         yield make(value)
 
 

@@ -6,9 +6,10 @@ or the code around layers (`layers/explaining.py`), another component (`componen
 
 import abc
 import dataclasses
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from twinalign.causes.budget import Budget
@@ -23,13 +24,13 @@ REDUCTION_WITH_CONSTANTS = 1e-3
 """If constants kept in float32 excuse the rest, the difference must have shrunk at least to this share."""
 AND = "; and "
 """Between the sentences of two causes that hold together."""
-FIRST_CAUSES = 3
-"""Number of the closest causes that are tried together with each other cause."""
+NEAREST = 12
+"""So many of the causes that come nearest are tried with each other, then with every other one."""
 
 SECONDS_ALONE, SECONDS_OF_RIVALS = 15.0, 1.5
 """Of processor time: for the causes that are tried alone, and to go on after one that fits."""
-SECONDS_OF_LINES, SECONDS_OF_NAMES = 6.0, 6.0
-"""Of processor time: for lines of the port, and for a cause that is a name for one of them."""
+SECONDS_OF_LINES, SECONDS_OF_NAMES, SECONDS_OF_TWO = 6.0, 6.0, 8.0
+"""Of processor time: for lines of the port, for a cause that is a name for one of them, and for two together."""
 RANK_OF_NO_NAMES = 3
 """From this rank on causes fit any code: they say less than the line itself."""
 ALIKE, LINES_ALIKE = 1e-9, 1e-6
@@ -107,6 +108,10 @@ class Examined(abc.ABC):
     def candidates(self, wanted: Wanted = every) -> Iterable[Candidate]:
         """Causes that are wanted, and their variants, in the order in which they are tried."""
 
+    def candidates_beside(self, variant: Any, wanted: Wanted) -> Iterable[Candidate]:
+        """Those that may mend what a variant leaves wrong."""
+        return self.candidates(wanted)
+
     @abc.abstractmethod
     def attempt(self, causes: Sequence[Cause], variant: Any) -> Outcome | None:
         """Run the reference under a variant of these causes; None if it does not run or proves nothing."""
@@ -138,7 +143,7 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
         if outcome is not None and outcome.proven:
             return _explanation(examined, known, outcome, variant)
     budget = budget or Budget()
-    if examined.lines_first and (own := _prove_alone(examined, budget, own_code=True)) is not None:
+    if examined.lines_first and (own := _prove_alone(examined, budget)) is not None:
         return _named(examined, own, budget) or _explanation(examined, [own[0]], own[1], own[0][1])
     best: tuple[Candidate, Outcome] | None = None
     close: list[tuple[float, Candidate]] = []
@@ -161,13 +166,13 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
                 close.append((outcome.distance, (cause, variant)))
     if best is not None:
         return _explanation(examined, [best[0]], best[1], best[0][1])
-    found = None if examined.lines_first else _prove_alone(examined, budget, own_code=True)
-    if (found := found or _prove_alone(examined, budget)) is not None:
+    found = None if examined.lines_first else _prove_alone(examined, budget)
+    if (found := found or _prove_alone(examined, budget, close)) is not None:
         return _explanation(examined, [found[0]], found[1], found[0][1])
     if examined.doubted:
         doubted, outcome = examined.doubted[0]
         return _explanation(examined, doubted, outcome, doubted[0][1])
-    return _prove_two(examined, sorted(close, key=lambda item: item[0]), budget)
+    return _prove_two(examined, close, budget)
 
 
 def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -> Explanation | None:
@@ -207,11 +212,15 @@ def _name_rivals(
         outcome.evidence["rivals"] = [sentence_of(examined, candidate) for candidate in rivals]
 
 
-def _prove_alone(examined: Examined, budget: Budget, own_code: bool = False) -> tuple[Candidate, Outcome] | None:
+def _prove_alone(
+    examined: Examined, budget: Budget, close: list[tuple[float, Candidate]] | None = None
+) -> tuple[Candidate, Outcome] | None:
     """The first of the causes that are tried alone to be exact; lines of the port's code, or any but these.
 
-    Others that fit are its `rivals` in the evidence if other inputs could tell them from it, else `alike`.
+    Others that fit are its `rivals` in the evidence if other inputs could tell them from it, else `alike`. Those that
+    come closer are added to `close`; without it lines are tried.
     """
+    own_code = close is None
     fitting: list[tuple[Candidate, Outcome]] = []
     alike: list[Candidate] = []
     until = time.process_time() + (SECONDS_OF_LINES if own_code else SECONDS_ALONE)
@@ -221,6 +230,8 @@ def _prove_alone(examined: Examined, budget: Budget, own_code: bool = False) -> 
                 examined.not_tried = examined.not_tried or f"some of {cause.id}"
             break
         outcome = examined.attempt([cause], variant)
+        if outcome is not None and outcome.distance is not None and close is not None:
+            close.append((outcome.distance, (cause, variant)))
         if outcome is None or not outcome.exact or not examined.holds(variant):
             continue
         if fitting and examined.same(fitting[0][0][1], variant):
@@ -238,21 +249,44 @@ def _prove_alone(examined: Examined, budget: Budget, own_code: bool = False) -> 
 
 
 def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], budget: Budget) -> Explanation | None:
-    """Try each of the closest causes together with every other one."""
-    closest: dict[str, Candidate] = {}
-    for _, (cause, variant) in close:
-        closest.setdefault(cause.id, (cause, variant))
-    for first, one in list(closest.values())[:FIRST_CAUSES]:
-        for second, other in examined.candidates(_is_plain):
-            if budget.is_spent:
-                examined.not_tried = examined.not_tried or f"{first.id} and all others together with {second.id}"
-                return None
-            if second is first:
-                continue
-            for both in examined.together(one, other):
-                outcome = examined.attempt([first, second], both)
-                if outcome is not None and outcome.proven:
-                    return _explanation(examined, [(first, one), (second, other)], outcome, both)
+    """Try two together: the nearest with one another, then each of them with all that is left to try beside it.
+
+    Edits are among them only if each was tried alone, so that no single one says the same.
+    """
+    wanted = _is_plain if examined.not_tried else lambda cause: not cause.own_code
+    nearest: dict[str, Candidate] = {}  # each effect once
+    for distance, candidate in sorted(close, key=lambda item: item[0]):
+        if wanted(candidate[0]) and len(nearest) < NEAREST:
+            nearest.setdefault(f"{distance:.9e}", candidate)
+    until, tried = time.process_time() + SECONDS_OF_TWO, set[frozenset[str]]()
+    for first, second in _pairs(examined, list(nearest.values()), wanted):
+        if budget.is_spent or time.process_time() > until:
+            examined.not_tried = examined.not_tried or f"some of {first[0].id} and {second[0].id} together"
+            return None
+        pair = frozenset((_named_by(first), _named_by(second)))
+        if len(pair) == 2 and pair not in tried and (found := _both(examined, first, second)) is not None:
+            return found
+        tried.add(pair)
+    return None
+
+
+def _pairs(examined: Examined, nearest: list[Candidate], wanted: Wanted) -> Iterator[tuple[Candidate, Candidate]]:
+    yield from itertools.combinations(nearest, 2)
+    for first in nearest:
+        yield from ((first, second) for second in examined.candidates_beside(first[1], wanted))
+
+
+def _named_by(candidate: Candidate) -> str:
+    return f"{candidate[0].id}: {candidate[1].detail}: {list(getattr(candidate[1], 'changes', ()))}"
+
+
+def _both(examined: Examined, one: Candidate, other: Candidate) -> Explanation | None:
+    """Two causes that give the port together; where one is an edit, as strictly as for an edit alone."""
+    edited = one[0].alone or other[0].alone
+    for both in examined.together(one[1], other[1]):
+        outcome = examined.attempt([one[0], other[0]], both)
+        if outcome is not None and outcome.proven and (not edited or (outcome.exact and examined.holds(both))):
+            return _explanation(examined, [one, other], outcome, both)
     return None
 
 

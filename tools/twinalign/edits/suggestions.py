@@ -61,19 +61,21 @@ def _in_one_line(text: str) -> str:
 
 
 def _written(fault: Mapping[str, Any]) -> str:
+    """The arguments that are to be written; nothing where there are fewer than causes, so that some would be unsaid."""
     explanation = fault["explanation"]
     causes = explanation["id"].split("+")
     if fault["phase"] == "optimizer":
         values = optimizer_values(fault)
         return ", ".join(f"{name}={value!r}" for name, value in values.items())
-    said = []
+    said, number = [], 0
     for call in explanation["evidence"].get("reference_calls", []):
         name = called_function(call)
         values = paddle_values(name, call, causes, "function")
         given = ", ".join(f"{keyword}={value!r}" for keyword, value in values.items())
+        number += len(values)
         if given:
             said.append(f"{FUNCTIONS.get(name, name)}(…, {given})")
-    return " and ".join(dict.fromkeys(said))
+    return " and ".join(dict.fromkeys(said)) if number >= len(causes) else ""
 
 
 def _where(fault: Mapping[str, Any]) -> str:

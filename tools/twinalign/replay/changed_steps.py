@@ -53,7 +53,7 @@ class StepChange:
     settings: Callable[[Moment], Mapping[str, Any]] | None = None
     before: Callable[[Moment], None] | None = None
     after: Callable[[Moment], None] | None = None
-    step: Callable[[Any, list[Moment]], None] | None = None
+    step: Callable[[Any, list[Moment]], Any] | None = None
     make: Callable[[Any], Any] | None = None
     missing_as_zero: bool = False
     unclipped: bool = False

@@ -1,6 +1,7 @@
 """How far two arrays are apart, in as few passes over them as it takes."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ from twinalign.verdict.statistics import components
 
 _SAMPLES = 64
 _ESTIMATED = 4096
+_COUNTED = 65536
+"""Of about so many elements it is counted how many differ."""
 _PIECE = 1 << 16
 _ESTIMATE_OFF = 4.0
 """An estimated scale may be off by this factor: channels differ, and the samples lie at even distances."""
@@ -92,6 +95,37 @@ def _pieces_between(ours: np.ndarray, theirs: np.ndarray) -> Iterator[np.ndarray
         part = piece[: min(_PIECE, ours.size - start)]
         np.subtract(ours[start : start + _PIECE], theirs[start : start + _PIECE], out=part)
         yield part
+
+
+def apart(port: np.ndarray, value: np.ndarray | None, scale: float) -> tuple[float, float]:
+    """Greatest difference, and the mean square of the difference relative to `scale`; ten for what has none."""
+    if value is None or port.shape != value.shape:
+        return 10.0 * scale, 100.0 if scale else 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        greatest, squares = measured_between(port.reshape(-1), value.reshape(-1))
+        if math.isfinite(squares) and (squares or not greatest):
+            return greatest, min(math.sqrt(squares / max(port.size, 1)) / scale, 10.0) ** 2 if scale else 0.0
+        same = (port == value) | (np.isnan(port) & np.isnan(value))
+        greatest = float(np.where(same, 0.0, np.abs(port - value)).max(initial=0.0))
+        relative = np.nan_to_num((port - value) / scale, nan=10.0, posinf=10.0, neginf=10.0) if scale else np.zeros(1)
+        return greatest if np.isfinite(greatest) else 10.0 * scale, float(min(np.mean(np.square(relative)), 100.0))
+
+
+def share_lacking(port: np.ndarray, value: np.ndarray | None, allowed: float) -> float:
+    """Share of the port's values other than 0 that `value` does not have; of a sample where there are many."""
+    if value is None or port.shape != value.shape:
+        return 1.0
+    step = max(1, port.size // _COUNTED)
+    ours, theirs = port.reshape(-1)[::step], value.reshape(-1)[::step]
+    with np.errstate(invalid="ignore", over="ignore"):
+        right = (ours == theirs) | (np.abs(ours - theirs) <= allowed)
+    told = ours != 0.0
+    return float(np.mean(~right[told])) if told.any() else 0.0
+
+
+def greatest_finite(array: np.ndarray) -> float:
+    """Greatest magnitude of the finite elements; 0 if there are none."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
 def estimated_scale(array: np.ndarray) -> float:

@@ -14,7 +14,8 @@ import numpy as np
 
 from twinalign.files.recordings import Recording
 from twinalign.sides import SIDES
-from twinalign.verdict.initializers import Initializer, described, family_of, fitting, kolmogorov
+from twinalign.verdict.initial_scale import deviation_ratio, fitting_factors
+from twinalign.verdict.initializers import Initializer, described, families_of, fitting, kolmogorov
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, JsonFields
 from twinalign.verdict.stage_recordings import StageRecordings
 
@@ -24,6 +25,7 @@ _TESTS = 4
 _ENOUGH_FOR_MOMENTS = 1000
 """Values from which means and deviations are normally distributed well enough out to six deviations."""
 _ORTHOGONAL = 1e-4
+_DEVIATION = "the deviation is"
 _UNITS = 4
 """Units in the last place by which tables computed by one formula may differ."""
 
@@ -31,7 +33,7 @@ _UNITS = 4
 CAUSES = {
     "initializer_left_at_paddle_default": "the parameter starts as paddle's own default for this class of layer",
     "initializer_scale_differs": "the initial values have the right family of distribution and another scale",
-    "initializer_fan_exchanged": "the initialiser's scale follows the fan out, but it should follow the fan in",
+    "initializer_fan_exchanged": "the initialiser's scale follows the fan out for the fan in, or the other way round",
     "initializer_truncation_differs": "the normal distribution of the initial values is cut off, or should be",
     "initializer_family_differs": "the initial values have another family of distribution",
     "initial_constant_differs": "the parameter starts at another constant",
@@ -200,15 +202,9 @@ def _chances(first: _Tensor, second: _Tensor, random: np.ndarray) -> Iterator[tu
     samples = [one.draws[:, random].astype(np.float64).ravel() for one in (first, second)]
     sizes = [one.size for one in samples]
     if min(sizes) >= _ENOUGH_FOR_MOMENTS:
-        means, variances = [one.mean() for one in samples], [one.var() for one in samples]
-        error = math.sqrt(variances[0] / sizes[0] + variances[1] / sizes[1])
-        tails = [
-            float(((one - mean) ** 4).mean() / variance**2)
-            for one, mean, variance in zip(samples, means, variances, strict=True)
-        ]
-        spread = math.sqrt(sum((max(tail, 1.1) - 1.0) / size for tail, size in zip(tails, sizes, strict=True)))
-        ratio = math.sqrt(variances[1] / variances[0])
-        yield f"the deviation is {ratio:.3g} times the reference's", _normal_tail(2.0 * math.log(ratio) / spread)
+        means, (ratio, spread) = [one.mean() for one in samples], deviation_ratio(*samples)
+        error = math.sqrt(sum(one.var() / one.size for one in samples))
+        yield f"{_DEVIATION} {ratio:.3g} times the reference's", _normal_tail(math.log(ratio) / spread)
         yield f"the mean differs by {means[1] - means[0]:.3g}", _normal_tail((means[1] - means[0]) / error)
     yield "the distribution has another shape", _two_samples(*samples)
     further = "port" if np.abs(samples[1]).max() > np.abs(samples[0]).max() else "reference"
@@ -269,7 +265,12 @@ def _named(
         remedy = f"Constant({first.constant:g})"
     else:
         remedy = known[0][0].written if known[0] else None
-    cause = _cause(place[2], shape, first, second, *known)
+    families = [set[str]() if one.constant is not None else families_of(one.draws) for one in (first, second)]
+    scaled = text.startswith(_DEVIATION) and len(families[0]) == 1 and families[0] == families[1]
+    cause = _cause(place[2], shape, first, second, known, families)
+    if scaled:
+        cause = cause or "initializer_scale_differs"
+        text = "; ".join([text, *(f"{one} fits" for one in fitting_factors(first.draws, second.draws, shape))])
     written = remedy and f"paddle.nn.initializer.{remedy}"
     return InitialDifference(*place, text, said[0], said[1], cause, written)
 
@@ -279,12 +280,15 @@ def _cause(
     shape: Sequence[int],
     first: _Tensor,
     second: _Tensor,
-    wanted: Sequence[Initializer],
-    found: Sequence[Initializer],
+    known: Sequence[Sequence[Initializer]],
+    families: Sequence[set[str]],
 ) -> str | None:
-    """The id of the mistake that turns the reference's initialiser into the port's."""
-    names = [{one.name for one in ones} for ones in (wanted, found)]
-    if _is_paddle_default(layer, shape, second, names[1]):
+    """The id of the mistake that turns the reference's initialiser into the port's; None where the draws leave it open.
+
+    Families differ where none has the shape of both sides' values.
+    """
+    wanted, found = known
+    if _is_paddle_default(layer, shape, second, {one.name for one in found}):
         return "initializer_left_at_paddle_default"
     if first.constant is not None or second.constant is not None:
         if first.constant is not None and second.constant is not None:
@@ -296,19 +300,16 @@ def _cause(
     if any(fixed):
         kinds = {(True, True): "initial_table_differs", (True, False): "initial_value_random"}
         return kinds.get((fixed[0], fixed[1]), "initial_value_constant")
+    apart = "initializer_family_differs" if all(families) and not families[0] & families[1] else None
     if not wanted or not found:
-        families = [
-            ones[0].family if ones else family_of(side.draws)
-            for ones, side in zip((wanted, found), (first, second), strict=True)
-        ]
-        return "initializer_family_differs" if None not in families and len(set(families)) == 2 else None
+        return apart
     one, other = wanted[0], found[0]
     if one.name != other.name and _without_fan(one.name) == _without_fan(other.name):
         return "initializer_fan_exchanged"
     cut = {one.family, other.family} == {"normal", "truncated normal"}
     if cut and math.isclose(one.scale, other.scale, rel_tol=0.05):
         return "initializer_truncation_differs"
-    return "initializer_scale_differs" if cut or one.family == other.family else "initializer_family_differs"
+    return "initializer_scale_differs" if cut or one.family == other.family else apart
 
 
 def _without_fan(name: str) -> str:

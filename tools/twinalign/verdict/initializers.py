@@ -16,6 +16,7 @@ _P_OF_A_FIT = 1e-4
 _WRITABLE_DIGITS = 3
 _UNCUT = 1.0 / 0.8796256610342398
 """Deviation of a normal distribution over its deviation once it is truncated at two of its own."""
+_MOST_OTHERS = 2
 _UNLIKELIER = 30.0
 """How much less likely a number is to be written with one more digit."""
 
@@ -74,15 +75,19 @@ def fitting(draws: np.ndarray, shape: Sequence[int], weight_shape: Sequence[int]
 
 
 def described(draws: np.ndarray, found: Sequence[Initializer]) -> str:
-    """What the values look like: the first known initialiser that fits, else their mean and deviation."""
+    """What the values look like: the likeliest known initialiser and others that fit, else their mean and deviation.
+
+    A number that is written with more digits fits any sample, and is not said beside what fits without.
+    """
     if found:
-        return found[0].name
+        names = dict.fromkeys(one.name for one in found if one.digits <= max(found[0].digits, 1))
+        return "; ".join([*names][:1] + [f"{name} fits as well" for name in [*names][1 : 1 + _MOST_OTHERS]])
     low, high = float(draws.min()), float(draws.max())
     return f"mean {draws.mean():.3g}, deviation {draws.std():.3g}, from {low:.3g} to {high:.3g}"
 
 
-def family_of(draws: np.ndarray) -> str | None:
-    """The family whose shape the values have, whatever its numbers; None where none fits."""
+def families_of(draws: np.ndarray) -> set[str]:
+    """The families whose shape the values may have, whatever their numbers."""
     values = np.sort(draws, axis=None).astype(np.float64)
     values -= values.mean()
     deviation, reach = float(values.std()), float(np.abs(values).max())
@@ -92,8 +97,7 @@ def family_of(draws: np.ndarray) -> str | None:
         Initializer("", "uniform", reach * (1.0 + 1.0 / values.size), ""),
         Initializer("", "truncated normal", uncut, "", max(2.0 * uncut, reach)),
     ]
-    chance, best = max((_chance(values, one), one.family) for one in candidates)
-    return best if chance > _P_OF_A_FIT else None
+    return {one.family for one in candidates if _chance(values, one) > _P_OF_A_FIT}
 
 
 def _candidates(values: np.ndarray, shape: Sequence[int], weight_shape: Sequence[int] | None) -> Iterator[Initializer]:

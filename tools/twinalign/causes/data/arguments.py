@@ -5,15 +5,13 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from twinalign.backends.torch.reference_only.operations import Path, atoms, put
 from twinalign.causes.component import Others, Pairs, enter_rows
 from twinalign.causes.data.subject import Chain, ImageSubject
 from twinalign.replay.data_pipeline import arguments_of, bound_arguments
-
-Told = tuple[str, ...]
-"""Path to a number among the arguments of a step: the argument, then fields and places."""
 
 
 def with_arguments(function: Any, values: dict[str, Any]) -> Callable[[Any], Any]:
@@ -28,28 +26,9 @@ def with_arguments(function: Any, values: dict[str, Any]) -> Callable[[Any], Any
     return other
 
 
-def numbers_in(value: Any, path: Told = ()) -> Iterator[tuple[Told, float]]:
+def numbers_in(value: Any) -> list[tuple[Path, Any]]:
     """Every number in an argument, with its path: through tuples, lists and dataclasses."""
-    if isinstance(value, bool):
-        return
-    if isinstance(value, (int, float)):
-        yield path, value
-    elif isinstance(value, (tuple, list)):
-        for place, item in enumerate(value):
-            yield from numbers_in(item, (*path, str(place)))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from numbers_in(getattr(value, field.name), (*path, field.name))
-
-
-def with_number(value: Any, path: Told, number: Any) -> Any:
-    """The argument with another number at a path."""
-    if not path:
-        return number
-    if isinstance(value, (tuple, list)):
-        items = [with_number(v, path[1:], number) if str(i) == path[0] else v for i, v in enumerate(value)]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return dataclasses.replace(value, **{path[0]: with_number(getattr(value, path[0]), path[1:], number)})
+    return [(path, x) for path, x in atoms(value) if isinstance(x, (int, float)) and not isinstance(x, bool)]
 
 
 def _telling(change: Callable[[Chain, Any], dict[str, Any]]) -> Callable[[Chain], list[tuple[str, Any]]]:
@@ -100,13 +79,13 @@ def _each_number(subject: ImageSubject, others: Mapping[str, Callable[[Any], Any
                 for path, number in numbers_in(value):
                     if change(number) != number:
                         told = functools.partial(_with_other_number, name, path, change)
-                        yield f"{'.'.join([name, *path])} {detail}", told
+                        yield f"{'.'.join(map(str, (name, *path)))} {detail}", told
 
 
-def _with_other_number(name: str, path: Told, change: Callable[[Any], Any], chain: Chain, step: Any) -> dict[str, Any]:
+def _with_other_number(name: str, path: Path, change: Callable[[Any], Any], chain: Chain, step: Any) -> dict[str, Any]:
     own = bound_arguments(step)
     at = dict(numbers_in(own[name])) if name in own else {}
-    return {name: with_number(own[name], path, change(at[path]))} if path in at else {}
+    return {name: put(own[name], path, change(at[path]))} if path in at else {}
 
 
 def _in_order(arrange: Callable[[tuple[int, ...]], tuple[int, ...]], chain: Chain, function: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Faults of activation functions."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -115,10 +116,11 @@ def _hard(call: FunctionCall, slope: float, times_input: bool) -> Any:
 def clamp_upper(site: Site, subject: LayerSubject) -> Changes:
     """Values are cut off at another upper bound."""
     name = "max_val" if site.name == "hardtanh" else "max"
-    current = 6.0 if site.name == "relu6" else site.get(name, 1.0 if site.name == "hardtanh" else float("inf"))
-    for value in subject.candidates(("max", "max_val"), (1.0, 6.0, 20.0, 100.0), current):
+    current = 6.0 if site.name == "relu6" else site.get(name, 1.0 if site.name == "hardtanh" else math.inf)
+    # A bound that no value reaches does what none does: none is said, unless the port has such a number.
+    for value in subject.candidates(("max", "max_val"), (math.inf, 1.0, 6.0, 20.0, 100.0), current):
         change = of_input("clamp", 0.0, value) if site.name == "relu6" else changing(**{name: value})
-        yield f"{value:g} in place of {current:g}", change
+        yield " in place of ".join("none" if bound == math.inf else f"{bound:g}" for bound in (value, current)), change
 
 
 @forward("softmax", "log_softmax", "sigmoid")

@@ -6,14 +6,15 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import HANDED, LAYER, Change, FunctionCall, Key, Site
+from twinalign.backends.torch.reference_only.operations import FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, Ways, enter_edits, forward, joined, place_of
+from twinalign.causes.layers.edited_program import elsewhere
 from twinalign.causes.layers.generic import operands
+from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.ways import given, made, taken_for_input
 
 _FACTORS = (0.5, 2.0, math.sqrt(0.5), math.sqrt(2.0), 0.1, 0.9, 0.2, 0.8)
-_SOURCES = 12
 
 
 def is_residual(site: Site) -> bool:
@@ -42,26 +43,11 @@ def residual_scaled(site: Site, subject: LayerSubject) -> Changes:
 def residual_source(subject: LayerSubject) -> Iterator[CallVariant]:
     """A sum takes one of its sides from another place."""
     # For example the residual path begins behind a norm, not before it.
+    program = program_of(subject)
     for site in filter(is_residual, subject.named("add")):
-        earlier = [s for s in subject.traced[1] if s.position < site.position]
-        made = [s for s in earlier if s.name != HANDED and s.output.shape == site.output.shape]
-        given = [s for s in earlier if s.name == HANDED and _shape_given(s) == site.output.shape]
-        for source in (*made[-_SOURCES:], *given[-_SOURCES:]):
-            yield from (_taken_from(subject, site, source, side) for side in ("input", "other"))
-
-
-def _shape_given(handed: Site) -> tuple[int, ...] | None:
-    return next((fact.shape for _, fact in handed.operands()), None)
-
-
-def _taken_from(subject: LayerSubject, site: Site, source: Site, side: str) -> CallVariant:
-    """One side of a sum is the result of an earlier call, or what a layer was given."""
-    name = source.arguments["path"] if source.name in (LAYER, HANDED) else source.name
-    kept = "input" if source.name == HANDED else "result"
-    detail = f"the {'first' if side == 'input' else 'second'} operand is the {kept} of {name}"
-    changes: dict[Key, Change] = {site.key: lambda call: call.run(**{side: call.earlier[source.key][0]})}
-    place = place_of(site, subject.named("add"))
-    return CallVariant(joined(detail, place), changes, subject.module, frozenset((source.key,)))
+        for edit in elsewhere(program, site):
+            place = place_of(site, subject.named("add"))
+            yield CallVariant(joined(edit.detail, place), edit.changes, subject.module, edit.reads)
 
 
 def _other_operand(call: FunctionCall) -> Any:

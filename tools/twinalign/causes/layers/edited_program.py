@@ -19,6 +19,8 @@ from twinalign.backends.torch.reference_only.operations import (
     Path,
     Site,
     Value,
+    put,
+    taken,
 )
 from twinalign.causes.layers import edits_of_calls as of_calls
 from twinalign.causes.layers.changed_calls import as_change, called
@@ -31,7 +33,7 @@ from twinalign.causes.layers.edits_of_calls import (
     operand_of,
     with_argument,
 )
-from twinalign.causes.layers.program import Program, program_of, put, taken
+from twinalign.causes.layers.program import Program, program_of
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter
 
@@ -164,8 +166,8 @@ def edits_of(program: Program, backward: bool) -> Iterator[Edit]:
     frontier = program.operations if backward else program.frontier()
     keys = {operation.key for operation in frontier}
     behind = [operation for operation in program.operations if operation.key not in keys]
-    for operations in (frontier, behind):
-        for kind in (of_calls.gradients, *VOCABULARY) if backward else VOCABULARY:
+    for operations in (frontier,) if program.mended else (frontier, behind):
+        for kind in (of_calls.hooks, of_calls.gradients, *VOCABULARY) if backward else VOCABULARY:
             # Values that the port has, too, may be exchanged where they are read.
             chosen = program.operations if kind is readers_exchanged else operations
             stops = ("detach",) if backward else ()

@@ -14,17 +14,19 @@ from twinalign.backends.torch.reference_only.operations import (
     Path,
     Site,
     TensorFacts,
+    put,
+    taken,
 )
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.changed_calls import OPERATORS, as_change, called, changing, of_input, through_type
-from twinalign.causes.layers.program import Program, put, taken
+from twinalign.causes.layers.program import Program
 
 _MOST_AXES = 4
 _BINARY = (
     "sub", "div", "pow", "matmul", "where", "cat", "stack", "lt", "le", "gt", "ge", "bmm", "einsum", "masked_fill",
 )  # fmt: skip
 _KINS = (
-    ("relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "elu", "selu", "leaky_relu", "relu6"),
+    ("relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "elu", "celu", "selu", "leaky_relu", "relu6"),
     ("relu", "sigmoid", "silu", "hardswish", "hardsigmoid", "hardtanh"),
     ("exp", "expm1"), ("log", "log1p", "log2", "log10"), ("sqrt", "rsqrt", "square", "abs", "reciprocal"),
     ("sin", "cos", "tan"), ("floor", "ceil", "round", "trunc"), ("tril", "triu"), ("zeros_like", "ones_like"),
@@ -134,19 +136,19 @@ def _values(program: Program, operation: Site, path: Path, value: Any) -> Iterab
         found = [value + 1, value - 1, -value, 0, 1, -1, 2 * value, value // 2, 2, 3, *program.sizes]
         found += [int(number) for number in program.literals if number == int(number) and abs(number) < 4096]
     elif isinstance(value, float):
-        powers = [f for size in program.sizes for f in (size**-0.5, size**0.5, 1.0 / size, float(size))]
-        near = [value * 2, value / 2, value * 10, value / 10, -value, value**2, 0.0, 1.0, 1.0 - value]
-        near += [1.0 / value, abs(value) ** 0.5] if value else []
-        found = [*program.literals, *(1.0 / number for number in program.literals if number), *near, *powers]
+        found = [*program.literals, *(1.0 / number for number in program.literals if number)]
+        if not program.mended:  # beside another edit numbers that nobody wrote say nothing
+            found += [value * 2, value / 2, value * 10, value / 10, -value, value**2, 0.0, 1.0, 1.0 - value]
+            found += [1.0 / value, abs(value) ** 0.5] if value else []
+            found += [f for size in program.sizes for f in (size**-0.5, size**0.5, 1.0 / size, float(size))]
         found += [-number for number in program.literals]
     elif value is None and path[-1] in ("start", "stop", "step"):
         found = {"start": [1, 2], "stop": [-1, -2], "step": [2]}[path[-1]]
     if operation.name in ("div", "mul") and type(value) in (int, float) and value:
         # `x / 2 * n` for `x / (2 * n)`: divided by 2 / n, and not by their product
         found += [ratio for number in program.literals if number for ratio in (number**2 / value, value / number**2)]
-    if path[-1] in ("start", "stop"):
-        found = [None, *found, -1]
     ends = path[-1] in ("start", "stop")
+    found = [None, *found, -1] if ends else found
     return [other for other in dict.fromkeys(found) if (ends or other is not None) and other != value]
 
 
@@ -321,6 +323,12 @@ def in_place(program: Program, operation: Site) -> Edits:
         if operand.value and operand.shape == operation.results[0].shape:
             written = "in place, which its other readers see"
             yield one_edit(operation, written, lambda call: taken(call.arguments, path).copy_(call.run()))
+
+
+def hooks(program: Program, operation: Site) -> Edits:
+    """What a tensor's gradient was to go through is left out."""
+    if operation.name == "register_hook":
+        yield one_edit(operation, "left out, so that the gradient goes on as it is", lambda call: None)
 
 
 def gradients(program: Program, operation: Site) -> Edits:

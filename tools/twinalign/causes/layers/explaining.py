@@ -1,6 +1,6 @@
 """Explain a wrong unit of layers: every cause is tried on the reference's unit, alone and then with a second one."""
 
-import dataclasses
+import contextlib
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +14,11 @@ from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
-from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, is_known
+from twinalign.causes.layers.program import program_of
+from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, matching
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
-from twinalign.replay.code_lines import print_of
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.rerun_unit import RerunUnit
@@ -40,7 +40,9 @@ _LINE = re.compile(r"line (\d+) of (.*?): ")
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
 CLOSER = 0.9
-"""A variant that leaves at most this share of the distance may be one of two causes."""
+"""A variant that leaves at most this share of the distance, or of the wrong elements, may be one of two causes."""
+ARRIVED = 0.01
+"""So much nearer than another counts a variant whose last call gives what only the port was seen to compute."""
 
 
 def examined_unit(unit: WrongUnit, known: Known = (), second: WrongUnit | None = None) -> "_ExaminedUnit | None":
@@ -72,7 +74,7 @@ class _ExaminedUnit(Examined):
         self, subject: LayerSubject, target: Target, known: Known, second: tuple[LayerSubject, Target] | None
     ) -> None:
         self._subject, self._target, self._known = subject, target, known
-        self._start = target.prove(subject.traced[0]).distance
+        self._start = target.prove(subject.traced[0])
         self._second = second if second and second[1].reproduces_reference(second[0].run()) else None
         self.doubted: list[tuple[list[Candidate], Outcome]] = []
         self.refuted: list[str] = []
@@ -84,11 +86,24 @@ class _ExaminedUnit(Examined):
         return self._subject.unit.phase != "state"
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
-        # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
-        tried = [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
-        for cause in filter(wanted, tried):
+        for cause in filter(wanted, self._causes):
             for variant in cause.variants(self._subject):
                 yield cause, variant
+
+    def candidates_beside(self, variant: Variant, wanted: Wanted) -> Iterator[Candidate]:
+        subject = LayerSubject(self._subject.unit, variant if isinstance(variant, CallVariant) else None)
+        left = {site.key for site in (subject.sites if subject.backward else program_of(subject).frontier())}
+        for cause in filter(wanted, self._causes):
+            # A call that is made otherwise may return what a cause does not expect of it: it has no variants then.
+            with contextlib.suppress(Exception):
+                for other in cause.variants(subject):
+                    if not isinstance(other, CallVariant) or not left.isdisjoint(other.changes):
+                        yield cause, other
+
+    @property
+    def _causes(self) -> list[Cause]:
+        # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
+        return [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
 
     def known(self) -> Iterator[tuple[Sequence[Candidate], Variant]]:
         for explanation in self._known:
@@ -100,9 +115,9 @@ class _ExaminedUnit(Examined):
                 yield found, both
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
-        excuse = self._excuse(causes)
+        excuse, arrived = self._excuse(causes), list[bool]()
         try:
-            proof = _proof(self._subject, self._target, variant, excuse)
+            proof = _proof(self._subject, self._target, self._noting(variant, arrived), excuse)
         except Exception:
             # A changed call may not run at all (a shape that does not fit): then it is not what the port does.
             return None
@@ -119,34 +134,46 @@ class _ExaminedUnit(Examined):
             evidence["reference_calls"] = calls_of_reference(self._subject, variant)
         if proof.confirmed and isinstance(variant, LinesVariant):
             evidence["lines_of_port"] = [place for one in variant.lines for place in one.lines_of_port]
-        close = proof.distance < CLOSER * self._start and isinstance(variant, CallVariant)
+        nearer = proof.distance < CLOSER * self._start.distance or proof.wrong < CLOSER * self._start.wrong
+        close = isinstance(variant, CallVariant) and (nearer or any(arrived[-1:]))
+        distance = proof.distance * proof.wrong * (ARRIVED if any(arrived[-1:]) else 1.0)
         # A search over many edits needs more: what is left must be rounding, whatever the difference was.
         exact = proof.exact and (proof.after <= TO_ROUNDING or not any(cause.alone for cause in causes))
         remaining = 0.0 if exact else proof.after
-        outcome = Outcome(proof.confirmed, exact, remaining, evidence, proof.distance if close else None)
+        outcome = Outcome(proof.confirmed, exact, remaining, evidence, distance if close else None)
         if proof.confirmed and len(causes) == 1 and not causes[0].alone and self._is_contradicted(variant):
             self.doubted.append(([(causes[0], variant)], outcome))
             return None
         return outcome
 
+    def _noting(self, variant: Variant, arrived: list[bool]) -> Variant:
+        """The variant; after a run `arrived` says which of its calls give what only the port was seen to compute."""
+        if not isinstance(variant, CallVariant) or not getattr(self._subject.unit, "steps", ()):
+            return variant
+
+        def noting(change: Change, call: FunctionCall) -> Any:
+            after = change(call)
+            arrived.append(bool(matching(self._subject.lacking, after)))
+            return after
+
+        return variant.watched(noting)
+
     def _is_contradicted(self, variant: Variant) -> bool:
         """Whether values are put in another order only, and the port's own code has the first and not the second."""
         unit = self._subject.unit
-        steps = [step["print"] for step in getattr(unit, "steps", ())]
+        steps = self._subject.prints[: len(getattr(unit, "steps", ()))]
         if not steps or not isinstance(variant, CallVariant) or unit.phase != "forward":
             return False
-        prints = [*steps, *(print_of(array) for array in self._target.port())]
         pairs: list[tuple[bool, bool]] = []
 
         def noting(change: Change, call: FunctionCall) -> Any:
             before, after = call.result, change(call)
             # What its layers return the port has, though its code may not give it a name.
-            seen = call.name == LAYER or is_known(steps, before)
-            pairs.append((seen and _is_rearranged(before, after), is_known(prints, after)))
+            seen = call.name == LAYER or bool(matching(steps, before))
+            pairs.append((seen and _is_rearranged(before, after), bool(matching(self._subject.prints, after))))
             return after
 
-        changes = {key: functools.partial(noting, change) for key, change in variant.changes.items()}
-        self._subject.run(dataclasses.replace(variant, changes=changes))
+        self._subject.run(variant.watched(noting))
         return bool(pairs) and all(before and not after for before, after in pairs)
 
     def _fits_second_draw(self, variant: Variant, excuse: float) -> bool:

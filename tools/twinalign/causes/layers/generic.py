@@ -10,6 +10,7 @@ from twinalign.causes.layers.activation import activation_of
 from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, enter_edits, forward, place_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, ValueVariant
 from twinalign.causes.registry import Cause, enter
+from twinalign.replay.fitting import fitting_number
 from twinalign.verdict.array_difference import difference
 
 LAST = 9
@@ -20,7 +21,8 @@ _SMALL, _LARGEST, _MOST_COUNTED = 64, 65536, 1000
 """Fractions are made of integers up to the first, factors that are integers reach to the second, n / (n - 1) to the
 third: above them such numbers lie so close together that any number is near one."""
 _MOST_PLACES = 12
-_MOST_STEPS = 12
+_PATIENCE = 1
+"""So many steps towards a number may fail to halve what is left."""
 _FEW = 8
 """So few values do not tell the place of a number as well as the number: then it must be one of two digits."""
 
@@ -221,21 +223,8 @@ def _read_off(subject: LayerSubject, sites: Sequence[Site], number: float) -> fl
         variant = subject.variant("", {site.key: with_constant(value) for site in sites})
         return (np.asarray(subject.run(variant)[name], dtype=np.float64) - port).ravel()
 
-    value, before = number, np.ravel(subject.reference[name] - port)
-    for _ in range(_MOST_STEPS):
-        step = 1e-4 * (abs(value) or 1.0)
-        try:
-            slope = (remaining(value + step) - before) / step
-            if not float(slope @ slope) > 0.0:
-                return None
-            change = -float(slope @ before) / float(slope @ slope)
-            after = remaining(value + change)
-        except Exception:  # the unit does not run with such a number: then it is not the port's
-            return None
-        if not np.linalg.norm(after) < 0.5 * np.linalg.norm(before):
-            break
-        value, before = value + change, after
-    return value if value != number and is_written(value, 2 if port.size < _FEW else 4) else None
+    value = fitting_number(remaining, number, _PATIENCE)
+    return value if value not in (None, number) and is_written(value, 2 if port.size < _FEW else 4) else None
 
 
 def _worst(subject: LayerSubject) -> str | None:

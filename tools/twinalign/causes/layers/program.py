@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twinalign.backends.torch.reference_only.operations import OF_SLICE, Key, Path, Site, Value
+from twinalign.backends.torch.reference_only.operations import Key, Path, Site, Value
 from twinalign.causes.layers.subject import LayerSubject
 
 _LITERAL = re.compile(r"(?<![\w.])\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
@@ -22,11 +22,13 @@ class Program:
         operations: those that the unit's own code makes, and layers and functions below it.
         literals: numbers that are written in the code of either side.
         parameters: the unit's own parameters and buffers by name.
+        mended: whether something is changed already, so that numbers that nobody wrote say nothing.
     """
 
     operations: list[Site]
     literals: list[float]
     parameters: Mapping[str, Any]
+    mended: bool = False
 
     @functools.cached_property
     def by_key(self) -> dict[Key, Site]:
@@ -69,7 +71,7 @@ def program_of(subject: LayerSubject) -> Program:
     literals |= {float(value) for value in subject.port_numbers.values()}
     module = subject.module
     own = {} if module is None else {**dict(module.named_buffers()), **dict(module.named_parameters())}
-    return Program(operations, sorted(literals), own)
+    return Program(operations, sorted(literals), own, subject.mended is not None)
 
 
 def _group(operations: Sequence[Site]) -> None:
@@ -84,25 +86,3 @@ def _group(operations: Sequence[Site]) -> None:
         ]
         for at, operation in enumerate(found):
             operation.group = at % lengths[0]
-
-
-def taken(value: Any, path: Path) -> Any:
-    """What stands at a place in arguments."""
-    for part in path:
-        value = getattr(value, part) if isinstance(value, slice) else value[part]
-    return value
-
-
-def put(value: Any, path: Path, new: Any) -> Any:
-    """The same arguments with something else in one place."""
-    if not path:
-        return new
-    first, rest = path[0], path[1:]
-    if isinstance(value, slice):
-        return slice(
-            *(put(getattr(value, part), rest, new) if part == first else getattr(value, part) for part in OF_SLICE)
-        )
-    if isinstance(value, Mapping):
-        return {**value, first: put(value[first], rest, new)}
-    items = [put(item, rest, new) if at == first else item for at, item in enumerate(value)]
-    return items if isinstance(value, list) else tuple(items)

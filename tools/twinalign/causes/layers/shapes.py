@@ -7,6 +7,7 @@ from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import Change, FunctionCall, Site, TensorFacts
 from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, of_input
+from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.ways import made, other_axis
 
 REDUCTIONS = ("mean", "sum", "amax", "amin", "max", "min", "std", "var", "norm", "vector_norm", "logsumexp", "prod")
@@ -81,16 +82,13 @@ def _with_a_token(site: Site) -> bool:
     return len(given) == len(facts) == 2 and any(item.name is not None for item in facts)
 
 
-@forward("cat", "stack", "hstack", "vstack", rank=1)
-def concatenation_order(site: Site) -> Changes:
-    """Tensors are concatenated in another order."""
+def _other_orders(site: Site, subject: LayerSubject) -> Changes:
     name = "tensors" if "tensors" in site.arguments else "input"
     number = len(site.get(name, ()))
-    if number < 2:
-        return
-    orders = list(itertools.permutations(range(number)))[1:] if number <= 4 else [tuple(reversed(range(number)))]
+    orders = itertools.permutations(range(number)) if number <= 4 else [tuple(reversed(range(number)))]
     for order in orders:
-        yield f"{list(order)}", lambda call, order=order: call.run(**{name: [call[name][at] for at in order]})
+        if order != tuple(range(number)):
+            yield f"{list(order)}", lambda call, order=order: call.run(**{name: [call[name][at] for at in order]})
 
 
 @forward("chunk", "split")
@@ -148,6 +146,8 @@ def _negated(value: Any) -> Any:
 enter_edits("forward", (
     ("axis_wrong", "a function runs along another axis", _ALONG_AN_AXIS,
      other_axis(lambda rank: None, named=True), {"difference": "cumsum_axis_none", "rank": 2}),
+    ("concatenation_order", "tensors are concatenated in another order", ("cat", "stack", "hstack", "vstack"),
+     _other_orders, {"rank": 1}),
     # The memory is then read in the old order.
     ("reshaped_not_transposed", "a tensor is reshaped where its axes should be swapped",
      ("permute", "transpose", "movedim"), made({"": lambda call: call["input"].reshape(call.result.shape)}), {}),

@@ -37,7 +37,11 @@ class CallVariant:
 
     def apply(self, each: bool = False) -> contextlib.AbstractContextManager[Any]:
         """In the context the unit runs in this way; in all of its calls if `each`."""
+        context: contextlib.AbstractContextManager[Any] = rewriting().intercepting(self.module, self.made(), each)
+        return context
 
+    def made(self) -> Callable[[FunctionCall], Any]:
+        """The handler of one run's calls that makes them in this way."""
         earlier: dict[Key, list[Any]] = {}
 
         def handle(call: FunctionCall) -> Any:
@@ -48,8 +52,11 @@ class CallVariant:
                 earlier[call.key] = list(rewriting().tensors_in(returned))
             return returned
 
-        context: contextlib.AbstractContextManager[Any] = rewriting().intercepting(self.module, handle, each)
-        return context
+        return handle
+
+    def watched(self, watch: Callable[[Change, FunctionCall], Any]) -> CallVariant:
+        """The same with each change made by `watch`."""
+        return dataclasses.replace(self, changes={k: functools.partial(watch, c) for k, c in self.changes.items()})
 
     def merged(self, other: CallVariant) -> CallVariant:
         """Both at once; where both change one call, `other` lies over this one."""
@@ -84,12 +91,13 @@ class LayerSubject:
         module: the reference's module, None for the loss and for the case's own forward.
         port: the port's values that differ, to be reproduced.
         reference: the reference's own.
+        mended: what is changed already in the calls that are looked at, None for nothing.
     """
 
-    def __init__(self, unit: WrongUnit) -> None:
-        self.unit = unit
+    def __init__(self, unit: WrongUnit, mended: CallVariant | None = None) -> None:
+        self.unit, self.mended = unit, mended
         self.module = unit.module
-        self._held = unit.held
+        self._held, self._seen = unit.held, set[int]()
         self.port = self._differing(unit.port)
         self.reference = self._differing(unit.reference)
 
@@ -114,20 +122,22 @@ class LayerSubject:
 
     @functools.cached_property
     def traced(self) -> tuple[Mapping[str, np.ndarray], list[Site]]:
-        """Values of the unmodified unit and the calls it makes, in the order in which they return."""
+        """Values of the unit, unmodified but for `mended`, and its calls in the order in which they return."""
         calls: list[Site] = []
         backend, outside = rewriting(), sys._getframe().f_code
-        prints = [step["print"] for step in getattr(self.unit, "steps", ())]
+        make = self.mended.made() if self.mended else FunctionCall.run
         made: dict[int, tuple[Any, Value]] = {}  # with the tensor, so that no other one takes its place in memory
 
         def handle(call: FunctionCall) -> Any:
             given = backend.facts_of(call.arguments, call.name_of, made)
-            returned = call.run()
-            tensors = [] if call.name == HANDED else list(backend.tensors_in(returned))
-            known = False
+            returned = make(call)
+            tensors = list(backend.tensors_in(returned))
+            seen = [matching(self.prints, tensor) for tensor in tensors]
+            self._seen.update(*seen)
+            known = bool(seen) and all(seen)
+            tensors = [] if call.name == HANDED else tensors
             if call.name != UNIT:
                 made.update({id(tensor): (tensor, Value(call.key, at)) for at, tensor in enumerate(tensors)})
-                known = bool(prints and tensors) and all(is_known(prints, tensor) for tensor in tensors)
             results = backend.facts_of(tensors, call.name_of, made)
             calls.append(Site(call.key, given, results, len(calls), line_within(outside), call.in_place, known))
             return returned
@@ -135,6 +145,18 @@ class LayerSubject:
         with backend.unchanged(self.module), backend.intercepting(self.module, handle):
             values = self.unit.run()
         return values, calls
+
+    @functools.cached_property
+    def prints(self) -> list[Print]:
+        """What the port is known to compute in the forward pass: in the lines of its code, and as results."""
+        ended = self.unit.port.items() if self.unit.phase == "forward" else ()
+        steps = [(tuple(shape), sample) for shape, sample in (one["print"] for one in getattr(self.unit, "steps", ()))]
+        return [*steps, *(print_of(array) for name, array in ended if array.dtype.kind == "f")]
+
+    @functools.cached_property
+    def lacking(self) -> list[Print]:
+        """What of that no call here returns."""
+        return [one for at, one in enumerate(self.prints) if self.traced and at not in self._seen]
 
     @functools.cached_property
     def sites(self) -> list[Site]:
@@ -199,9 +221,10 @@ def line_within(outside: CodeType) -> str:
     return ""
 
 
-def is_known(prints: Sequence[Print], value: Any) -> bool:
-    """Whether a value is a floating-point tensor of more than one element that is among these."""
+def matching(prints: Sequence[Print], value: Any) -> list[int]:
+    """Which of these a value is, if it is a floating-point tensor of more than one element."""
     if not rewriting().is_tensor(value):
-        return False
+        return []
     array = np.asarray(value.detach().cpu().numpy())
-    return array.dtype.kind == "f" and array.size > 1 and same_as_one_of(print_of(array), prints)
+    mine = print_of(array) if array.dtype.kind == "f" and array.size > 1 else None
+    return [at for at, one in enumerate(prints) if mine and same_as_one_of(mine, [one])]

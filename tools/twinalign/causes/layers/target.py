@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS, SHARE
-from twinalign.verdict.array_difference import measured_between
+from twinalign.verdict.array_difference import apart, greatest_finite, share_lacking
 
 ROUNDING = 1e-11
 """Relative to the values: what float64 arithmetic in another order may leave."""
@@ -28,6 +28,7 @@ class Proof:
         before: greatest difference between port and reference, relative to the size of the values.
         after: greatest difference that is left between the port and the wrong reference, relative as `before`.
         distance: root mean square over all tensors of what remains; for ranking.
+        wrong: share of the port's values other than 0 that a tensor lacks, on average over the tensors; for ranking.
     """
 
     confirmed: bool
@@ -35,6 +36,7 @@ class Proof:
     before: float
     after: float
     distance: float
+    wrong: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Target:
     def __init__(self, port: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
         """Keep what is to be reproduced; a gradient that one side lacks counts as zero there."""
         arrays = {name: (_real(port.get(name)), _real(reference.get(name))) for name in {**port, **reference}}
-        overall = max((_size(array) for pair in arrays.values() for array in pair if array is not None), default=0.0)
+        overall = max(
+            (greatest_finite(array) for pair in arrays.values() for array in pair if array is not None), default=0.0
+        )
         self._floor = CANCELLED * overall
         self._pairs: dict[str, _Pair] = {}
         for name, (ours, theirs) in arrays.items():
@@ -60,14 +64,10 @@ class Target:
                 theirs = np.zeros_like(ours) if theirs is None and ours is not None else theirs
             if ours is None:
                 continue
-            scale = max(_size(ours), _size(theirs) if theirs is not None else 0.0)
+            scale = max(greatest_finite(ours), greatest_finite(theirs) if theirs is not None else 0.0)
             scale = scale or float(not np.isfinite(ours).all())  # a mask of zeros and infinities
-            self._pairs[name] = _Pair(ours, theirs, scale, _apart(ours, theirs, scale)[0])
+            self._pairs[name] = _Pair(ours, theirs, scale, apart(ours, theirs, scale)[0])
         self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
-
-    def port(self) -> list[np.ndarray]:
-        """The port's values."""
-        return [pair.port for pair in self._pairs.values()]
 
     def wrong(self) -> list[str]:
         """Names of the tensors in which the port differs beyond rounding, the worst first."""
@@ -81,7 +81,7 @@ class Target:
                 continue
             value = _real(values.get(name))
             value = np.zeros_like(pair.reference) if value is None and name.startswith("gradient.") else value
-            remaining, _ = _apart(pair.reference, value, pair.scale)
+            remaining, _ = apart(pair.reference, value, pair.scale)
             if remaining > max(1e-9 * pair.scale, SHARE * pair.difference) + self._floor:
                 return False
         return True
@@ -91,20 +91,22 @@ class Target:
 
         Constants kept in float32 may leave the share `constants` of the values.
         """
-        confirmed, exact, after, squares = True, True, 0.0, 0.0
+        confirmed, exact, after, squares, lacking = True, True, 0.0, 0.0, 0.0
         for name, pair in self._pairs.items():
             value = _real(values.get(name))
             if value is None and name.startswith("gradient."):
                 value = np.zeros_like(pair.port)
             if pair.reference is None and value is None:
                 continue
-            remaining, square = _apart(pair.port, value, pair.scale)
-            exact = exact and remaining <= self._allowed(pair, 0.0)
+            remaining, square = apart(pair.port, value, pair.scale)
+            allowed = self._allowed(pair, 0.0)
+            exact = exact and remaining <= allowed
             confirmed = confirmed and remaining <= self._allowed(pair, constants)
             after = max(after, min(remaining / pair.scale, 10.0) if pair.scale else 0.0)
             squares += square
+            lacking += share_lacking(pair.port, value, allowed) / len(self._pairs)
         differs = self.before > 0.0
-        return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares))
+        return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares), lacking)
 
     def _allowed(self, pair: _Pair, constants: float) -> float:
         difference = max(pair.difference, self.before * pair.scale)
@@ -119,22 +121,3 @@ def _real(array: np.ndarray | None) -> np.ndarray | None:
     if np.iscomplexobj(array):
         array = np.stack([array.real, array.imag])
     return array.astype(np.float64, copy=False)
-
-
-def _size(array: np.ndarray) -> float:
-    finite = array[np.isfinite(array)] if array.size else array
-    return float(np.max(np.abs(finite))) if finite.size else 0.0
-
-
-def _apart(port: np.ndarray, value: np.ndarray | None, scale: float) -> tuple[float, float]:
-    """Greatest difference, and the mean square of the difference relative to `scale`; ten for what has none."""
-    if value is None or port.shape != value.shape:
-        return 10.0 * scale, 100.0 if scale else 0.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        greatest, squares = measured_between(port.reshape(-1), value.reshape(-1))
-        if math.isfinite(squares) and (squares or not greatest):
-            return greatest, min(math.sqrt(squares / max(port.size, 1)) / scale, 10.0) ** 2 if scale else 0.0
-        same = (port == value) | (np.isnan(port) & np.isnan(value))
-        greatest = float(np.where(same, 0.0, np.abs(port - value)).max(initial=0.0))
-        relative = np.nan_to_num((port - value) / scale, nan=10.0, posinf=10.0, neginf=10.0) if scale else np.zeros(1)
-        return greatest if np.isfinite(greatest) else 10.0 * scale, float(min(np.mean(np.square(relative)), 100.0))

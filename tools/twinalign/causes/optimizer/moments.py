@@ -142,8 +142,8 @@ def dampening(subject: OptimizerSubject) -> Iterator[Variant]:
         )
 
 
-def _with_rate_in_buffer(moment: Moment) -> None:
-    # v = m v + rate g; w -= v, which differs from torch's once the rate changes.
+def _with_rate_in_buffer(moment: Moment, outside: bool = False) -> None:
+    # v = m v + rate g; w -= v, or w -= rate v, which differs from torch's once the rate changes.
     buffer = next((moment.state[name] for name in ("momentum_buffer", "mu") if name in moment.state), None)
     if buffer is None:
         return
@@ -152,7 +152,7 @@ def _with_rate_in_buffer(moment: Moment) -> None:
     moment.kept["plain"] = buffer.clone()
     velocity = momentum * moment.kept.get("velocity", 0.0) + moment.group["lr"] * plain
     moment.kept["velocity"] = moment.observed["velocity"] = velocity
-    moment.parameter.data.copy_(moment.before - velocity)
+    moment.parameter.data.copy_(moment.before - (moment.group["lr"] if outside else 1.0) * velocity)
 
 
 @step_cause(rank=3)
@@ -312,6 +312,10 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      lambda s: {"": StepChange(step=_late)}),
     ("rate_inside_momentum", "the learning rate is multiplied into the momentum buffer, not outside of it",
      {"where": lambda s: has(s, "momentum")}, lambda s: {"": StepChange(after=_with_rate_in_buffer)}),
+    ("rate_twice", "the learning rate is multiplied in twice", {"rank": 1},
+     lambda s: {"": StepChange(settings=lambda moment: {"lr": moment.group["lr"] ** 2}),
+                "inside of the momentum buffer, and outside of it":
+                    StepChange(after=functools.partial(_with_rate_in_buffer, outside=True))}),
     # max(beta2 u + eps, |g|) for max(beta2 u, |g| + eps): paddle's Adamax beside torch's.
     ("epsilon_in_maximum", "Adamax adds epsilon to the norm so far, not to the new gradient",
      {"difference": _DEFAULTS, "where": lambda s: type(s.make_optimizer()).__name__ == "Adamax"},

@@ -185,11 +185,6 @@ def _to_each_bound(subject: OptimizerSubject, clip: Callable[[float, Moment], An
             yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound), unclipped=unclipped)
 
 
-def _stepped_twice(optimizer: Any, moments: list[Moment]) -> None:
-    optimizer.step()
-    optimizer.step()
-
-
 def _summed(moment: Moment) -> Any:
     moment.kept["sum"] = moment.gradient + moment.kept.get("sum", 0.0)
     return moment.kept["sum"]
@@ -220,7 +215,7 @@ enter_rows("optimizer", OptimizerSubject, "change", (
       "where": lambda s: any(name not in s.gradients for name in s.judged)},
      lambda s: {"": StepChange(missing_as_zero=True)}),
     ("optimizer_stepped_twice", "every step is taken twice", {},
-     lambda s: {"": StepChange(step=_stepped_twice)}),
+     lambda s: {"": StepChange(step=lambda optimizer, moments: (optimizer.step(), optimizer.step()))}),
     ("gradient_not_cleared", "gradients of earlier steps are not cleared, and add up",
      {"difference": "grad_accumulation"}, lambda s: {"": StepChange(gradient=_summed)}),
     # This is paddle's ClipGradByNorm, whose name is that of torch's global clipping.

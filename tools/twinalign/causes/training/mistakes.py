@@ -48,17 +48,14 @@ def training_rate(subject: TrainingSubject) -> Iterator[Variant]:
         around = _changed().stepping(lambda number: 1, factor)
         return subject.variant(f"{factor:.6g} times, which no curve shows", around=around)
 
-    fitting = _fitting_factor(subject, hidden)
-    if fitting is not None:
-        yield from (hidden(value) for value in dict.fromkeys((float(f"{fitting:.4g}"), fitting)))
+    yield from _fitting(subject, hidden, wrong_names(subject)[0])
 
 
-def _fitting_factor(subject: TrainingSubject, make: Callable[[float], Variant]) -> float | None:
-    """The factor that gives the first differing value of the port (secant method); later values are chaotic."""
-    name = wrong_names(subject)[0]
+def _fitting(subject: TrainingSubject, make: Callable[[float], Variant], name: str) -> Iterator[Variant]:
+    """That of the factor with the first differing value of the port (secant method); later values are chaotic."""
     reference, port = subject.reference.get(name), subject.port[name]
     if reference is None or reference.shape != port.shape:
-        return None
+        return
     at = int(np.argmax(np.abs(reference - port) > subject.floors.get(name, 0.0)))
     before, now, left = 1.0, 1.01, float(reference[at] - port[at])
     whole = abs(left)
@@ -66,11 +63,11 @@ def _fitting_factor(subject: TrainingSubject, make: Callable[[float], Variant]) 
         with make(now).apply():
             remaining = float(subject.run()[name][at] - port[at])
         if abs(remaining) <= _FITTED * whole:
-            return now
+            yield from (make(value) for value in dict.fromkeys((float(f"{now:.4g}"), now)))
+            return
         if not np.isfinite(remaining) or remaining == left:
-            return None
+            return
         before, now, left = now, now - remaining * (now - before) / (remaining - left), remaining
-    return None
 
 
 def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
@@ -188,23 +185,38 @@ def training_rates(subject: TrainingSubject) -> Iterator[Variant]:
         yield _at_rates_of_port(subject, f"{port[at]:.6g} for {reference[at]:.6g} at step {at}", reference, port)
 
 
-@contextlib.contextmanager
-def _inverted_momentum(model: Any) -> Iterator[None]:
-    layers = [
-        m for m in model.modules() if hasattr(m, "running_mean") and isinstance(getattr(m, "momentum", None), float)
-    ]
-    if not layers:
-        raise ValueError("the model has no batch norm with a momentum")
-    with contextlib.ExitStack() as stack:
-        for layer in layers:
-            stack.enter_context(replaced(layer, "momentum", 1.0 - layer.momentum))
-        yield
+def _with_momenta(change: Callable[[float], float]) -> Around:
+    """A training in which the momentum of each batch norm is what `change` makes of it."""
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        norms = [m for m in model.modules() if hasattr(m, "running_mean")]
+        layers = [m for m in norms if isinstance(getattr(m, "momentum", None), float)]
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                stack.enter_context(replaced(layer, "momentum", change(layer.momentum)))
+            yield
+
+    return around
+
+
+def _other_momenta(subject: TrainingSubject) -> Iterator[Variant]:
+    def times(factor: float) -> Variant:
+        detail = f"{factor:.6g} times that of the reference"
+        return subject.variant(detail, around=_with_momenta(lambda momentum: factor * momentum))
+
+    return _fitting(subject, times, _wrong_statistics(subject)[0])
+
+
+def _wrong_statistics(subject: TrainingSubject) -> list[str]:
+    return [name for name in wrong_names(subject) if name.startswith(BUFFER_NORM)]
 
 
 enter_rows("train", TrainingSubject, "around", (
     ("training_batch_norm_momentum",
      "batch norms weigh old and new statistics by the other framework's convention (momentum m for 1 - m)",
-     {"difference": "bn_momentum", "rank": -1,
-      "where": lambda s: any(name.startswith(BUFFER_NORM) for name in wrong_names(s))},
-     lambda s: {"": _inverted_momentum}),
+     {"difference": "bn_momentum", "rank": -1, "where": _wrong_statistics},
+     lambda s: {"": _with_momenta(lambda momentum: 1.0 - momentum)}),
+    ("training_batch_norm_other_momentum", "batch norms weigh new statistics by another momentum",
+     {"rank": 1, "where": _wrong_statistics}, _other_momenta),
 ))  # fmt: skip

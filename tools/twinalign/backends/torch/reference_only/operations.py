@@ -171,7 +171,7 @@ class Site:
         if self.name in (LAYER, ENTRY):
             return []
         shown = {UNIT: "output", HANDED: "input"}.get(self.name)
-        return list(_atoms({k: v for k, v in self.arguments.items() if k == shown or (not shown and k != "output")}))
+        return list(atoms({k: v for k, v in self.arguments.items() if k == shown or (not shown and k != "output")}))
 
     def operands(self) -> list[tuple[Path, TensorFacts]]:
         return [(path, value) for path, value in self.atoms() if isinstance(value, TensorFacts)]
@@ -179,19 +179,49 @@ class Site:
     @functools.cached_property
     def givers(self) -> list[Key]:
         """The calls that have returned what it is given."""
-        given = (value for _, value in _atoms(self.arguments))
+        given = (value for _, value in atoms(self.arguments))
         return [fact.value.key for fact in given if isinstance(fact, TensorFacts) and fact.value is not None]
 
 
-def _atoms(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def atoms(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Everything in a value that is no container, with its place; a tensor of a trace is one thing."""
     if isinstance(value, Mapping):
         parts: Any = value.items()
     elif isinstance(value, (tuple, list)):
         parts = enumerate(value)
     elif isinstance(value, slice):
         parts = [(part, getattr(value, part)) for part in OF_SLICE]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, TensorFacts)):
+        parts = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     else:
         yield path, value
         return
     for name, part in parts:
-        yield from _atoms(part, (*path, name))
+        yield from atoms(part, (*path, name))
+
+
+def taken(value: Any, path: Path) -> Any:
+    """What stands at a place in arguments."""
+    for part in path:
+        fields = isinstance(value, slice) or dataclasses.is_dataclass(value)
+        value = getattr(value, part) if fields else value[part]
+    return value
+
+
+def put(value: Any, path: Path, new: Any) -> Any:
+    """The same arguments with something else in one place."""
+    if not path:
+        return new
+    first, rest = path[0], path[1:]
+    if isinstance(value, slice):
+        return slice(
+            *(put(getattr(value, part), rest, new) if part == first else getattr(value, part) for part in OF_SLICE)
+        )
+    if isinstance(value, Mapping):
+        return {**value, first: put(value[first], rest, new)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, **{first: put(getattr(value, first), rest, new)})
+    items = [put(item, rest, new) if at == first else item for at, item in enumerate(value)]
+    if hasattr(value, "_fields"):
+        return type(value)(*items)
+    return items if isinstance(value, list) else tuple(items)
