@@ -247,3 +247,27 @@ def test_truth_values_are_numbers_for_what_paddle_has_for_numbers_alone(tmp_path
         return module.masks(torch.tensor([[True, False, True], [False, False, True]]), torch.tensor([[2, 0], [1, 0]]))
 
     _same_in_other_words(tmp_path, TRUTHS, NUMBERS, run)
+
+
+MEMBERS = """
+def padded(ids, pad, rows):
+    if pad in ids[:, [-1, 0]] or pad + 90 in ids.float():
+        rows = rows + 1
+    return rows, pad not in ids, ids[0, 1] in rows, pad in [0, 1]
+"""
+LISTS = """
+def padded(ids, pad, rows):
+    if pad in ids[:, [-1, 0]].flatten().tolist() or pad + 90 in ids.float().flatten().tolist():
+        rows = rows + 1
+    return rows, pad not in ids.flatten().tolist(), ids[0, 1] in rows.flatten().tolist(), pad in [0, 1]
+"""
+
+
+def test_what_is_in_a_tensor_is_looked_for_in_a_list(tmp_path: Path) -> None:
+    def run(module):
+        ids = torch.tensor([[5, 2, 0], [3, 4, 1]])
+        rows, *truths = module.padded(ids, 7, torch.tensor([[1, 2]]))
+        assert truths == [True, True, False]
+        return rows, *map(torch.tensor, truths)
+
+    _same_in_other_words(tmp_path, MEMBERS, LISTS, run)

@@ -39,9 +39,21 @@ import torch.nn as nn
 from .registry import register
 
 
+def halved(layer, x):
+    return layer(x) / 2
+
+
+def unused(layer, x):
+    return x
+
+
+nn.Identity.halved = halved
+nn.Identity.unused = unused
+
+
 class Special(nn.Module):
     def forward(self, x):
-        return x * 2
+        return nn.Identity().halved(x) * 4
 
 
 class Unused(nn.Module):
@@ -207,6 +219,12 @@ def test_what_fills_a_table_that_is_read_stays(selection: Selection) -> None:
     assert "Cube" not in heads
     assert "NAMES" not in heads
     assert "from . import heads" in build_source(selection)
+
+
+def test_a_method_that_ran_stays_where_it_is_given_to_a_class_of_others(selection: Selection) -> None:
+    special = files_of(selection)[0]["special.py"]
+    assert "nn.Identity.halved = halved" in special
+    assert "unused" not in special
 
 
 def test_functions_that_an_import_calls_stay(selection: Selection) -> None:

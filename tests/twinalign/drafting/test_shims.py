@@ -230,6 +230,11 @@ def test_first_weights_of_paddles_layers(shims, layer, arguments, fan):
     assert getattr(paddle.nn, layer)(*arguments, **shims["first_weights"](bias=False)).bias is None
 
 
+@pytest.mark.parametrize("freeze", [True, False])
+def test_an_embedding_is_trained_unless_it_is_frozen(shims, freeze):
+    assert shims["Embedding"](9, 4, _freeze=freeze).weight.stop_gradient is freeze
+
+
 @pytest.mark.parametrize("size", [2, 4, [1, 2, 3]])
 def test_split(shims, size):
     expected = torch.from_numpy(IMAGES).split(size, dim=1)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from twinalign.drafting.own_name import with_own_name
-from twinalign.drafting.promotions import Promotion, with_casts
+from twinalign.drafting.promotions import NO_CASTS, Promotion, with_casts
 from twinalign.drafting.untaken_branches import without_untaken
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -35,9 +35,7 @@ class ModuleSource:
     ) -> None:
         self.name, self.path = name, path
         self.text = path.read_text(encoding="utf-8")
-        self.has_casts = (
-            with_casts(self.text, [one for one in promoted if not {"items", "shared"} & set(one)]) != self.text
-        )
+        self.has_casts = with_casts(self.text, [one for one in promoted if not NO_CASTS & set(one)]) != self.text
         self.text = with_casts(self.text, promoted)
         if ran is not None:
             self.text = without_untaken(name, self.text, ran)

@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,43 @@ def observe_model(reference: str, inputs: Inputs, parts: Mapping[str, str] | Non
         "promoted": {of_file[file]: found for file, found in promotions.in_order().items() if file in of_file},
         "draws": drawing,
     }
+
+
+def observe_lines(
+    reference: str, inputs: Inputs, parts: Mapping[str, str], files: Sequence[str]
+) -> dict[str, list[int]]:
+    """File → lines that ran while the model was imported, built and run with its parts.
+
+    To be called in a process that has not imported it.
+    """
+    from twinalign.backends.torch.reference_only.promotion import leave_scripts_in_python
+
+    backend = load_backend("torch")
+    leave_scripts_in_python()
+    ran: dict[str, set[int]] = {file: set() for file in files}
+
+    def trace(frame: types.FrameType, event: str, value: Any) -> Any:
+        lines = ran.get(frame.f_code.co_filename)
+        if lines is None:
+            return None
+
+        def local(frame: types.FrameType, event: str, value: Any) -> Any:
+            lines.add(frame.f_lineno)
+            return local
+
+        return local(frame, event, value)
+
+    sys.settrace(trace)
+    try:
+        factory, arguments = load_factory(reference)
+        builders = {kind: load_part(kind, text) for kind, text in parts.items()}
+        backend.set_seed(0)
+        models = [factory(**arguments) for _ in range(2)]  # a class may keep what its first object found out
+        for _ in run_once(backend, models[0], inputs, builders):
+            pass
+    finally:
+        sys.settrace(None)
+    return {file: sorted(lines) for file, lines in ran.items()}
 
 
 class _Watched:

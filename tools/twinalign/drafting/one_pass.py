@@ -22,9 +22,15 @@ from twinalign.drafting.parts import (
     sample_image,
     shared_inputs,
 )
+from twinalign.drafting.untaken_branches import came_to
 
 Inputs = Sequence[Sequence[Any]]
 """Names, shapes, dtypes and, for integers, bounds."""
+_RARE: Sequence[Callable[[int], tuple[int, int]]] = (
+    lambda bound: (0, min(2, bound)),
+    lambda bound: (max(0, bound - 2), bound),
+)
+"""The least and the greatest of the whole numbers below a bound."""
 CANDIDATE = "candidate"
 """Name of a package that is tried in place of the reference."""
 
@@ -33,11 +39,23 @@ def run_once(backend: Any, model: Any, inputs: Inputs, builders: Builders | None
     """Outputs in eval and in training mode, then the loss, the parameters after a step, the transform's image, and the
     parameters after the training loop.
 
-    Without a loss the sum of the outputs in training mode is differentiated.
+    Before all that come outputs for the least and the greatest integers, for which some models have code of their own:
+    a token that pads, say. Without a loss the sum of the outputs in training mode is differentiated.
     """
     builders = builders or {}
     tensors = _tensors_of(backend, inputs)
     taken, for_loss, by_name = shares(model, builders, inputs)
+    backend.set_training(model, False)
+    for among in _RARE if any(bound is not None for *_, bound in inputs) else ():
+        rare = _tensors_of(backend, inputs, among)
+        try:
+            with backend.no_grad():
+                found = backend.tensors_in(call_model(model, {name: rare[name] for name in taken}))
+        except Exception as error:  # a sequence of no length does not run, say
+            if came_to(str(error)):
+                raise
+        else:
+            yield from map(backend.to_array, found)
     for training in (False, True):
         backend.set_training(model, training)
         outputs = call_model(model, {name: tensors[name] for name in taken})
@@ -64,13 +82,16 @@ def run_once(backend: Any, model: Any, inputs: Inputs, builders: Builders | None
         yield from map(backend.to_array, parameters)
 
 
-def _tensors_of(backend: Any, inputs: Inputs) -> dict[str, Any]:
+def _tensors_of(
+    backend: Any, inputs: Inputs, among: Callable[[int], tuple[int, int]] = lambda bound: (0, bound)
+) -> dict[str, Any]:
+    """Drawn tensors; `among` says which of the whole numbers below the bound are drawn."""
     rng = np.random.default_rng(0)
     tensors = {}
     array: Any
     for name, shape, dtype, bound in inputs:
         floating = np.dtype(dtype).kind == "f"
-        array = rng.standard_normal(shape) if floating else rng.integers(0, bound, shape)
+        array = rng.standard_normal(shape) if floating else rng.integers(*among(bound), shape)
         tensors[name] = backend.to_tensor(array.astype(dtype), "float32", "cpu")
     return tensors
 

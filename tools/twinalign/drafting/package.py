@@ -164,6 +164,18 @@ def case_source(
     )
 
 
+def licences(selection: Selection) -> list[Path]:
+    """Licence files of the packages that sources are taken from."""
+    folders = set()
+    for name in selection.needed:
+        path = Path(selection.modules[name])
+        package = name.partition(".")[0]
+        while path.name != package and path.parent != path:
+            path = path.parent
+        folders |= set(path.parent.glob(f"{package}-*.dist-info")) if path.name == package else set()
+    return sorted(path for folder in folders for path in folder.rglob("LICEN[SC]E*") if path.is_file())
+
+
 def write(out: Path, files: Mapping[str, str]) -> None:
     """Write all files of a port beside its place, then rename; what stood there is replaced."""
     with writing(out):

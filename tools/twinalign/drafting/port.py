@@ -247,7 +247,7 @@ def _write(
     whole = {f"{name}/{path}": text for path, text in drafts.items()}
     whole["case.py"] = package.case_source(name, reference, inputs, parts, observed)
     whole[_CHANGES] = "\n".join(["Changed beside PaConvert's draft:", *lines, "", "Left of torch:", *left, ""])
-    for number, licence in enumerate(selection.licences()):
+    for number, licence in enumerate(package.licences(selection)):
         whole["LICENSE" + (f".{number}" if number else "")] = licence.read_text(encoding="utf-8", errors="replace")
     package.write(out, whole)
     return changes, left

@@ -1,5 +1,5 @@
 """What torch does at a place of a source and paddle does not: it makes one type of two, gives what is put into items a
-gradient, changes a tensor wherever it is held, and gathers truth values.
+gradient, changes a tensor wherever it is held, gathers truth values, and looks for a value in a tensor.
 """
 
 import ast
@@ -14,6 +14,8 @@ Edit = tuple[int, int, str, int]
 """Line, column, text, and the number of bytes in whose place it stands."""
 Known = dict[tuple[int | None, ...], Sequence[str]]
 
+NO_CASTS = {"items", "shared", "member"}
+"""Places of these kinds have no sides of two types."""
 _CASTS = {"float32": "float", "float64": "double", "int64": "long", "int32": "int", "float16": "half"}
 
 
@@ -24,7 +26,8 @@ def with_casts(text: str, promotions: Sequence[Promotion]) -> str:
     - `x.__setitem__(i, y)` for `x[i] = y` where a tensor names the items, and `part = x[a].clone()`, its items, then
       `x[a] = part`, for `x[a][i] = y`;
     - `x.copy_(x + y)` for `x += y` where `x` is held elsewhere too;
-    - `x.int().gather(…).bool()` for truth values.
+    - `x.int().gather(…).bool()` for truth values;
+    - `x in y.flatten().tolist()` for `x in y`, which asks a row of paddle's for one truth value.
 
     Lines keep their numbers.
     """
@@ -39,7 +42,9 @@ def with_casts(text: str, promotions: Sequence[Promotion]) -> str:
             edits += _around(node, *made, lines)
         elif isinstance(node, ast.Call) and "truth" in kinds:
             edits += _as_numbers(node, kinds[1], gives_truths=kinds[2] == "bool")
-        elif kinds and (sides := _sides(node)) is not None and not {"items", "shared", "truth"} & set(kinds):
+        elif isinstance(node, ast.Compare) and "member" in kinds:
+            edits += _after(node.comparators[0], ".flatten().tolist()")
+        elif kinds and (sides := _sides(node)) is not None and not {*NO_CASTS, "truth"} & set(kinds):
             edits += _casts(node, sides, kinds)
     gone = [(line, column, column + count) for line, column, _, count in edits if count]
     edits = [edit for edit in edits if not any(edit[0] == line and a < edit[1] < b for line, a, b in gone)]

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.drafting.module_source import first_line
+from twinalign.drafting.observed_model import observe_lines
 from twinalign.drafting.one_pass import CANDIDATE, Inputs, behaviour_of, behaviour_of_reference, prepare
 from twinalign.drafting.package import BUILD, build_source
 from twinalign.drafting.selected_files import files_of
 from twinalign.drafting.selection import Cuts, Selection, qualified_name
-from twinalign.drafting.untaken_branches import came_to, observe_lines
+from twinalign.drafting.untaken_branches import came_to
 from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.side_process import ChildError, SideProcess
 

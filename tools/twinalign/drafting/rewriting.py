@@ -297,8 +297,11 @@ def _is_dotted(node: cst.CSTNode) -> bool:
 
 
 def _is_own_or_text(node: cst.BaseExpression) -> bool:
-    """`self`, whose methods are the class's own, or a text."""
-    return isinstance(node, cst.SimpleString) or (isinstance(node, cst.Name) and node.value == "self")
+    """`self` or `super()`, whose methods are the class's own, or a text."""
+    match node:
+        case cst.SimpleString() | cst.Name("self") | cst.Call(cst.Name("super")):
+            return True
+    return False
 
 
 def _matches(rule: rules.Rule, call: cst.Call) -> bool:

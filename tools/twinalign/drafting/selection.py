@@ -122,8 +122,13 @@ class Selection:
         return found
 
     def _fills_what_is_kept(self, source: ModuleSource, statement: ast.stmt) -> bool:
-        """Whether `TABLE[…] = …`, or a call of its method, hands on a definition that ran, or none of its own."""
+        """Whether `TABLE[…] = …`, or a call of its method, hands on a definition that ran, or none of its own.
+
+        So does `Class.method = function` with one that ran, whatever the class.
+        """
         match statement:
+            case ast.Assign([ast.Attribute()], ast.Name() as value):
+                return self._was_entered(source, value)
             case ast.Assign([ast.Subscript(ast.Name() as table)], value):
                 given = [value]
             case ast.Expr(ast.Call(ast.Attribute(ast.Name() as table), arguments, keywords)):
@@ -181,17 +186,6 @@ class Selection:
     def home_of(self, module: str) -> str:
         """Name of a module below the port's package: `models.levit` of `timm.models.levit`."""
         return self.place(module).replace("/", ".").removesuffix(".__init__")
-
-    def licences(self) -> list[Path]:
-        """Licence files of the packages that sources are taken from."""
-        folders = set()
-        for name in self.needed:
-            path = Path(self.modules[name])
-            package = name.partition(".")[0]
-            while path.name != package and path.parent != path:
-                path = path.parent
-            folders |= set(path.parent.glob(f"{package}-*.dist-info")) if path.name == package else set()
-        return sorted(path for folder in folders for path in folder.rglob("LICEN[SC]E*") if path.is_file())
 
     def place(self, module: str) -> str:
         package, _, rest = module.partition(".")

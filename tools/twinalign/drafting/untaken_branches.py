@@ -2,54 +2,9 @@
 
 import ast
 import re
-import sys
-import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-from twinalign.backends import load_backend
-from twinalign.conversion.model_factory import load_factory
-from twinalign.drafting.one_pass import Inputs, run_once
-from twinalign.drafting.parts import load_part
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _SAID = re.compile(r"the model never came to line (\d+) of ([\w.]+)")
-
-
-def observe_lines(
-    reference: str, inputs: Inputs, parts: Mapping[str, str], files: Sequence[str]
-) -> dict[str, list[int]]:
-    """File → lines that ran while the model was imported, built and run with its parts.
-
-    To be called in a process that has not imported it.
-    """
-    from twinalign.backends.torch.reference_only.promotion import leave_scripts_in_python
-
-    backend = load_backend("torch")
-    leave_scripts_in_python()
-    ran: dict[str, set[int]] = {file: set() for file in files}
-
-    def trace(frame: types.FrameType, event: str, value: Any) -> Any:
-        lines = ran.get(frame.f_code.co_filename)
-        if lines is None:
-            return None
-
-        def local(frame: types.FrameType, event: str, value: Any) -> Any:
-            lines.add(frame.f_lineno)
-            return local
-
-        return local(frame, event, value)
-
-    sys.settrace(trace)
-    try:
-        factory, arguments = load_factory(reference)
-        builders = {kind: load_part(kind, text) for kind, text in parts.items()}
-        backend.set_seed(0)
-        models = [factory(**arguments) for _ in range(2)]  # a class may keep what its first object found out
-        for _ in run_once(backend, models[0], inputs, builders):
-            pass
-    finally:
-        sys.settrace(None)
-    return {file: sorted(lines) for file, lines in ran.items()}
 
 
 def without_untaken(module: str, text: str, ran: Collection[int]) -> str:

@@ -1,5 +1,5 @@
 """Where a model's source does what paddle does otherwise: it combines tensors of two types, sets items, changes tensors
-that are used elsewhere too, or sorts, gathers or pads truth values.
+that are used elsewhere too, sorts, gathers or pads truth values, or asks what is in a tensor.
 """
 
 import itertools
@@ -30,7 +30,8 @@ class Promotions(TorchFunctionMode):
       whole one, are set to what has a gradient;
     - `shared` three times where something else, too, holds the tensor that is changed in place, or the one it is of;
     - `truth`, `method` or `function`, and the type that it gives, where truth values are given to what paddle has for
-      numbers alone.
+      numbers alone;
+    - `member` three times where something is looked for in a tensor with `in`.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,8 @@ class Promotions(TorchFunctionMode):
         if func is torch.Tensor.__setitem__ and getattr(args[2], "requires_grad", False):
             named = "tensors" if _is_named_by_tensors(args[1]) else "numbers"
             self._note("items", named, "whole" if args[0]._base is None else "part")
+        elif func is torch.Tensor.__contains__:
+            self._note("member", "member", "member")
         elif name.endswith("_") and args and isinstance(args[0], torch.Tensor):
             base = args[0]._base
             if sys.getrefcount(args[0]) > _HOLDERS or (base is not None and sys.getrefcount(base) > _HOLDERS - 1):
