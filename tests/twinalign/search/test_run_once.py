@@ -61,7 +61,7 @@ def test_the_second_draw_ends_behind_the_last_wrong_layer(tmp_path: Path, monkey
     assert fault.explanation is not None
     assert fault.explanation.id == "norm_epsilon"
     assert "notes" not in fault.evidence  # of a cause that one draw alone has proven
-    # The first two draws, and with the cause the whole, one sample and that with noise; not where only the cause differs.
+    # Two draws, and with the cause the whole, one sample and that with noise; not once more without the cause.
     assert runs["ref.0"] == 5
     # Not on the second draw, but on one sample without the cause.
     assert runs["ref.2"] == runs["ref.3"] == 5
