@@ -18,6 +18,8 @@ from twinalign.processes.machine import available_memory
 _ALIGNMENT = 64
 _HEAD = 1024
 """More bytes than the head of an array takes."""
+_BEFORE_HEAD = 10
+"""Bytes of an array in front of its description: six of numpy's, its version, and the length of the description."""
 _IN_USE = 2
 """This many of the arrays read last stay in memory: two, to be compared with each other."""
 _SHARE_OF_MEMORY = 4
@@ -61,6 +63,10 @@ class TensorStore:
     def read(self, number: int) -> np.ndarray:
         """The array of a number, in the memory of the mapped file: copy it to keep it beyond a `restart`."""
         return self._in_memory.read(number) if number < _ON_DISK else self._on_disk.read(number - _ON_DISK)
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """The shape of the array of a number."""
+        return self._in_memory.shape(number) if number < _ON_DISK else self._on_disk.shape(number - _ON_DISK)
 
     @functools.cached_property
     def _most_in_memory(self) -> int:
@@ -112,20 +118,24 @@ class _File:
             self._path.unlink(missing_ok=True)
 
     def read(self, place: int) -> np.ndarray:
-        with self._path.open("rb") as file:
-            file.seek(place)
-            np.lib.format.read_magic(file)
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            start = file.tell()
-        count = int(np.prod(shape))
-        end = start + count * dtype.itemsize
+        shape, fortran, dtype, start, end = self._found(place)
         mapped = self._mapped(end)
         self._read.append((place // mmap.PAGESIZE * mmap.PAGESIZE, end))
         if len(self._read) > _IN_USE and hasattr(mmap, "MADV_DONTNEED"):
             first, last = self._read.popleft()
             mapped.madvise(mmap.MADV_DONTNEED, first, last - first)  # a later access reads them from the file again
-        flat = np.frombuffer(mapped, dtype, count, start)
+        flat = np.frombuffer(mapped, dtype, int(np.prod(shape)), start)
         return flat.reshape(shape, order="F" if fortran else "C")
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        return self._found(place)[0]
+
+    def _found(self, place: int) -> tuple[tuple[int, ...], bool, np.dtype, int, int]:
+        """Of an array its shape, whether it is in Fortran's order, its dtype, where its values begin and end."""
+        mapped = self._mapped(place + _BEFORE_HEAD)
+        start = place + _BEFORE_HEAD + int.from_bytes(mapped[place + _BEFORE_HEAD - 2 : place + _BEFORE_HEAD], "little")
+        shape, fortran, dtype = _parsed(self._mapped(start)[place:start])
+        return shape, fortran, dtype, start, start + int(np.prod(shape)) * dtype.itemsize
 
     @functools.cached_property
     def _writer(self) -> io.BufferedRandom:
@@ -137,3 +147,11 @@ class _File:
             with self._path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._map
+
+
+@functools.lru_cache(maxsize=1024)  # the activations of a model have few shapes
+def _parsed(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    file = io.BytesIO(head)
+    np.lib.format.read_magic(file)
+    found: tuple[tuple[int, ...], bool, np.dtype] = np.lib.format.read_array_header_1_0(file)
+    return found
