@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.case_allowances import bound_of_classes
 
 _KERNELS, _OWN, _VALUES = "kernels called", "calls of the port's own pass", "values of the port's own pass"
-_RUN = "the case as the forced pass has left it"
+_RUN = "the case as the forced pass has left it, its model as long as the worker has it"
 _JUDGED = "how the port has what its calls return"
 _MOST_KEPT = 24
 """So many wrong units may have their values of the port's own pass kept in memory."""
@@ -155,7 +156,8 @@ def port_by_names(
         return answer
     met = [(call.path, call.ordinal) for call in own if (call.path, call.ordinal) in partners]
     pairs = sorted(((*place, partners[place].number) for place in met), key=lambda pair: pair[2])
-    worker.kept[_JUDGED], worker.kept[_RUN] = (results_of(forced.units), frozenset(forced.given_up)), run
+    worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
+    worker.kept[_RUN] = dataclasses.replace(run, model=weakref.ref(run.model))
     return {**answer, "pairs": pairs, "left_out": {}, **forcing.keep(forced)}
 
 
@@ -174,10 +176,12 @@ def _of_same_names(run: CaseRun, calls: Sequence[Call], names: PathNames) -> Pai
 def _unchanged(worker: Any) -> CaseRun | None:
     """The run of `port_by_names` once more, whose model has its initial weights still, if there was one to its end."""
     run: CaseRun | None = worker.kept.get(_RUN)
-    if run is not None:
-        worker.backend.set_seed(run.case.seed)
-        worker.restore_attributes()
-    return run
+    model = run.model() if run is not None else None
+    if run is None or model is None:
+        return None
+    worker.backend.set_seed(run.case.seed)
+    worker.restore_attributes()
+    return dataclasses.replace(run, model=model)
 
 
 def port_forced_forward(
