@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import weakref
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from twinalign.backends.paddle import backend as paddle_backend
 from twinalign.replay.nested_tensors import put_together, take_apart
-from twinalign.replay.tensor_store import TensorStore
+from twinalign.replay.tensor_store import TensorStore, remove_stores
 from twinalign.verdict.array_difference import difference, sample_of
 
 
@@ -52,13 +53,30 @@ def test_complex_numbers_are_measured_as_pairs():
     json.dumps(found.to_json())
 
 
-def test_arrays_of_a_store_are_still_right_after_their_pages_were_given_up(tmp_path):
-    store = TensorStore(tmp_path / "values")
-    arrays = [np.random.default_rng(n).standard_normal((50, 100 + n)) for n in range(6)]
-    numbers = [store.add(array) for array in arrays]
-    found = [store.read(number) for number in numbers]
-    for array, stored in zip(arrays, found, strict=True):
-        np.testing.assert_array_equal(stored, array)
+@pytest.mark.parametrize(
+    ("in_memory", "on_disk"), [(None, [0, 0]), (0, [6, 6]), (100_000, [4, 6])], ids=["plenty", "none", "little"]
+)
+def test_arrays_of_a_store_are_still_right_after_their_pages_were_given_up(tmp_path, in_memory, on_disk):
+    store, other = TensorStore(tmp_path / "values", in_memory), TensorStore(tmp_path / "values")
+    for growth, expected in zip((1, 5), on_disk, strict=True):
+        store.restart()
+        arrays = [growth * np.random.default_rng(n).standard_normal((growth * 50, 100 + n)) for n in range(6)]
+        numbers = [store.add(array) for array in arrays]
+        assert sum(number >= 1 << 48 for number in numbers) == expected
+        found = [other.read(number) for number in numbers]
+        for array, stored in zip(arrays, found, strict=True):
+            np.testing.assert_array_equal(stored, array)
+
+
+def test_the_memory_of_a_store_is_freed_with_its_folder(tmp_path):
+    store = TensorStore(tmp_path / "values" / "of the reference")
+    store.add(np.zeros(1000))
+    (file,) = (tmp_path / "values").iterdir()
+    assert file.stat().st_size > 8000
+    with file.open("rb") as opened:
+        remove_stores(tmp_path / "values")
+        assert os.fstat(opened.fileno()).st_size == 0
+    assert not (tmp_path / "values").exists()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64", "bool"])

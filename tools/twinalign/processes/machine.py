@@ -1,11 +1,18 @@
 """Processors, memory and the output folder of this machine."""
 
+import contextlib
 import ctypes
 import gc
 import os
 from pathlib import Path
 
 from twinalign.errors import InputError
+
+_CONTAINER = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Where Linux says what a container may use and uses, in both of its ways; of that it can free what is reclaimable."""
 
 
 def require_writable(folder: Path) -> None:
@@ -25,14 +32,18 @@ def processors() -> int:
 
 
 def available_memory() -> int:
-    """Bytes available to new processes; a large number if the system does not say."""
-    try:
+    """Bytes available to new processes, in a container those of its own limit; a large number if nothing says it."""
+    found = 1 << 60
+    with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 1 << 60
+                found = int(line.split()[1]) * 1024
+    for folder, limit, used, reclaimable in _CONTAINER:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the limit is "max"
+            held = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            room = int((folder / limit).read_text()) - int((folder / used).read_text())
+            found = min(found, max(0, room + int(held.get(reclaimable, 0))))
+    return found
 
 
 def give_back_memory() -> None:

@@ -197,13 +197,13 @@ class ForcedBackward:
         places = [(tensor, f"output.{unit.call.number}.{i}") for i, tensor in enumerate(unit.outputs)]
         for child in unit.children:
             places += [(tensor, f"input.{child.call.number}.{i}") for i, tensor in enumerate(child.given)]
-        ends = []
-        for tensor, place in places:
-            if tensor is not None and self.backend.differentiable(tensor):
-                seed = self._seed(place)
-                if seed is not None and list(seed.shape) == list(tensor.shape):
-                    ends.append((tensor, place))
-        return ends
+        return [
+            (tensor, place)
+            for tensor, place in places
+            if tensor is not None
+            and self.backend.differentiable(tensor)
+            and self._shape_of_seed(place) == tuple(tensor.shape)
+        ]
 
     def _starts(self, unit: ForcedCall) -> dict[str, tuple[Any, str]]:
         """Where the unit's own code begins: name of the value → tensor and name of its gradient in the reference."""
@@ -295,6 +295,12 @@ class ForcedBackward:
         if found is None:
             return None
         return self.store.read(found[0]) if layout is None else layout.gradient_to_port(self.store.read(found[0]))
+
+    def _shape_of_seed(self, place: str) -> tuple[int, ...] | None:
+        if place in self.seeds and self._layouts.get(place) is None:
+            return self.store.shape(self.seeds[place][0])
+        seed = self._seed(place)
+        return None if seed is None else seed.shape
 
     def _write(self, unit: ForcedCall) -> None:
         """Write what the reference needs to run the unit again: inputs, its layers' outputs, gradients."""

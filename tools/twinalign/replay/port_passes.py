@@ -1,8 +1,10 @@
 """Forward passes of the port while wrong layers are located, which run in its process through `SideProcess.call`."""
 
 import contextlib
+import dataclasses
 import functools
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.case_allowances import bound_of_classes
 
 _KERNELS, _OWN, _VALUES = "kernels called", "calls of the port's own pass", "values of the port's own pass"
+_RUN = "the case as the forced pass has left it, its model as long as the worker has it"
 _JUDGED = "how the port has what its calls return"
 _MOST_KEPT = 24
 """So many wrong units may have their values of the port's own pass kept in memory."""
@@ -117,7 +120,7 @@ def port_by_names(
         What `port_own` returns; `pairs`, as `port_forced_forward` takes them, and what that would return for them.
         Without `pairs` the forced pass is to be made again; nothing at all if the port is not one for such a pass.
     """
-    run = CaseRun.of(worker, stage, weights)
+    run, worker.kept[_RUN] = CaseRun.of(worker, stage, weights), None
     forcing = _Forcing(worker, folder, calls, moved)
     known = list(forcing.by_number.values())
     names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
@@ -154,6 +157,7 @@ def port_by_names(
     met = [(call.path, call.ordinal) for call in own if (call.path, call.ordinal) in partners]
     pairs = sorted(((*place, partners[place].number) for place in met), key=lambda pair: pair[2])
     worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
+    worker.kept[_RUN] = dataclasses.replace(run, model=weakref.ref(run.model))
     return {**answer, "pairs": pairs, "left_out": {}, **forcing.keep(forced)}
 
 
@@ -167,6 +171,17 @@ def _of_same_names(run: CaseRun, calls: Sequence[Call], names: PathNames) -> Pai
     if len(theirs) != len(set(theirs)) or set(theirs) != by_path.keys():
         return None
     return {(path, call.ordinal): call for path in paths for call in by_path.get(names.reference_path(path), ())}
+
+
+def _unchanged(worker: Any) -> CaseRun | None:
+    """The run of `port_by_names` once more, whose model has its initial weights still, if there was one to its end."""
+    run: CaseRun | None = worker.kept.get(_RUN)
+    model = run.model() if run is not None else None
+    if run is None or model is None:
+        return None
+    worker.backend.set_seed(run.case.seed)
+    worker.restore_attributes()
+    return dataclasses.replace(run, model=model)
 
 
 def port_forced_forward(
@@ -197,7 +212,8 @@ def port_forced_forward(
     partners = {(path, ordinal): known[number] for path, ordinal, number in pairs if number in known}
 
     def begin(standing: StandIns | None, partners: Pairs) -> ForcedForward:
-        run = CaseRun.of(worker, stage, weights, draw=1 if wanted else 0)
+        run = (standing and _unchanged(worker)) or CaseRun.of(worker, stage, weights)
+        run = dataclasses.replace(run, draw=1 if wanted else 0)
         alone = {} if wanted else distances_alone(worker.kept[_OWN], partners)
         return forcing.begin(run, partners, wanted=kept, alone=alone, standing=standing)
 

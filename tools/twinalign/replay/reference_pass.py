@@ -50,8 +50,8 @@ class ReferencePass:
         self.moved = False
         """Whether the forward pass has changed the model."""
         self._known: dict[int, tuple[Any, int, int]] = {}
-        self._watched: dict[int, tuple[Any, Callable[[Any], None]]] = {}
-        """id of an alias → the alias, while it lives, and what receives its gradient."""
+        self._watched: dict[int, list[tuple[Any, Callable[[Any], None]]]] = {}
+        """Address of values → aliases there, while they live, and what receives the gradient of each."""
         self._recent: OrderedDict[Any, tuple[Any, int, float]] = OrderedDict()
         self._sums: dict[tuple[str, str], float] = {}
         self._known_values: dict[int, tuple[float, list[float]]] = {}
@@ -145,13 +145,14 @@ class ReferencePass:
             # An alias that is changed in place loses its hook (a layer that returns what it is given hands one on); the
             # tensor keeps it, but adds the gradients of other uses.
             below = self._graph.below(tensor)
-            lost = [kept for made, kept in self._watched.values() if self._graph.below(made()) is below]
+            there = self._watched.get(self._graph.address(tensor), ())
+            lost = [kept for made, kept in there if self._graph.below(made()) is below]
             for hook in [*lost, receive]:
                 self._graph.on_gradient(below, hook)
             return tensor
         watched = self._aliased(tensor)
         self._graph.on_gradient(watched, receive)
-        self._watched[id(watched)] = weakref.ref(watched), receive
+        self._watched.setdefault(self._graph.address(watched), []).append((weakref.ref(watched), receive))
         return watched
 
     def _aliased(self, tensor: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.files.writer import fast_zipfile
-from twinalign.replay.case_run import in_evaluation_mode
+from twinalign.replay.case_run import checksum, in_evaluation_mode
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
@@ -43,6 +43,8 @@ class RerunUnit:
         """First part of a child layer's path in the port → in the reference, where they differ."""
         self.held: Collection[str] = frozenset()
         self._leaves: dict[tuple[int, str], Any] = {}
+        self._given: dict[int, tuple[Any, Any, tuple[int, float]]] = {}
+        """id of a leaf → the leaf, its copy that code was given, and what tells whether that is as it was."""
         self._copies: dict[str, np.ndarray] = {}
         names = [name for name in report["differences"] if phase_of(name) == phase]
         self.port: Mapping[str, np.ndarray] = self._load("port", names)
@@ -143,8 +145,7 @@ class RerunUnit:
         children = _Children(self, call, noise)
         with self._state(call, noise), backend.default_dtype(run.dtype):
             with wrapped(backend.named_layers(self._root), children.around):
-                # Copies: a layer may change what it is given in place, which torch does not allow with a leaf.
-                result = self._invoke(call, [tensor.clone() for tensor in inputs])
+                result = self._invoke(call, [self._copy_of(tensor) for tensor in inputs])
             outputs, _ = take_apart(result, backend.is_tensor)
             values = {f"output.{i}": tensor for i, tensor in enumerate(outputs)} | children.values
             if self.phase == "backward":
@@ -179,6 +180,22 @@ class RerunUnit:
         if (call.number, name) not in self._leaves:
             self._leaves[call.number, name] = self._tensor(array, differentiable)
         return self._leaves[call.number, name]
+
+    def _copy_of(self, leaf: Any) -> Any:
+        """A copy for code, which may change it in place: torch does not allow that with a leaf.
+
+        It serves every run without gradients as long as none has changed it.
+        """
+        if self.phase != "forward" or all(leaf is not kept for kept in self._leaves.values()):
+            return leaf.clone()
+        _, copy, before = self._given.get(id(leaf), (leaf, None, None))
+        if copy is None or before != self._state_of(copy):
+            copy = leaf.clone()
+            self._given[id(leaf)] = leaf, copy, self._state_of(copy)
+        return copy
+
+    def _state_of(self, tensor: Any) -> tuple[int, float]:
+        return self._backend.version(tensor), checksum(tensor)
 
     def _gradients(
         self,
@@ -289,7 +306,7 @@ class _Children:
         for i, described in enumerate(child.outputs):
             tensor = self._unit._leaf(self._call, f"child.{child.number}.{i}", described.differentiable, self._noise)
             self.starts[f"gradient.child.{child.label}.{i}"] = tensor
-            outputs.append(tensor.clone())
+            outputs.append(self._unit._copy_of(tensor))
         return put_together(self._unit._pass.results[child.number], outputs)
 
     def _move_state_of(self, child: Call) -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from twinalign.replay.layers import (
     reference_forward,
 )
 from twinalign.replay.port_passes import port_by_names, port_forced_forward, port_own, port_whole
+from twinalign.replay.tensor_store import remove_stores
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
 from twinalign.search.faults import Fault
@@ -111,7 +111,7 @@ def locate_layers(
         search = _Search(processes, stage, weights, folder.resolve(), gradients, rename, accept, progress)
         return search.run(explain, backward)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_stores(folder)
 
 
 @dataclasses.dataclass

@@ -34,6 +34,8 @@ def record_backward(context: StageContext) -> None:
         scheduled = case.schedule(optimizer, step, context.framework) or {}
         inputs = context.inputs(step)
         values = run(inputs)
+        if context.dtype == "float64":  # what forward has freed; the gradients come on top of what it holds
+            give_back_memory()
         values.loss.backward()
 
         prefix = f"step{step}."

@@ -18,6 +18,8 @@ import numpy as np
 
 from twinalign.causes.layers.subject import ValueVariant
 from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS
+from twinalign.replay.case_run import checksum
+from twinalign.replay.known_before import KnownBefore
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.layers import FLOOR_FACTOR, KEPT, WHOLE
 from twinalign.replay.nested_tensors import put_together, take_apart
@@ -58,9 +60,10 @@ class MendedPass:
         self._reference, self._run, self._backend = reference, reference.run, reference.run.backend
         self._port = port
         tensors = self._backend.state_tensors(self._run.model).items()
-        self._initial = {name: self._backend.to_array(tensor) for name, tensor in tensors}
+        self._initial = {name: (self._backend.to_array(tensor), checksum(tensor)) for name, tensor in tensors}
         self._calls = {(call.path, call.ordinal): call for call in reference.stack.calls}
         self._unexplained = unexplained
+        self._known: KnownBefore | None = None
         self.not_borne_out: set[int] = set()
         """Numbers of the calls that were given the port's inputs and did not return the port's outputs."""
 
@@ -69,6 +72,8 @@ class MendedPass:
         run, backend, model = self._run, self._backend, self._run.model
         self._counts: Counter[str] = Counter()
         self._noise = perturbation
+        if self._known is not None:
+            self._known.begin({id(mend): self._path(mend.suspect["call"]) for mend in mends}, perturbation > 0.0)
         self._found: dict[str, np.ndarray] = {}
         with contextlib.ExitStack() as stack:
             stack.callback(self._restore)
@@ -103,19 +108,20 @@ class MendedPass:
             return None
         found = copy.copy(self)
         found._run, found._port = dataclasses.replace(self._run, parts=first.shape[0]), {}
+        found._known = None if self._reference.moved else KnownBefore(self._backend)
         return found
 
     def _restore(self) -> None:
         for name, tensor in self._backend.state_tensors(self._run.model).items():
-            if not np.array_equal(self._backend.values_of(tensor), self._initial[name]):
-                self._backend.assign(tensor, self._initial[name])
+            if checksum(tensor) != self._initial[name][1]:
+                self._backend.assign(tensor, self._initial[name][0])
 
     def _path(self, number: int) -> str:
         return self._reference.stack.calls[number].path
 
     def _around(self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
         backend = self._backend
-        call = self._calls.get((path, self._counts[path]))
+        call = self._calls.get(key := (path, self._counts[path]))
         self._counts[path] += 1
         if layer is None and self._noise:
             arguments, keywords = self._moved((arguments, keywords))
@@ -134,7 +140,8 @@ class MendedPass:
                 elif layer is None and self._path(mend.suspect["call"]) == path:
                     stack.callback(setattr, mode, "paused", True)
                     mode.paused = False
-            result = forward(*arguments, **keywords)
+            run = functools.partial(forward, *arguments, **keywords)
+            result = run() if self._known is None else self._known.result(key, self._counts, run)
         returned, skeleton = take_apart(result, backend.is_tensor)
         if path in self._scaled:
             returned = _adjusted(self._scaled[path], "output", returned)
@@ -164,14 +171,12 @@ class MendedPass:
         """What a call returns, or what it returns in the port where its cause is unknown."""
         if not self._is_compared(number):
             return returned
-        names = [f"output.{number}.{i}" for i in range(len(returned))]
-        theirs = [self._port[name] for name in names if name in self._port]
+        theirs = [self._port[name] for i in range(len(returned)) if (name := f"output.{number}.{i}") in self._port]
         ours = [self._backend.values_of(tensor) for tensor in returned]
         if [array.shape for array in theirs] != [array.shape for array in ours]:
             return returned
         if number in self._unexplained:
-            run = self._run
-            return [self._backend.to_tensor(array, run.dtype, run.device) for array in theirs]
+            return [self._backend.to_tensor(array, self._run.dtype, self._run.device) for array in theirs]
         inputs = [(self._port.get(f"input.{number}.{i}", own), own) for i, own in enumerate(given)]
         outputs = zip(theirs, ours, strict=True)
         if _greatest_relative(inputs) <= _SAME_INPUT and _greatest_relative(outputs) > _SAME_OUTPUT:

@@ -26,6 +26,11 @@ def on_gradient(tensor: torch.Tensor, receive: Callable[[torch.Tensor], None]) -
     tensor.register_hook(receive)
 
 
+def address(tensor: torch.Tensor) -> int:
+    """Where a tensor's values begin, which its aliases share."""
+    return tensor.data_ptr()
+
+
 def storage_key(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Equal for two tensors that view the same memory in the same way."""
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
