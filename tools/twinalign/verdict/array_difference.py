@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,11 @@ def difference(port: np.ndarray, reference: np.ndarray, scale: float | None = No
     worst = int(apart.argmax())
     relative = rms / scale if scale > 0 else np.inf
     return Difference(relative, rms, float(apart[worst]), scale, _index(worst, reference.shape))
+
+
+def greatest_relative(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+    """The greatest relative difference of a port's arrays to the reference's beside them; 0.0 of none."""
+    return max((difference(port, reference).relative for port, reference in pairs), default=0.0)
 
 
 def _real_pairs(array: np.ndarray) -> np.ndarray:

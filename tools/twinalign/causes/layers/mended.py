@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.rerun_unit import PERTURBATION, noisy
 from twinalign.replay.wrong_unit import constants_in_float32, rewriting
-from twinalign.verdict.array_difference import difference
+from twinalign.verdict.array_difference import difference, greatest_relative
 
 MENDS = "mends"
 _SAME_INPUT, _SAME_OUTPUT = 1e-9, 1e-6
@@ -179,7 +179,7 @@ class MendedPass:
             return [self._backend.to_tensor(array, self._run.dtype, self._run.device) for array in theirs]
         inputs = [(self._port.get(f"input.{number}.{i}", own), own) for i, own in enumerate(given)]
         outputs = zip(theirs, ours, strict=True)
-        if _greatest_relative(inputs) <= _SAME_INPUT and _greatest_relative(outputs) > _SAME_OUTPUT:
+        if greatest_relative(inputs) <= _SAME_INPUT and greatest_relative(outputs) > _SAME_OUTPUT:
             self.not_borne_out.add(number)
         return returned
 
@@ -189,10 +189,6 @@ class MendedPass:
         arrays = (noisy(self._backend.values_of(tensor), self._noise, generator) for tensor in tensors)
         moved = [self._backend.to_tensor_like(array, tensor) for array, tensor in zip(arrays, tensors, strict=True)]
         return put_together(skeleton, moved)
-
-
-def _greatest_relative(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
-    return max((difference(theirs, ours).relative for theirs, ours in pairs), default=0.0)
 
 
 def _adjusted(mend: Mend, place: str, tensors: Sequence[Any]) -> list[Any]:
