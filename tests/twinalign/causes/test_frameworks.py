@@ -265,6 +265,13 @@ CASES: list[Case] = [
         training=True,
     ),
     case(
+        "norm_axis",
+        lambda: nn.InstanceNorm2d(6, affine=True),
+        lambda r: unit(lambda s, x: F.group_norm(x, 1, r.weight, r.bias))(),
+        DEPTHWISE,
+        name="instance",
+    ),
+    case(
         "window_dilation",
         lambda: nn.Conv2d(6, 4, 3, padding=1),
         lambda r: unit(lambda s, x: F.conv2d(x, r.weight, r.bias, dilation=2, padding=2))(),

@@ -25,6 +25,7 @@ class ComponentContext:
         gradients: `.npz` file of the reference's gradients in the first step, by reference name; None without a loss.
         curves: side → curves that the run has recorded of the whole training; empty without a run.
         searched: the stages that are searched.
+        is_wrong_before: whether a layer is known to be wrong, which a training shows as well.
         allowances: those that the case names.
         stopped: what was not tried for want of time, in words; the searches add to it.
     """
@@ -35,6 +36,7 @@ class ComponentContext:
     weights: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     gradients: Path | None = None
     explain: bool = True
+    is_wrong_before: bool = False
     curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
     searched: tuple[str, ...] = ()
     allowances: tuple[str, ...] = ()

@@ -129,6 +129,7 @@ class Locator:
             },
             gradients=gradients if gradients.exists() else None,
             explain=explain,
+            is_wrong_before=bool(result.faults),
             stopped=stopped,
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
             searched=tuple(wanted),

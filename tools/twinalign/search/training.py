@@ -59,7 +59,7 @@ def _fault(
     explanation = explanation or context.explanation(
         explain_training, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"]), facts=facts
     )
-    if explanation is None:
+    if explanation is None and not context.is_wrong_before:
         try:
             swaps = try_swaps(context.processes, weights, context.folder)
         except ChildError as error:  # one side's batches may not fit the other side's training

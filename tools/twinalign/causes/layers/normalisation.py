@@ -20,6 +20,8 @@ from twinalign.causes.layers.ways import FLOAT32, given, made, other_axis, small
 NORMS = ("layer_norm", "batch_norm", "group_norm", "instance_norm")
 STATISTICS = ("batch_norm", "instance_norm")
 EPSILONS = (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4, 0.0)
+_AXES = {"each sample by itself": (), "each channel of all samples": (0,), "all channels of a sample at once": (1,),
+         "everything at once": (0, 1)}  # fmt: skip
 LENGTHS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-10, 1e-7, 1e-4, 1e-3, 0.0)
 
 
@@ -90,14 +92,13 @@ def written_out(
     return _affine(call, ((values - mean) / root).reshape(x.shape))
 
 
-@forward("layer_norm", "batch_norm")
+@forward(*NORMS)
 def norm_axis(site: Site) -> Changes:
     """The norm's statistics run over other axes."""
     rank = len(site.shape())
-    if site.name == "batch_norm":
-        yield "each sample by itself", written_out(axes=tuple(range(2, rank)))
-        yield "all channels of a sample at once", written_out(axes=tuple(range(1, rank)))
-        yield "everything at once", written_out(axes=tuple(range(rank)))
+    if site.name != "layer_norm":
+        for text, first in _AXES.items():
+            yield text, written_out(axes=(*first, *range(2, rank)))
         return
     for axes in (*((axis,) for axis in range(rank - 1)), tuple(range(1, rank))):
         if len(site.get("normalized_shape", ())) == 1 and axes != (rank - 1,):
