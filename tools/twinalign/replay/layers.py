@@ -26,7 +26,7 @@ from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
 from twinalign.replay.wrong_unit import constants_in_float32, phase_of
 from twinalign.verdict.allowances import ALWAYS, resolve
-from twinalign.verdict.array_difference import difference
+from twinalign.verdict.array_difference import difference, root_mean_square
 
 KEPT, SECOND = "locate", "locate on a second draw"
 WHOLE = "whole.npz"
@@ -36,6 +36,10 @@ FLOOR_FACTOR = 16.0
 """A difference counts if it is more than this many times the reference's response to the perturbation."""
 LARGEST_OF_CONSTANTS = 1e-5
 """Constants kept in float32 cannot explain relative differences above this."""
+_FLIPPED = 1e-3
+"""An element that noise changes more, relative to the tensor's root mean square, depends on a choice between equals."""
+_OTHERS = 4
+"""So many times as many elements as noise flips may differ elsewhere: one draw of noise flips half of the equals."""
 
 
 class PathNames:
@@ -318,6 +322,9 @@ def _beyond_rounding(unit: RerunUnit, apart: Mapping[str, Mapping[str, Any]], al
         )
         for name, found in apart.items()
     }
+    least = max(_FLIPPED, 10.0 * allowed)
+    if any(_elsewhere(unit.port[name], unit.reference[name], noise[name], least) for name in apart):
+        return True
     if all(found["rms"] <= floors[name] for name, found in apart.items()):
         return False
     if max(found["rms"] / (found["reference_rms"] or np.inf) for found in apart.values()) > LARGEST_OF_CONSTANTS:
@@ -325,3 +332,13 @@ def _beyond_rounding(unit: RerunUnit, apart: Mapping[str, Mapping[str, Any]], al
     with constants_in_float32():
         rounded = unit.run()
     return any(difference(unit.port[name], rounded[name]).rms > floors[name] for name in apart)
+
+
+def _elsewhere(port: np.ndarray, reference: np.ndarray, noise: np.ndarray, least: float) -> bool:
+    """Whether noise flips few elements, and the port differs in far more others by `least`, relative to the values."""
+    if not port.shape == reference.shape == noise.shape or not np.isfinite(reference).all():
+        return False
+    limit = least * root_mean_square(reference)
+    flipped = np.abs(noise - reference) > limit
+    apart = (np.abs(port - reference) > limit) & ~flipped
+    return bool(flipped.any()) and int(apart.sum()) > _OTHERS * int(flipped.sum())
