@@ -62,6 +62,20 @@ def test_a_wrong_training_is_explained_where_paddles_optimizer_clips(tmp_path: P
     assert found.explanation.id == "gradients_accumulate"
 
 
+def test_clipping_in_a_hook_of_the_optimizer_is_no_alarm(tmp_path: Path) -> None:
+    assert faults("", tmp_path, clip_norm=0.25, hooked=True) == []
+
+
+def test_clipping_otherwise_than_a_hook_is_found(tmp_path: Path) -> None:
+    (found,) = faults("", tmp_path, clip_norm=0.25, hooked=True, port_clip_norm=0.5)
+    shown = found.evidence["values"]["gradient_norm"]
+    assert (shown["first_step"], shown["reference"][0], shown["port"][0]) == (
+        0,
+        pytest.approx(0.25),
+        pytest.approx(0.5),
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "clip_norm", "cause", "words"),
