@@ -23,13 +23,22 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+_ITSELF = "twinalign itself failed"
+
+
 class ChildError(SideCrashError):
     """A function that was called in a child raised, or the child died."""
 
-    def __init__(self, asked: str, reason: str, *, died: bool, details: str = "", entered: str = "") -> None:
+    def __init__(
+        self, asked: str, reason: str, *, died: bool, details: str = "", entered: str = "", place: str = ""
+    ) -> None:
         super().__init__(f"{asked}{'' if died else ':'} {reason}{details}")
         self.entered = entered
         """The first function of the user's code on the way to the error; empty if there is none."""
+        self.place = place
+        """`file:line` of the last one, likewise."""
+        self.own = asked.startswith(_ITSELF)
+        """Whether twinalign's own code is at fault."""
         self.reason = reason
         """The last line of the traceback, or how the process ended."""
         self.died = died
@@ -156,9 +165,10 @@ def failure_of(event: Mapping[str, Any], asked: str, log: Path, debug: bool) -> 
             stream.write(event["traceback"])
         details = f"\n{event['traceback'].rstrip()}" if debug else f" (traceback in {log}, or with --debug)"
     if own := event.get("own"):
-        asked = f"twinalign itself failed ({own}): {asked}"
+        asked = f"{_ITSELF} ({own}): {asked}"
         details += "; whatever the case does, this should not happen: please report it with the traceback"
-    failure = ChildError(asked, event["message"], died=False, details=details, entered=event.get("entered", ""))
+    users = {name: event.get(name, "") for name in ("entered", "place")}
+    failure = ChildError(asked, event["message"], died=False, details=details, **users)
     if event.get("frames") and not debug:
         failure.add_note(event["frames"])
     return failure
