@@ -30,9 +30,20 @@ class ChildError(SideCrashError):
     """A function that was called in a child raised, or the child died."""
 
     def __init__(
-        self, asked: str, reason: str, *, died: bool, details: str = "", entered: str = "", place: str = ""
+        self,
+        asked: str,
+        reason: str,
+        *,
+        died: bool,
+        details: str = "",
+        side: str = "",
+        entered: str = "",
+        place: str = "",
     ) -> None:
         super().__init__(f"{asked}{'' if died else ':'} {reason}{details}")
+        self.side = side
+        self.other_shape = ""
+        """A sentence about the first layer that returned another shape than the reference's, if that is known."""
         self.entered = entered
         """The first function of the user's code on the way to the error; empty if there is none."""
         self.place = place
@@ -155,7 +166,7 @@ def what_was_asked(side: str, doing: str, values: Mapping[str, Any], entered: st
     return f"the {side} side crashed while {doing}{stage}" + (f" in {values['dtype']}" if "dtype" in values else "")
 
 
-def failure_of(event: Mapping[str, Any], asked: str, log: Path, debug: bool) -> InputError | ChildError:
+def failure_of(event: Mapping[str, Any], asked: str, log: Path, debug: bool, side: str = "") -> InputError | ChildError:
     """The error of a child's `failed` event; the traceback goes into the log, or with `debug` into the message."""
     if event["kind"] == "input":
         return InputError(event["message"])
@@ -168,7 +179,7 @@ def failure_of(event: Mapping[str, Any], asked: str, log: Path, debug: bool) -> 
         asked = f"{_ITSELF} ({own}): {asked}"
         details += "; whatever the case does, this should not happen: please report it with the traceback"
     users = {name: event.get(name, "") for name in ("entered", "place")}
-    failure = ChildError(asked, event["message"], died=False, details=details, **users)
+    failure = ChildError(asked, event["message"], died=False, details=details, side=side, **users)
     if event.get("frames") and not debug:
         failure.add_note(event["frames"])
     return failure
@@ -291,7 +302,7 @@ class SideProcess:
             else:
                 self._waits = False
                 asked = what_was_asked(self.side, *self._asked, event.get("entered", ""))
-                raise failure_of(event, asked, self.log, self._debug)
+                raise failure_of(event, asked, self.log, self._debug, self.side)
         raise self._death()
 
     def _lines(self) -> Iterator[bytes]:

@@ -57,6 +57,8 @@ class LocateResult(Shown):
         faults: every fault that was found, layers first.
         layers: part of the case → its layers, wrong ones and others.
         not_searched: part of the case, or a component → why it could not be searched.
+        crashes: those of them whose own code raised → its `side`, the `place` in the code, and `other_shape`, a
+            sentence about the first layer of the port that returned another shape, if there is one.
     """
 
     kind = "locate"
@@ -65,6 +67,7 @@ class LocateResult(Shown):
     faults: list[Fault] = dataclasses.field(default_factory=list)
     layers: dict[str, LayerFaults] = dataclasses.field(default_factory=dict)
     not_searched: dict[str, str] = dataclasses.field(default_factory=dict)
+    crashes: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -84,6 +87,7 @@ class LocateResult(Shown):
             "faults": [fault.to_json() for fault in self.faults],
             "layers": {part: found.to_json() for part, found in self.layers.items()},
             "not_searched": self.not_searched,
+            **({"crashes": self.crashes} if self.crashes else {}),
         }
 
 
@@ -268,6 +272,9 @@ class Locator:
             if error.died:
                 raise
             result.not_searched[part] = str(error)
+            if error.place and not error.own:
+                crash = {"side": error.side, "place": error.place, "other_shape": error.other_shape}
+                result.crashes[part] = {name: text for name, text in crash.items() if text}
 
     def _curves(self, side: str) -> dict[str, Any]:
         arrays = self._recorder.fresh_arrays(side, "train")
