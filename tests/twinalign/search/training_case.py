@@ -142,7 +142,11 @@ def _tools(framework: str, model: Any, clip_norm: float, fault: str, hooked: boo
         made = torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
         if hooked:
             parameters = list(model.student.parameters())
-            made.register_step_pre_hook(lambda *_: torch.nn.utils.clip_grad_norm_(parameters, clip_norm))
+
+            def clip(*_: Any) -> None:
+                torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+
+            made.register_step_pre_hook(clip)
         return tensor, made
     import paddle
 

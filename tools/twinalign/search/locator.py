@@ -23,7 +23,7 @@ from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.replay.case_run import use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
-from twinalign.search.components import ComponentContext
+from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
 from twinalign.search.faults import LATER_STEP, Fault
 from twinalign.search.layers import LayerFaults, locate_layers
@@ -135,6 +135,7 @@ class Locator:
             explain=explain,
             stopped=stopped,
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
+            steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
             searched=tuple(wanted),
             allowances=tuple(description.get("allowances", ())),
         )
@@ -268,6 +269,8 @@ class Locator:
         """Go on without this part if the search in it fails; a process that has died ends the search."""
         try:
             yield
+        except NotSearchedError as error:
+            result.not_searched[part] = str(error)
         except ChildError as error:
             if error.died:
                 raise
@@ -276,8 +279,8 @@ class Locator:
                 crash = {"side": error.side, "place": error.place, "other_shape": error.other_shape}
                 result.crashes[part] = {name: text for name, text in crash.items() if text}
 
-    def _curves(self, side: str) -> dict[str, Any]:
-        arrays = self._recorder.fresh_arrays(side, "train")
+    def _curves(self, side: str, dtype: str = "") -> dict[str, Any]:
+        arrays = self._recorder.fresh_arrays(side, "train", dtype)
         if self._recorder.settings.ranks > 1:
             arrays = arrays_of_rank(arrays, 0)
         return {n.removeprefix(CURVE_PREFIX): array for n, array in arrays.items() if n.startswith(CURVE_PREFIX)}
