@@ -123,6 +123,24 @@ def test_a_function_of_the_user_that_takes_other_arguments_is_the_users() -> Non
     assert tracebacks.own_place(raised.value) == ""
 
 
+def test_what_the_user_gives_a_watched_framework_is_not_twinaligns_fault() -> None:
+    import torch
+
+    from twinalign.backends.torch.reference_only.graph import CastCount
+    from twinalign.backends.torch.training import distance
+
+    single = torch.zeros(1, 2)
+    space: dict[str, Any] = {"layer": torch.nn.functional.linear, "x": single, "weight": single.double()}
+    exec(compile("def train():\n    layer(x, weight)\n", "/home/user/case.py", "exec"), space)
+    with CastCount(), pytest.raises(RuntimeError) as raised:
+        space["train"]()
+    assert tracebacks.own_place(raised.value) == ""
+    assert tracebacks.place(raised.value) == "/home/user/case.py:2"
+    with CastCount(), pytest.raises(RuntimeError) as own:  # what twinalign's own code gives it is
+        distance([(single, torch.zeros(3, 5))])
+    assert tracebacks.own_place(own.value).startswith("backends/torch/training.py:")
+
+
 # A function that waits for ever if its file is a pipe that nobody writes to.
 WAIT: Any = types.SimpleNamespace(__module__="twinalign.processes.serving", __qualname__="os.open", doing="waiting")
 

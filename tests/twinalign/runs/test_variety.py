@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -85,6 +86,7 @@ def test_where_float64_fails_on_the_reference_float32_is_judged_alone(
         "float64 does not run on the ref side, so only float32 is judged: the ref side crashed while recording "
         "forward in float64: RuntimeError: no kernel for float64"
     )
+    assert re.search(r"; raised at .*tests/cases/variety\.py:\d+$", comparison.notes[-1])
     assert not stale.exists()  # nothing is judged by what an earlier model left
     assert read_summary(tmp_path)["stages"]["forward"]["notes"] == comparison.notes
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from twinalign.causes.explanation import Explanation
 from twinalign.processes.side_process import ChildError
@@ -14,6 +16,7 @@ from twinalign.reports.fault_facts import remarks
 from twinalign.search import locator
 from twinalign.search.faults import Fault
 from twinalign.search.locator import _each_once, locate
+from twinalign.terminal import show
 
 NORM = Explanation("batch_norm_momentum+running_variance_biased", "another momentum")
 
@@ -69,3 +72,16 @@ def test_places_are_told_before_their_causes_are_sought_and_a_spent_budget_is_sa
     assert fault.explanation is None
     assert "not tried: the causes from " in fault.evidence["notes"][-1]
     assert "--explain-seconds 0 is for all" in fault.evidence["notes"][-1]
+
+
+def test_a_port_that_raises_is_told_once_with_the_first_other_shape(tmp_path: Path) -> None:
+    case = Path(__file__).with_name("raising_case.py")
+    found = locate(RunSettings(f"{case}:Branches", tmp_path / "out"))
+    assert (found.verdict, found.not_searched.keys()) == ("inconclusive", {"branches", "training"})
+    line = next(n for n, text in enumerate(case.read_text(encoding="utf-8").splitlines(), 1) if "concat = " in text)
+    console = Console(file=io.StringIO(), width=240)
+    show(found, console)
+    first, *_, shape, last = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert first.startswith("branches, training could not be searched: the paddle side crashed while searching")
+    assert shape == "wide returns [2, 3, 4] where the reference returns [2, 3, 6]"
+    assert last == f"branches: no layer could be judged, since the port crashes at {case}:{line}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import pytest
 
 from tests.pooled import pooled_processes
 from twinalign.recorder.recorder import RunSettings
+from twinalign.recorder.recording_plan import RecordingPlan
+from twinalign.runs.run_stages import run
 from twinalign.search.locator import locate
 
 CASE = f"{Path(__file__).parent / 'training_case.py'}:Training"
@@ -23,7 +27,9 @@ def processes() -> Iterator[None]:
 
 def faults(fault: str, tmp_path: Path, **options: Any) -> list[Any]:
     settings = RunSettings(case=CASE, out=tmp_path, stages=("train",), options={"fault": fault, **options})
-    return locate(settings).faults
+    found = locate(settings)
+    assert not found.not_searched
+    return found.faults
 
 
 @pytest.mark.slow
@@ -61,6 +67,37 @@ def test_a_wrong_training_is_explained_where_paddles_optimizer_clips(tmp_path: P
     (found,) = faults("gradients_accumulate", tmp_path, clip_norm=0.25)
     assert found.explanation is not None
     assert found.explanation.id == "gradients_accumulate"
+
+
+def test_a_reference_that_trains_otherwise_than_it_was_recorded_is_no_fault_of_the_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = RunSettings(case=CASE, out=tmp_path, stages=("train",), options={"fault": "unknown"})
+    assert run(dataclasses.replace(settings, locate=False), report=False).verdict == "diverged"
+    fresh = RecordingPlan.fresh_arrays
+    assert len(locate(settings).faults) == 1  # it trains as it was recorded
+    monkeypatch.setattr(RecordingPlan, "fresh_arrays", lambda *given: {n: a * 2 for n, a in fresh(*given).items()})
+    found = locate(settings)
+    assert (found.verdict, found.faults) == ("inconclusive", [])
+    assert re.fullmatch(
+        r"the reference trains otherwise than when it was recorded: \S+ is \S+ in step 0, and was \S+; "
+        "let train depend on the case's seed and its arguments alone",
+        found.not_searched["training"],
+    )
+
+
+def test_clipping_in_a_hook_of_the_optimizer_is_no_alarm(tmp_path: Path) -> None:
+    assert faults("", tmp_path, clip_norm=0.25, hooked="true") == []
+
+
+def test_clipping_otherwise_than_a_hook_is_found(tmp_path: Path) -> None:
+    (found,) = faults("", tmp_path, clip_norm=0.25, hooked="true", port_clip_norm=0.5)
+    shown = found.evidence["values"]["gradient_norm"]
+    assert (shown["first_step"], shown["reference"][0], shown["port"][0]) == (
+        0,
+        pytest.approx(0.25),
+        pytest.approx(0.5),
+    )
 
 
 @pytest.mark.slow

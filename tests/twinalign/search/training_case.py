@@ -22,6 +22,10 @@ class Training(Case):
     fault = ""
     clip_norm = 0.0
     """Largest norm of the gradient, if not 0: torch's side clips before its step, paddle's optimizer inside of it."""
+    hooked = False
+    """Torch's side clips in a hook of its optimizer."""
+    port_clip_norm = 0.0
+    """What the port clips by, if not 0, in place of `clip_norm`."""
     optimizer_fault = ""
     """In the port: `norm` and `value` clip each gradient so, `adam` is no AdamW, `decay` stays as it begins."""
     stop = ""
@@ -42,7 +46,8 @@ class Training(Case):
 
     def train(self, framework: str, model: Any, record: Any, steps: int | None = None) -> dict[str, Any]:
         fault = self.fault if framework == "paddle" else ""
-        tensor, optimizer = _tools(framework, model, self.clip_norm, self.optimizer_fault)
+        clip_norm = self.port_clip_norm or self.clip_norm if framework == "paddle" else self.clip_norm
+        tensor, optimizer = _tools(framework, model, clip_norm, self.optimizer_fault, self.hooked)
         if framework == "paddle":
             model.teacher.set_state_dict(model.student.state_dict())
         else:
@@ -76,7 +81,7 @@ class Training(Case):
                 loss = loss + 0.1 * (model.student[0].weight ** 4).sum()
             record("loss", (3 if fault == "curve_scaled" else 1) * loss)
             loss.backward()
-            if self.clip_norm and framework == "torch":
+            if self.clip_norm and not self.hooked and framework == "torch":
                 importlib.import_module("torch").nn.utils.clip_grad_norm_(model.student.parameters(), self.clip_norm)
             for _ in range(0 if fault == "step_skipped" and number % 2 else 2 if fault == "step_twice" else 1):
                 optimizer.step()
@@ -127,7 +132,7 @@ class Training(Case):
             optimizer.param_groups[0]["lr"] = rate
 
 
-def _tools(framework: str, model: Any, clip_norm: float, fault: str) -> tuple[Any, Any]:
+def _tools(framework: str, model: Any, clip_norm: float, fault: str, hooked: bool) -> tuple[Any, Any]:
     if framework == "torch":
         import torch
 
@@ -136,7 +141,15 @@ def _tools(framework: str, model: Any, clip_norm: float, fault: str) -> tuple[An
 
         if fault:
             return tensor, torch.optim.AdamW(model.student.parameters(), lr=0.1, weight_decay=0.5)
-        return tensor, torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
+        made = torch.optim.SGD(model.student.parameters(), lr=0.1, momentum=0.9)
+        if hooked:
+            parameters = list(model.student.parameters())
+
+            def clip(*_: Any) -> None:
+                torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+
+            made.register_step_pre_hook(clip)
+        return tensor, made
     import paddle
 
     def to_paddle(array: np.ndarray) -> Any:

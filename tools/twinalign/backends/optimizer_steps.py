@@ -19,29 +19,35 @@ def replacing_steps(
     with contextlib.ExitStack() as stack:
         for kind, name in itertools.product(family(base), names):
             if name in vars(kind):
-                step: Any = replacement(vars(kind)[name])
-                # torch's optimizers wrap their class's method once more when they are made, so that a profiler sees it,
-                # unless it says that this has been done.
-                step.hooked = True
-                stack.enter_context(replaced(kind, name, step))
+                stack.enter_context(replaced(kind, name, replacement(vars(kind)[name])))
         yield
 
 
 @contextlib.contextmanager
-def watching_steps_of(
-    base: type, before: Callable[[Any], None], after: Callable[[Any], None], names: Sequence[str] = ("step",)
-) -> Iterator[None]:
-    """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer of a class below `base`."""
+def _at_once(optimizer: Any, before: Callable[[Any], None]) -> Iterator[None]:
+    before(optimizer)
+    yield
+
+
+def watched(
+    before: Callable[[Any], None],
+    after: Callable[[Any], None],
+    calling: Callable[[Any, Callable[[Any], None]], contextlib.AbstractContextManager[None]] = _at_once,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What replaces a step so that `before(optimizer)` and `after(optimizer)` are called around it.
+
+    `calling(optimizer, before)` is entered around the step, and calls `before` when it is time.
+    """
     busy: set[int] = set()
 
-    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+    def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
             if id(self) in busy:  # a class's step that calls the one it derives from
                 return original(self, *arguments, **keywords)
             busy.add(id(self))
             try:
-                before(self)
-                result = original(self, *arguments, **keywords)
+                with calling(self, before):
+                    result = original(self, *arguments, **keywords)
                 after(self)
                 return result
             finally:
@@ -49,5 +55,11 @@ def watching_steps_of(
 
         return step
 
-    with replacing_steps(base, watched, names):
-        yield
+    return replacement
+
+
+def watching_steps_of(
+    base: type, before: Callable[[Any], None], after: Callable[[Any], None], names: Sequence[str] = ("step",)
+) -> contextlib.AbstractContextManager[None]:
+    """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer of a class below `base`."""
+    return replacing_steps(base, watched(before, after), names)

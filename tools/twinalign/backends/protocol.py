@@ -223,7 +223,10 @@ class Backend(Protocol):
     def watching_steps(
         self, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
     ) -> AbstractContextManager[None]:
-        """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer inside the block."""
+        """Call `before(optimizer)` and `after(optimizer)` around every step of every optimizer inside the block.
+
+        `before` sees what the step itself sees: it is called behind the hooks that a framework calls before a step.
+        """
 
     def norms(self, tensors: Sequence[Tensor]) -> list[float]:
         """Euclidean norm of each tensor, summed up in float64."""

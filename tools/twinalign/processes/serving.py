@@ -106,6 +106,7 @@ def serve(requests: Iterable[str], events: IO[str]) -> bool:
                 traceback=tracebacks.full(error),
                 frames=tracebacks.shortened(error),
                 entered=tracebacks.entered(error),
+                place=tracebacks.place(error),
                 own=tracebacks.own_place(error),
             )
     return False

@@ -23,13 +23,33 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+_ITSELF = "twinalign itself failed"
+
+
 class ChildError(SideCrashError):
     """A function that was called in a child raised, or the child died."""
 
-    def __init__(self, asked: str, reason: str, *, died: bool, details: str = "", entered: str = "") -> None:
+    def __init__(
+        self,
+        asked: str,
+        reason: str,
+        *,
+        died: bool,
+        details: str = "",
+        side: str = "",
+        entered: str = "",
+        place: str = "",
+    ) -> None:
         super().__init__(f"{asked}{'' if died else ':'} {reason}{details}")
+        self.side = side
+        self.other_shape = ""
+        """A sentence about the first layer that returned another shape than the reference's, if that is known."""
         self.entered = entered
         """The first function of the user's code on the way to the error; empty if there is none."""
+        self.place = place
+        """`file:line` of the last one, likewise."""
+        self.own = asked.startswith(_ITSELF)
+        """Whether twinalign's own code is at fault."""
         self.reason = reason
         """The last line of the traceback, or how the process ended."""
         self.died = died
@@ -146,7 +166,7 @@ def what_was_asked(side: str, doing: str, values: Mapping[str, Any], entered: st
     return f"the {side} side crashed while {doing}{stage}" + (f" in {values['dtype']}" if "dtype" in values else "")
 
 
-def failure_of(event: Mapping[str, Any], asked: str, log: Path, debug: bool) -> InputError | ChildError:
+def failure_of(event: Mapping[str, Any], asked: str, log: Path, debug: bool, side: str = "") -> InputError | ChildError:
     """The error of a child's `failed` event; the traceback goes into the log, or with `debug` into the message."""
     if event["kind"] == "input":
         return InputError(event["message"])
@@ -156,9 +176,10 @@ def failure_of(event: Mapping[str, Any], asked: str, log: Path, debug: bool) -> 
             stream.write(event["traceback"])
         details = f"\n{event['traceback'].rstrip()}" if debug else f" (traceback in {log}, or with --debug)"
     if own := event.get("own"):
-        asked = f"twinalign itself failed ({own}): {asked}"
+        asked = f"{_ITSELF} ({own}): {asked}"
         details += "; whatever the case does, this should not happen: please report it with the traceback"
-    failure = ChildError(asked, event["message"], died=False, details=details, entered=event.get("entered", ""))
+    users = {name: event.get(name, "") for name in ("entered", "place")}
+    failure = ChildError(asked, event["message"], died=False, details=details, side=side, **users)
     if event.get("frames") and not debug:
         failure.add_note(event["frames"])
     return failure
@@ -281,7 +302,7 @@ class SideProcess:
             else:
                 self._waits = False
                 asked = what_was_asked(self.side, *self._asked, event.get("entered", ""))
-                raise failure_of(event, asked, self.log, self._debug)
+                raise failure_of(event, asked, self.log, self._debug, self.side)
         raise self._death()
 
     def _lines(self) -> Iterator[bytes]:

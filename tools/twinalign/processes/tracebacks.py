@@ -1,9 +1,12 @@
 """The part of an error in the user's code that the user is shown."""
 
+import ast
+import linecache
 import os
 import re
 import sysconfig
 import traceback
+import types
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,15 +37,34 @@ def last_line(error: BaseException) -> str:
 
 
 def own_place(error: BaseException) -> str:
-    """`folder/file.py:line` of twinalign, if its own code has raised; empty if the user's or a framework's code has."""
+    """`folder/file.py:line` of twinalign, if its own code has raised; empty if the user's or a framework's code has.
+
+    Code that is put around a function of a framework is not at fault where this function raises, but who called it.
+    """
     if isinstance(error, TypeError) and _CALL.search(str(error)):
         return ""  # a function of the user that takes other arguments
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if _is_own(frame):
-            return f"{Path(os.path.realpath(frame.filename)).relative_to(_PACKAGE).as_posix()}:{frame.lineno}"
-        if _is_users(frame) or set(Path(frame.filename).parts) & {"torch", "paddle"}:
+    innermost = ""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        code = frame.f_code
+        path = os.path.realpath(code.co_filename)
+        if path.startswith(_PACKAGE + os.sep):
+            innermost = f"{Path(path).relative_to(_PACKAGE).as_posix()}:{line}"
+            if not _calls_what_it_was_given(code, line):
+                return innermost
+        elif is_users_file(code.co_filename) or set(Path(code.co_filename).parts) & {"torch", "paddle"}:
             return ""
-    return ""
+    return innermost
+
+
+def _calls_what_it_was_given(code: types.CodeType, line: int) -> bool:
+    """Whether a line calls a function that its own function was given, or was made around."""
+    given = {*code.co_freevars, *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return False
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    return any(call.func.id in given and call.lineno <= line <= (call.end_lineno or line) for call in calls)  # type: ignore[attr-defined]
 
 
 def _chain(error: BaseException) -> list[BaseException]:

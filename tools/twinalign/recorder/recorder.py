@@ -27,6 +27,7 @@ from twinalign.processes.rank_group import RankGroup
 from twinalign.processes.side_process import SideProcess
 from twinalign.recorder.held_folder import held_folder
 from twinalign.recorder.kept_processes import KeptProcesses
+from twinalign.recorder.no_float64 import why_no_float64
 from twinalign.recorder.recording_plan import PlannedRecording as PlannedRecording
 from twinalign.recorder.recording_plan import RecordingPlan
 from twinalign.recorder.refused_inputs import is_of_call, refused_inputs
@@ -383,7 +384,7 @@ class Recorder(RecordingPlan):
     def _do_without(self, one: PlannedRecording, weights: Mapping[str, Any], error: SideCrashError) -> None:
         for path in (one.path, metadata_path(one.path)):
             path.unlink(missing_ok=True)
-        self.without_float64[one.side, one.stage] = str(error)
+        self.without_float64[one.side, one.stage] = why_no_float64(one.stage, error)
         self.progress(one.side, f"{one.stage}: no float64, only float32 is judged")
         if one.side == "ref":
             self._repeat(one, weights)

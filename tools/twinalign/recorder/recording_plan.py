@@ -234,7 +234,8 @@ class RecordingPlan:
         self.description = description
         write_json(self.out / "case.json", {"identity": self.identity, "description": description})
 
-    def fresh_arrays(self, side: str, stage: str) -> dict[str, np.ndarray]:
-        """Arrays of a recording that is still up to date; empty if there is none."""
-        one = PlannedRecording(side, stage, dtype := self.dtypes_of(stage)[0], self.recording_path(side, stage, dtype))
+    def fresh_arrays(self, side: str, stage: str, dtype: str = "") -> dict[str, np.ndarray]:
+        """Arrays of a recording that is up to date, by default in the judged precision; empty if there is none."""
+        dtype = dtype or self.dtypes_of(stage)[0]
+        one = PlannedRecording(side, stage, dtype, self.recording_path(side, stage, dtype))
         return Recording.load(one.path).arrays if is_fresh(read_metadata(one.path), self._identity_of(one)) else {}

@@ -9,6 +9,7 @@ from twinalign.reports.shown_values import figure, legible
 
 _SHOWN = 4
 _SHOWN_CURVES = 8
+_SIDE = {"ref": "the reference", "paddle": "the port"}
 PATHS_OF_IMAGES = "both images: "
 """Start of the fact with the paths of pictures on the machine of the run."""
 
@@ -52,7 +53,7 @@ def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def remarks(located: Mapping[str, Any]) -> list[str]:
     """Which layers were not judged alone, and why, and in which nothing but an accepted convention differs."""
-    lines = [f"{part} could not be searched: {reason}" for part, reason in located.get("not_searched", {}).items()]
+    lines = _not_searched(located.get("not_searched", {}), located.get("crashes", {}))
     for part in located.get("layers", {}).values():
         alike: dict[str, list[str]] = {}
         for path, reason in part.get("left_out", {}).items():
@@ -62,6 +63,30 @@ def remarks(located: Mapping[str, Any]) -> list[str]:
             layers = f"{len(paths)} layer{'' if len(paths) == 1 else 's'}"
             lines.append(f"accepted as {name}, and not looked into, in {layers}: {some(paths)}")
     return lines
+
+
+def _not_searched(reasons: Mapping[str, str], crashes: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Why parts could not be searched; what crashes at one place is told once."""
+    parts_of: dict[str, list[str]] = {}
+    for part in reasons:
+        crash = crashes.get(part, {})
+        parts_of.setdefault(f"{crash['side']} {crash['place']}" if "side" in crash else f"of {part}", []).append(part)
+    lines = []
+    for parts in parts_of.values():
+        lines.append(f"{', '.join(parts)} could not be searched: {reasons[parts[0]]}")
+        lines += [crashes[part]["other_shape"] for part in parts if "other_shape" in crashes.get(part, {})][:1]
+    return lines
+
+
+def no_layer_judged(located: Mapping[str, Any]) -> str:
+    """Why no layer could be judged; empty if some were, or nothing failed."""
+    judged = any(layer.get("judged", True) for part in located["layers"].values() for layer in part["layers"])
+    if judged or located["faults"] or not located.get("not_searched"):
+        return ""
+    crash: Mapping[str, str] = next(iter(located.get("crashes", {}).values()), {})
+    if "side" not in crash:
+        return "no layer could be judged"
+    return f"no layer could be judged, since {_SIDE[crash['side']]} crashes at {crash['place']}"
 
 
 def shown_phase(fault: Mapping[str, Any]) -> str:

@@ -123,6 +123,7 @@ def _add(result: LocateResult, name: str, found: LocateResult) -> None:
         result.faults.append(fault)
     result.layers |= {prefix + part: layers for part, layers in found.layers.items()}
     result.not_searched |= {prefix + part: reason for part, reason in found.not_searched.items()}
+    result.crashes |= {prefix + part: crash for part, crash in found.crashes.items()}
 
 
 def _is_of_optimizer(fault: Fault) -> bool:

@@ -13,6 +13,10 @@ from twinalign.processes.side_process import SideProcess
 from twinalign.replay.code_lines import port_functions
 
 
+class NotSearchedError(Exception):
+    """A component cannot be searched, and why."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ComponentContext:
     """A running case, as the searches outside the model see it.
@@ -24,6 +28,7 @@ class ComponentContext:
         weights: stage → side → initial weights, as `Worker.build_model` takes them.
         gradients: `.npz` file of the reference's gradients in the first step, by reference name; None without a loss.
         curves: side → curves that the run has recorded of the whole training; empty without a run.
+        steps: curves of the reference's first steps that the run has recorded in float64; empty without a run.
         searched: the stages that are searched.
         is_wrong_before: whether a layer is known to be wrong, which a training shows as well.
         allowances: those that the case names.
@@ -38,6 +43,7 @@ class ComponentContext:
     explain: bool = True
     is_wrong_before: bool = False
     curves: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    steps: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     searched: tuple[str, ...] = ()
     allowances: tuple[str, ...] = ()
     stopped: list[str] = dataclasses.field(default_factory=list)

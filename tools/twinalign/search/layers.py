@@ -12,7 +12,7 @@ import numpy as np
 
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.mended import reference_whole
-from twinalign.processes.side_process import SideProcess
+from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
 from twinalign.replay.layers import (
     port_forced_backward,
@@ -22,6 +22,7 @@ from twinalign.replay.layers import (
 )
 from twinalign.replay.port_passes import port_by_names, port_forced_forward, port_own, port_whole
 from twinalign.replay.tensor_store import remove_stores
+from twinalign.replay.unfinished_pass import port_unfinished
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
 from twinalign.search.faults import Fault
@@ -128,9 +129,7 @@ class _Search:
     def run(self, explain: bool, backward: bool) -> LayerFaults:
         calls = self._call("ref", reference_forward, "forward of the reference", weights=self.weights["ref"])
         self._calls = [Call.from_json(call) for call in calls["calls"]]
-        given = {"weights": self.weights["paddle"], "calls": calls["calls"], "rename": dict(self.rename)}
-        by_names = self._call("paddle", port_by_names, "forward of the port", **given, moved=list(calls["state"]))
-        own = by_names or self._call("paddle", port_own, "forward of the port", **given)
+        by_names, own = self._port_passes(calls)
         port_calls = self._port_calls = [Call.from_json(call) for call in own["calls"]]
         matching = match_calls(self._calls, port_calls, own["names"])
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
@@ -158,6 +157,18 @@ class _Search:
             fault.evidence["inherited_error"] = _finite(inherited.get(fault.paddle_layer))
         judged, written = set(forced["judged"]), calls["bytes_written"]
         return LayerFaults(faults, matching, inherited, judged, self._left_out, self._accepted, on_disk, written)
+
+    def _port_passes(self, calls: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The answers of `port_by_names` and, if that is empty, of `port_own`."""
+        given = {"weights": self.weights["paddle"], "calls": calls["calls"], "rename": dict(self.rename)}
+        try:
+            by_names = self._call("paddle", port_by_names, "forward of the port", **given, moved=list(calls["state"]))
+            return by_names, by_names or self._call("paddle", port_own, "forward of the port", **given)
+        except ChildError as error:
+            if not error.died:
+                text = "shapes until the port crashes"
+                error.other_shape = self._call("paddle", port_unfinished, text, **given)["other_shape"]
+            raise
 
     def _forced_forward(self, calls: Mapping[str, Any], folder: Path, **more: Any) -> dict[str, Any]:
         """The port on the values of a pass of the reference, which are in this folder."""

@@ -23,7 +23,7 @@ from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.replay.case_run import use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
-from twinalign.search.components import ComponentContext
+from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
 from twinalign.search.faults import LATER_STEP, Fault
 from twinalign.search.layers import LayerFaults, locate_layers
@@ -57,6 +57,8 @@ class LocateResult(Shown):
         faults: every fault that was found, layers first.
         layers: part of the case → its layers, wrong ones and others.
         not_searched: part of the case, or a component → why it could not be searched.
+        crashes: those of them whose own code raised → its `side`, the `place` in the code, and `other_shape`, a
+            sentence about the first layer of the port that returned another shape, if there is one.
     """
 
     kind = "locate"
@@ -65,6 +67,7 @@ class LocateResult(Shown):
     faults: list[Fault] = dataclasses.field(default_factory=list)
     layers: dict[str, LayerFaults] = dataclasses.field(default_factory=dict)
     not_searched: dict[str, str] = dataclasses.field(default_factory=dict)
+    crashes: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -84,6 +87,7 @@ class LocateResult(Shown):
             "faults": [fault.to_json() for fault in self.faults],
             "layers": {part: found.to_json() for part, found in self.layers.items()},
             "not_searched": self.not_searched,
+            **({"crashes": self.crashes} if self.crashes else {}),
         }
 
 
@@ -132,6 +136,7 @@ class Locator:
             is_wrong_before=bool(result.faults),
             stopped=stopped,
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
+            steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
             searched=tuple(wanted),
             allowances=tuple(description.get("allowances", ())),
         )
@@ -265,13 +270,18 @@ class Locator:
         """Go on without this part if the search in it fails; a process that has died ends the search."""
         try:
             yield
+        except NotSearchedError as error:
+            result.not_searched[part] = str(error)
         except ChildError as error:
             if error.died:
                 raise
             result.not_searched[part] = str(error)
+            if error.place and not error.own:
+                crash = {"side": error.side, "place": error.place, "other_shape": error.other_shape}
+                result.crashes[part] = {name: text for name, text in crash.items() if text}
 
-    def _curves(self, side: str) -> dict[str, Any]:
-        arrays = self._recorder.fresh_arrays(side, "train")
+    def _curves(self, side: str, dtype: str = "") -> dict[str, Any]:
+        arrays = self._recorder.fresh_arrays(side, "train", dtype)
         if self._recorder.settings.ranks > 1:
             arrays = arrays_of_rank(arrays, 0)
         return {n.removeprefix(CURVE_PREFIX): array for n, array in arrays.items() if n.startswith(CURVE_PREFIX)}

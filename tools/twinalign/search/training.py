@@ -10,8 +10,8 @@ from twinalign.causes.explanation import Explanation
 from twinalign.causes.training.subject import explain_training
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE
 from twinalign.processes.side_process import ChildError
-from twinalign.replay.training import STAGE, record_curves, wrong_curves
-from twinalign.search.components import ComponentContext
+from twinalign.replay.training import STAGE, floors_of, read_curves, record_curves, wrong_curves
+from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
 from twinalign.search.faults import Fault
 from twinalign.search.training_swaps import try_swaps
@@ -21,7 +21,11 @@ TRAINING = "train"
 
 
 def locate_training(context: ComponentContext) -> list[Fault]:
-    """The fault of the training loop (component `train`), if there is one."""
+    """The fault of the training loop (component `train`), if there is one.
+
+    Raises:
+        NotSearchedError: the reference does not train as it did when the run recorded it.
+    """
     if STAGE not in context.weights:
         return []
     weights = context.weights[STAGE]
@@ -34,6 +38,8 @@ def locate_training(context: ComponentContext) -> list[Fault]:
         if not answer["steps"]:
             return []
         clips, facts = answer["clips"], facts or answer["facts"]
+    if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
+        raise NotSearchedError(other)
     wrong = wrong_curves(paths, context.allowances)
     faults: list[Fault] = []
     if wrong or _batches_kept(context):
@@ -41,6 +47,22 @@ def locate_training(context: ComponentContext) -> list[Fault]:
     for path in paths.values():
         path.unlink(missing_ok=True)
     return faults
+
+
+def _not_as_recorded(recorded: Mapping[str, np.ndarray], path: Path) -> str:
+    """How the curves in a file of `record_curves` differ from those recorded before, by more than rounding."""
+    here, moved = read_curves(path)
+    floors = floors_of(here, moved)
+    for name in [name for name in here if name in recorded]:
+        both = min(len(here[name]), len(recorded[name]))
+        apart = np.flatnonzero(~(np.abs(here[name][:both] - recorded[name][:both]) <= floors.get(name, 0.0)))
+        if len(apart):
+            values = (f"{curves[name][apart[0]]:.6g}" for curves in (here, recorded))
+            return (
+                f"the reference trains otherwise than when it was recorded: {name} is {next(values)} in step "
+                f"{apart[0]}, and was {next(values)}; let train depend on the case's seed and its arguments alone"
+            )
+    return ""
 
 
 def _data_faults(context: ComponentContext, wrong: Mapping[str, Any]) -> list[Fault]:

@@ -13,6 +13,7 @@ from twinalign.reports.fault_facts import (
     entries,
     facts,
     layer_values,
+    no_layer_judged,
     remarks,
     shown_phase,
     some,
@@ -54,11 +55,14 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
         explained = sum(fault["explanation"] is not None for fault in wrong)
         text = f"\n{found['case']}: {_count(len(wrong), 'fault')} found, {explained} explained"
         console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style="bold red"))
+    elif reason := no_layer_judged(found):
+        print_text(console, f"{found['case']}: {reason}", "bold yellow")
     else:
-        text, style = f"{found['case']}: no fault located", f"bold {'yellow' if unlocated else 'green'}"
+        doubtful = unlocated or found.get("not_searched")
+        text, style = f"{found['case']}: no fault located", f"bold {'yellow' if doubtful else 'green'}"
         console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style=style))
-        if unlocated:
-            print_text(console, unlocated, "yellow")
+    if not wrong and unlocated:
+        print_text(console, unlocated, "yellow")
 
 
 def _of_draws(layers: Sequence[Mapping[str, Any]]) -> list[str]:

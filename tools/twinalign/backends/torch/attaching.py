@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from twinalign.backends.clipping_calls import watching_calls
 from twinalign.backends.torch.tensors import is_tensor
@@ -37,19 +38,31 @@ def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any
 
 @contextlib.contextmanager
 def watching_updates(before: Callable[[Any, bool], None], after: Callable[[Any], None]) -> Iterator[None]:
-    def about_to_step(optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    last: dict[int, RemovableHandle] = {}
+
+    def behind_others(optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         given = (*arguments[1:], *keywords.values())  # the first is the optimizer
         before(optimizer, any(map(callable, given)))
 
+    def about_to_step(optimizer: Any, *given: Any) -> None:
+        forget(optimizer)  # of a step that raised
+        # torch calls the optimizer's own hooks behind those of all optimizers, in their order: clipping comes first.
+        last[id(optimizer)] = optimizer.register_step_pre_hook(behind_others)
+
+    def stepped(optimizer: Any, *given: Any) -> None:
+        forget(optimizer)
+        after(optimizer)
+
+    def forget(optimizer: Any) -> None:
+        if id(optimizer) in last:
+            last.pop(id(optimizer)).remove()
+
     # Not a replaced `step`: a schedule that was made before keeps the method that it found.
-    handles = [
-        register_optimizer_step_pre_hook(about_to_step),
-        register_optimizer_step_post_hook(lambda optimizer, *_: after(optimizer)),
-    ]
+    handles = [register_optimizer_step_pre_hook(about_to_step), register_optimizer_step_post_hook(stepped)]
     try:
         yield
     finally:
-        for handle in handles:
+        for handle in [*handles, *last.values()]:
             handle.remove()
 
 

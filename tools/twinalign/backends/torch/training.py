@@ -1,16 +1,10 @@
 """Trainings in torch, watched by hooks in any loop."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from twinalign.backends.optimizer_steps import watching_steps_of
-
-
-def watching_steps(before: Callable[[Any], None], after: Callable[[Any], None]) -> AbstractContextManager[None]:
-    return watching_steps_of(torch.optim.Optimizer, before, after)
+from twinalign.backends.torch.steps import watching_steps as watching_steps
 
 
 @torch.no_grad()

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from twinalign.backends.optimizer_steps import replacing_steps
-from twinalign.backends.torch.training import watching_steps
+from twinalign.backends.torch.steps import pre_hooks, replacing_steps, run_pre_hooks, watching_steps, without_pre_hooks
 from twinalign.patching import Around, replaced, replaced_everywhere
 
 _SCALARS = ("lr", "weight_decay")
@@ -77,7 +76,7 @@ def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
 
             return step
 
-        with replacing_steps(torch.optim.Optimizer, counted):
+        with replacing_steps(counted):
             yield
 
     around.outermost = True  # type: ignore[attr-defined]
@@ -85,7 +84,7 @@ def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
 
 
 Given = tuple[str, torch.Tensor, torch.Tensor | None, dict[str, Any]]
-"""A parameter with its name, its gradient before the loop clipped it, and the settings of its own group."""
+"""A parameter with its name, its gradient before loop or hooks clipped it, and the settings of its own group."""
 
 
 def taking_steps(
@@ -93,8 +92,9 @@ def taking_steps(
 ) -> Around:
     """Let `take(number, optimizer, parameters)` make the steps of each optimizer, or of what `make(model, it)` returns.
 
-    While it does, each parameter has a group of its own. If `outermost`, hooks on the training record the step that is
-    made, else the one that the loop asks for. The loop's groups and gradients are as they were when the step ends.
+    What torch calls before steps has been called then. While `take` does, it is not called again, and each parameter
+    has a group of its own. If `outermost`, hooks on the training record the step that is made, else the one that the
+    loop asks for. The loop's groups and gradients are as they were when the step ends.
     """
 
     @contextlib.contextmanager
@@ -129,14 +129,22 @@ def taking_steps(
             for (_, parameter), gradient in zip(named, gradients, strict=True):
                 parameter.grad = gradient
 
+        def behind_hooks(optimizer: Any) -> None:
+            if pre_hooks(optimizer):
+                held = itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups)
+                before = [(p, p.grad.clone()) for p in held if p.grad is not None and id(p) not in unclipped]
+                run_pre_hooks(optimizer)
+                unclipped.update((id(p), raw) for p, raw in before if p.grad is None or not torch.equal(p.grad, raw))
+            with torch.no_grad(), without_pre_hooks(optimizer):
+                taken(optimizer)
+
         def stepping(original: Callable[..., Any]) -> Callable[..., Any]:
             def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
                 if inside or arguments or keywords:  # a closure makes the gradients within the step
                     return original(self, *arguments, **keywords)
                 inside.append(self)
                 try:
-                    with torch.no_grad():
-                        taken(self)
+                    behind_hooks(self)
                 finally:
                     inside.clear()
                     unclipped.clear()
@@ -147,7 +155,7 @@ def taking_steps(
         with contextlib.ExitStack() as stack:
             for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
                 stack.enter_context(replaced_everywhere(clip, clipping(clip)))
-            stack.enter_context(replacing_steps(torch.optim.Optimizer, stepping))
+            stack.enter_context(replacing_steps(stepping))
             yield
 
     around.outermost = outermost  # type: ignore[attr-defined]
