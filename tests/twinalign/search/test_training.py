@@ -90,6 +90,13 @@ def test_a_reference_that_trains_otherwise_than_it_was_recorded_is_no_fault_of_t
     )
 
 
+def test_a_reference_that_is_to_clip_as_paddle_does_may_train_otherwise_than_it_was_recorded(tmp_path: Path) -> None:
+    options = {"clip_norm": "0.25", "port_clip_norm": "0.5"}
+    found = run(RunSettings(case=CASE, out=tmp_path, stages=("train",), options=options), report=False)
+    assert found.located is not None
+    assert ([fault.phase for fault in found.located.faults], found.located.not_searched) == (["train"], {})
+
+
 def test_clipping_in_a_hook_of_the_optimizer_is_no_alarm(tmp_path: Path) -> None:
     assert faults("", tmp_path, clip_norm=0.25, hooked="true") == []
 
