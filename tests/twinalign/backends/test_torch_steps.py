@@ -114,3 +114,23 @@ def test_hooks_can_be_left_out_of_a_replaced_step() -> None:
         optimizer.step()
     assert called == ["hook"]
     assert optimizer.param_groups[0]["params"][0].tolist() == [-6.0, -8.0]
+
+
+def test_steps_of_a_scaler_and_with_a_closure_are_seen_once() -> None:
+    optimizer, seen = _optimizer(), []
+    closing = torch.optim.LBFGS([torch.nn.Parameter(torch.ones(1))], max_iter=3)
+    parameter = closing.param_groups[0]["params"][0]
+
+    def closure() -> Any:
+        closing.zero_grad()
+        loss = (parameter**2).sum()
+        loss.backward()
+        return loss
+
+    with watching_steps(seen.append, seen.append), replacing_steps(lambda original: original):
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        scaler.scale(torch.zeros(()))
+        scaler.step(optimizer)
+        closing.step(closure)
+    assert seen == [optimizer, optimizer, closing, closing]
+    assert optimizer.param_groups[0]["params"][0].tolist() == [-0.75, -1.0]

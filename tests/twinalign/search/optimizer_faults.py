@@ -33,6 +33,17 @@ class Clipped(torch.optim.AdamW):
         super().step()
 
 
+def hooked(parameters: list[torch.nn.Parameter]) -> Any:
+    """The reference that clips in a hook before torch's step."""
+    made = torch.optim.AdamW(parameters, RATE, weight_decay=DECAY)
+
+    def clip(*_: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, 0.5)
+
+    made.register_step_pre_hook(clip)
+    return made
+
+
 REFERENCES: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
     "adamw": lambda p: torch.optim.AdamW(p, RATE, weight_decay=DECAY),
     "adamw_plain": lambda p: torch.optim.AdamW(p, RATE, weight_decay=0.0),
@@ -257,6 +268,9 @@ FAULTS: dict[tuple[str, str], Callable[[list[Any]], Any]] = {
     ("adamw", "gradient_clipped_each"): around(each_to_norm(0.5)),
     ("adamw", "gradient_clipped_by_value"): around(clamp(0.1)),
     ("clipped", "gradient_clip_missing"): adamw,
+    ("hooked", "gradient_clip_missing"): adamw,
+    ("hooked", "gradient_clip_missing other"): lambda p: clipped(p, paddle.nn.ClipGradByGlobalNorm(0.9)),
+    ("hooked", "gradient_sign"): lambda p: Around(clipped(p, paddle.nn.ClipGradByGlobalNorm(0.5)), p, scale(-1.0)),
     ("adamw", "gradient_not_cleared"): around(add_up()),
     ("adamw", "parameters_exchanged"): around(exchange),
     ("adamw", "parameters_left_out"): lambda p: adamw(p[1:]),
@@ -292,6 +306,8 @@ CLEAN: dict[str, Callable[[list[Any]], Any]] = {
     "lars": lambda p: moco_paddle.LARS(p, RATE, weight_decay=DECAY),
     "clipped": lambda p: clipped(p, paddle.nn.ClipGradByGlobalNorm(0.5)),
 }
+CLEAN["hooked"] = CLEAN["clipped"]
+REFERENCES["hooked"] = hooked
 REFERENCES["clipped"] = lambda p: Clipped(p, RATE, weight_decay=DECAY)
 
 

@@ -63,10 +63,15 @@ def test_a_right_training_is_no_alarm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_wrong_training_is_explained_where_paddles_optimizer_clips(tmp_path: Path) -> None:
-    (found,) = faults("gradients_accumulate", tmp_path, clip_norm=0.25)
+@pytest.mark.parametrize("hooked", ["true", "false"])
+@pytest.mark.parametrize(("copies", "when"), [("false", ""), ("true", "before they are clipped")])
+def test_a_wrong_training_is_explained_where_paddles_optimizer_clips(
+    hooked: str, copies: str, when: str, tmp_path: Path
+) -> None:
+    (found,) = faults("gradients_accumulate", tmp_path, clip_norm=0.25, hooked=hooked, clips_copies=copies)
     assert found.explanation is not None
     assert found.explanation.id == "gradients_accumulate"
+    assert when in found.explanation.text
 
 
 def test_a_reference_that_trains_otherwise_than_it_was_recorded_is_no_fault_of_the_port(
@@ -86,6 +91,13 @@ def test_a_reference_that_trains_otherwise_than_it_was_recorded_is_no_fault_of_t
     )
 
 
+def test_a_reference_that_is_to_clip_as_paddle_does_may_train_otherwise_than_it_was_recorded(tmp_path: Path) -> None:
+    options = {"clip_norm": "0.25", "port_clip_norm": "0.5"}
+    found = run(RunSettings(case=CASE, out=tmp_path, stages=("train",), options=options), report=False)
+    assert found.located is not None
+    assert ([fault.phase for fault in found.located.faults], found.located.not_searched) == (["train"], {})
+
+
 def test_clipping_in_a_hook_of_the_optimizer_is_no_alarm(tmp_path: Path) -> None:
     assert faults("", tmp_path, clip_norm=0.25, hooked="true") == []
 
@@ -93,11 +105,9 @@ def test_clipping_in_a_hook_of_the_optimizer_is_no_alarm(tmp_path: Path) -> None
 def test_clipping_otherwise_than_a_hook_is_found(tmp_path: Path) -> None:
     (found,) = faults("", tmp_path, clip_norm=0.25, hooked="true", port_clip_norm=0.5)
     shown = found.evidence["values"]["gradient_norm"]
-    assert (shown["first_step"], shown["reference"][0], shown["port"][0]) == (
-        0,
-        pytest.approx(0.25),
-        pytest.approx(0.5),
-    )
+    assert [shown["reference"][0], shown["port"][0]] == pytest.approx([0.25, 0.5])
+    assert found.explanation is not None
+    assert (found.explanation.id, "to 0.5" in found.explanation.text) == ("gradient_clip_missing", True)
 
 
 @pytest.mark.slow

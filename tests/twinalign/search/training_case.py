@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ class Training(Case):
     """Largest norm of the gradient, if not 0: torch's side clips before its step, paddle's optimizer inside of it."""
     hooked = False
     """Torch's side clips in a hook of its optimizer."""
+    clips_copies = False
+    """What the port's optimizer clips are copies, so that the gradients stay as they are."""
     port_clip_norm = 0.0
     """What the port clips by, if not 0, in place of `clip_norm`."""
     optimizer_fault = ""
@@ -48,6 +51,9 @@ class Training(Case):
         fault = self.fault if framework == "paddle" else ""
         clip_norm = self.port_clip_norm or self.clip_norm if framework == "paddle" else self.clip_norm
         tensor, optimizer = _tools(framework, model, clip_norm, self.optimizer_fault, self.hooked)
+        if framework == "paddle" and self.clips_copies:
+            clip = optimizer._grad_clip
+            clip._dygraph_clip = functools.partial(_clipped_copies, clip._dygraph_clip)
         if framework == "paddle":
             model.teacher.set_state_dict(model.student.state_dict())
         else:
@@ -162,6 +168,10 @@ def _tools(framework: str, model: Any, clip_norm: float, fault: str, hooked: boo
         parameters = model.student.parameters()
         return to_paddle, kind(0.1, parameters=parameters, weight_decay=0.5, grad_clip=clip)
     return to_paddle, paddle.optimizer.Momentum(0.1, 0.9, parameters=model.student.parameters(), grad_clip=clip)
+
+
+def _clipped_copies(clip: Any, pairs: Any) -> Any:
+    return clip([(parameter, gradient.clone()) for parameter, gradient in pairs])
 
 
 def scale(network: Any, factor: float) -> None:

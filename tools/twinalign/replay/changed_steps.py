@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -64,9 +65,11 @@ class ChangedSteps:
 
     Attributes:
         change: how steps are made wrong at present.
+        parameters: of the model, by their names.
     """
 
     change: StepChange
+    parameters: dict[str, Any]
 
     @functools.cached_property
     def settings(self) -> list[dict[str, dict[str, Any]]]:
@@ -92,7 +95,8 @@ class ChangedSteps:
         elif plain:
             plain(optimizer)
         else:
-            optimizer.step()
+            with self._whole_gradient(optimizer, moments):
+                optimizer.step()
         for moment in moments:
             moment.state = optimizer.state.get(moment.parameter, {})
             if self.change.after and moment.gradient is not None:  # without one no optimizer makes a step
@@ -100,13 +104,43 @@ class ChangedSteps:
 
     @functools.cached_property
     def plain_step(self) -> Callable[[Any], Any] | None:
-        """torch's own step of the optimizer, where the case puts something around it; None where it does not."""
+        """torch's own step of the optimizer, where the case puts something around or before it; else None."""
+        from twinalign.backends.torch.steps import pre_hooks, without_pre_hooks
+
         optimizer = self.make_optimizer()
         own = next(
             (k for k in type(optimizer).__mro__ if k.__module__.startswith("torch.") and "step" in vars(k)), None
         )
         around = "step" in vars(optimizer) or ("step" in vars(type(optimizer)) and own is not type(optimizer))
-        return own.step if own is not None and own.__name__ != "Optimizer" and around else None  # type: ignore[attr-defined]
+        plain = own.step if own is not None and own.__name__ != "Optimizer" and around else None  # type: ignore[attr-defined]
+        if not pre_hooks(optimizer):
+            return plain
+
+        def behind_hooks(used: Any) -> Any:
+            with without_pre_hooks(used):
+                return plain(used) if plain else used.step()
+
+        return behind_hooks
+
+    def gradient(self, name: str, step: int) -> Any:
+        """The gradient of a parameter in a step."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _whole_gradient(self, optimizer: Any, moments: list[Moment]) -> Iterator[None]:
+        """Inside the block the parameters that make no step have their gradients too, if hooks may clip by them all."""
+        from twinalign.backends.torch.steps import pre_hooks
+
+        others = {}
+        if moments and pre_hooks(optimizer):
+            others = {name: self.parameters[name] for name in self.parameters.keys() - {m.name for m in moments}}
+        for name, parameter in others.items():
+            parameter.grad = self.gradient(name, moments[0].step)
+        try:
+            yield
+        finally:
+            for parameter in others.values():
+                parameter.grad = None
 
     def _set_up(self, moment: Moment, optimizer: Any) -> None:
         moment.state = optimizer.state.get(moment.parameter, {})

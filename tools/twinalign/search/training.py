@@ -37,7 +37,7 @@ def locate_training(context: ComponentContext) -> list[Fault]:
         answer = context.processes[side].call(record_curves, weights=weights[side], path=str(paths[side]), **given)
         if not answer["steps"]:
             return []
-        clips, facts = answer["clips"], facts or answer["facts"]
+        clips, facts = clips or answer["clips"], facts or answer["facts"]
     if other := "" if clips else _not_as_recorded(context.steps, paths["ref"]):  # else the formula differs by intent
         raise NotSearchedError(other)
     wrong = wrong_curves(paths, context.allowances)

@@ -175,7 +175,7 @@ def gradient_clipped(subject: OptimizerSubject) -> Iterator[Variant]:
 
 
 def _to_norm(moment: Moment, bound: float, norm: float) -> Any:
-    return scaled(moment, bound / max(norm, bound))
+    return scaled(moment, max(bound, 0.0) / max(norm, bound))  # a fitted bound may be negative
 
 
 def _to_each_bound(subject: OptimizerSubject, clip: Callable[[float, Moment], Any]) -> Iterator[tuple[str, StepChange]]:

@@ -120,7 +120,7 @@ enter_rows("train", TrainingSubject, "around", (
     ("evaluation_mode", "the training runs in evaluation mode: batch norm and dropout do not train", {},
      lambda s: {"": _changed().evaluating}),
     ("gradients_accumulate", "gradients are not cleared between steps, and add up", {"difference": "grad_accumulation"},
-     lambda s: {"": _changed().gradients_kept}),
+     lambda s: {"": _changed().gradients_kept, "before they are clipped": _changed().unclipped_gradients_kept}),
     ("step_skipped", "the optimizer leaves steps out", {},
      lambda s: {"every second one": _leaving_out(2, 0), "the first of two": _leaving_out(2, 1),
                 "two of three": _leaving_out(3, 0), "the first two of three": _leaving_out(3, 2),

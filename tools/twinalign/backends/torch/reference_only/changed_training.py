@@ -87,6 +87,27 @@ Given = tuple[str, torch.Tensor, torch.Tensor | None, dict[str, Any]]
 """A parameter with its name, its gradient before loop or hooks clipped it, and the settings of its own group."""
 
 
+@contextlib.contextmanager
+def _noting_unclipped(unclipped: dict[int, torch.Tensor]) -> Iterator[None]:
+    """Inside the block, put gradients as they are before torch's functions clip them under the parameters' ids."""
+
+    def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
+            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    unclipped.setdefault(id(parameter), parameter.grad.clone())
+            return original(parameters, *arguments, **keywords)
+
+        return clip
+
+    with contextlib.ExitStack() as stack:
+        for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
+            stack.enter_context(replaced_everywhere(clip, clipping(clip)))
+        yield
+
+
 def taking_steps(
     take: Callable[[int, Any, list[Given]], None], make: Callable[[Any, Any], Any], outermost: bool
 ) -> Around:
@@ -102,17 +123,6 @@ def taking_steps(
         unclipped: dict[int, torch.Tensor] = {}
         made: dict[int, tuple[Any, Iterator[int]]] = {}
         inside: list[Any] = []
-
-        def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
-                parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-                for parameter in parameters:
-                    if parameter.grad is not None:
-                        unclipped.setdefault(id(parameter), parameter.grad.clone())
-                return original(parameters, *arguments, **keywords)
-
-            return clip
 
         def taken(optimizer: Any) -> None:
             if id(optimizer) not in made:
@@ -152,10 +162,7 @@ def taking_steps(
 
             return step
 
-        with contextlib.ExitStack() as stack:
-            for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
-                stack.enter_context(replaced_everywhere(clip, clipping(clip)))
-            stack.enter_context(replacing_steps(stepping))
+        with _noting_unclipped(unclipped), replacing_steps(stepping):
             yield
 
     around.outermost = outermost  # type: ignore[attr-defined]
@@ -177,6 +184,27 @@ def gradients_kept(model: Any) -> Iterator[None]:
         replaced(torch.optim.Optimizer, "zero_grad", lambda *_, **__: None),
         replaced(model, "zero_grad", lambda *_, **__: None),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def unclipped_gradients_kept(model: Any) -> Iterator[None]:
+    """Inside the block nothing clears gradients, and clipping is forgotten after each step, as if that had done it."""
+    unclipped: dict[int, torch.Tensor] = {}
+
+    def stepping(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            held = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+            before = {id(p): unclipped.get(id(p), p.grad.clone()) for p in held}  # what hooks clip, they clip from here
+            result = original(self, *arguments, **keywords)
+            for parameter in held:
+                parameter.grad = before[id(parameter)]
+            unclipped.clear()
+            return result
+
+        return step
+
+    with gradients_kept(model), _noting_unclipped(unclipped), replacing_steps(stepping):
         yield
 
 
