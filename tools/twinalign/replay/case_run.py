@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -58,11 +59,14 @@ class CaseRun:
         return cls(case, stage, backend, worker.framework, worker.device, dtype, model, names, weights, step, draw)
 
     def inputs(self) -> dict[str, Any]:
-        """The case's inputs of the step and draw, as tensors."""
-        arrays: Mapping[str, np.ndarray] = _drawn_inputs(self.case, self.step, self.draw)
-        if self.parts > 1:
-            arrays = self.case.share(arrays, 0, self.parts)
-        return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in arrays.items()}
+        """The case's inputs of the step and draw, as tensors that share no memory with others."""
+        return {name: self.backend.to_tensor(array, self.dtype, self.device) for name, array in self._arrays.items()}
+
+    @functools.cached_property
+    def _arrays(self) -> Mapping[str, np.ndarray]:
+        """The inputs, which a case may take long to make: from pictures in files, say."""
+        arrays = _drawn_inputs(self.case, self.step, self.draw)
+        return self.case.share(arrays, 0, self.parts) if self.parts > 1 else arrays
 
     @property
     def has_loss(self) -> bool:

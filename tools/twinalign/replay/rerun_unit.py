@@ -45,7 +45,7 @@ class RerunUnit:
         self._leaves: dict[tuple[int, str], Any] = {}
         self._given: dict[int, tuple[Any, Any, tuple[int, float]]] = {}
         """id of a leaf → the leaf, its copy that code was given, and what tells whether that is as it was."""
-        self._copies: dict[str, np.ndarray] = {}
+        self._copies: dict[str, tuple[np.ndarray, tuple[int, float]]] = {}
         names = [name for name in report["differences"] if phase_of(name) == phase]
         self.port: Mapping[str, np.ndarray] = self._load("port", names)
         self.reference: Mapping[str, np.ndarray] = self._load("reference", names)
@@ -247,7 +247,10 @@ class RerunUnit:
     def _state(self, call: Call, noise: _Noise) -> Iterator[None]:
         """Inside the block the unit has the parameters and buffers that it had when the call began."""
         backend = self._backend
-        before = [(tensor, self._copy(name, tensor)) for name, tensor in backend.state_tensors(self._root).items()]
+        tensors = backend.state_tensors(self._root)
+        for name, tensor in tensors.items():
+            if name not in self._copies or self._copies[name][1] != self._state_of(tensor):
+                self._copies[name] = backend.to_array(tensor), self._state_of(tensor)
         own = backend.own_state(self.module) if self.module is not None else {}
         for name, number in call.state.items():
             backend.assign(own[name], self._pass.state_store.read(number))
@@ -257,16 +260,11 @@ class RerunUnit:
         try:
             yield
         finally:
-            for tensor, array in before:
-                if not np.array_equal(backend.values_of(tensor), array):
+            for name, tensor in tensors.items():
+                array, before = self._copies[name]
+                if self._state_of(tensor) != before:
                     backend.assign(tensor, array)
-
-    def _copy(self, name: str, tensor: Any) -> np.ndarray:
-        """The values of a parameter or buffer, which are copied anew only if they have changed."""
-        known = self._copies.get(name)
-        if known is None or not np.array_equal(known, self._backend.values_of(tensor)):
-            known = self._copies[name] = self._backend.to_array(tensor)
-        return known
+                    self._copies[name] = array, self._state_of(tensor)
 
 
 def _child_names(port: tuple[str, list[str]], reference: tuple[str, list[str]]) -> dict[str, str]:
