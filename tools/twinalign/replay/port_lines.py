@@ -314,14 +314,17 @@ def _functions_of(run: Callable[[], Any]) -> list[Code]:
     noted: dict[CodeType, Function] = {}
     with noting(noted):
         run()
-    made = []
-    for code, text in noted.items():
-        functions = [one for one in gc.get_referrers(code) if isinstance(one, FunctionType) and one.__code__ is code]
-        if "<locals>" in text.name or not functions:
-            continue
-        one = parsed(text.source, text.file, text.line, text.name, "torch", function=functions[0])
-        made += [one] if one is not None else []
-    return made
+    named = {code: text for code, text in noted.items() if "<locals>" not in text.name}
+    functions: dict[CodeType, FunctionType] = {}
+    for holder in gc.get_referrers(*named):  # for all at once: it looks at every object there is
+        if isinstance(holder, FunctionType) and holder.__code__ in named:
+            functions.setdefault(holder.__code__, holder)
+    made = [
+        parsed(text.source, text.file, text.line, text.name, "torch", function=functions[code])
+        for code, text in named.items()
+        if code in functions
+    ]
+    return [one for one in made if one is not None]
 
 
 def lines_of(

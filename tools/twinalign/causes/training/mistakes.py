@@ -202,14 +202,14 @@ def _with_momenta(change: Callable[[float], float]) -> Around:
 
 def _other_momenta(subject: TrainingSubject) -> Iterator[Variant]:
     def times(factor: float) -> Variant:
-        detail = f"{factor:.6g} times that of the reference"
-        return subject.variant(detail, around=_with_momenta(lambda momentum: factor * momentum))
+        return subject.variant(f"{factor:.6g} times that of the reference", around=_with_momenta(lambda m: factor * m))
 
     return _fitting(subject, times, _wrong_statistics(subject)[0])
 
 
 def _wrong_statistics(subject: TrainingSubject) -> list[str]:
-    return [name for name in wrong_names(subject) if name.startswith(BUFFER_NORM)]
+    wrong = wrong_names(subject)  # momenta change no weight
+    return [] if any(n.startswith(WEIGHT_NORM) for n in wrong) else [n for n in wrong if n.startswith(BUFFER_NORM)]
 
 
 enter_rows("train", TrainingSubject, "around", (
