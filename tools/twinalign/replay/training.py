@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalNames
-from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX
+from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, WEIGHT_NORM
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
 from twinalign.replay.code_lines import noted
@@ -56,6 +56,19 @@ def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarra
         own = max(size, root_mean_square(moved[name])) if change > _OF_ROUNDING * size else change
         floors[name] = _FLOOR_FACTOR * own + _constants(name) * size
     return floors
+
+
+def moves_less(reference: Curves, port: Curves) -> bool:
+    """Whether in some step fewer weights move in the port than in the reference; True where too few steps tell."""
+    moved = []
+    for curves in (reference, port):
+        norms = [curve for name, curve in curves.items() if name.startswith(WEIGHT_NORM)]
+        steps = min(map(len, norms), default=0)
+        moved.append(
+            np.sum([norm[1:steps] != norm[: steps - 1] for norm in norms], axis=0) if steps > 1 else np.zeros(0)
+        )
+    known = min(map(len, moved))
+    return known < 3 or bool((moved[1][:known] < moved[0][:known]).any())
 
 
 def wrong_curves(paths: Mapping[str, Path], allowances: Iterable[str] = ()) -> dict[str, Any]:

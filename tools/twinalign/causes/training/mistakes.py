@@ -12,7 +12,7 @@ from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
 from twinalign.files.curve_names import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.patching import Around, replaced
-from twinalign.replay.training import Curves
+from twinalign.replay.training import Curves, moves_less
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 _MOST_TRIES, _FITTED = 12, 1e-8
@@ -121,7 +121,7 @@ enter_rows("train", TrainingSubject, "around", (
      lambda s: {"": _changed().evaluating}),
     ("gradients_accumulate", "gradients are not cleared between steps, and add up", {"difference": "grad_accumulation"},
      lambda s: {"": _changed().gradients_kept, "before they are clipped": _changed().unclipped_gradients_kept}),
-    ("step_skipped", "the optimizer leaves steps out", {},
+    ("step_skipped", "the optimizer leaves steps out", {"where": lambda s: moves_less(s.reference, s.port)},
      lambda s: {"every second one": _leaving_out(2, 0), "the first of two": _leaving_out(2, 1),
                 "two of three": _leaving_out(3, 0), "the first two of three": _leaving_out(3, 2),
                 "every third one": _leaving_out(3, 0, 1), "all of them": _leaving_out(1)}),
