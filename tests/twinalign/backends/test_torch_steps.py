@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from twinalign.backends.torch.attaching import watching_updates
-from twinalign.backends.torch.steps import pre_hooks, replacing_steps, watching_steps, without_pre_hooks
+from twinalign.backends.torch.reference_only.steps import pre_hooks, replacing_steps, watching_steps, without_pre_hooks
 
 
 def _optimizer(kind: type = torch.optim.SGD) -> Any:

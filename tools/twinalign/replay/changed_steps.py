@@ -105,7 +105,7 @@ class ChangedSteps:
     @functools.cached_property
     def plain_step(self) -> Callable[[Any], Any] | None:
         """torch's own step of the optimizer, where the case puts something around or before it; else None."""
-        from twinalign.backends.torch.steps import pre_hooks, without_pre_hooks
+        from twinalign.backends.torch.reference_only.steps import pre_hooks, without_pre_hooks
 
         optimizer = self.make_optimizer()
         own = next(
@@ -129,7 +129,7 @@ class ChangedSteps:
     @contextlib.contextmanager
     def _whole_gradient(self, optimizer: Any, moments: list[Moment]) -> Iterator[None]:
         """Inside the block the parameters that make no step have their gradients too, if hooks may clip by them all."""
-        from twinalign.backends.torch.steps import pre_hooks
+        from twinalign.backends.torch.reference_only.steps import pre_hooks
 
         others = {}
         if moments and pre_hooks(optimizer):

@@ -1,10 +1,16 @@
 """Trainings in torch, watched by hooks in any loop."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
-from twinalign.backends.torch.steps import watching_steps as watching_steps
+from twinalign.backends.torch.reference_only import steps
+
+
+def watching_steps(before: Callable[[Any], None], after: Callable[[Any], None]) -> AbstractContextManager[None]:
+    return steps.watching_steps(before, after)
 
 
 @torch.no_grad()

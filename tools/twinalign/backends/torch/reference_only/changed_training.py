@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-from twinalign.backends.torch.steps import pre_hooks, replacing_steps, run_pre_hooks, watching_steps, without_pre_hooks
+from twinalign.backends.torch.reference_only.steps import (
+    pre_hooks,
+    replacing_steps,
+    run_pre_hooks,
+    watching_steps,
+    without_pre_hooks,
+)
 from twinalign.patching import Around, replaced, replaced_everywhere
 
 _SCALARS = ("lr", "weight_decay")
