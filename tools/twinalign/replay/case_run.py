@@ -119,6 +119,33 @@ def checksum(tensor: Any) -> float:
     return total if total == total else -1.0
 
 
+class KeptState:
+    """Values that tensors had, which are copied anew only where they have changed since."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._kept: dict[str, tuple[np.ndarray, tuple[int, float]]] = {}
+
+    def keep(self, tensors: Mapping[str, Any]) -> None:
+        """Keep what they are now, by their names."""
+        for name, tensor in tensors.items():
+            if name not in self._kept or self._kept[name][1] != mark_of(self._backend, tensor):
+                self._kept[name] = self._backend.to_array(tensor), mark_of(self._backend, tensor)
+
+    def restore(self, tensors: Mapping[str, Any]) -> None:
+        """Give those that have changed since the values that were kept."""
+        for name, tensor in tensors.items():
+            array, mark = self._kept[name]
+            if mark_of(self._backend, tensor) != mark:
+                self._backend.assign(tensor, array)
+                self._kept[name] = array, mark_of(self._backend, tensor)
+
+
+def mark_of(backend: Backend, tensor: Any) -> tuple[int, float]:
+    """What is another after a tensor has been changed in place."""
+    return backend.version(tensor), checksum(tensor)
+
+
 @contextlib.contextmanager
 def in_evaluation_mode(layer: Any) -> Iterator[None]:
     """Put this one layer into evaluation mode inside the block."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.files.writer import fast_zipfile
-from twinalign.replay.case_run import checksum, in_evaluation_mode
+from twinalign.replay.case_run import KeptState, in_evaluation_mode, mark_of
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
@@ -45,7 +45,7 @@ class RerunUnit:
         self._leaves: dict[tuple[int, str], Any] = {}
         self._given: dict[int, tuple[Any, Any, tuple[int, float]]] = {}
         """id of a leaf → the leaf, its copy that code was given, and what tells whether that is as it was."""
-        self._copies: dict[str, tuple[np.ndarray, tuple[int, float]]] = {}
+        self._kept = KeptState(self._backend)
         names = [name for name in report["differences"] if phase_of(name) == phase]
         self.port: Mapping[str, np.ndarray] = self._load("port", names)
         self.reference: Mapping[str, np.ndarray] = self._load("reference", names)
@@ -189,13 +189,10 @@ class RerunUnit:
         if self.phase != "forward" or all(leaf is not kept for kept in self._leaves.values()):
             return leaf.clone()
         _, copy, before = self._given.get(id(leaf), (leaf, None, None))
-        if copy is None or before != self._state_of(copy):
+        if copy is None or before != mark_of(self._backend, copy):
             copy = leaf.clone()
-            self._given[id(leaf)] = leaf, copy, self._state_of(copy)
+            self._given[id(leaf)] = leaf, copy, mark_of(self._backend, copy)
         return copy
-
-    def _state_of(self, tensor: Any) -> tuple[int, float]:
-        return self._backend.version(tensor), checksum(tensor)
 
     def _gradients(
         self,
@@ -248,9 +245,7 @@ class RerunUnit:
         """Inside the block the unit has the parameters and buffers that it had when the call began."""
         backend = self._backend
         tensors = backend.state_tensors(self._root)
-        for name, tensor in tensors.items():
-            if name not in self._copies or self._copies[name][1] != self._state_of(tensor):
-                self._copies[name] = backend.to_array(tensor), self._state_of(tensor)
+        self._kept.keep(tensors)
         own = backend.own_state(self.module) if self.module is not None else {}
         for name, number in call.state.items():
             backend.assign(own[name], self._pass.state_store.read(number))
@@ -260,11 +255,7 @@ class RerunUnit:
         try:
             yield
         finally:
-            for name, tensor in tensors.items():
-                array, before = self._copies[name]
-                if self._state_of(tensor) != before:
-                    backend.assign(tensor, array)
-                    self._copies[name] = array, self._state_of(tensor)
+            self._kept.restore(tensors)
 
 
 def _child_names(port: tuple[str, list[str]], reference: tuple[str, list[str]]) -> dict[str, str]:

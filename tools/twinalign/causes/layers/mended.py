@@ -18,7 +18,7 @@ import numpy as np
 
 from twinalign.causes.layers.subject import ValueVariant
 from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS
-from twinalign.replay.case_run import checksum
+from twinalign.replay.case_run import KeptState
 from twinalign.replay.known_before import KnownBefore
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.layers import FLOOR_FACTOR, KEPT, WHOLE
@@ -59,8 +59,8 @@ class MendedPass:
     def __init__(self, reference: ReferencePass, port: Mapping[str, np.ndarray], unexplained: Collection[int]) -> None:
         self._reference, self._run, self._backend = reference, reference.run, reference.run.backend
         self._port = port
-        tensors = self._backend.state_tensors(self._run.model).items()
-        self._initial = {name: (self._backend.to_array(tensor), checksum(tensor)) for name, tensor in tensors}
+        self._initial = KeptState(self._backend)
+        self._initial.keep(self._backend.state_tensors(self._run.model))
         self._calls = {(call.path, call.ordinal): call for call in reference.stack.calls}
         self._unexplained = unexplained
         self._known: KnownBefore | None = None
@@ -112,9 +112,7 @@ class MendedPass:
         return found
 
     def _restore(self) -> None:
-        for name, tensor in self._backend.state_tensors(self._run.model).items():
-            if checksum(tensor) != self._initial[name][1]:
-                self._backend.assign(tensor, self._initial[name][0])
+        self._initial.restore(self._backend.state_tensors(self._run.model))
 
     def _path(self, number: int) -> str:
         return self._reference.stack.calls[number].path
