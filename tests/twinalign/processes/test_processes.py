@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import types
 from collections.abc import Iterable
@@ -20,6 +22,7 @@ from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.rank_group import RankGroup
 from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.recorder.diagnosis import check
+from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.worker import Worker
 from twinalign.replay.training import read_curves
 from twinalign.stages.context import step_inputs
@@ -50,6 +53,47 @@ def test_calls_failures_and_a_death(tmp_path: Path) -> None:
         # This request stays in the buffer: leaving the block must not send it.
         with pytest.raises(ChildError, match="killed by SIGKILL"):
             process.call(check, framework="nothing")
+
+
+def test_a_thread_that_goes_on_gets_nothing_of_the_next_run(tmp_path: Path) -> None:
+    with contextlib.closing(KeptProcesses()) as kept:
+
+        def lent() -> SideProcess:
+            ignored: dict[str, Any] = {"progress": lambda *_: None, "points": lambda *_: None}
+            return kept.start("ref", python=None, log=tmp_path / "log", threads=1, debug=False, **ignored)
+
+        process = lent()
+        process.close()
+        with pytest.raises(ChildError, match=r"^the ref side crashed while searching: its process was closed$"):
+            process.call(check, framework="torch")
+        assert lent() is process
+        assert process.call(check, framework="torch")["installed"]
+
+
+def test_a_process_that_is_closed_ends_the_thread_that_waits_for_it(tmp_path: Path) -> None:
+    ended: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            process.call(time.sleep, secs=60)
+        except ChildError as error:
+            ended.append(error)
+
+    process = SideProcess("ref", log=tmp_path / "log")
+    output = process._process.stdout
+    assert output is not None
+    thread = threading.Thread(target=wait)
+    with process._reads:  # no pipe is closed while this thread may read from it
+        thread.start()
+        closing = threading.Thread(target=process.close)
+        closing.start()
+        process._process.wait()
+        time.sleep(0.2)
+        assert not output.closed
+    closing.join()
+    thread.join()
+    assert output.closed
+    assert len(ended) == 1
 
 
 def test_an_interpreter_that_is_none(tmp_path: Path) -> None:

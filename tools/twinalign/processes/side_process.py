@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 _ITSELF = "twinalign itself failed"
+_UNTIL_READ_SECONDS = 5.0
 
 
 class ChildError(SideCrashError):
@@ -228,6 +230,10 @@ class SideProcess:
         self._asked: tuple[str, Mapping[str, Any]] = "starting", {}
         self._unread = bytearray()
         self._waits = False
+        self._reads = threading.RLock()
+        """Held while an answer is read: the number of a pipe that is closed may soon be that of another one."""
+        self._closed = False
+        """Another thread may still be at work with the process: what it requests after this is refused."""
 
     @property
     def pid(self) -> int:
@@ -263,7 +269,7 @@ class SideProcess:
 
     def again(self) -> None:
         """End the fork that serves requests, and begin another one; raises as `call` does."""
-        self._send("starting", {}, json.dumps({"again": True}) + "\n")
+        self._send("starting", {}, json.dumps({"again": True}) + "\n", even_if_closed=True)
         self.answer()
 
     def tell(
@@ -275,8 +281,9 @@ class SideProcess:
     ) -> None:
         """Let the fork work in the folder where this process is, print into another log, and tell others its progress.
 
-        Arguments as of the class.
+        Arguments as of the class. A process that was closed in between may be used from now on.
         """
+        self._closed = False
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log, self._debug, self._progress, self._points = log, debug, progress, points
         self.call(work_in, folder=os.getcwd(), log=str(log.resolve()))
@@ -288,22 +295,23 @@ class SideProcess:
 
     def answer(self) -> dict[str, Any]:
         """Wait for the last requested call and return its result; raises as `call` does."""
-        for line in self._lines():
-            event = json.loads(line)
-            kind = event.pop("event")
-            if kind == "progress":
-                self._progress(self.side, event["text"])
-            elif kind == "points":
-                self._points(self.side, event)
-            elif kind == "done":
-                self._waits = False
-                answer: dict[str, Any] = event["answer"]
-                return answer
-            else:
-                self._waits = False
-                asked = what_was_asked(self.side, *self._asked, event.get("entered", ""))
-                raise failure_of(event, asked, self.log, self._debug, self.side)
-        raise self._death()
+        with self._reads:
+            for line in self._lines():
+                event = json.loads(line)
+                kind = event.pop("event")
+                if kind == "progress":
+                    self._progress(self.side, event["text"])
+                elif kind == "points":
+                    self._points(self.side, event)
+                elif kind == "done":
+                    self._waits = False
+                    answer: dict[str, Any] = event["answer"]
+                    return answer
+                else:
+                    self._waits = False
+                    asked = what_was_asked(self.side, *self._asked, event.get("entered", ""))
+                    raise failure_of(event, asked, self.log, self._debug, self.side)
+            raise self._death()
 
     def _lines(self) -> Iterator[bytes]:
         """Lines that the child writes, until it ends; ends it and raises ChildError if it stands still."""
@@ -327,9 +335,11 @@ class SideProcess:
                 asked = what_was_asked(self.side, *self._asked)
                 raise ChildError(f"{asked}:", reason, died=True, details=f" (output in {self.log})")
 
-    def _send(self, doing: str, values: Mapping[str, Any], line: str) -> None:
+    def _send(self, doing: str, values: Mapping[str, Any], line: str, even_if_closed: bool = False) -> None:
         assert self._process.stdin is not None
         self._asked, self._waits = (doing, values), True
+        if self._closed and not even_if_closed:
+            raise ChildError(what_was_asked(self.side, doing, values) + ":", "its process was closed", died=True)
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
@@ -349,15 +359,20 @@ class SideProcess:
 
     def close(self) -> None:
         """End the process, and everything it started in its session, at once."""
+        self._closed = True
         if self.alive:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         guardian.release(self.pid)
+        # A thread that reads an answer sees the end of the pipe, unless a process that left the session holds it open.
+        reads_no_more = self._reads.acquire(timeout=_UNTIL_READ_SECONDS)
         for stream in (self._process.stdin, self._process.stdout):
             # Closing sends what an interrupted request left in the buffer, which a process that has ended cannot take.
             with contextlib.suppress(BrokenPipeError):
                 if stream is not None:
                     stream.close()
+        if reads_no_more:
+            self._reads.release()
         self._held.close()
 
     def __enter__(self) -> SideProcess:

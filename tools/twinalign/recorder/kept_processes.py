@@ -47,6 +47,7 @@ class KeptProcess(SideProcess):
         self._give_back = give_back
 
     def close(self) -> None:
+        self._closed = True
         self._give_back(self)
 
     def end(self) -> None:

@@ -202,12 +202,14 @@ class Recorder(RecordingPlan):
             return {side: future.result() for side, future in futures.items()}
 
     @contextlib.contextmanager
-    def _closing_on_error(self) -> Iterator[None]:
-        # Closing the processes ends the requests that the other threads wait for.
+    def _closing_on_error(self, threads: Sequence[threading.Thread] = ()) -> Iterator[None]:
+        # Closing the processes ends the requests that the threads wait for; one that went on could take the next run's.
         try:
             yield
         except BaseException:
             self._close()
+            for thread in [thread for thread in threads if thread.is_alive()]:
+                thread.join()
             raise
 
     def _close(self) -> None:
@@ -284,7 +286,7 @@ class Recorder(RecordingPlan):
             threading.Thread(target=self._record_all, args=(wanted, weights, done, last), daemon=True)
             for wanted in self._queues(stale, sides)
         ]
-        with self._closing_on_error():
+        with self._closing_on_error(threads):
             for thread in threads:
                 thread.start()
             missing = {stage: {one for one in stale if one.stage == stage} for stage in stages}
