@@ -105,6 +105,7 @@ def _tell(line: str) -> None:
                 cwd="/",
             )
         assert guardian.stdin is not None
-        with contextlib.suppress(OSError):  # it was killed itself: what follows is only not guarded
+        # It was killed itself, or this process is ending and has closed its pipe: what follows is only not guarded.
+        with contextlib.suppress(OSError, ValueError):
             guardian.stdin.write(line.encode() + b"\n")
             guardian.stdin.flush()
