@@ -196,6 +196,12 @@ def test_code_that_changes_in_place_what_layers_return_is_judged_on_copies(tmp_p
     assert layers.left_out == {}
 
 
+def test_lengths_kept_as_floating_point_are_not_moved_by_noise(tmp_path: Path) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('whole_number_cases.py')}:Lengths", tmp_path / "out"))
+    assert places(result) == {("", "forward")}
+    assert cause(result, "", "forward") == "position_embedding_missing"
+
+
 @pytest.mark.parametrize(("case", "found"), [("Apart", set()), ("WrongApart", {("", "forward")})])
 def test_a_layer_that_takes_another_size_than_its_partner_is_left_out_by_name(
     case: str, found: set[tuple[str, str]], tmp_path: Path

@@ -140,7 +140,8 @@ class RerunUnit:
 
     def _values_of(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
         run, backend = self._pass.run, self._backend
-        noise = functools.partial(noisy, size=perturbation, generator=np.random.default_rng(call.number))
+        generator = np.random.default_rng(call.number)
+        noise = functools.partial(noisy, size=perturbation, generator=generator, whole=self._is_given_whole(call))
         inputs = [self._leaf(call, f"input.{i}", tensor.differentiable, noise) for i, tensor in enumerate(call.inputs)]
         children = _Children(self, call, noise)
         with self._state(call, noise), backend.default_dtype(run.dtype):
@@ -156,6 +157,10 @@ class RerunUnit:
             if any(name.startswith("eval.") for name in self.port):
                 found |= self._evaluation(call, inputs)
         return found
+
+    def _is_given_whole(self, call: Call) -> bool:
+        """Whether all that the unit is given is whole numbers, which then have to be moved to show anything."""
+        return all(array.dtype.kind != "f" or is_whole(array) for array in self._arrays[call.number].values())
 
     def _invoke(self, call: Call, inputs: list[Any]) -> Any:
         run = self._pass.run
@@ -314,8 +319,17 @@ class _Children:
                 backend.assign(tensors[f"{call.path}.{own}".lstrip(".")], unit._pass.state_store.read(number))
 
 
-def noisy(array: np.ndarray, size: float, generator: np.random.Generator) -> np.ndarray:
-    """An array of floating point moved by noise of a relative size, any other as it is."""
-    if not size or array.dtype.kind != "f":
+def noisy(array: np.ndarray, size: float, generator: np.random.Generator, whole: bool = False) -> np.ndarray:
+    """An array of floating point moved by noise of a relative size, any other as it is.
+
+    Several numbers that are all whole have no rounding: a mask, lengths and positions that are kept as floating point
+    stay, unless `whole` numbers are to be moved as well. Code compares and truncates them.
+    """
+    if not size or array.dtype.kind != "f" or (is_whole(array) and not whole):
         return array
     return array * (1 + size * generator.standard_normal(array.shape))
+
+
+def is_whole(array: np.ndarray) -> bool:
+    """Whether these are several numbers, and all of them whole."""
+    return bool(array.size > 1 and (array == np.rint(array)).all())
