@@ -202,6 +202,25 @@ def test_lengths_kept_as_floating_point_are_not_moved_by_noise(tmp_path: Path) -
     assert cause(result, "", "forward") == "position_embedding_missing"
 
 
+@pytest.mark.parametrize(
+    ("case", "found"),
+    [
+        ("Penalty", {("", "forward")}),
+        pytest.param("WrongCritic", {("critic", "forward")}, marks=pytest.mark.slow),
+        pytest.param("Right", set(), marks=pytest.mark.slow),
+    ],
+)
+def test_code_that_differentiates_its_layers_is_judged_with_them(
+    tmp_path: Path, case: str, found: set[tuple[str, str]]
+) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('differentiating_cases.py')}:{case}", tmp_path / "out"))
+    assert places(result) == found
+    (layers,) = result.layers.values()
+    if case != "WrongCritic":
+        assert "critic" in layers.left_out
+        assert layers.left_out["critic"].endswith("it was judged with the code around it")
+
+
 @pytest.mark.parametrize(("case", "found"), [("Apart", set()), ("WrongApart", {("", "forward")})])
 def test_a_layer_that_takes_another_size_than_its_partner_is_left_out_by_name(
     case: str, found: set[tuple[str, str]], tmp_path: Path
