@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -46,3 +48,24 @@ class Lengths(Case):
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         mask = (np.arange(5) < np.array([[5], [4], [3], [2], [4], [3], [5], [2]])).astype(np.float32)
         return {"x": rng.standard_normal((8, 5, 4), dtype="float32"), "mask": mask}
+
+
+class Unmasked(Case):
+    """The port goes on behind the end of each sequence; in some columns the mask, the same on every draw, is one."""
+
+    folder = ""
+    """Where `net_source.py` and `net_port.py` are."""
+
+    def net(self, module: str) -> Any:
+        sys.path.insert(0, self.folder)
+        return importlib.import_module(module).Net()
+
+    def reference(self) -> Any:
+        return self.net("net_source")
+
+    def reproduced(self) -> Any:
+        return self.net("net_port")
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        mask = (np.arange(5) < np.array([[5], [4], [3]])).astype(np.float32)
+        return {"x": rng.standard_normal((3, 5, 3), dtype="float32"), "mask": mask}

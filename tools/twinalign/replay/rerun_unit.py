@@ -20,6 +20,8 @@ from twinalign.replay.wrong_unit import phase_of, rewriting
 
 PERTURBATION = 1e-12
 """Relative size of the noise that shows how a unit amplifies rounding: a few thousand units in the last place."""
+_OTHER_INPUTS = 0.1
+"""From this relative size on noise makes other inputs, on which two changes are told apart."""
 _Noise = functools.partial[np.ndarray]
 """`noisy` with its size and generator."""
 
@@ -140,7 +142,7 @@ class RerunUnit:
 
     def _values_of(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
         run, backend = self._pass.run, self._backend
-        generator = np.random.default_rng(call.number)
+        generator = np.random.default_rng([call.number, int(10 * perturbation)])
         noise = functools.partial(noisy, size=perturbation, generator=generator, whole=self._is_given_whole(call))
         inputs = [self._leaf(call, f"input.{i}", tensor.differentiable, noise) for i, tensor in enumerate(call.inputs)]
         children = _Children(self, call, noise)
@@ -256,7 +258,7 @@ class RerunUnit:
             backend.assign(own[name], self._pass.state_store.read(number))
         if noise.keywords["size"]:
             for tensor in backend.named_parameters(self._root).values():
-                backend.assign(tensor, noise(backend.to_array(tensor)))
+                backend.assign(tensor, noise(backend.to_array(tensor), whole=True))
         try:
             yield
         finally:
@@ -323,13 +325,19 @@ def noisy(array: np.ndarray, size: float, generator: np.random.Generator, whole:
     """An array of floating point moved by noise of a relative size, any other as it is.
 
     Several numbers that are all whole have no rounding: a mask, lengths and positions that are kept as floating point
-    stay, unless `whole` numbers are to be moved as well. Code compares and truncates them.
+    stay, since code compares and truncates them, unless `whole` numbers are to be moved as well. Where the noise makes
+    other inputs, they are drawn anew from their own values, and integers and flags are, too.
     """
-    if not size or array.dtype.kind != "f" or (is_whole(array) and not whole):
+    if not size:
         return array
-    return array * (1 + size * generator.standard_normal(array.shape))
+    if array.size > 1 and not whole and (array.dtype.kind in "iub" or is_whole(array)):
+        if size < _OTHER_INPUTS:
+            return array
+        if len(values := np.unique(array)) > 1:
+            return generator.choice(values, array.shape)
+    return array * (1 + size * generator.standard_normal(array.shape)) if array.dtype.kind == "f" else array
 
 
 def is_whole(array: np.ndarray) -> bool:
-    """Whether these are several numbers, and all of them whole."""
-    return bool(array.size > 1 and (array == np.rint(array)).all())
+    """Whether these are several numbers of floating point, and all of them whole."""
+    return bool(array.dtype.kind == "f" and array.size > 1 and (array == np.rint(array)).all())
