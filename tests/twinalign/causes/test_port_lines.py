@@ -67,6 +67,16 @@ def test_a_line_computes_in_torch_what_paddle_computes(text: str, of_paddle: Map
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_a_gradient_without_a_graph_of_its_own_leaves_that_of_its_function() -> None:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    y = (x**3).sum()
+    (gradient,) = paddle_spelling.PADDLE.grad(y, x)
+    assert (gradient.tolist(), gradient.requires_grad) == ([3.0, 12.0], False)
+    (again,) = paddle_spelling.PADDLE.grad(outputs=y, inputs=x, create_graph=True)
+    assert again.requires_grad
+    y.backward()
+
+
 def test_what_torch_does_not_compute_alike_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="channels last"):
         _in_torch("F.avg_pool2d(x.unsqueeze(0), 2, data_format='NHWC')")

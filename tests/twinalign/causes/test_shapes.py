@@ -198,6 +198,13 @@ CASES: list[Case] = [
         forced=["one", "drop", "two"],
     ),
     case("factor_forgotten", both(lambda x: torch.sin(x * 3.0)), instead(torch.sin), TOKENS),
+    case(
+        "factor_forgotten",
+        unit(lambda s, x: F.linear(x, s.l.weight, s.l.bias * 0.5), l=nn.Linear(12, 4)),
+        doing(lambda s, x: F.linear(x, s.l.weight, s.l.bias)),
+        TOKENS,
+        name="of a bias",
+    ),
     case("added_constant", both(lambda x: torch.sin(x + 0.5)), instead(lambda x: torch.sin(x + 0.75)), TOKENS),
     case("added_constant", both(lambda x: (1 - x) * x), instead(lambda x: (2 - x) * x), TOKENS, name="reversed"),
     case("factor_wrong", both(lambda x: torch.sin(x / 4.0)), instead(lambda x: torch.sin(4 * x)), TOKENS),

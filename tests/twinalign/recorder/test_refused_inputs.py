@@ -22,3 +22,14 @@ def test_the_place_to_change_is_named(stage: str, words: str, tmp_path: Path) ->
     said = str(refused_inputs("net", stage, inputs, errors))
     assert said.startswith(f"case net: {words}")
     assert said.count("TypeError: 'y' is missing") == 2
+
+
+def test_a_model_that_differentiates_without_gradients_is_told_apart_from_wrong_inputs(tmp_path: Path) -> None:
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, x=np.zeros((2, 3), np.float32))
+    torchs = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
+    paddles = "ValueError: (InvalidArgument) The 0-th input does not appear in the backward graph."
+    errors = {side: ChildError("asked", text, died=False) for side, text in (("ref", torchs), ("paddle", paddles))}
+    said = str(refused_inputs("net", "forward", inputs, errors))
+    assert said.startswith("case net: the model differentiates in its forward pass, and is called without gradients; ")
+    assert "inside torch.enable_grad() and paddle.enable_grad()" in said

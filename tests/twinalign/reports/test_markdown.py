@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.twinalign.reports.runs import located, rich_summary, scalar, stage, summary, tensor
+from twinalign.reports.fault_facts import remarks
 from twinalign.reports.language import language
 from twinalign.reports.markdown import markdown
 from twinalign.reports.shown_values import plain
@@ -197,5 +198,12 @@ def test_where_it_starts_is_said_where_nothing_was_located(name: str, of: str, m
     expected = f"Nothing was located. Stage {of} diverges, first in {name}. {meaning}"
     assert expected in markdown(found)
     assert unlocated(found, language("en")) == expected
+    if "layer and part" in meaning:
+        part = {"layers": [], "left_out": {"": "on the reference's values it raises ValueError: no graph"}}
+        left_out = {**found, "located": {**nothing, "layers": {"made_up": part}}}
+        said = " so the difference comes from what was not judged alone."
+        assert unlocated(left_out, language("en")).endswith(said)
+        (line,) = remarks(left_out["located"])
+        assert line.startswith("not judged alone: the model itself: on the reference's values it raises")
     assert unlocated({**found, "located": located()}, language("en")) == ""
     assert unlocated({**found, "located": None}, language("en")) == ""

@@ -196,6 +196,63 @@ def test_code_that_changes_in_place_what_layers_return_is_judged_on_copies(tmp_p
     assert layers.left_out == {}
 
 
+def test_lengths_kept_as_floating_point_are_not_moved_by_noise(tmp_path: Path) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('whole_number_cases.py')}:Lengths", tmp_path / "out"))
+    assert places(result) == {("", "forward")}
+    assert cause(result, "", "forward") == "position_embedding_missing"
+
+
+_MASKED = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.moves = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x, mask):
+        alpha = x[:, 0]
+        for t in range(1, x.shape[1]):
+            new = torch.tanh(alpha @ self.moves) + x[:, t]
+            alpha = torch.where(mask[:, t : t + 1] > 0, new, alpha)
+        return alpha
+"""
+
+
+def test_a_mask_that_is_the_same_on_every_draw_makes_no_other_slice_a_cause(tmp_path: Path) -> None:
+    port = _MASKED.replace("torch.where(mask[:, t : t + 1] > 0, new, alpha)", "new").replace("torch", "paddle")
+    port = port.replace("nn.Parameter(paddle.randn(3, 3))", "self.create_parameter([3, 3])")
+    (tmp_path / "net_source.py").write_text(_MASKED, encoding="utf-8")
+    (tmp_path / "net_port.py").write_text(port.replace("nn.Module", "nn.Layer"), encoding="utf-8")
+    case = f"{Path(__file__).with_name('whole_number_cases.py')}:Unmasked"
+    result = locate(RunSettings(case, tmp_path / "out", options={"folder": str(tmp_path)}))
+    (fault,) = result.faults
+    assert fault.explanation is not None
+    assert fault.explanation.id == "line_of_port"
+    assert "`alpha = new` in place of `alpha = torch.where(" in fault.explanation.text
+
+
+@pytest.mark.parametrize(
+    ("case", "found"),
+    [
+        ("Penalty", {("", "forward")}),
+        pytest.param("WrongCritic", {("critic", "forward")}, marks=pytest.mark.slow),
+        pytest.param("Right", set(), marks=pytest.mark.slow),
+    ],
+)
+def test_code_that_differentiates_its_layers_is_judged_with_them(
+    tmp_path: Path, case: str, found: set[tuple[str, str]]
+) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('differentiating_cases.py')}:{case}", tmp_path / "out"))
+    assert places(result) == found
+    (layers,) = result.layers.values()
+    if case != "WrongCritic":
+        assert "critic" in layers.left_out
+        assert layers.left_out["critic"].endswith("it was judged with the code around it")
+
+
 @pytest.mark.parametrize(("case", "found"), [("Apart", set()), ("WrongApart", {("", "forward")})])
 def test_a_layer_that_takes_another_size_than_its_partner_is_left_out_by_name(
     case: str, found: set[tuple[str, str]], tmp_path: Path

@@ -34,6 +34,22 @@ def test_a_schedule_and_its_rates_in_the_training_are_one_fault() -> None:
 
 
 @pytest.mark.parametrize(
+    ("elsewhere", "count"),
+    [
+        ("another line: `a * (b + c)` in place of `a * b`, line 3 of port.py", 1),
+        ("another line (`a * (b + c)` in place of `a * b`, line 3 of port.py)", 1),
+        ("another line: `a * (b + c)` in place of `a * b`, line 4 of port.py", 2),
+    ],
+)
+def test_a_line_that_a_layer_runs_is_not_told_again_of_the_training(elsewhere: str, count: int) -> None:
+    layer = Fault("block", "block", "forward", Explanation("line_of_port", elsewhere))
+    text = "another line (`a * (b + c)` in place of `a * b`, line 3 of port.py)"
+    training = Fault("train", "train", "train", Explanation("line_of_port", text))
+    assert _each_once([layer, training])[0] is layer
+    assert len(_each_once([layer, training])) == count
+
+
+@pytest.mark.parametrize(
     ("cause", "layer", "explanation", "count"),
     [
         ("training_batch_norm_momentum", "norm", NORM, 1),

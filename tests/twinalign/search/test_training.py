@@ -115,6 +115,7 @@ def test_clipping_otherwise_than_a_hook_is_found(tmp_path: Path) -> None:
     ("fault", "clip_norm", "cause", "words"),
     [
         ("norm", 0.4, "gradient_clipped_each", "to 0.4"),
+        ("by_hand", 0.5, "gradient_clipped_each", "to 0.5"),
         ("value", 0.4, "gradient_clipped_by_value", "to 0.4"),
         ("adam", 0.0, "decay_as_l2", ""),
         ("decay", 0.0, "setting_not_scheduled", "weight_decay"),

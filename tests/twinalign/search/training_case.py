@@ -30,7 +30,8 @@ class Training(Case):
     port_clip_norm = 0.0
     """What the port clips by, if not 0, in place of `clip_norm`."""
     optimizer_fault = ""
-    """In the port: `norm` and `value` clip each gradient so, `adam` is no AdamW, `decay` stays as it begins."""
+    """In the port: `norm` and `value` clip each gradient so, `by_hand` each by its norm and 1e-6 before that, `adam`
+    is no AdamW, `decay` stays as it begins."""
     stop = ""
     """Stem of files: each side raises before its fourth step where there is none of its own yet."""
 
@@ -89,6 +90,10 @@ class Training(Case):
             loss.backward()
             if self.clip_norm and not self.hooked and framework == "torch":
                 importlib.import_module("torch").nn.utils.clip_grad_norm_(model.student.parameters(), self.clip_norm)
+            if self.optimizer_fault == "by_hand" and framework == "paddle":
+                for parameter in model.student.parameters():
+                    if (gradient := parameter.grad) is not None:
+                        gradient.set_value(gradient * (self.clip_norm / (gradient.norm() + 1e-6)).clip(max=1.0))
             for _ in range(0 if fault == "step_skipped" and number % 2 else 2 if fault == "step_twice" else 1):
                 optimizer.step()
             if fault != "gradients_accumulate":
@@ -162,7 +167,7 @@ def _tools(framework: str, model: Any, clip_norm: float, fault: str, hooked: boo
         return paddle.to_tensor(array, dtype=model.parameters()[0].dtype)
 
     kinds = {"norm": paddle.nn.ClipGradByNorm, "value": paddle.nn.ClipGradByValue}
-    clip = kinds.get(fault, paddle.nn.ClipGradByGlobalNorm)(clip_norm) if clip_norm else None
+    clip = kinds.get(fault, paddle.nn.ClipGradByGlobalNorm)(clip_norm) if clip_norm and fault != "by_hand" else None
     if fault:
         kind = paddle.optimizer.Adam if fault == "adam" else paddle.optimizer.AdamW
         parameters = model.student.parameters()

@@ -127,6 +127,24 @@ def test_a_port_that_rounds_its_own_way_is_judged_by_what_its_float64_run_proves
     assert tipped(late=0.1).verdict == "diverged"
 
 
+def test_a_reference_that_rounding_takes_away_with_its_repeat_is_judged_by_its_float64_run() -> None:
+    loss = np.linspace(4, 3, 10)
+    away = np.where(np.arange(10) >= 4, 1e-4, 0.0)
+    reference = {"curve.loss": loss - away, "repeat.curve.loss": (loss - away) * (1 + 1e-7)}
+    partners = ({"curve.loss": loss[:6], "repeat.curve.loss": loss[:6]}, {"curve.loss": loss[:6].copy()})
+    found = compare_training(reference, {"curve.loss": loss}, *partners)
+    assert found.verdict == "aligned"
+    (note,) = found.notes
+    assert note.startswith("in float32 the reference's own rounding is up to ")
+    assert " times what its repeat shows, and the float64 runs agree" in note
+    # Had the float64 runs ended before it, nothing would prove it.
+    short = tuple({name: values[:4] for name, values in arrays.items()} for arrays in partners)
+    assert compare_training(reference, {"curve.loss": loss}, *short).verdict == "diverged"
+    # A later jump of the port is over what was measured.
+    late = loss + 0.1 * (np.arange(10) >= 8)
+    assert compare_training(reference, {"curve.loss": late}, *partners).verdict == "diverged"
+
+
 @pytest.mark.parametrize(
     ("relative", "allowances", "verdict"),
     [

@@ -11,6 +11,8 @@ from twinalign.sides import SIDES
 
 _CALLS_OF_MODEL = ("forward", "observe", "")
 """Functions of the user's code that an error in a model's call enters first; a model of a library has none."""
+_NO_GRADIENT = "does not require grad and does not have a grad_fn"
+"""In what torch says where it is to differentiate and follows no operations."""
 
 
 def is_of_call(error: BaseException | None) -> bool:
@@ -31,6 +33,11 @@ def refused_inputs(
     ]
     if not all(is_of_call(errors[side]) for side in SIDES) or not inputs.exists():
         return None
+    if any(_NO_GRADIENT in reason for reason in reasons):
+        return InputError(
+            f"case {part}: the model differentiates in its forward pass, and is called without gradients; do that "
+            f"inside torch.enable_grad() and paddle.enable_grad(); {'; '.join(reasons)}"
+        )
     if stage == "metric":  # which takes samples, not the case's inputs
         return InputError(
             f"case {part}: change dataset(framework, 'val'), or define evaluate: neither model takes what its samples "

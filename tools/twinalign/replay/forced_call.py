@@ -37,7 +37,8 @@ class UnitFailedError(Exception):
     """A layer, or the code around layers, that does not run on the reference's values."""
 
     def __init__(self, unit: ForcedCall, error: Exception) -> None:
-        super().__init__(f"on the reference's values it raises {type(error).__name__}: {error}"[:LONGEST_REASON])
+        text = str(error).strip().partition("\n")[0]
+        super().__init__(f"on the reference's values it raises {type(error).__name__}: {text}"[:LONGEST_REASON])
         self.unit = unit
 
 

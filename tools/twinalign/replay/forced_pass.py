@@ -34,6 +34,9 @@ def passed(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> tuple[Force
         if other is not None:
             pairs, given_up, forced, failed = other
             left_out |= given_up
+        elif (whole := _as_a_whole(begin, pairs, forced, failed)) is not None:
+            left_out |= whole[1]
+            forced, failed = whole[0], None
         elif failed.unit.layer is not None:
             # With its layers it counts as code of the module around it from now on.
             left_out[failed.unit.path] = str(failed)
@@ -60,6 +63,32 @@ def _attempt(begin: Callable[[Pairs], ForcedForward], pairs: Pairs) -> tuple[For
     except UnitFailedError as failed:
         return forced, failed
     return forced, None
+
+
+def _as_a_whole(
+    begin: Callable[[Pairs], ForcedForward], pairs: Pairs, forced: ForcedForward, failed: UnitFailedError
+) -> tuple[ForcedForward, dict[str, str]] | None:
+    """The pass in which a unit runs with its own layers, and why these were not judged alone; None if that fails too.
+
+    Code that differentiates through its layers, as for a gradient penalty or for forces, cannot be given the
+    reference's values in their place. Its layers have given what the reference's give as far as they have run.
+    """
+    if not failed.unit.children or any(unit.differences for unit in forced.units):
+        return None
+    around = failed.unit.call.number
+    numbers: set[int] = set()
+    for call in sorted(pairs.values(), key=lambda call: call.number):
+        if call.parent == around or call.parent in numbers:
+            numbers.add(call.number)
+    whole = begin(pairs)
+    whole.given_up |= {number: set() for number in numbers}
+    try:
+        whole()
+    except UnitFailedError:
+        return None
+    inside = dict.fromkeys(path for (path, _), call in pairs.items() if call.parent == around)
+    reason = f"{failed}; it was judged with the code around it"
+    return whole, dict.fromkeys(inside, reason)
 
 
 def _without_other_parts(

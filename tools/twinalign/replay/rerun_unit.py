@@ -20,6 +20,8 @@ from twinalign.replay.wrong_unit import phase_of, rewriting
 
 PERTURBATION = 1e-12
 """Relative size of the noise that shows how a unit amplifies rounding: a few thousand units in the last place."""
+_OTHER_INPUTS = 0.1
+"""From this relative size on noise makes other inputs, on which two changes are told apart."""
 _Noise = functools.partial[np.ndarray]
 """`noisy` with its size and generator."""
 
@@ -140,7 +142,8 @@ class RerunUnit:
 
     def _values_of(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
         run, backend = self._pass.run, self._backend
-        noise = functools.partial(noisy, size=perturbation, generator=np.random.default_rng(call.number))
+        generator = np.random.default_rng([call.number, int(10 * perturbation)])
+        noise = functools.partial(noisy, size=perturbation, generator=generator, whole=self._is_given_whole(call))
         inputs = [self._leaf(call, f"input.{i}", tensor.differentiable, noise) for i, tensor in enumerate(call.inputs)]
         children = _Children(self, call, noise)
         with self._state(call, noise), backend.default_dtype(run.dtype):
@@ -156,6 +159,10 @@ class RerunUnit:
             if any(name.startswith("eval.") for name in self.port):
                 found |= self._evaluation(call, inputs)
         return found
+
+    def _is_given_whole(self, call: Call) -> bool:
+        """Whether all that the unit is given is whole numbers, which then have to be moved to show anything."""
+        return all(array.dtype.kind != "f" or is_whole(array) for array in self._arrays[call.number].values())
 
     def _invoke(self, call: Call, inputs: list[Any]) -> Any:
         run = self._pass.run
@@ -251,7 +258,7 @@ class RerunUnit:
             backend.assign(own[name], self._pass.state_store.read(number))
         if noise.keywords["size"]:
             for tensor in backend.named_parameters(self._root).values():
-                backend.assign(tensor, noise(backend.to_array(tensor)))
+                backend.assign(tensor, noise(backend.to_array(tensor), whole=True))
         try:
             yield
         finally:
@@ -314,8 +321,23 @@ class _Children:
                 backend.assign(tensors[f"{call.path}.{own}".lstrip(".")], unit._pass.state_store.read(number))
 
 
-def noisy(array: np.ndarray, size: float, generator: np.random.Generator) -> np.ndarray:
-    """An array of floating point moved by noise of a relative size, any other as it is."""
-    if not size or array.dtype.kind != "f":
+def noisy(array: np.ndarray, size: float, generator: np.random.Generator, whole: bool = False) -> np.ndarray:
+    """An array of floating point moved by noise of a relative size, any other as it is.
+
+    Several numbers that are all whole have no rounding: a mask, lengths and positions that are kept as floating point
+    stay, since code compares and truncates them, unless `whole` numbers are to be moved as well. Where the noise makes
+    other inputs, they are drawn anew from their own values, and integers and flags are, too.
+    """
+    if not size:
         return array
-    return array * (1 + size * generator.standard_normal(array.shape))
+    if array.size > 1 and not whole and (array.dtype.kind in "iub" or is_whole(array)):
+        if size < _OTHER_INPUTS:
+            return array
+        if len(values := np.unique(array)) > 1:
+            return generator.choice(values, array.shape)
+    return array * (1 + size * generator.standard_normal(array.shape)) if array.dtype.kind == "f" else array
+
+
+def is_whole(array: np.ndarray) -> bool:
+    """Whether these are several numbers of floating point, and all of them whole."""
+    return bool(array.dtype.kind == "f" and array.size > 1 and (array == np.rint(array)).all())

@@ -57,7 +57,7 @@ def remarks(located: Mapping[str, Any]) -> list[str]:
     for part in located.get("layers", {}).values():
         alike: dict[str, list[str]] = {}
         for path, reason in part.get("left_out", {}).items():
-            alike.setdefault(reason, []).append(path)
+            alike.setdefault(reason, []).append(path or "the model itself")
         lines += [f"not judged alone: {some(paths)}: {reason}" for reason, paths in alike.items()]
         for name, paths in part.get("accepted", {}).items():
             layers = f"{len(paths)} layer{'' if len(paths) == 1 else 's'}"

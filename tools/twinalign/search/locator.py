@@ -45,6 +45,8 @@ _COMPONENTS = {
     "train": ("training", locate_training),
 }
 
+_NO_BRACKETS = str.maketrans("", "", ":()")
+
 SEARCHED_STAGES = (*_MODEL_STAGES, "data", "metric", "train")
 """Stages in which faults can be located."""
 
@@ -310,6 +312,11 @@ def _each_once(faults: Iterable[Fault]) -> list[Fault]:
 def _shows_in_training(other: Fault, fault: Fault) -> bool:
     """Whether a fault found elsewhere is the cause of this wrong training."""
     cause = fault.explanation.id if fault.explanation else ""
+    if fault.explanation is not None and other is not fault and other.explanation is not None:
+        # The same is said of a layer with its detail behind a colon, of a training with it in brackets.
+        here, there = (one.text.translate(_NO_BRACKETS) for one in (fault.explanation, other.explanation))
+        if here == there and cause == other.explanation.id:
+            return True
     if cause == "training_batch_norm_momentum":
         return other.explanation is not None and "batch_norm_momentum" in other.explanation.id.split("+")
     return cause in ("training_rates", "training_rate", "warmup_missing") and other.reference_layer == "schedule"

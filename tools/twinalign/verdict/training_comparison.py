@@ -33,6 +33,8 @@ MARGIN = SEEDS_PREFIX + "margin"
 SWITCHED_PREFIX = "switched."
 """Before the recording of a training that began on the other side; `switched.step` is the number of steps there."""
 SWITCHED_STEP = SWITCHED_PREFIX + "step"
+_PORTS_ROUNDING = "the port's own rounding is up to {times} times the reference's"
+_REFERENCES_ROUNDING = "the reference's own rounding is up to {times} times what its repeat shows"
 _ONE_REPEAT = 12.7
 """Student's t at 95% with one degree of freedom: a single repeat says little about the spread of outcomes."""
 
@@ -74,11 +76,13 @@ def compare_training(
         reference64, reproduced64 = without_experiments(reference64), without_experiments(reproduced64)
         of_float64, more = _judge(reference64, reproduced64, "float64", " (float64)", allowances=allowed)
         agree = all(tensor.verdict != DIVERGED for tensor in of_float64)
-        times = _own_rounding(reference, reproduced, reproduced64, precision) if agree else 0.0
+        exact = (reference64, reproduced64)
+        times, where = _own_rounding(reference, reproduced, exact, precision) if agree else (0.0, "")
         if times > FLOOR_FACTOR:
             notes.append(
-                f"in {precision} the port's own rounding is up to {times:.2g} times the reference's, and the float64 "
-                "runs agree: its curves may differ by that much"
+                f"in {precision} {where}, and the float64 runs agree: its curves may differ by that much".format(
+                    times=f"{times:.2g}"
+                )
             )
         tensors, facts = _judge(reference, reproduced, precision, "", times, allowed)
         tensors += of_float64
@@ -112,20 +116,30 @@ def _doubt_norms_alone(tensors: list[TensorVerdict]) -> None:
             )
 
 
-def _own_rounding(reference: Arrays, reproduced: Arrays, reproduced64: Arrays, precision: str) -> float:
-    """Greatest ratio over curves of the port's own rounding to the floor.
+def _own_rounding(
+    reference: Arrays, reproduced: Arrays, exact: tuple[Arrays, Arrays], precision: str
+) -> tuple[float, str]:
+    """Greatest ratio over curves of either side's own rounding to the floor, and a sentence with a place for it.
 
-    A fault shows in both precisions: if the float64 runs of both sides agree, the rest is rounding.
+    A fault shows in both precisions: if the float64 runs of both sides agree, the rest is rounding. The reference's
+    repeat may take the same turn as the reference, which alone says little about a gradient next to zero.
+
+    Args:
+        reference, reproduced: the curves in `precision`.
+        exact: both sides' first steps in float64.
     """
-    found = [0.0]
-    for name, array in reproduced64.items():
-        repeat, own = reference.get(REPEAT_PREFIX + name), reproduced.get(name)
-        if not name.startswith(CURVE_PREFIX) or own is None or repeat is None:
-            continue
-        if reference[name].shape == repeat.shape == own.shape and len(own) >= len(array):
-            away = np.abs(own[: len(array)] - array)
-            found.append(own_rounding_over_floor(reference[name], repeat, away, _rounding(name, precision)))
-    return max(found)
+    found = {_PORTS_ROUNDING: 0.0, _REFERENCES_ROUNDING: 0.0}
+    for sentence, curves, in_float64 in zip(found, (reproduced, reference), exact[::-1], strict=True):
+        for name, array in in_float64.items():
+            repeat, own = reference.get(REPEAT_PREFIX + name), curves.get(name)
+            if not name.startswith(CURVE_PREFIX) or own is None or repeat is None:
+                continue
+            if reference[name].shape == repeat.shape == own.shape and len(own) >= len(array):
+                away = np.abs(own[: len(array)] - array)
+                ratio = own_rounding_over_floor(reference[name], repeat, away, _rounding(name, precision))
+                found[sentence] = max(found[sentence], ratio)
+    sentence = max(found, key=lambda one: found[one])
+    return found[sentence], sentence
 
 
 def _judge(

@@ -25,7 +25,7 @@ _ARBITER_MARGIN = 1024.0
 FLOOR_FACTOR = 32.0
 """A scalar's rounding at one step is a poor measure of its size; docs/verdict.md has the calibration."""
 _OWN_FACTOR = 4.0
-"""Allowed ratio of the port's rounding in later steps to that measured in the first: growth is no exact power."""
+"""Allowed ratio of rounding in later steps to that measured in the first: growth is no exact power."""
 _START_FACTOR = 4096.0
 """Rounding in a deep network's loss, over the rounding of the loss itself, before any update."""
 _JUMP = 100.0
@@ -76,7 +76,7 @@ def judge_trajectory(
         reference64: the reference's float64 run, same steps.
         reproduced64: the port's float64 run.
         reference_repeat: the reference's float32 run with another summation order.
-        own_times: ratio of the port's own rounding to the floor (`own_rounding_over_floor`), 0 if unknown.
+        own_times: ratio of either side's own rounding to the floor (`own_rounding_over_floor`), 0 if unknown.
         rounding: of one operation, relative, in the precision of `reference` and `reproduced`.
         name: for the verdict.
 
@@ -228,7 +228,7 @@ class _Curves:
 def own_rounding_over_floor(
     reference: ArrayLike, reference_repeat: ArrayLike, own: ArrayLike, rounding: float = _ROUNDING
 ) -> float:
-    """Greatest ratio of the port's own rounding to the floor, from the second step on.
+    """Greatest ratio of a side's own rounding to the floor, from the second step on.
 
     One repeat of the reference may not show what happens in the port: rounding flips the sign of a gradient near zero,
     and an optimizer makes a full step of it. The state of a training errs as a whole, so the greatest ratio of any
@@ -237,7 +237,7 @@ def own_rounding_over_floor(
     Args:
         reference: one value per step, float32 run.
         reference_repeat: the same from values changed by one unit in the last place.
-        own: distance of the port's float32 run from its float64 run, for the first steps, if both float64 runs agree.
+        own: distance of its float32 run from its float64 run, for the first steps, if both float64 runs agree.
         rounding: of one operation, relative.
     """
     curve, repeat, measured = (np.asarray(values, np.float64) for values in (reference, reference_repeat, own))

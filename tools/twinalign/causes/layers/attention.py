@@ -161,7 +161,8 @@ def window_shift_kept(subject: LayerSubject) -> Iterator[CallVariant]:
     layers = [site.position for site in subject.layers() if len(site.output.shape) == 3]
     softmax = [site for site in subject.named("softmax") if _is_square(site.output.shape)]
     middle = layers[:1] or [site.position for site in softmax[:1]]
-    maps = [site for site in subject.named("view", "reshape", "contiguous") if _is_map(site.output.shape)]
+    shaped = ((site, site.output.shape) for site in subject.named("view", "reshape", "contiguous"))
+    maps = [site for site, shape in shaped if len(shape) == 4 and 1 < shape[1] == shape[2]]
     before = [site for site in maps if middle and site.position < middle[0]][-1:]
     behind = [site for site in maps if before and middle and site.position > middle[0]]
     behind = [site for site in behind if site.output.shape == before[0].output.shape][:1]
@@ -177,10 +178,6 @@ def window_shift_kept(subject: LayerSubject) -> Iterator[CallVariant]:
             for changes in (rolls, masks, {**rolls, **masks} if rolls and masks else {}):
                 if changes:
                     yield subject.variant(f"by {shift:g}", changes)
-
-
-def _is_map(shape: Sequence[int]) -> bool:
-    return len(shape) == 4 and 1 < shape[1] == shape[2]
 
 
 def _is_square(shape: Sequence[int]) -> bool:

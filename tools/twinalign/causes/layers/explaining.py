@@ -32,7 +32,7 @@ PHASES_TRIED = {"forward": ("forward",), "backward": ("backward", "forward"), "s
 SECOND_DRAW = "second_draw"
 """Folder of what the port computes on a second draw of the case's inputs, in that of the search."""
 MOST_REFUTED = 3
-DRAWS = (0.3, 3.0)
+DRAWS = (0.3, 1.0, 3.0)
 """Relative sizes of what further draws of inputs are moved by: near the recorded ones, and far, with other signs."""
 TO_ROUNDING = 1e-10
 """Relative to the values: at most this is left by an edit of the program that is accepted."""

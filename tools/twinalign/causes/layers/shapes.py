@@ -1,7 +1,6 @@
 """Faults of axes and order: reductions, flattening, concatenation, splitting, indexing."""
 
 import itertools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -139,10 +138,6 @@ def slice_shifted(site: Site) -> Changes:
             yield f"the last along axis {axis}", of_input("narrow", axis, whole - part, part)
 
 
-def _negated(value: Any) -> Any:
-    return tuple(map(operator.neg, value)) if isinstance(value, Sequence) else -value
-
-
 enter_edits("forward", (
     ("axis_wrong", "a function runs along another axis", _ALONG_AN_AXIS,
      other_axis(lambda rank: None, named=True), {"difference": "cumsum_axis_none", "rank": 2}),
@@ -164,7 +159,7 @@ enter_edits("forward", (
     ("class_token_position", "the class token is at the other end of the sequence", ("cat",),
      made({"": lambda call: call.run(tensors=list(reversed(call["tensors"])))}, _with_a_token), {}),
     ("roll_direction", "a tensor is rolled the other way", ("roll",),
-     made({"": lambda call: call.run(shifts=_negated(call["shifts"])),
+     made({"": lambda call: call.run(shifts=(-call.torch.as_tensor(call["shifts"])).tolist()),
            "along the axes in the other order": lambda call: call.run(dims=tuple(reversed(call["dims"])))}), {}),
     # For example heads, patches or groups put together from the last to the first.
     ("merged_in_reverse", "an axis is read backwards when it is merged with another", ("flatten", "reshape", "view"),

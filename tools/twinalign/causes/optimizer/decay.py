@@ -63,16 +63,12 @@ def _added(coefficient: Callable[[Moment], float], choice: Choice, as_l2: bool) 
     return StepChange(settings=lambda moment: {DECAY: coefficient(moment)} if choice(moment.name) else {})
 
 
-def _constant(number: float, moment: Moment) -> float:
-    return number
-
-
 def _additions(subject: OptimizerSubject, choice: Choice, names: str = "") -> list[tuple[str, StepChange]]:
     """Decay as others have it in each step, or as either side tells, by group and by gradient, of like details."""
     greatest = [max((own.get(DECAY, 0.0) for own in of.values()), default=0.0) for of in subject.settings]
     told = filter(None, dict.fromkeys([reference_coefficient(subject), *port_coefficients(subject)]))
     ways: list[tuple[str, Callable[[Moment], float]]] = [
-        (f"with {number:g}", functools.partial(_constant, number)) for number in told
+        (f"with {number:g}", functools.partial(lambda own, _: own, number)) for number in told
     ]
     if len(set(greatest)) > 1:
         ways.insert(0, ("as others", lambda moment: greatest[moment.step]))

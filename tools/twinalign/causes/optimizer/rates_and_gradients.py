@@ -1,6 +1,7 @@
 """What an optimizer is given and how far it goes: rates, gradients, how they are clipped, parameters, the method."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
@@ -142,19 +143,26 @@ def _bounds(subject: OptimizerSubject) -> Iterable[float]:
     return dict.fromkeys(float(value) for value in own if isinstance(value, (int, float))) or _CLIP_NORMS
 
 
+def _added(subject: OptimizerSubject) -> tuple[float, ...]:
+    """What may be added to a norm before clipping by it: torch and ports that clip by hand as it does add 1e-6."""
+    return (0.0,) if "clip" in subject.facts else (1e-6, 0.0)
+
+
 def _clipped_to(
     subject: OptimizerSubject, bounds: Iterable[float], start: float, unclipped: bool = False
 ) -> Iterator[Variant]:
     """Gradients clipped by the norm of all of them together, to each bound and to the one that fits from `start`."""
 
-    def variant(bound: float) -> Variant:
-        def gradient(moment: Moment) -> Any:
-            return _to_norm(moment, bound, subject.gradient_norm(moment.step))
+    for added in _added(subject):
 
-        return subject.changed(f"to {bound:.6g}", gradient=gradient, unclipped=unclipped)
+        def variant(bound: float, added: float = added) -> Variant:
+            def gradient(moment: Moment) -> Any:
+                return _to_norm(moment, bound, subject.gradient_norm(moment.step) + added)
 
-    yield from map(variant, bounds)
-    yield from fitted(subject, variant, start)
+            return subject.changed(f"to {bound:.6g}", gradient=gradient, unclipped=unclipped)
+
+        yield from map(variant, bounds)
+        yield from fitted(subject, variant, start)
 
 
 @step_cause()
@@ -178,11 +186,11 @@ def _to_norm(moment: Moment, bound: float, norm: float) -> Any:
     return scaled(moment, max(bound, 0.0) / max(norm, bound))  # a fitted bound may be negative
 
 
-def _to_each_bound(subject: OptimizerSubject, clip: Callable[[float, Moment], Any]) -> Iterator[tuple[str, StepChange]]:
+def _to_each_bound(subject: OptimizerSubject, clip: Callable[..., Any]) -> Iterator[tuple[str, StepChange]]:
     """Gradients clipped to each likely bound, beside the reference's own clipping if it has one, and in its stead."""
-    for bound in _bounds(subject):
+    for bound, added in itertools.product(_bounds(subject), _added(subject)):
         for unclipped in (True, False) if subject.clips else (False,):
-            yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound), unclipped=unclipped)
+            yield f"to {bound:.6g}", StepChange(gradient=functools.partial(clip, bound, added), unclipped=unclipped)
 
 
 def _summed(moment: Moment) -> Any:
@@ -221,12 +229,13 @@ enter_rows("optimizer", OptimizerSubject, "change", (
     # This is paddle's ClipGradByNorm, whose name is that of torch's global clipping.
     ("gradient_clipped_each", "every gradient is clipped by its own norm, not by the norm of all together",
      {"difference": "clip_by_norm_value"},
-     lambda s: _to_each_bound(s, lambda bound, moment: _to_norm(moment, bound, float(moment.gradient.norm())))),
+     lambda s: _to_each_bound(s, lambda bound, added, moment: _to_norm(
+         moment, bound, moment.gradient.norm().item() + added))),
     ("gradient_clipped_by_value", "gradients are clipped element by element", {"difference": "clip_by_norm_value"},
-     lambda s: _to_each_bound(s, lambda bound, moment: moment.gradient.clamp(-bound, bound))),
+     lambda s: _to_each_bound(s, lambda bound, _added, moment: moment.gradient.clamp(-bound, bound))),
     ("gradient_clipped_per_group",
      "gradients are clipped by the norm of each parameter group, not of all parameters",
      {"difference": "clip_global_norm_per_group", "where": lambda s: len(set(s.group_members.values())) > 1},
-     lambda s: _to_each_bound(s, lambda bound, moment: _to_norm(
-         moment, bound, s.gradient_norm(moment.step, s.group_members[moment.name])))),
+     lambda s: _to_each_bound(s, lambda bound, added, moment: _to_norm(
+         moment, bound, s.gradient_norm(moment.step, s.group_members[moment.name]) + added))),
 ))  # fmt: skip

@@ -273,6 +273,19 @@ def _dropout(x: Any, p: float = 0.5, axis: Any = None, training: bool = True, mo
     return x if mode == "upscale_in_train" else x * (1.0 - p)
 
 
+def _grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: Any = None,
+    create_graph: bool = False,
+    **more: Any,
+) -> list[Any]:
+    # Paddle's graph can be gone through again where torch would have freed it.
+    options = {"allow_unused": more.get("allow_unused", False), "create_graph": create_graph, "retain_graph": True}
+    return list(torch.autograd.grad(outputs, inputs, grad_outputs, **options))
+
+
 def _sequence_mask(x: Any, maxlen: Any = None, dtype: Any = "int64") -> Any:
     length = int(x.max()) if maxlen is None else maxlen
     return (torch.arange(length) < x[..., None]).to(_type(dtype))
@@ -364,7 +377,7 @@ OWN: dict[str, Function] = {
     ),
     "is_floating_point": torch.is_floating_point, "get_default_dtype": torch.get_default_dtype,
     "increment": lambda x, value=1.0: x + value, "scale": lambda x, scale=1.0, bias=0.0: x * scale + bias,
-    "rsqrt": torch.rsqrt, "floor_divide": torch.floor_divide,
+    "rsqrt": torch.rsqrt, "floor_divide": torch.floor_divide, "grad": _grad,
 }  # fmt: skip
 
 
