@@ -201,6 +201,18 @@ def test_two_lines_that_are_wrong_are_named_together() -> None:
     assert found.text.count("in place of") == 2
 
 
+def test_a_line_that_only_serves_another_is_not_told_as_a_fault_of_its_own() -> None:
+    port = PORT.replace(
+        "    out = inputs\n", "    more = F.softmax(inputs, 1)\n    out = inputs * more.square() + more\n"
+    )
+    wrong = RIGHT.replace("    mixed = x\n", "    mixed = x * x.softmax(1).square() + x.softmax(1)\n")
+    found = _explained(port, _with(wrong))
+    assert found is not None
+    differing, _, beside = found.text.partition("; what belongs to it, and is no fault alone: ")
+    assert "`out = inputs * more.square() + more` in place of `mixed = x`" in differing
+    assert beside.startswith("the port alone has `more = F.softmax(inputs, 1)`")
+
+
 def test_as_many_lines_as_are_wrong_are_named_together() -> None:
     port = PORT.replace("inputs.mean(1, keepdim=True)", "inputs.amax(1, keepdim=True).sin()")
     port = port.replace("attn = paddle.matmul", "attn = paddle.tanh(query).sum() * paddle.matmul")
