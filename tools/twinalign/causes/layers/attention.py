@@ -147,8 +147,7 @@ def _other_mask_values(site: Site, subject: LayerSubject) -> Changes:
 def softmax_floored(call: FunctionCall) -> Any:
     """The softmax gives no weight below exp(-64) of the largest, so that a masked one is not 0."""
     # Paddle's CPU kernel does so, which shows where weights are compared with 0 or with each other.
-    scores = call["input"] - call["input"].amax(call["dim"], keepdim=True)
-    weights = scores.clamp(min=-64.0).exp()
+    weights = (call["input"] - call["input"].amax(call["dim"], keepdim=True)).clamp(min=-64.0).exp()
     return weights / weights.sum(call["dim"], keepdim=True)
 
 

@@ -303,9 +303,9 @@ def reference_explain(
                     one.port = behind(activation, one.port)
             examined = examined_unit(unit, known, other)
             right = activation is not None and not _of(unit)[1].wrong()
-            found = prove(examined, BUDGET) if examined is not None else None
-            stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None
-            if examined is None and not right:
+            if examined is not None:
+                found, stopped = prove(examined, BUDGET), BUDGET.stopped(examined.not_tried)
+            elif not right:
                 stopped = not_repeated(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)) or None
         if found is not None and examined is not None:
             line = None if examined.line is None else (examined.line[0], examined.line[1].to_json())

@@ -177,10 +177,15 @@ def taking_steps(
 
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Inside the block the model stays in evaluation mode."""
+    """Inside the block the model stays in evaluation mode; behind it each layer has its mode again."""
+    modes = [(layer, layer.training) for layer in model.modules()]
     model.eval()
-    with replaced(model, "train", lambda mode=True: model):
-        yield
+    try:
+        with replaced(model, "train", lambda mode=True: model):
+            yield
+    finally:
+        for layer, mode in modes:  # one model serves several trainings, and a loop need not set its mode
+            layer.training = mode
 
 
 @contextlib.contextmanager
@@ -246,23 +251,155 @@ def make_optimizer(kind: str, parameters: list[torch.Tensor], **settings: Any) -
     return made
 
 
-def averaging_buffers(model: Any, update: Callable[[float], Any]) -> Callable[[float], Any]:
-    """An update of a moving average that moves the averaged network's buffers as it moves the parameters."""
+class _Averages:
+    """Untrained parameters that follow trained ones of the same name in another part of a model."""
 
-    def updated(m: float) -> Any:
-        children = [child for child in model.children() if any(True for _ in child.buffers())]
-        before = [[parameter.detach().clone() for parameter in child.parameters()] for child in children]
-        result = update(m)
-        moved = [
-            any(not torch.equal(old, new) for old, new in zip(kept, child.parameters(), strict=True))
-            for kept, child in zip(before, children, strict=True)
+    def __init__(self, model: torch.nn.Module, momentum: Callable[[int, float], float], buffers: bool) -> None:
+        self._model, self._momentum, self._buffers = model, momentum, buffers
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._before: list[torch.Tensor] = []
+        self._optimizer: Any = None
+        self._steps = 0
+
+    def begin_step(self, optimizer: Any) -> None:
+        if self._optimizer is None:
+            self._find({id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
+            self._optimizer = optimizer if self._pairs else None
+        self.settle()
+
+    def end_step(self, optimizer: Any) -> None:
+        self._steps += optimizer is self._optimizer
+
+    def _find(self, held: set[int]) -> None:
+        named = list(self._model.named_parameters())
+        left = sorted(((n, p) for n, p in named if id(p) not in held), key=lambda one: not one[1].requires_grad)
+        averaged = {name.partition(".")[2]: p for name, p in left}  # of one name, what no gradient reaches
+        trained = {name: p for name, p in named if p.requires_grad and id(p) in held}
+        self._pairs = [
+            (average, p)
+            for name, p in trained.items()
+            if (average := averaged.get(name.partition(".")[2])) is not None and average.shape == p.shape
         ]
-        names = [[name for name, _ in child.named_buffers()] for child in children]
-        for averaged, trained in itertools.permutations(range(len(children)), 2):
-            if moved[averaged] and not moved[trained] and names[averaged] == names[trained]:
-                pairs = zip(children[averaged].buffers(), children[trained].buffers(), strict=True)
-                for ours, theirs in [pair for pair in pairs if pair[0].is_floating_point()]:
-                    ours.mul_(m).add_(theirs, alpha=1.0 - m)
-        return result
+        self._before = [average.clone() for average, _ in self._pairs]
 
-    return updated
+    @torch.no_grad()
+    def settle(self, *_: Any) -> None:
+        """Give the averages what another momentum makes of them, if they have been updated since."""
+        if all(torch.equal(average, old) for (average, _), old in zip(self._pairs, self._before, strict=True)):
+            return
+        pairs = list(zip(self._pairs, self._before, strict=True))
+        gap = torch.cat([(p - old).flatten() for (_, p), old in pairs])
+        moved = torch.cat([(average - old).flatten() for (average, _), old in pairs])
+        largest = gap.abs().argmax()
+        m = 1.0 - float(moved[largest] / gap[largest])
+        other = self._momentum(self._steps - 1, m)
+        if other != m:
+            for (average, p), old in pairs:
+                average.copy_(old * other + p * (1.0 - other))
+        if self._buffers:
+            self._average_buffers(m)
+        self._before = [average.clone() for average, _ in self._pairs]
+
+    def _average_buffers(self, m: float) -> None:
+        held = [{id(p) for p in part.parameters()} for part in self._model.children()]
+        parts = list(zip(self._model.children(), held, strict=True))
+        averaged = [part for part, inside in parts if any(id(average) in inside for average, _ in self._pairs)]
+        trained = [part for part, inside in parts if any(id(p) in inside for _, p in self._pairs)]
+        for theirs, ours in itertools.product(trained, averaged):
+            given = dict(theirs.named_buffers())
+            for name, buffer in ours.named_buffers():
+                if buffer.is_floating_point() and name in given:
+                    buffer.mul_(m).add_(given[name], alpha=1.0 - m)
+
+
+def averaging(momentum: Callable[[int, float], float], buffers: bool = False) -> Around:
+    """Let the moving average of trained parameters have the momentum `momentum(step, own)` in each update.
+
+    Whatever loop or method updates it: an update shows in the averages, and nothing trains between it and the next
+    step or the next call of the model. With `buffers` it moves the averaged part's buffers as well.
+    """
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        made = _Averages(model, momentum, buffers)
+        with contextlib.ExitStack() as stack:
+            for layer in (model, *model.children()):
+                stack.callback(layer.register_forward_pre_hook(made.settle).remove)
+            stack.enter_context(watching_steps(made.begin_step, made.end_step))
+            yield
+            made.settle()
+
+    return around
+
+
+def clipping_each_pass(summed: bool) -> Around:
+    """Clip gradients after each backward pass, not once before a step: what is `summed` by then, or each pass's own."""
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        after: list[dict[int, torch.Tensor]] = []
+        backward = torch.autograd.backward
+
+        def noted(*arguments: Any, **keywords: Any) -> None:
+            backward(*arguments, **keywords)
+            after.append({id(p): p.grad.clone() for p in model.parameters() if p.grad is not None})
+
+        def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
+                held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+                held = [p for p in held if p.grad is not None]
+                sums, result = [torch.zeros_like(p) for p in held], None
+                for before, now in itertools.pairwise([{}, *after]):
+                    for p, total in zip(held, sums, strict=True):
+                        own = now.get(id(p), torch.zeros_like(p)) - before.get(id(p), 0.0)
+                        p.grad = total + own if summed else own
+                    result = original(held, *arguments, **keywords)
+                    sums = [p.grad if summed else total + p.grad for p, total in zip(held, sums, strict=True)]
+                for p, total in zip(held, sums, strict=True):
+                    p.grad = total
+                after.clear()
+                return result
+
+            return clip
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced(torch.autograd, "backward", noted))
+            for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
+                stack.enter_context(replaced_everywhere(clip, clipping(clip)))
+            yield
+
+    return around
+
+
+@contextlib.contextmanager
+def clipping_last(model: Any) -> Iterator[None]:
+    """Clip gradients once, right before a step, not after each backward pass."""
+    asked: list[Callable[[], Any]] = []
+
+    def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
+            held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            asked[:] = [functools.partial(original, held, *arguments, **keywords)]
+            return torch.nn.utils.get_total_norm([p.grad for p in held if p.grad is not None])
+
+        return clip
+
+    def stepping(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            for clip in asked:
+                clip()
+            asked.clear()
+            return original(self, *arguments, **keywords)
+
+        return step
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replacing_steps(stepping))
+        for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
+            stack.enter_context(replaced_everywhere(clip, clipping(clip)))
+        yield
+
+
+clipping_last.outermost = True  # type: ignore[attr-defined]
