@@ -67,6 +67,18 @@ def test_a_line_computes_in_torch_what_paddle_computes(text: str, of_paddle: Map
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_an_optimizer_of_torch_answers_to_paddles_names() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    weight.sum().backward()
+    paddle_spelling.attribute({}, optimizer, "set_lr")(0.25)
+    assert paddle_spelling.attribute({}, optimizer, "get_lr")() == optimizer.param_groups[0]["lr"] == 0.25
+    paddle_spelling.attribute({}, optimizer, "step")()
+    paddle_spelling.attribute({}, optimizer, "clear_grad")()
+    assert weight.tolist() == [0.75, 0.75]
+    assert weight.grad is None
+
+
 def test_what_torch_does_not_compute_alike_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="channels last"):
         _in_torch("F.avg_pool2d(x.unsqueeze(0), 2, data_format='NHWC')")
