@@ -126,7 +126,7 @@ enter_rows("train", TrainingSubject, "around", (
 ))  # fmt: skip
 
 
-@train_cause(rank=1)
+@train_cause(rank=3)
 def ema_schedule(subject: TrainingSubject) -> Iterator[Variant]:
     """In training the moving average has another coefficient, or another one in each step."""
     seen: dict[int, float] = {}
