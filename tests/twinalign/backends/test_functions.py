@@ -291,6 +291,25 @@ def test_an_optimizer_steps_at_the_rate_that_is_set(backend: Backend) -> None:
     assert before - dict(backend.state_items(model))["0.bias"] == pytest.approx(np.full(4, 0.5), rel=1e-4)
 
 
+def test_of_several_groups_the_rate_is_the_first_ones(backend: Backend) -> None:
+    model = small_model(backend)
+    parameters = list(backend.named_parameters(model).values())
+    if type(parameters[0]).__module__.startswith("torch"):
+        import torch
+
+        groups = [{"params": parameters[:1], "lr": 0.02}, {"params": parameters[1:], "lr": 0.1}]
+        optimizer: Any = torch.optim.SGD(groups, lr=0.1)
+    else:
+        import paddle
+
+        groups = [{"params": parameters[:1], "learning_rate": 0.2}, {"params": parameters[1:]}]
+        optimizer = paddle.optimizer.SGD(0.1, parameters=groups)
+    assert backend.learning_rate(optimizer) == pytest.approx(0.02)
+    backend.set_learning_rate(optimizer, 0.04)
+    assert backend.learning_rate(optimizer) == pytest.approx(0.04)
+    assert sorted(backend.learning_rates(optimizer)) == pytest.approx([0.04, 0.2])
+
+
 def test_the_moving_averages_have_names_that_both_sides_share(backend: Backend) -> None:
     model = small_model(backend)
     optimizer = adam(backend, model)

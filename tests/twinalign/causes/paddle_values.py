@@ -75,6 +75,7 @@ RUNS = {
     "smooth_l1": lambda x, a: F.smooth_l1_loss(x, paddle.to_tensor(a["y"]), delta=0.5),
     "ignored": lambda x, a: F.cross_entropy(x, paddle.to_tensor(a["labels"])),
     "clipped": lambda x, a: F.cross_entropy(x * 100, paddle.to_tensor(a["labels"])),
+    "floored": lambda x, a: (F.softmax(paddle.where(x > 0, x, paddle.full_like(x, -1e9))) > 0).astype(x.dtype) * x,
     "class_axis": lambda x, a: F.cross_entropy(x, paddle.to_tensor(a["labels"])),
     "soft_weighted": lambda x, a: F.cross_entropy(
         x, F.softmax(paddle.to_tensor(a["y"])), weight=paddle.to_tensor(a["weight"]), soft_label=True

@@ -121,6 +121,12 @@ CASES: list[Case] = [
     ),
     case("group_norm_groups", lambda: nn.GroupNorm(2, 8), changed(num_groups=4), IMAGES),
     case("local_response_alpha", lambda: nn.LocalResponseNorm(3, 0.5), changed(alpha=1.5), IMAGES),
+    case(
+        "clamp_lower",
+        unit(lambda s, x: x.abs().clamp(min=1e-6).log()),
+        doing(lambda s, x: x.abs().clamp(min=1e-3).log()),
+        TINY,
+    ),
     case("normalize_epsilon", unit(lambda s, x: F.normalize(x)), doing(lambda s, x: F.normalize(x, eps=1e-5)), TINY),
     case(
         "normalize_epsilon_form",

@@ -172,6 +172,9 @@ PAIRS: dict[str, Pair] = {
         "product_with_zero", of(lambda x: x.prod(-1)), np.array([[1.0, 2.0, 3.0], [2.0, 0.0, 4.0]]), options=BACKWARD
     ),
     "bfloat16": Pair("low_precision", of(torch.sin), normal(4, 6)),
+    "floored": Pair(
+        "softmax_floored", of(lambda x: (x.masked_fill(x <= 0, -1e9).softmax(-1) > 0).to(x.dtype) * x), normal(6, 5)
+    ),
 }
 
 

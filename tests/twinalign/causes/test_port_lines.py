@@ -77,6 +77,18 @@ def test_a_gradient_without_a_graph_of_its_own_leaves_that_of_its_function() -> 
     y.backward()
 
 
+def test_an_optimizer_of_torch_answers_to_paddles_names() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    weight.sum().backward()
+    paddle_spelling.attribute({}, optimizer, "set_lr")(0.25)
+    assert paddle_spelling.attribute({}, optimizer, "get_lr")() == optimizer.param_groups[0]["lr"] == 0.25
+    paddle_spelling.attribute({}, optimizer, "step")()
+    paddle_spelling.attribute({}, optimizer, "clear_grad")()
+    assert weight.tolist() == [0.75, 0.75]
+    assert weight.grad is None
+
+
 def test_what_torch_does_not_compute_alike_is_refused() -> None:
     with pytest.raises(NotImplementedError, match="channels last"):
         _in_torch("F.avg_pool2d(x.unsqueeze(0), 2, data_format='NHWC')")
@@ -209,6 +221,18 @@ def test_two_lines_that_are_wrong_are_named_together() -> None:
     found = _explained(port, _with(wrong))
     assert found is not None
     assert found.text.count("in place of") == 2
+
+
+def test_a_line_that_only_serves_another_is_not_told_as_a_fault_of_its_own() -> None:
+    port = PORT.replace(
+        "    out = inputs\n", "    more = F.softmax(inputs, 1)\n    out = inputs * more.square() + more\n"
+    )
+    wrong = RIGHT.replace("    mixed = x\n", "    mixed = x * x.softmax(1).square() + x.softmax(1)\n")
+    found = _explained(port, _with(wrong))
+    assert found is not None
+    differing, _, beside = found.text.partition("; what belongs to it, and is no fault alone: ")
+    assert "`out = inputs * more.square() + more` in place of `mixed = x`" in differing
+    assert beside.startswith("the port alone has `more = F.softmax(inputs, 1)`")
 
 
 def test_as_many_lines_as_are_wrong_are_named_together() -> None:

@@ -106,6 +106,23 @@ def test_where_the_wrong_units_do_not_run_alone_everything_runs(tmp_path: Path) 
     assert sides.asked == [f"{second} False", "port False", f"{second} True", "port True", "reference_second_backward"]
 
 
+def test_a_copy_of_a_layer_without_a_cause_of_its_own_names_the_cause_of_the_first(tmp_path: Path) -> None:
+    found = {"id": "line_of_port", "text": "a line differs", "confirmed": True, "evidence": {}}
+    nothing = {"right": False, "left": 1.0, "stopped": None, "refuted": [], "explanation": None}
+    answers = iter([{**nothing, "explanation": found}, nothing, nothing])
+    search = CauseSearch(lambda *_, **__: next(answers), None, None, tmp_path, [], [], [])  # type: ignore[arg-type]
+    suspect = {"layer": "port.Block", "functions": [{"source": "..."}], "facts": {"width": 2}, "differences": {}}
+    paths = ("student.0", "teacher.0", "teacher.1")
+    asked = [(Fault(path, path, "state", None, {}), {**suspect, "call": at}) for at, path in enumerate(paths)]
+    asked[2][1]["functions"] = [{"source": "other"}]
+    search.explain(asked)
+    assert [fault.evidence.get("notes") for fault, _ in asked] == [
+        None,
+        ["same code as student.0, whose cause does not suffice here: a line differs"],
+        [],
+    ]
+
+
 class _Array:
     """A tensor of no framework."""
 

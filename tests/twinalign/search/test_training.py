@@ -58,6 +58,25 @@ def test_a_wrong_training_is_explained(fault: str, cause: str, words: str, tmp_p
     assert words in found.explanation.text
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "cause", "words"),
+    [
+        ("clipped_each_pass", "clipping_place", "after each backward pass, not once"),
+        ("constant", "ema_schedule", "always 0.99: 0.99, 0.99, 0.99, … in place of 0.1, 0.181818, 0.25, …"),
+        ("next", "ema_schedule", "that of the next step"),
+        ("step_twice", "step_twice", ""),
+        ("", "", ""),
+    ],
+)
+def test_a_wrong_training_that_accumulates_is_explained(fault: str, cause: str, words: str, tmp_path: Path) -> None:
+    """Its loop sets no mode, has groups with rates of their own and an average whose momentum grows."""
+    case = f"{Path(__file__).parent / 'accumulating_case.py'}:Accumulating"
+    found = locate(RunSettings(case=case, out=tmp_path, stages=("train",), options={"fault": fault})).faults
+    assert [one.explanation and one.explanation.id for one in found] == ([cause] if cause else []), found
+    assert all(words in one.explanation.text for one in found if one.explanation)
+
+
 def test_a_right_training_is_no_alarm(tmp_path: Path) -> None:
     assert faults("", tmp_path) == []
 

@@ -16,6 +16,7 @@ from torch import nn
 from tests.twinalign.bundle.forging import Forgery
 from twinalign.bundle.verifying import verify_bundle
 from twinalign.files.recordings import Recording
+from twinalign.verdict.initial_scale import fitting_factors
 from twinalign.verdict.initial_weights import CAUSES, InitialWeights, compare_initial
 from twinalign.verdict.initializers import families_of, fitting
 from twinalign.verdict.stage_recordings import StageRecordings
@@ -103,6 +104,32 @@ def test_a_scale_without_a_name_is_said_to_be_the_factors_that_fit() -> None:
     assert "; the scale by fan_out in place of fan_in fits" in found.text
     [found] = compared(gained, lambda w: nn.init.xavier_uniform_(w, gain=1.1)).differences
     assert " fits" not in found.text
+
+
+def test_a_scale_that_depends_on_the_depth_is_said_so() -> None:
+    names = [f"blocks.{number}.mlp.weight" for number in range(6)]
+    rng = np.random.default_rng(0)
+    whole, by_count, by_place = (rng.normal(0.0, 0.02 / factor, 40_000) for factor in (1.0, 12**0.5, 10**0.5))
+
+    def fitting_in(reference: np.ndarray, port: np.ndarray) -> list[str]:
+        return fitting_factors(reference, port, (200, 200), names[4], [*names, "head.weight"])
+
+    assert "one over √(2 · the number of its layers, 6)" in fitting_in(whole, by_count)
+    assert "√(2 · the number of its layers, 6)" in fitting_in(by_count, whole)
+    assert fitting_in(whole, by_place) == ["one over √(2 · its layer's place, 5)"]
+    assert fitting_in(whole, whole * 0.9) == []
+    assert fitting_factors(whole, by_count, (200, 200), "head.weight", names) == []
+
+
+def test_parts_that_are_stacked_in_one_tensor_have_fans_of_their_own() -> None:
+    def by_parts(w: torch.Tensor) -> None:
+        for part in w.chunk(3):
+            nn.init.xavier_uniform_(part)
+
+    [found] = compared(by_parts, nn.init.xavier_uniform_, shape=(192, 64)).differences
+    assert found.reference == "Xavier uniform of each of 3 stacked parts"
+    assert found.port.startswith("Xavier uniform")
+    assert found.cause is not None
 
 
 def test_initialisers_that_the_draws_do_not_tell_apart_are_all_said() -> None:

@@ -18,7 +18,7 @@ from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outc
 from twinalign.causes.registry import Cause, Variant, Within, cause, enter, known_causes
 from twinalign.patching import replaced
 from twinalign.replay.fitting import fitting_number
-from twinalign.replay.port_lines import lines_of
+from twinalign.replay.port_lines import lines_of, together
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 CLEARLY_LESS = 0.1
@@ -72,10 +72,7 @@ Row = tuple[str, str, Mapping[str, Any], Callable[[Any], Others]]
 def enter_rows(
     phase: str, subject: type[Component], attribute: str, rows: Iterable[Row], of: Callable[[Any], Any] | None = None
 ) -> None:
-    """Enter causes whose variants give an attribute of the component what is in the rows, or what is made `of` that.
-
-    A variant in a row is taken as it is.
-    """
+    """Enter causes whose variants give an attribute what is in the rows, or is made `of` that, or are there already."""
 
     def enter_row(identifier: str, text: str, facts: Mapping[str, Any], variants: Callable[[Any], Others]) -> None:
         def find(component: Component) -> Iterator[Variant]:
@@ -137,14 +134,14 @@ def wrong_names(component: Component) -> list[str]:
 def explain(component: Component, *phases: str) -> dict[str, Any]:
     """Prove why the port's component differs.
 
-    A re-run that does not give the reference's own values proves nothing, so nothing is explained then.
-
     Returns:
         `explanation`: the first cause that leaves no difference, else the one that leaves least, as
         `Explanation.to_json`; None where none is proven. `stopped`: what was not tried and why, else None.
     """
-    found, stopped = None, None
-    if wrong_names(component) and _repeats(component):
+    found, stopped, wrong = None, None, wrong_names(component)
+    if wrong and not _repeats(component):
+        stopped = "no cause can be tried: the reference's component gives something else when it runs again"
+    elif wrong:
         with BUDGET.of_one():
             causes = {(c.id, c.find): c for phase in phases for c in known_causes(phase)}
             examined = _ExaminedComponent(component, causes.values())
@@ -226,7 +223,7 @@ def line_of_port(component: Component) -> Iterator[Variant]:
     # A statement that stands elsewhere.
     added = [one for one in lines if one.lines[0].old is None]
     lacking = [one for one in lines if one.lines[0].new is None]
-    yield from (one.merged(two) for one, two in itertools.islice(itertools.product(added, lacking), _MOST_MOVED))
+    yield from (together(two) for two in itertools.islice(itertools.product(added, lacking), _MOST_MOVED))
 
 
 for _phase in ("optimizer", "data", "metric", "train"):

@@ -24,6 +24,15 @@ class PlainAttributes:
             kept = {name: (value, copy.deepcopy(value)) for name, value in held.items() if _is_plain(name, value)}
             self._layers.append((held, frozenset(held), kept))
 
+    @property
+    def changed(self) -> bool:
+        """Whether any of them is another by now, or has come since."""
+        return any(
+            any(name not in names and isinstance(value, _SIMPLE) for name, value in held.items())
+            or any(held.get(name, self) is not value or value != as_built for name, (value, as_built) in kept.items())
+            for held, names, kept in self._layers
+        )
+
     def restore(self) -> None:
         """Set them back, and remove those that have come since."""
         for held, names, kept in self._layers:

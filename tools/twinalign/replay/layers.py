@@ -23,6 +23,7 @@ from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.port_backward import ForcedBackward
 from twinalign.replay.reaching import without_effect
 from twinalign.replay.reference_pass import ReferencePass
+from twinalign.replay.repeating import NotRepeatedError, not_repeated
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
 from twinalign.replay.wrong_unit import constants_in_float32, phase_of
 from twinalign.verdict.allowances import ALWAYS, resolve
@@ -260,6 +261,8 @@ def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, 
     for report in suspects:
         try:
             answers.append(_confirmed(reference, report, Path(folder), _allowed(worker.case, report["path"])))
+        except NotRepeatedError as error:
+            answers.append({"left_out": str(error)})
         except Exception as error:  # a user's code may not run twice
             text = f"the reference's counterpart does not run again: {type(error).__name__}: {error}"
             answers.append({"left_out": text[:LONGEST_REASON]})
@@ -294,6 +297,8 @@ def _phases_beyond_rounding(
             measured[name] = apart[name] = difference(unit.port[name], unit.reference[name]).to_json()
         if _beyond_rounding(unit, apart, allowed):
             phases.append(phase)
+        elif reason := not_repeated(unit):  # then what noise changes says nothing of rounding
+            raise NotRepeatedError(reason)
     # What code around the layers does to their state shows in what they give in evaluation mode behind it.
     apart = report["differences"]
     if "state" in phases and all(name.startswith("eval.") for name in apart if phase_of(name) == "forward"):

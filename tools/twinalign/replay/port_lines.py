@@ -347,6 +347,20 @@ def lines_of(
     return [LinesVariant(one.text, (one,), module, names or {}, helpers) for one in found]
 
 
+def together(lines: Sequence[LinesVariant]) -> LinesVariant:
+    """Lines at once; in words those first that say something else, and then what only they read or leave out.
+
+    What one side alone has changes nothing where nothing reads it: it belongs to the others, and is not why.
+    """
+    alone = [one for one in lines if any(line.old is None or line.new is None for line in one.lines)]
+    others = [one for one in lines if one not in alone]
+    all_of_them = functools.reduce(LinesVariant.merged, [*others, *alone])
+    if not others or not alone:
+        return all_of_them
+    words, beside = ("; ".join(one.detail for one in some) for some in (others, alone))
+    return dataclasses.replace(all_of_them, detail=f"{words}; what belongs to it, and is no fault alone: {beside}")
+
+
 def whole_functions(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:
     """All lines of each function at once, but for the one that is called first: that one is the whole."""
     functions: dict[int, list[LinesVariant]] = {}

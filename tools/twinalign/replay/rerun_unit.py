@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.files.writer import fast_zipfile
+from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.replay.case_run import KeptState, in_evaluation_mode, mark_of
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
@@ -36,7 +37,7 @@ class RerunUnit:
         self.steps = report["steps"]
         self.functions: Sequence[Mapping[str, Any]] = report["functions"]
         self._report = report
-        self._pass, self._backend, self._folder = reference, reference.backend, folder
+        self._pass, self.backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
         self._children = [reference.stack.calls[number] for number in report["children"]]
         self.child_names = _child_names(
@@ -47,15 +48,17 @@ class RerunUnit:
         self._leaves: dict[tuple[int, str], Any] = {}
         self._given: dict[int, tuple[Any, Any, tuple[int, float]]] = {}
         """id of a leaf → the leaf, its copy that code was given, and what tells whether that is as it was."""
-        self._kept = KeptState(self._backend)
+        self._kept = KeptState(self.backend)
         names = [name for name in report["differences"] if phase_of(name) == phase]
         self.port: Mapping[str, np.ndarray] = self._load("port", names)
         self.reference: Mapping[str, np.ndarray] = self._load("reference", names)
-        layers = dict(self._backend.named_layers(reference.run.model))
+        layers = dict(self.backend.named_layers(reference.run.model))
         self.module: Any = layers.get(self._call.path)
         self.model: Any = reference.run.model
         self.training = bool(getattr(self.module, "training", reference.run.case.train_mode))
         self._root = self.model if self.module is None else self.module
+        self._moves_attributes = True
+        """Whether a run changes what the unit keeps beside tensors, as far as known."""
         self._repeats = [
             call
             for call in reference.stack.calls
@@ -107,10 +110,10 @@ class RerunUnit:
         found = {}
         for name, array in self._stored(f"{self._call.number}_tables.npz").items():
             own: Any = getattr(self.module, name, None)
-            if not self._backend.is_tensor(own) or tuple(own.shape) != array.shape:
+            if not self.backend.is_tensor(own) or tuple(own.shape) != array.shape:
                 continue
-            if not np.array_equal(self._backend.to_array(own), array, equal_nan=array.dtype.kind == "f"):
-                found[name] = self._backend.to_tensor_like(array, own)
+            if not np.array_equal(self.backend.to_array(own), array, equal_nan=array.dtype.kind == "f"):
+                found[name] = self.backend.to_tensor_like(array, own)
         return found
 
     def intermediates(self) -> list[Print]:
@@ -119,13 +122,13 @@ class RerunUnit:
 
         def handle(call: Any) -> Any:
             returned = call.run()
-            tensors, _ = take_apart(returned, self._backend.is_tensor)
-            found.extend(print_of(self._backend.to_array(tensor)) for tensor in tensors)
+            tensors, _ = take_apart(returned, self.backend.is_tensor)
+            found.extend(print_of(self.backend.to_array(tensor)) for tensor in tensors)
             return returned
 
         with rewriting().unchanged(self.module), rewriting().intercepting(self.module, handle):
             self.run()
-        own = [self._backend.to_array(tensor) for tensor in self._backend.own_state(self._root).values()]
+        own = [self.backend.to_array(tensor) for tensor in self.backend.own_state(self._root).values()]
         return [*map(print_of, (*self._arrays[self._call.number].values(), *own)), *found]
 
     def _load(self, side: str, names: list[str]) -> dict[str, np.ndarray]:
@@ -137,11 +140,25 @@ class RerunUnit:
             return dict(stored)
 
     def _run_call(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
-        with rewriting().function_runs(False):
+        with rewriting().function_runs(False), self._attributes_kept():
             return self._values_of(call, perturbation)
 
+    @contextlib.contextmanager
+    def _attributes_kept(self) -> Iterator[None]:
+        """Inside the block the unit may count its calls: behind it the count is what it was."""
+        if not self._moves_attributes:
+            yield
+            return
+        before = PlainAttributes(self.backend, self._root)
+        try:
+            yield
+        finally:
+            self._moves_attributes = before.changed
+            if self._moves_attributes:
+                before.restore()
+
     def _values_of(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
-        run, backend = self._pass.run, self._backend
+        run, backend = self._pass.run, self.backend
         generator = np.random.default_rng([call.number, int(10 * perturbation)])
         noise = functools.partial(noisy, size=perturbation, generator=generator, whole=self._is_given_whole(call))
         inputs = [self._leaf(call, f"input.{i}", tensor.differentiable, noise) for i, tensor in enumerate(call.inputs)]
@@ -177,7 +194,7 @@ class RerunUnit:
 
     def _tensor(self, array: np.ndarray, differentiable: bool) -> Any:
         run = self._pass.run
-        return self._backend.detached(self._backend.to_tensor(array, run.dtype, run.device), differentiable)
+        return self.backend.detached(self.backend.to_tensor(array, run.dtype, run.device), differentiable)
 
     def _leaf(self, call: Call, name: str, differentiable: bool, noise: _Noise) -> Any:
         """A value that the unit is given: code gets copies of it, so that one serves every run without noise."""
@@ -196,9 +213,9 @@ class RerunUnit:
         if self.phase != "forward" or all(leaf is not kept for kept in self._leaves.values()):
             return leaf.clone()
         _, copy, before = self._given.get(id(leaf), (leaf, None, None))
-        if copy is None or before != mark_of(self._backend, copy):
+        if copy is None or before != mark_of(self.backend, copy):
             copy = leaf.clone()
-            self._given[id(leaf)] = leaf, copy, mark_of(self._backend, copy)
+            self._given[id(leaf)] = leaf, copy, mark_of(self.backend, copy)
         return copy
 
     def _gradients(
@@ -209,7 +226,7 @@ class RerunUnit:
         children: _Children,
         noise: _Noise,
     ) -> dict[str, Any]:
-        arrays, backend = self._arrays[call.number], self._backend
+        arrays, backend = self._arrays[call.number], self.backend
         places = {f"seed.output.{call.number}.{i}": tensor for i, tensor in enumerate(outputs)} | children.ends
         ends = {
             place: tensor
@@ -230,7 +247,7 @@ class RerunUnit:
 
     def _moved_state(self) -> dict[str, np.ndarray]:
         """The unit's buffers; for code around the layers also the model's state that differs."""
-        backend = self._backend
+        backend = self.backend
         own = {} if self.module is None else backend.own_state(self.module)
         found = {f"buffer.{name}": backend.to_array(tensor) for name, tensor in own.items()}
         if wanted := [name for name in self.port if name.startswith("state.")]:
@@ -240,17 +257,17 @@ class RerunUnit:
 
     def _evaluation(self, call: Call, inputs: list[Any]) -> dict[str, np.ndarray]:
         """The same input in evaluation mode, with the buffers that the reference had after the call."""
-        state = self._backend.own_state(self.module)
+        state = self.backend.own_state(self.module)
         for name, number in call.state_after.items():
-            self._backend.assign(state[name], self._pass.state_store.read(number))
-        with in_evaluation_mode(self.module), self._backend.no_grad():
-            outputs, _ = take_apart(self._invoke(call, [tensor.clone() for tensor in inputs]), self._backend.is_tensor)
-        return {f"eval.output.{i}": self._backend.to_array(tensor) for i, tensor in enumerate(outputs)}
+            self.backend.assign(state[name], self._pass.state_store.read(number))
+        with in_evaluation_mode(self.module), self.backend.no_grad():
+            outputs, _ = take_apart(self._invoke(call, [tensor.clone() for tensor in inputs]), self.backend.is_tensor)
+        return {f"eval.output.{i}": self.backend.to_array(tensor) for i, tensor in enumerate(outputs)}
 
     @contextlib.contextmanager
     def _state(self, call: Call, noise: _Noise) -> Iterator[None]:
         """Inside the block the unit has the parameters and buffers that it had when the call began."""
-        backend = self._backend
+        backend = self.backend
         tensors = backend.state_tensors(self._root)
         self._kept.keep(tensors)
         own = backend.own_state(self.module) if self.module is not None else {}
@@ -292,7 +309,7 @@ class _Children:
         if not waiting or (layer is self._unit.module):
             return forward(*arguments, **keywords)
         child = waiting.pop(0)
-        backend = self._unit._backend
+        backend = self._unit.backend
         if self._unit.phase == "state":
             self._move_state_of(child)
         for i, tensor in enumerate(take_apart((arguments, keywords), backend.is_tensor)[0]):
@@ -307,7 +324,7 @@ class _Children:
 
     def _move_state_of(self, child: Call) -> None:
         """Give the layers inside the state that the child's call gave them in the reference's pass."""
-        unit, backend = self._unit, self._unit._backend
+        unit, backend = self._unit, self._unit.backend
         tensors, inside = backend.state_tensors(unit.model), f"{child.path}." if child.path else ""
         for name in unit.port:
             if name.startswith(f"state.{inside}"):

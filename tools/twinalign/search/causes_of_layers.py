@@ -44,6 +44,7 @@ class CauseSearch:
         Returns layer and phase of those that are none.
         """
         proven: list[tuple[str, dict[str, Any]]] = []
+        searched: list[tuple[Fault, Mapping[str, Any]]] = []
         right: list[tuple[str, str]] = []
         left, second = "", self._second_draw(asked)
         for number, (fault, suspect) in enumerate(asked, start=1):
@@ -67,6 +68,8 @@ class CauseSearch:
             else:
                 texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
                 fault.note(*texts, *filter(None, [answer["stopped"]]))
+                fault.note(*_of_same_code(fault, suspect, searched))
+            searched.append((fault, suspect))
         return right
 
     def _own(self, suspect: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -117,6 +120,20 @@ class CauseSearch:
             for other in found
             if other["call"] in first and other["children"] == first[other["call"]]["children"]
         }
+
+
+def _of_same_code(
+    fault: Fault, suspect: Mapping[str, Any], searched: Sequence[tuple[Fault, Mapping[str, Any]]]
+) -> list[str]:
+    """In words, the cause of a layer with the same code and settings, such as the student's of a teacher's copy."""
+    for other, unit in searched:
+        cause, alike = other.explanation, all(unit.get(name) == suspect.get(name) for name in _CODE)
+        if cause is not None and alike and suspect.get("functions") and other.phase == fault.phase:
+            return [f"same code as {other.paddle_layer}, whose cause does not suffice here: {cause.text}"]
+    return []
+
+
+_CODE = ("layer", "functions", "facts")
 
 
 def place_of(fault: Fault) -> str:

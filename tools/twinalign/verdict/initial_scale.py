@@ -1,7 +1,8 @@
 """How far the deviations of two sides' initial values are apart, and which known factors that may be."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -29,13 +30,31 @@ def deviation_ratio(reference: np.ndarray, port: np.ndarray) -> tuple[float, flo
     return math.sqrt(variances[1] / variances[0]), math.sqrt(sum(errors)) / 2.0
 
 
-def fitting_factors(reference: np.ndarray, port: np.ndarray, shape: Sequence[int]) -> list[str]:
+def fitting_factors(
+    reference: np.ndarray, port: np.ndarray, shape: Sequence[int], name: str = "", names: Iterable[str] = ()
+) -> list[str]:
     """In words, the known factors that the port's deviation may be of the reference's; of draws of one family.
 
-    `shape`: of the tensor, in the reference's layout.
+    `shape`: of the tensor, in the reference's layout. `name` is its name, and `names` are those of all tensors: they
+    say how many layers there are, and which one it stands in.
     """
     ratio, error = deviation_ratio(reference, port)
-    return [text for text, factor in _factors(shape).items() if abs(math.log(ratio / factor)) <= _WITHIN * error]
+    factors = _factors(shape) | _factors_of_depth(name, names)
+    return [text for text, factor in factors.items() if abs(math.log(ratio / factor)) <= _WITHIN * error]
+
+
+def _factors_of_depth(name: str, names: Iterable[str]) -> dict[str, float]:
+    """Factors by which deep networks scale what is added to the way through them."""
+    found: dict[str, float] = {}
+    for place in re.finditer(r"\.(\d+)\.", name):
+        before, after = name[: place.start(1)], name[place.end(1) :]
+        beside = {one[len(before) : -len(after)] for one in names if one.startswith(before) and one.endswith(after)}
+        counted = {f"the number of its layers, {len(beside)}": len(beside)} if len(beside) > 1 else {}
+        for text, count in {**counted, f"its layer's place, {int(place[1]) + 1}": int(place[1]) + 1}.items():
+            for of, value in ((f"√(2 · {text})", 2.0 * count), (f"√({text})", float(count))):
+                if value > 1.0 and value not in (2.0, 4.0):  # those are known by other names
+                    found |= {of: math.sqrt(value), f"one over {of}": 1.0 / math.sqrt(value)}
+    return found
 
 
 def _factors(shape: Sequence[int]) -> dict[str, float]:

@@ -145,7 +145,7 @@ def compare_initial(recordings: StageRecordings, counts: bool = False) -> Initia
         if text is not None:
             weight = shapes.get(name.removesuffix("bias") + "weight") if name.endswith("bias") else None
             place = (name, port_names[name], classes.get(name, ""))
-            found.differences.append(_named(place, text, first, second, shapes[name], weight))
+            found.differences.append(_named(place, text, first, second, shapes[name], weight, names))
     ties = [{tuple(pair) for pair in one.metadata["initial"]["tied"]} for one in (reference, port)]
     for name, other in sorted(ties[0] ^ ties[1]):
         shared = "the reference's alone" if (name, other) in ties[0] else "the port's alone"
@@ -240,10 +240,12 @@ def _named(
     second: _Tensor,
     shape: Sequence[int],
     weight: Sequence[int] | None,
+    names: Sequence[str],
 ) -> InitialDifference:
     """A difference with both sides' initialisers, and the cause where they are known.
 
-    `place`: the tensor's name in the reference, its name in the port, and the class of the port's layer.
+    `place`: the tensor's name in the reference, its name in the port, and the class of the port's layer. `names`: of
+    all tensors in the reference.
     """
     known = [
         [] if one.constant is not None or one.orthogonal else fitting(one.draws, shape, weight)
@@ -270,7 +272,8 @@ def _named(
     cause = _cause(place[2], shape, first, second, known, families)
     if scaled:
         cause = cause or "initializer_scale_differs"
-        text = "; ".join([text, *(f"{one} fits" for one in fitting_factors(first.draws, second.draws, shape))])
+        factors = fitting_factors(first.draws, second.draws, shape, place[0], names)
+        text = "; ".join([text, *(f"{one} fits" for one in factors)])
     written = remedy and f"paddle.nn.initializer.{remedy}"
     return InitialDifference(*place, text, said[0], said[1], cause, written)
 

@@ -16,7 +16,7 @@ _P_OF_A_FIT = 1e-4
 _WRITABLE_DIGITS = 3
 _UNCUT = 1.0 / 0.8796256610342398
 """Deviation of a normal distribution over its deviation once it is truncated at two of its own."""
-_MOST_OTHERS = 2
+_MOST_OTHERS, _MOST_PARTS = 2, 4
 _UNLIKELIER = 30.0
 """How much less likely a number is to be written with one more digit."""
 
@@ -136,6 +136,11 @@ def _by_fans(shape: Sequence[int], weight_shape: Sequence[int] | None) -> Iterat
     both = sum(fans(shape))
     yield Initializer("Xavier uniform", "uniform", math.sqrt(6.0 / both), "XavierUniform()")
     yield Initializer("Xavier normal", "normal", math.sqrt(2.0 / both), "XavierNormal()")
+    parts = shape[0] // shape[1] if len(shape) == 2 and shape[0] % shape[1] == 0 else 1
+    if 2 <= parts <= _MOST_PARTS:  # queries, keys and values in one tensor, or the gates of a recurrent layer
+        bound = math.sqrt(3.0 / shape[1])
+        name = f"Xavier uniform of each of {parts} stacked parts"
+        yield Initializer(name, "uniform", bound, f"Uniform({-bound:.6g}, {bound:.6g})")
     for fan, of, _ in by_fan:
         yield Initializer(f"LeCun normal by {of}", "normal", fan**-0.5, f"Normal(0.0, {fan**-0.5:.6g})")
 

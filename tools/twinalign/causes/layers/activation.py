@@ -101,8 +101,7 @@ def _other_slopes(site: Site, subject: LayerSubject) -> Changes:
 def hard_activation_slope(site: Site, subject: LayerSubject) -> Changes:
     """The hard sigmoid has another slope or offset."""
     # Paddle's constant is 1/6 in seven digits, held in float32.
-    own = subject.port_numbers.get("slope")
-    for slope in (0.16666670143604279, 0.16666671633720398, 0.2, *(() if own is None else (own,))):
+    for slope in (0.16666670143604279, 0.16666671633720398, 0.2, subject.port_numbers.get("slope", 0.2)):
         yield f"slope {slope:.9g} in place of 1/6", _hard(slope, site.name == "hardswish")
 
 

@@ -143,6 +143,14 @@ def _other_mask_values(site: Site, subject: LayerSubject) -> Changes:
         yield f"{value:g} added to them", lambda call, value=value: call["input"] + call["mask"] * value
 
 
+@forward("softmax", difference="softmax_floor", rank=-1)
+def softmax_floored(call: FunctionCall) -> Any:
+    """The softmax gives no weight below exp(-64) of the largest, so that a masked one is not 0."""
+    # Paddle's CPU kernel does so, which shows where weights are compared with 0 or with each other.
+    weights = (call["input"] - call["input"].amax(call["dim"], keepdim=True)).clamp(min=-64.0).exp()
+    return weights / weights.sum(call["dim"], keepdim=True)
+
+
 @forward("softmax")
 def causal_mask_added(call: FunctionCall) -> Any:
     """Attention is causal where it should not be."""

@@ -21,6 +21,7 @@ from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, 
 from twinalign.causes.registry import Cause, Variant, known_causes
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.repeating import not_repeated
 from twinalign.replay.rerun_unit import RerunUnit
 from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32, rewriting
 from twinalign.verdict.case_allowances import bound_of_classes
@@ -57,12 +58,8 @@ def examined_unit(unit: WrongUnit, known: Known = (), second: WrongUnit | None =
 
 
 def _of(unit: WrongUnit) -> tuple[LayerSubject, Target]:
-    prefixes = NAMES_OF_PHASE[unit.phase]
-    return LayerSubject(unit), Target(_only(unit.port, prefixes), _only(unit.reference, prefixes))
-
-
-def _only(values: Mapping[str, np.ndarray], prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
-    return {name: value for name, value in values.items() if name.startswith(prefixes)}
+    prefixes, values = NAMES_OF_PHASE[unit.phase], (unit.port, unit.reference)
+    return LayerSubject(unit), Target(*({n: v for n, v in one.items() if n.startswith(prefixes)} for one in values))
 
 
 class _ExaminedUnit(Examined):
@@ -195,17 +192,7 @@ class _ExaminedUnit(Examined):
             first, second = (self._subject.run(variant, draw) for variant in (one, other))
         except Exception:  # on other values a changed call may not run
             return False
-        return first.keys() == second.keys() and all(
-            first[name].shape == second[name].shape
-            and np.allclose(
-                first[name],
-                second[name],
-                rtol=0.0,
-                atol=share * max(1.0, np.abs(first[name]).max(initial=0.0)),
-                equal_nan=True,
-            )
-            for name in first
-        )
+        return first.keys() == second.keys() and all(_alike(first[name], second[name], share) for name in first)
 
     def may_name(self, line: Any, variant: Variant) -> bool:
         """Whether a changed call stands in the reference's line that the port's takes the place of.
@@ -256,6 +243,11 @@ class _ExaminedUnit(Examined):
         kind = self._subject.unit.port_class
         own = bound_of_classes([kind]) if kind else 0.0
         return CONSTANTS if all(cause.float32_constants for cause in causes) else min(own, CONSTANTS)
+
+
+def _alike(one: np.ndarray, other: np.ndarray, share: float) -> bool:
+    apart = share * max(1.0, np.abs(one).max(initial=0.0))
+    return one.shape == other.shape and np.allclose(one, other, rtol=0.0, atol=apart, equal_nan=True)
 
 
 def _is_rearranged(before: Any, after: Any) -> bool:
@@ -311,8 +303,10 @@ def reference_explain(
                     one.port = behind(activation, one.port)
             examined = examined_unit(unit, known, other)
             right = activation is not None and not _of(unit)[1].wrong()
-            found = prove(examined, BUDGET) if examined is not None else None
-            stopped = BUDGET.stopped(examined.not_tried) if examined is not None else None
+            if examined is not None:
+                found, stopped = prove(examined, BUDGET), BUDGET.stopped(examined.not_tried)
+            elif not right:
+                stopped = not_repeated(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)) or None
         if found is not None and examined is not None:
             line = None if examined.line is None else (examined.line[0], examined.line[1].to_json())
             mend = Mend(suspect, phase, examined.applied, line, activation is not None)

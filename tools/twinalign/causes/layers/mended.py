@@ -18,6 +18,7 @@ import numpy as np
 
 from twinalign.causes.layers.subject import ValueVariant
 from twinalign.causes.proving import REDUCTION_WITH_CONSTANTS
+from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.replay.case_run import KeptState
 from twinalign.replay.known_before import KnownBefore
 from twinalign.replay.layer_calls import wrapped
@@ -76,7 +77,8 @@ class MendedPass:
             self._known.begin({id(mend): self._path(mend.suspect["call"]) for mend in mends}, perturbation > 0.0)
         self._found: dict[str, np.ndarray] = {}
         with contextlib.ExitStack() as stack:
-            stack.callback(self._restore)
+            stack.callback(self._initial.restore, backend.state_tensors(model))
+            stack.callback(PlainAttributes(backend, model).restore)
             stack.enter_context(rewriting().unchanged(model))
             stack.enter_context(constants_in_float32())
             stack.enter_context(backend.default_dtype(run.dtype))
@@ -110,9 +112,6 @@ class MendedPass:
         found._run, found._port = dataclasses.replace(self._run, parts=first.shape[0]), {}
         found._known = None if self._reference.moved else KnownBefore(self._backend)
         return found
-
-    def _restore(self) -> None:
-        self._initial.restore(self._backend.state_tensors(self._run.model))
 
     def _path(self, number: int) -> str:
         return self._reference.stack.calls[number].path

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.replay.fewest import fewest
-from twinalign.replay.port_lines import Helpers, LinesVariant, lines_of, whole_functions
+from twinalign.replay.port_lines import Helpers, LinesVariant, lines_of, together, whole_functions
 from twinalign.verdict.array_difference import difference
 
 _ROUNDING = 1e-6
@@ -37,9 +37,9 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
         others = [one for one in lines if changes[id(one)] == 0.0 and one not in added]
         needed = fewest([*single, *added, *others], lambda some: bool(_gives_port(subject, some)))
         if len(needed) > 1:
-            yield dataclasses.replace(functools.reduce(LinesVariant.merged, needed), spelled=spelled)
+            yield dataclasses.replace(together(needed), spelled=spelled)
     elif whole is None and len(single) + len(added) <= _MOST_TOGETHER:
-        yield from (one.merged(two) for one, two in itertools.combinations((*added, *single), 2))
+        yield from (together(both) for both in itertools.combinations((*added, *single), 2))
     yield from (dataclasses.replace(one, spelled=spelled) for one in whole_functions(lines))
 
 

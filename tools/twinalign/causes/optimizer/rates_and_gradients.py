@@ -152,7 +152,6 @@ def _clipped_to(
     subject: OptimizerSubject, bounds: Iterable[float], start: float, unclipped: bool = False
 ) -> Iterator[Variant]:
     """Gradients clipped by the norm of all of them together, to each bound and to the one that fits from `start`."""
-
     for added in _added(subject):
 
         def variant(bound: float, added: float = added) -> Variant:

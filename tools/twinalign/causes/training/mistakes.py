@@ -1,17 +1,19 @@
 """Causes in a training: what its loop records, clears, steps and averages, and its recipe of rates, decay and norms."""
 
 import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from twinalign.case.averaging import averaging_method
 from twinalign.causes.component import enter_rows, wrong_names
 from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
-from twinalign.files.curve_names import BUFFER_NORM, LEARNING_RATE, WEIGHT_NORM
+from twinalign.files.curve_names import BUFFER_NORM, EMA_DISTANCE, LEARNING_RATE, WEIGHT_NORM
 from twinalign.patching import Around, replaced
+from twinalign.replay.momenta import Momentum, in_words, other_momenta, scaled
 from twinalign.replay.training import Curves, moves_less
 from twinalign.verdict.array_difference import distance, root_mean_square
 
@@ -83,28 +85,9 @@ def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
     return found
 
 
-def _averaging(way: Callable[[Any, Any], Any]) -> Around:
-    """A training in which the model's moving average is updated as `way` makes it of the model and its own update."""
-
-    @contextlib.contextmanager
-    def around(model: Any) -> Iterator[None]:
-        name = averaging_method(model)
-        if name is None:
-            raise ValueError("the model has no moving average")
-        with replaced(model, name, way(model, getattr(model, name))):
-            yield
-
+def _averaging(momentum: Momentum, buffers: bool = False) -> Around:
+    around: Around = _changed().averaging(momentum, buffers)
     return around
-
-
-def _first_copied(model: Any, update: Callable[[float], Any]) -> Callable[[float], Any]:
-    later: list[float] = []
-
-    def first(m: float) -> Any:
-        later.append(m)
-        return update(m if len(later) > 1 else 0.0)
-
-    return first
 
 
 def _leaving_out(period: int, *taken: int) -> Around:
@@ -127,17 +110,37 @@ enter_rows("train", TrainingSubject, "around", (
                 "every third one": _leaving_out(3, 0, 1), "all of them": _leaving_out(1)}),
     ("step_twice", "the optimizer takes every step twice", {}, lambda s: {"": _changed().stepping(lambda number: 2)}),
     ("ema_inverted", "in training the moving average weighs old and new the other way round (m and 1 - m swapped)",
-     {"difference": "ema_update_idioms"}, lambda s: {"": _averaging(lambda model, update: lambda m: update(1.0 - m))}),
+     {"difference": "ema_update_idioms"}, lambda s: {"": _averaging(lambda step, m: 1.0 - m)}),
     ("ema_momentum", "in training the moving average is updated differently", {},
-     lambda s: {"not at all": _averaging(lambda model, update: lambda m: None),
-                "twice a step": _averaging(lambda model, update: lambda m: (update(m), update(m))),
-                "it is a copy": _averaging(lambda model, update: lambda m: update(0.0))}),
+     lambda s: {"not at all": _averaging(lambda step, m: 1.0), "twice a step": _averaging(lambda step, m: m * m),
+                "it is a copy": _averaging(lambda step, m: 0.0)}),
     ("ema_first_copied", "in training the first update of the moving average copies, where the reference's averages",
-     {}, lambda s: {"": _averaging(_first_copied)}),
+     {}, lambda s: {"": _averaging(lambda step, m: m if step > 0 else 0.0)}),
     # Running statistics are parameters in paddle, so a loop over `parameters()` moves them too.
     ("ema_buffers", "in training the moving average covers the running statistics as well",
-     {"difference": "bn_stats_are_parameters"}, lambda s: {"": _averaging(_changed().averaging_buffers)}),
+     {"difference": "bn_stats_are_parameters"}, lambda s: {"": _averaging(lambda step, m: m, True)}),
+    ("clipping_place", "gradients are clipped at another place of their accumulation", {},
+     lambda s: {"after each backward pass, not once": _changed().clipping_each_pass(True),
+                "those of each backward pass by themselves": _changed().clipping_each_pass(False),
+                "once before the step, not after each backward pass": _changed().clipping_last}),
 ))  # fmt: skip
+
+
+@train_cause(rank=3)
+def ema_schedule(subject: TrainingSubject) -> Iterator[Variant]:
+    """In training the moving average has another coefficient, or another one in each step."""
+    seen: dict[int, float] = {}
+    if EMA_DISTANCE in wrong_names(subject):
+        with subject.variant("", around=_averaging(lambda step, m: seen.setdefault(step, m))).apply():
+            subject.run()
+
+    def having(text: str, momentum: Momentum) -> Variant:
+        return subject.variant(in_words(text, momentum, seen), around=_averaging(momentum))
+
+    yield from itertools.starmap(having, other_momenta(seen) if seen else ())
+    for text, one in (("the same in every step", seen.get(0)), ("1 - m is another multiple", None)) if seen else ():
+        made = functools.partial(lambda text, one, share: having(text, scaled(share, one)), text, one)
+        yield from _fitting(subject, made, EMA_DISTANCE)
 
 
 def _rates(subject: TrainingSubject) -> tuple[np.ndarray, np.ndarray] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from twinalign.backends.torch.reference_only.changed_averages import averaging as averaging
 from twinalign.backends.torch.reference_only.steps import (
     pre_hooks,
     replacing_steps,
@@ -177,10 +178,15 @@ def taking_steps(
 
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Inside the block the model stays in evaluation mode."""
+    """Inside the block the model stays in evaluation mode; behind it each layer has its mode again."""
+    modes = [(layer, layer.training) for layer in model.modules()]
     model.eval()
-    with replaced(model, "train", lambda mode=True: model):
-        yield
+    try:
+        with replaced(model, "train", lambda mode=True: model):
+            yield
+    finally:
+        for layer, mode in modes:  # one model serves several trainings, and a loop need not set its mode
+            layer.training = mode
 
 
 @contextlib.contextmanager
@@ -246,23 +252,74 @@ def make_optimizer(kind: str, parameters: list[torch.Tensor], **settings: Any) -
     return made
 
 
-def averaging_buffers(model: Any, update: Callable[[float], Any]) -> Callable[[float], Any]:
-    """An update of a moving average that moves the averaged network's buffers as it moves the parameters."""
+def clipping_each_pass(summed: bool) -> Around:
+    """Clip gradients after each backward pass, not once before a step: what is `summed` by then, or each pass's own."""
 
-    def updated(m: float) -> Any:
-        children = [child for child in model.children() if any(True for _ in child.buffers())]
-        before = [[parameter.detach().clone() for parameter in child.parameters()] for child in children]
-        result = update(m)
-        moved = [
-            any(not torch.equal(old, new) for old, new in zip(kept, child.parameters(), strict=True))
-            for kept, child in zip(before, children, strict=True)
-        ]
-        names = [[name for name, _ in child.named_buffers()] for child in children]
-        for averaged, trained in itertools.permutations(range(len(children)), 2):
-            if moved[averaged] and not moved[trained] and names[averaged] == names[trained]:
-                pairs = zip(children[averaged].buffers(), children[trained].buffers(), strict=True)
-                for ours, theirs in [pair for pair in pairs if pair[0].is_floating_point()]:
-                    ours.mul_(m).add_(theirs, alpha=1.0 - m)
-        return result
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        after: list[dict[int, torch.Tensor]] = []
+        backward = torch.autograd.backward
 
-    return updated
+        def noted(*arguments: Any, **keywords: Any) -> None:
+            backward(*arguments, **keywords)
+            after.append({id(p): p.grad.clone() for p in model.parameters() if p.grad is not None})
+
+        def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
+                held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+                held = [p for p in held if p.grad is not None]
+                sums, result = [torch.zeros_like(p) for p in held], None
+                for before, now in itertools.pairwise([{}, *after]):
+                    for p, total in zip(held, sums, strict=True):
+                        own = now.get(id(p), torch.zeros_like(p)) - before.get(id(p), 0.0)
+                        p.grad = total + own if summed else own
+                    result = original(held, *arguments, **keywords)
+                    sums = [p.grad if summed else total + p.grad for p, total in zip(held, sums, strict=True)]
+                for p, total in zip(held, sums, strict=True):
+                    p.grad = total
+                after.clear()
+                return result
+
+            return clip
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced(torch.autograd, "backward", noted))
+            for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
+                stack.enter_context(replaced_everywhere(clip, clipping(clip)))
+            yield
+
+    return around
+
+
+@contextlib.contextmanager
+def clipping_last(model: Any) -> Iterator[None]:
+    """Clip gradients once, right before a step, not after each backward pass."""
+    asked: list[Callable[[], Any]] = []
+
+    def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
+            held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            asked[:] = [functools.partial(original, held, *arguments, **keywords)]
+            return torch.nn.utils.get_total_norm([p.grad for p in held if p.grad is not None])
+
+        return clip
+
+    def stepping(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            for clip in asked:
+                clip()
+            asked.clear()
+            return original(self, *arguments, **keywords)
+
+        return step
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replacing_steps(stepping))
+        for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
+            stack.enter_context(replaced_everywhere(clip, clipping(clip)))
+        yield
+
+
+clipping_last.outermost = True  # type: ignore[attr-defined]

@@ -5,12 +5,13 @@ torch lacks raises AttributeError: then the line proves nothing.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from twinalign.backends.torch import optimizers
 from twinalign.backends.torch.reference_only.paddle_functions import KEYWORDS, OWN
 
 _WITHOUT_MEANING = ("name", "data_format", "place", "stop_gradient", "inplace")
@@ -26,12 +27,22 @@ _OTHER_ATTRIBUTES = {
 _CONTAINERS = {"nn", "functional", "tensor", "linalg", "fft", "special", "Tensor", "compat"}
 
 
+_OF_OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "clear_grad": lambda optimizer: lambda set_to_zero=True: optimizer.zero_grad(),
+    "clear_gradients": lambda optimizer: optimizer.zero_grad,
+    "set_lr": lambda optimizer: functools.partial(optimizers.set_learning_rate, optimizer),
+    "get_lr": lambda optimizer: functools.partial(optimizers.learning_rate, optimizer),
+}
+
+
 class Paddle:
     """Stands for the module `paddle`, and those inside it, in a line of a port."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _CONTAINERS:
             return self
+        if name == "utils":
+            return torch.nn.utils
         if isinstance(known := getattr(torch, name, None), (torch.dtype, float)):
             return known
         return functools.partial(call, name)
@@ -54,6 +65,8 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
             return value.permute(*reversed(range(value.dim())))
         own = getattr(torch.Tensor, name, None)
         return functools.partial(call, name, value) if callable(own) or own is None else getattr(value, name)
+    if isinstance(value, torch.optim.Optimizer):
+        return _OF_OPTIMIZERS[name](value) if name in _OF_OPTIMIZERS else getattr(value, name)
     if isinstance(value, torch.nn.Linear) and name == "weight":
         return value.weight.t()
     if isinstance(value, torch.nn.Module):

@@ -1,0 +1,92 @@
+"""Change how a moving average of trained parameters is updated in the reference's training."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from twinalign.backends.torch.reference_only.steps import watching_steps
+from twinalign.patching import Around
+
+
+class _Averages:
+    """Untrained parameters that follow trained ones of the same name in another part of a model."""
+
+    def __init__(self, model: torch.nn.Module, momentum: Callable[[int, float], float], buffers: bool) -> None:
+        self._model, self._momentum, self._buffers = model, momentum, buffers
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._before: list[torch.Tensor] = []
+        self._optimizer: Any = None
+        self._steps = 0
+
+    def begin_step(self, optimizer: Any) -> None:
+        if self._optimizer is None:
+            self._find({id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
+            self._optimizer = optimizer if self._pairs else None
+        self.settle()
+
+    def end_step(self, optimizer: Any) -> None:
+        self._steps += optimizer is self._optimizer
+
+    def _find(self, held: set[int]) -> None:
+        named = list(self._model.named_parameters())
+        left = sorted(((n, p) for n, p in named if id(p) not in held), key=lambda one: not one[1].requires_grad)
+        averaged = {name.partition(".")[2]: p for name, p in left}  # of one name, what no gradient reaches
+        trained = {name: p for name, p in named if p.requires_grad and id(p) in held}
+        self._pairs = [
+            (average, p)
+            for name, p in trained.items()
+            if (average := averaged.get(name.partition(".")[2])) is not None and average.shape == p.shape
+        ]
+        self._before = [average.clone() for average, _ in self._pairs]
+
+    @torch.no_grad()
+    def settle(self, *_: Any) -> None:
+        """Give the averages what another momentum makes of them, if they have been updated since."""
+        if all(torch.equal(average, old) for (average, _), old in zip(self._pairs, self._before, strict=True)):
+            return
+        pairs = list(zip(self._pairs, self._before, strict=True))
+        gap = torch.cat([(p - old).flatten() for (_, p), old in pairs])
+        moved = torch.cat([(average - old).flatten() for (average, _), old in pairs])
+        largest = gap.abs().argmax()
+        m = 1.0 - float(moved[largest] / gap[largest])
+        other = self._momentum(self._steps - 1, m)
+        if other != m:
+            for (average, p), old in pairs:
+                average.copy_(old * other + p * (1.0 - other))
+        if self._buffers:
+            self._average_buffers(m)
+        self._before = [average.clone() for average, _ in self._pairs]
+
+    def _average_buffers(self, m: float) -> None:
+        held = [{id(p) for p in part.parameters()} for part in self._model.children()]
+        parts = list(zip(self._model.children(), held, strict=True))
+        averaged = [part for part, inside in parts if any(id(average) in inside for average, _ in self._pairs)]
+        trained = [part for part, inside in parts if any(id(p) in inside for _, p in self._pairs)]
+        for theirs, ours in itertools.product(trained, averaged):
+            given = dict(theirs.named_buffers())
+            for name, buffer in ours.named_buffers():
+                if buffer.is_floating_point() and name in given:
+                    buffer.mul_(m).add_(given[name], alpha=1.0 - m)
+
+
+def averaging(momentum: Callable[[int, float], float], buffers: bool = False) -> Around:
+    """Let the moving average of trained parameters have the momentum `momentum(step, own)` in each update.
+
+    Whatever loop or method updates it: an update shows in the averages, and nothing trains between it and the next
+    step or the next call of the model. With `buffers` it moves the averaged part's buffers as well.
+    """
+
+    @contextlib.contextmanager
+    def around(model: Any) -> Iterator[None]:
+        made = _Averages(model, momentum, buffers)
+        with contextlib.ExitStack() as stack:
+            for layer in (model, *model.children()):
+                stack.callback(layer.register_forward_pre_hook(made.settle).remove)
+            stack.enter_context(watching_steps(made.begin_step, made.end_step))
+            yield
+            made.settle()
+
+    return around
