@@ -25,6 +25,8 @@ from twinalign.sides import FOUND
 SECONDS_LIMIT, FIRST_LIMIT = 120.0, 30.0
 BYTES_LIMIT = 5 << 30
 PAGE = os.sysconf("SC_PAGE_SIZE")
+# With this set each process would compile twinalign's modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def resident(root: int) -> int:

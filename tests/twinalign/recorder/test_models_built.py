@@ -67,3 +67,37 @@ def test_the_model_that_gave_the_weights_is_recorded_as_well(tmp_path: Path, mon
             arrays = [Recording.load(one.recording_path(side, stage, "float32")).arrays for one in (recorder, other)]
             assert arrays[0].keys() == arrays[1].keys()
             assert all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())
+
+
+PARTS = """
+
+class Other(Net):
+    def reference(self):
+        from torch import nn
+
+        return nn.Linear(4, 4)
+
+    def reproduced(self):
+        from paddle import nn
+
+        return nn.Linear(4, 4)
+
+    def evaluate(self, model, framework, dtype):
+        return {"accuracy": 50.0}
+
+
+class InParts(Net):
+    def part(self, stage):
+        return Other() if stage == "metric" else self
+"""
+
+
+def test_the_first_parts_model_is_there_after_the_weights_of_all_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinalign.recorder.recorder.available_memory", lambda: 1 << 40)
+    (tmp_path / "case.py").write_text(CASE + PARTS)
+    recorder = Recorder(RunSettings(f"{tmp_path / 'case.py'}:InParts", tmp_path / "result"))
+    assert set(recorder.record()) == {"initial", "forward", "metric"}
+    counts = [len((tmp_path / f"built_{side}").read_text()) for side in ("ref", "paddle")]
+    assert counts == [SEEDS + 1] * 2

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from twinalign.recorder.recorder import RunSettings
+from twinalign.replay.forced_call import ForcedCall
+from twinalign.replay.layer_calls import Call
 from twinalign.replay.nested_tensors import each_once
+from twinalign.replay.regions import numbers_from
 from twinalign.search.locator import locate
 
 CASES = Path(__file__).with_name("region_cases.py")
@@ -79,3 +82,14 @@ def test_repeats_are_left_out_only_where_that_gives_as_many_tensors_as_are_wante
     assert each_once([hidden, hidden, cell], 2) == ([hidden, cell], [0, 0, 1])
     assert each_once([hidden, hidden, cell], 3)[1] == [0, 1, 2]
     assert each_once([hidden, cell.copy(), cell], 2)[1] == [0, 1, 2]
+
+
+def test_what_ended_before_the_first_wrong_call_keeps_its_pairs() -> None:
+    root = ForcedCall(Call(0, "", "", None, 0), "", None, None, 0.0)
+    made = {0: root}
+    for number, parent in ((1, 0), (2, 1), (3, 0), (4, 3), (5, 3), (6, 5), (7, 0)):
+        made[number] = ForcedCall(Call(number, "", "", parent, 0), "", None, made[parent], 0.0)
+        made[parent].children.append(made[number])
+    assert numbers_from(root, 5) == {3, 5, 6, 7}
+    assert numbers_from(root, 1) == {1, 2, 3, 4, 5, 6, 7}
+    assert numbers_from(made[3], 4) == {4, 5, 6}

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.pooled import pooled_processes
+from twinalign.causes.training.subject import explain_training
 from twinalign.recorder.recorder import RunSettings
 from twinalign.recorder.recording_plan import RecordingPlan
 from twinalign.runs.run_stages import run
+from twinalign.search.components import ComponentContext
 from twinalign.search.locator import locate
 
 CASE = f"{Path(__file__).parent / 'training_case.py'}:Training"
@@ -79,6 +81,24 @@ def test_a_wrong_training_that_accumulates_is_explained(fault: str, cause: str, 
 
 def test_a_right_training_is_no_alarm(tmp_path: Path) -> None:
     assert faults("", tmp_path) == []
+
+
+@pytest.mark.parametrize("fault", ["", "step_twice"])
+def test_a_training_whose_first_gradient_a_wrong_layer_explains_is_not_searched(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[Any] = []
+    plain = ComponentContext.explanation
+
+    def noted(self: ComponentContext, function: Any, **given: Any) -> Any:
+        searched.append(function)
+        return plain(self, function, **given)
+
+    monkeypatch.setattr(ComponentContext, "explanation", noted)
+    found = locate(RunSettings(case=CASE, out=tmp_path, options={"layer_fault": "true", "fault": fault}))
+    assert not found.not_searched
+    assert [(one.paddle_layer, one.phase) for one in found.faults] == [("student.1", "forward")]
+    assert explain_training not in searched
 
 
 @pytest.mark.slow

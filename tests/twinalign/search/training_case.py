@@ -21,6 +21,8 @@ class Training(Case):
     name = "training"
     float64_train_steps = 5
     fault = ""
+    layer_fault = False
+    """In the port a batch norm has another epsilon."""
     clip_norm = 0.0
     """Largest norm of the gradient, if not 0: torch's side clips before its step, paddle's optimizer inside of it."""
     hooked = False
@@ -43,7 +45,10 @@ class Training(Case):
     def reproduced(self) -> Any:
         from paddle import nn
 
-        return _student(nn, nn.Layer)
+        student = _student(nn, nn.Layer)
+        if self.layer_fault:
+            student.student[1]._epsilon = 1e-2
+        return student
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((BATCH, WIDTH), dtype=np.float32)}

@@ -228,7 +228,8 @@ class Recorder(RecordingPlan):
         stages = [stage for stage in with_model if stage != INITIAL] or with_model
         stage_of_part = {self.description["parts"][stage]: stage for stage in stages}
         made = {}
-        for part, stage in stage_of_part.items():
+        # The first part is recorded first: built last, its model is there still.
+        for part, stage in reversed(stage_of_part.items()):
             self.progress("both", f"weights of {part}")
             files = {side: WeightFiles.of(self.out / "weights", part, side) for side in SIDES}
             asked = {"stage": stage, "rounded_to": self._half}
@@ -252,7 +253,7 @@ class Recorder(RecordingPlan):
             trial = functools.partial(self._trial_models, part, stage)
             with serving(self.settings.sources):  # rules run in this process as well
                 made[part] = convert_weights(self._ledger(part), files, options, trial, for_paddle="paddle" in sides)
-        return made
+        return {part: made[part] for part in stage_of_part}
 
     @contextlib.contextmanager
     def _trial_models(self, part: str, stage: str) -> Iterator[Mapping[str, RemoteModel]]:

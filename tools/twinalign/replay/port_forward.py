@@ -27,7 +27,7 @@ from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, wrapped
 from twinalign.replay.nested_tensors import each_once, put_together, take_apart
-from twinalign.replay.regions import borne_out, ends_behind
+from twinalign.replay.regions import borne_out, ends_behind, numbers_from
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import difference
 
@@ -222,7 +222,7 @@ class ForcedForward:
                 found, place, numbers, without, *borne_out(found, part, behind, self._with_extra_layers)
             )
         wrong = {inside.call.number for inside in found.inside() if inside.wrong_ends()}
-        everything = {inside.call.number for inside in found.inside()}
+        everything = numbers_from(found, min(wrong, default=0))
         if not wrong or (len(found.children) == 1 and not found.wrong_ends()):
             return found
         apart = self._alone.get(unit.call.number, 0.0)

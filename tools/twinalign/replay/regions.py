@@ -35,6 +35,16 @@ def ends_behind(unit: ForcedCall) -> dict[int, list[str]]:
     return found
 
 
+def numbers_from(unit: ForcedCall, first: int) -> set[int]:
+    """Numbers of the calls inside a unit without those that ended before this one: they are right, with their pairs."""
+    inside = list(unit.inside())
+    around: set[int] = set()
+    for one in reversed(inside):
+        if one.parent is not None and (one.call.number == first or one.call.number in around):
+            around.add(one.parent.call.number)
+    return {one.call.number for one in inside if one.call.number >= first or one.call.number in around}
+
+
 def borne_out(
     unit: ForcedCall, places: Sequence[int], behind: Mapping[int, Sequence[str]], with_extra_layers: set[int]
 ) -> tuple[Callable[[ForcedCall], set[int]], Callable[[ForcedCall], bool]]:

@@ -136,6 +136,7 @@ class Locator:
             gradients=gradients if gradients.exists() else None,
             explain=explain,
             is_wrong_before=bool(result.faults),
+            explained_before=_explained_in(result.layers.get(description["parts"].get("train", ""))),
             stopped=stopped,
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
             steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
@@ -296,6 +297,13 @@ class Locator:
             if stage in wanted and parts[stage] in self._weights:
                 found.setdefault(parts[stage], stage)
         return list(found.values())
+
+
+def _explained_in(layers: LayerFaults | None) -> bool:
+    """Whether one of these layers computes something else in training, and it is known why."""
+    proven = [fault for fault in (layers.faults if layers is not None else ()) if fault.explanation is not None]
+    values = [name for fault in proven if fault.phase != "state" for name in fault.evidence["values"]]
+    return any(not name.startswith("eval.") for name in values)
 
 
 def _each_once(faults: Iterable[Fault]) -> list[Fault]:

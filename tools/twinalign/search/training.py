@@ -8,7 +8,7 @@ import numpy as np
 
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.training.subject import explain_training
-from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE
+from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM
 from twinalign.processes.side_process import ChildError
 from twinalign.replay.training import STAGE, floors_of, read_curves, record_curves, wrong_curves
 from twinalign.search.components import ComponentContext, NotSearchedError
@@ -78,9 +78,9 @@ def _fault(
     weights = context.weights[STAGE]
     evidence: dict[str, Any] = {"values": dict(wrong)}
     explanation = _batches_kept(context) if context.explain else None
-    explanation = explanation or context.explanation(
-        explain_training, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"]), facts=facts
-    )
+    if explanation is None and not (context.explained_before and _begins_before_the_optimizer(wrong)):
+        given = {"reference": str(paths["ref"]), "port": str(paths["paddle"]), "facts": facts}
+        explanation = context.explanation(explain_training, weights=weights["ref"], **given)
     if explanation is None and not context.is_wrong_before:
         try:
             swaps = try_swaps(context.processes, weights, context.folder)
@@ -90,6 +90,15 @@ def _fault(
             swaps = None
         evidence |= {"swaps": swaps} if swaps is not None else {}
     return Fault(TRAINING, TRAINING, "train", explanation, evidence)
+
+
+def _begins_before_the_optimizer(wrong: Mapping[str, Any]) -> bool:
+    """Whether the first step already has another gradient, on the same batch: what a wrong layer makes.
+
+    No cause in the loop or the optimizer then gives the port's curves, each of which has the layer's fault in it.
+    """
+    begins = {name.partition(".")[0] for name, found in wrong.items() if found["first_step"] == 0}
+    return BATCH_RMS not in wrong and any(name.startswith(GRADIENT_NORM) for name in begins)
 
 
 def _batches_kept(context: ComponentContext) -> Explanation | None:
