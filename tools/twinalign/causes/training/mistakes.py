@@ -85,14 +85,13 @@ def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
     return found
 
 
-def _averaging(momentum: Momentum, buffers: bool = False) -> Around:
-    around: Around = _changed().averaging(momentum, buffers)
-    return around
+def _leaving_out(period: int, *taken: int) -> Any:
+    return _changed().stepping(lambda number: int(number % period in taken))
 
 
-def _leaving_out(period: int, *taken: int) -> Around:
-    around: Around = _changed().stepping(lambda number: int(number % period in taken))
-    return around
+def _before_steps(subject: TrainingSubject) -> bool:
+    """Whether what comes before an optimizer's step may be wrong: no parameter differs until a gradient does."""
+    return not subject.wrong or subject.gradients_apart
 
 
 enter_rows("train", TrainingSubject, "finish", (
@@ -100,8 +99,8 @@ enter_rows("train", TrainingSubject, "finish", (
      lambda s: {f"{name} times {factor:.6g}": _scaling(name, factor) for name, factor in _factors(s)}),
 ))  # fmt: skip
 enter_rows("train", TrainingSubject, "around", (
-    ("evaluation_mode", "the training runs in evaluation mode: batch norm and dropout do not train", {},
-     lambda s: {"": _changed().evaluating}),
+    ("evaluation_mode", "the training runs in evaluation mode: batch norm and dropout do not train",
+     {"where": _before_steps}, lambda s: {"": _changed().evaluating}),
     ("gradients_accumulate", "gradients are not cleared between steps, and add up", {"difference": "grad_accumulation"},
      lambda s: {"": _changed().gradients_kept, "before they are clipped": _changed().unclipped_gradients_kept}),
     ("step_skipped", "the optimizer leaves steps out", {"where": lambda s: moves_less(s.reference, s.port)},
@@ -110,16 +109,18 @@ enter_rows("train", TrainingSubject, "around", (
                 "every third one": _leaving_out(3, 0, 1), "all of them": _leaving_out(1)}),
     ("step_twice", "the optimizer takes every step twice", {}, lambda s: {"": _changed().stepping(lambda number: 2)}),
     ("ema_inverted", "in training the moving average weighs old and new the other way round (m and 1 - m swapped)",
-     {"difference": "ema_update_idioms"}, lambda s: {"": _averaging(lambda step, m: 1.0 - m)}),
-    ("ema_momentum", "in training the moving average is updated differently", {},
-     lambda s: {"not at all": _averaging(lambda step, m: 1.0), "twice a step": _averaging(lambda step, m: m * m),
-                "it is a copy": _averaging(lambda step, m: 0.0)}),
+     {"difference": "ema_update_idioms", "where": _before_steps},
+     lambda s: {"": _changed().averaging(lambda step, m: 1.0 - m)}),
+    ("ema_momentum", "in training the moving average is updated differently", {"where": _before_steps},
+     lambda s: {detail: _changed().averaging(momentum) for detail, momentum in (
+         ("not at all", lambda _, m: 1.0), ("twice a step", lambda _, m: m * m), ("it is a copy", lambda _, m: 0.0))}),
     ("ema_first_copied", "in training the first update of the moving average copies, where the reference's averages",
-     {}, lambda s: {"": _averaging(lambda step, m: m if step > 0 else 0.0)}),
+     {"where": _before_steps}, lambda s: {"": _changed().averaging(lambda step, m: m if step > 0 else 0.0)}),
     # Running statistics are parameters in paddle, so a loop over `parameters()` moves them too.
     ("ema_buffers", "in training the moving average covers the running statistics as well",
-     {"difference": "bn_stats_are_parameters"}, lambda s: {"": _averaging(lambda step, m: m, True)}),
-    ("clipping_place", "gradients are clipped at another place of their accumulation", {},
+     {"difference": "bn_stats_are_parameters", "where": _before_steps},
+     lambda s: {"": _changed().averaging(lambda step, m: m, True)}),
+    ("clipping_place", "gradients are clipped at another place of their accumulation", {"where": lambda s: s.clips},
      lambda s: {"after each backward pass, not once": _changed().clipping_each_pass(True),
                 "those of each backward pass by themselves": _changed().clipping_each_pass(False),
                 "once before the step, not after each backward pass": _changed().clipping_last}),
@@ -130,12 +131,12 @@ enter_rows("train", TrainingSubject, "around", (
 def ema_schedule(subject: TrainingSubject) -> Iterator[Variant]:
     """In training the moving average has another coefficient, or another one in each step."""
     seen: dict[int, float] = {}
-    if EMA_DISTANCE in wrong_names(subject):
-        with subject.variant("", around=_averaging(lambda step, m: seen.setdefault(step, m))).apply():
+    if EMA_DISTANCE in wrong_names(subject) and _before_steps(subject):
+        with subject.variant("", around=_changed().averaging(lambda step, m: seen.setdefault(step, m))).apply():
             subject.run()
 
     def having(text: str, momentum: Momentum) -> Variant:
-        return subject.variant(in_words(text, momentum, seen), around=_averaging(momentum))
+        return subject.variant(in_words(text, momentum, seen), around=_changed().averaging(momentum))
 
     yield from itertools.starmap(having, other_momenta(seen) if seen else ())
     for text, one in (("the same in every step", seen.get(0)), ("1 - m is another multiple", None)) if seen else ():

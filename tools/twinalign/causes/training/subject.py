@@ -116,16 +116,16 @@ class TrainingSubject(OptimizerSubject):
                 self.schedule(moments)
             self.take_step(optimizer, moments)
 
-        return taking_steps(take, make, outermost=change.make is not None or self._gradients_apart)
+        return taking_steps(take, make, outermost=change.make is not None or self.gradients_apart)
 
     def _may_be(self, change: StepChange) -> bool:
         """Whether a change can make the gradients that the port's optimizer is given."""
-        if self._gradients_apart:
+        if self.gradients_apart:
             return change == StepChange() or bool(change.gradient or change.unclipped)
         return not change.unclipped
 
     @functools.cached_property
-    def _gradients_apart(self) -> bool:
+    def gradients_apart(self) -> bool:
         """Whether the optimizer is given another gradient before any parameter differs."""
         of_weights = [self._first_apart(name) for name in self.port if name.startswith(WEIGHT_NORM)]
         return self._first_apart(GRADIENT_NORM) <= min(of_weights, default=0.0)
