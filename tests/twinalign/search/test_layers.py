@@ -234,6 +234,34 @@ def test_a_mask_that_is_the_same_on_every_draw_makes_no_other_slice_a_cause(tmp_
     assert "`alpha = new` in place of `alpha = torch.where(" in fault.explanation.text
 
 
+_FOLDED = """
+import functools
+import paddle
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.moves = self.create_parameter([3, 3])
+
+    def forward(self, x, mask):
+        return functools.reduce(lambda alpha, new: paddle.tanh(alpha @ self.moves) + new, x.unbind(1))
+"""
+
+
+@pytest.mark.slow
+def test_a_mask_that_is_the_same_on_every_draw_is_drawn_anew_to_tell_named_causes_apart(tmp_path: Path) -> None:
+    (tmp_path / "net_source.py").write_text(_MASKED, encoding="utf-8")
+    (tmp_path / "net_port.py").write_text(_FOLDED, encoding="utf-8")
+    case = f"{Path(__file__).with_name('whole_number_cases.py')}:Unmasked"
+    (fault,) = locate(RunSettings(case, tmp_path / "out", options={"folder": str(tmp_path)})).faults
+    assert fault.explanation is not None
+    # On the recorded mask other slices of it do the same, of its columns that are one in every row.
+    assert fault.explanation.text == "a step is left out: where"
+    assert "rivals" not in fault.explanation.evidence
+
+
 @pytest.mark.parametrize(
     ("case", "found"),
     [
