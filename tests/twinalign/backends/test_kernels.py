@@ -11,7 +11,7 @@ import pytest
 import torch
 from paddle.nn import functional
 
-from twinalign.backends.paddle.port_only.kernels import Called, kernels_called
+from twinalign.backends.paddle.port_only.kernels import SOFTMAX_FLOOR, Called, kernels_called
 
 MOMENTA = [0.5, 0.9, 0.97, 0.99, 0.999, 0.3, 0.0, 1.0]
 
@@ -250,3 +250,16 @@ def test_clipping_by_norm_in_float64_is_numpys(limit: float, called: Called) -> 
     ((_, found),) = paddle.nn.ClipGradByNorm(limit)([(tensor, tensor.detach())])
     np.testing.assert_allclose(found.numpy(), x * min(1.0, limit / np.linalg.norm(x)), rtol=1e-14)
     assert called["clip_by_norm"] == {"limit": {limit}}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("scores", "noted"), [([0.0, -60.0], False), ([0.0, 0.0, -1e9], True), ([3.0, -90.0], True)])
+def test_a_softmax_on_its_floor(scores: list[float], noted: bool, dtype: str, called: Called) -> None:
+    x = paddle.to_tensor([scores], dtype)
+    weights = functional.softmax(x).numpy()
+    true = np.exp(np.array(scores) - max(scores)) / np.exp(np.array(scores) - max(scores)).sum()
+    assert (np.abs(weights[0] - true).max() > 1e-29) == noted
+    assert called == ({"softmax": {"floor": {SOFTMAX_FLOOR}}} if noted else {})
+    called.clear()
+    functional.cross_entropy(x, paddle.to_tensor([0]))
+    assert ("softmax" in called) == noted

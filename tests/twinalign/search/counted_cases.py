@@ -14,9 +14,11 @@ COUNTS = "COUNTED_CALLS"
 """Environment variable with the file's path."""
 
 
-def count(name: str) -> None:
+def count(layer: Any) -> None:
+    """Asks the layer for its side: lines of the port run in the reference as well."""
+    side = "ref." if type(layer).__mro__[1].__module__.startswith("torch") else ""
     with Path(os.environ[COUNTS]).open("a") as file:
-        file.write(f"{name}\n")
+        file.write(f"{side}{layer.number}\n")
 
 
 class Right(Case):
@@ -35,7 +37,7 @@ class Right(Case):
                 self.number = number
 
             def forward(self, x: Any) -> Any:
-                count(f"ref.{self.number}")
+                count(self)
                 return super().forward(x)
 
         return nn.Sequential(nn.Sequential(*(Counted(number) for number in range(self.layers))))
@@ -49,7 +51,7 @@ class Right(Case):
                 self.number = number
 
             def forward(self, x: Any) -> Any:
-                count(str(self.number))
+                count(self)
                 return super().forward(x)
 
         made = [Counted(number, 1e-3 if number in self.wrong else 1e-5) for number in range(self.layers)]

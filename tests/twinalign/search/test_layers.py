@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -234,6 +235,34 @@ def test_a_mask_that_is_the_same_on_every_draw_makes_no_other_slice_a_cause(tmp_
     assert "`alpha = new` in place of `alpha = torch.where(" in fault.explanation.text
 
 
+_FOLDED = """
+import functools
+import paddle
+from paddle import nn
+
+
+class Net(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.moves = self.create_parameter([3, 3])
+
+    def forward(self, x, mask):
+        return functools.reduce(lambda alpha, new: paddle.tanh(alpha @ self.moves) + new, x.unbind(1))
+"""
+
+
+@pytest.mark.slow
+def test_a_mask_that_is_the_same_on_every_draw_is_drawn_anew_to_tell_named_causes_apart(tmp_path: Path) -> None:
+    (tmp_path / "net_source.py").write_text(_MASKED, encoding="utf-8")
+    (tmp_path / "net_port.py").write_text(_FOLDED, encoding="utf-8")
+    case = f"{Path(__file__).with_name('whole_number_cases.py')}:Unmasked"
+    (fault,) = locate(RunSettings(case, tmp_path / "out", options={"folder": str(tmp_path)})).faults
+    assert fault.explanation is not None
+    # On the recorded mask other slices of it do the same, of its columns that are one in every row.
+    assert fault.explanation.text == "a step is left out: where"
+    assert "rivals" not in fault.explanation.evidence
+
+
 @pytest.mark.parametrize(
     ("case", "found"),
     [
@@ -337,3 +366,52 @@ def test_every_buffer_that_differs_is_named() -> None:
     assert _where("norm", {"buffer.running_var": {}}) == "its buffer running_var"
     both = {"buffer.running_mean": {}, "buffer.running_var": {}}
     assert _where("norm", both) == "its buffers running_mean, running_var"
+
+
+_IN_A_FUNCTION = """
+def Net():
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.moves = nn.Parameter(torch.randn(3, 3))
+
+        def forward(self, x, mask):
+            h = F.softplus(torch.tanh(x @ self.moves))
+            h = h * torch.exp(-h)
+            return h.sum(1)
+
+    return Inner()
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "paddle", "functional"),
+    [("module", "P", "FF"), ("around", "paddle", "F"), ("around", "P", "FF"), ("inside", "P", "FF")],
+)
+def test_lines_of_a_port_are_read_with_the_names_that_they_have_there(
+    where: str, paddle: str, functional: str, tmp_path: Path
+) -> None:
+    imports = f"import paddle as {paddle}\nimport paddle.nn.functional as {functional}\n"
+    port = _IN_A_FUNCTION.replace(
+        "    import torch\n    import torch.nn.functional as F\n    from torch import nn\n", ""
+    )
+    port = port.replace("nn.Parameter(torch.randn(3, 3))", "self.create_parameter([3, 3])").replace(
+        "F.", f"{functional}."
+    )
+    port = port.replace("torch.exp(-h)", "torch.exp(-0.9 * h)").replace("torch.", f"{paddle}.")
+    port = port.replace("nn.Module", f"{'paddle' if where == 'inside' else paddle}.nn.Layer")
+    places = {"module": "\n", "around": "def Net():\n", "inside": "        def forward(self, x, mask):\n"}
+    indent = {"module": "", "around": "    ", "inside": "            "}[where]
+    port = port.replace(places[where], places[where] + textwrap.indent(imports, indent), 1)
+    port = "import paddle\n" + port if where == "inside" else port
+    (tmp_path / "net_source.py").write_text(_IN_A_FUNCTION, encoding="utf-8")
+    (tmp_path / "net_port.py").write_text(port, encoding="utf-8")
+    case = f"{Path(__file__).with_name('whole_number_cases.py')}:Unmasked"
+    (fault,) = locate(RunSettings(case, tmp_path / "out", options={"folder": str(tmp_path)})).faults
+    assert fault.explanation is not None
+    assert fault.explanation.id == "line_of_port"
+    assert "-0.9 * h" in fault.explanation.text

@@ -14,7 +14,9 @@ import pytest
 
 from tests.twinalign.search.counted_cases import COUNTS
 from twinalign.causes.layers.mended import _needless, _Result
+from twinalign.processes.side_process import ChildError
 from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.replay.case_run import PLAIN, REDRAWN
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.judged_before import able_to_stand, clearly_wrong, distances_alone, last_to_end, stands_for
 from twinalign.replay.layer_calls import Call, Tensor
@@ -104,6 +106,28 @@ def test_where_the_wrong_units_do_not_run_alone_everything_runs(tmp_path: Path) 
     assert found == {3: {**suspect, "facts": {"epsilon": 2.0}}}
     second = "reference_second_forward"
     assert sides.asked == [f"{second} False", "port False", f"{second} True", "port True", "reference_second_backward"]
+
+
+@pytest.mark.parametrize("side", ["reference", "port"])
+def test_where_a_side_does_not_run_on_inputs_drawn_anew_the_case_s_own_are_taken(tmp_path: Path, side: str) -> None:
+    draws: list[int] = []
+
+    def ask(_: str, function: Any, text: str, **given: Any) -> dict[str, Any]:
+        if "draw" in given:
+            draws.append(given["draw"])
+        return {"unlike": "it raises"} if side == "reference" and given.get("draw") == REDRAWN else {}
+
+    def forward(calls: Any, folder: Path, draw: int, **given: Any) -> dict[str, Any]:
+        if draw == REDRAWN:
+            raise ChildError("forward", "it raises", died=False)
+        return {}
+
+    search = CauseSearch(ask, forward, _Sides().backward, tmp_path, [], [], [])
+    suspect = {"call": 3, "children": [], "facts": {}, "differences": {"output.0": {}}}
+    fault = Fault("x", "x", "forward", None, {})
+    assert list(search._second_draw([(fault, suspect)])) == [3]
+    assert draws == [REDRAWN, PLAIN]
+    assert "notes" not in fault.evidence
 
 
 def test_a_copy_of_a_layer_without_a_cause_of_its_own_names_the_cause_of_the_first(tmp_path: Path) -> None:

@@ -62,6 +62,24 @@ def test_a_wrong_training_is_explained(fault: str, cause: str, words: str, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("fault", "names", "options"),
+    [
+        ("ema_last_left", "teacher.3.weight, teacher.3.bias", {}),
+        ("ema_scale_left", "teacher.1.weight", {}),
+        ("ema_mean_left", "teacher.1.running_mean", {"averages_buffers": "true"}),
+    ],
+)
+def test_what_a_moving_average_leaves_out_is_named(
+    fault: str, names: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    (found,) = faults(fault, tmp_path, **options)
+    assert found.explanation is not None, found.evidence
+    assert found.explanation.id == "ema_leaves_out"
+    assert found.explanation.text.endswith(f"covers in the reference ({names})")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("fault", "cause", "words"),
     [
         ("clipped_each_pass", "clipping_place", "after each backward pass, not once"),

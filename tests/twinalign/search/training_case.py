@@ -13,6 +13,8 @@ from twinalign import Case
 
 BATCH, WIDTH = 6, 5
 _STATISTICS = ("_mean", "_variance")
+LEFT_OUT = {"ema_last_left": "3.", "ema_scale_left": "1.weight", "ema_mean_left": "1._mean"}
+"""Fault → how the names of what the port's moving average leaves out begin."""
 
 
 class Training(Case):
@@ -25,6 +27,8 @@ class Training(Case):
     """In the port a batch norm has another epsilon."""
     clip_norm = 0.0
     """Largest norm of the gradient, if not 0: torch's side clips before its step, paddle's optimizer inside of it."""
+    averages_buffers = False
+    """The moving average covers the running statistics as well."""
     hooked = False
     """Torch's side clips in a hook of its optimizer."""
     clips_copies = False
@@ -106,7 +110,8 @@ class Training(Case):
             m = 0.9
             if fault != "ema_momentum":
                 copied = fault == "ema_first_copied" and number == 0
-                model.everything = fault == "ema_buffers"
+                model.everything = fault == "ema_buffers" or self.averages_buffers
+                model.left_out = LEFT_OUT.get(fault, "none")
                 model.update_teacher(1 - m if fault == "ema_inverted" else 0.0 if copied else m)
         error = float(loss)
         return {"quality": (100 / (1 + error), 50)}
@@ -200,7 +205,7 @@ def _student(nn: Any, base: type) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.student, self.teacher = network(), network()
-            self.everything = False
+            self.everything, self.left_out = False, "none"
 
         def forward(self, x: Any) -> Any:
             return self.student(x)
@@ -208,7 +213,12 @@ def _student(nn: Any, base: type) -> Any:
         def update_teacher(self, m: float) -> None:
             # Paddle's running statistics are among the parameters.
             pairs = zip(self.student.named_parameters(), self.teacher.parameters(), strict=True)
-            for q, k in [(q, k) for (name, q), k in pairs if self.everything or not name.endswith(_STATISTICS)]:
+            kept = [(n, q, k) for (n, q), k in pairs if self.everything or not n.endswith(_STATISTICS)]
+            taken = [(q, k) for n, q, k in kept if not n.startswith(self.left_out)]
+            if self.everything and hasattr(nn, "Module"):  # torch's
+                both = zip(self.student.buffers(), self.teacher.buffers(), strict=True)
+                taken += [(q, k) for q, k in both if q.is_floating_point()]
+            for q, k in taken:
                 moved = k.detach() * m + q.detach() * (1 - m)
                 k.set_value(moved) if hasattr(k, "set_value") else k.data.copy_(moved)
 

@@ -30,8 +30,8 @@ class Code:
     file: str
     name: str
     globals: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
-    function: Any = None
-    """The reference's function object."""
+    functions: Sequence[Any] = ()
+    """The reference's function objects of this code: one for each time that a class inside a function was made."""
 
     @property
     def words(self) -> list[str]:

@@ -22,6 +22,9 @@ _CHECKED = 256
 """Elements of a parameter that are looked at to see whether it has changed; an update changes all elements."""
 
 _STEP = "step of the inputs"
+PLAIN, REDRAWN = 1, 2
+"""Second draws of inputs: what the case gives, and the same where what does not differ from the first is drawn anew."""
+_TRIES = 8
 
 
 @dataclasses.dataclass
@@ -42,7 +45,7 @@ class CaseRun:
     step: int = 0
     """The step whose inputs it gets."""
     draw: int = 0
-    """Which draw of these inputs it gets: 0 is the step's own."""
+    """Which draw of these inputs it gets: 0 is the step's own, then `PLAIN` or `REDRAWN`."""
     parts: int = 1
     """Into so many parts the batch is cut (`Case.share`), of which it gets the first."""
 
@@ -97,10 +100,48 @@ class CaseRun:
 
 def _drawn_inputs(case: Case, step: int, draw: int) -> dict[str, np.ndarray]:
     """A draw of the case's inputs; what the case gives each time is turned around along its last axis for a second."""
-    arrays = step_inputs(case, step + draw)
-    if draw and hash_arrays(arrays) == hash_arrays(step_inputs(case, step)):
-        return {name: np.flip(array, -1).copy() if array.ndim else array for name, array in arrays.items()}
-    return arrays
+    arrays = step_inputs(case, step + min(draw, PLAIN))
+    if not draw:
+        return arrays
+    first = step_inputs(case, step)
+    same = {name for name, array in arrays.items() if name in first and _is_same(array, first[name])}
+    turned = hash_arrays(arrays) == hash_arrays(first)
+    found = {name: np.flip(array, -1).copy() if array.ndim and turned else array for name, array in arrays.items()}
+    if draw == REDRAWN:
+        generators = {name: np.random.default_rng([case.seed, step, at]) for at, name in enumerate(arrays)}
+        found |= {name: _redrawn(arrays[name], generators[name]) for name in same}
+    return found
+
+
+def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    return hash_arrays({"": one}) == hash_arrays({"": other})
+
+
+def _redrawn(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """A mask, lengths, positions or labels with other values of their own; what has a rounding is turned around.
+
+    Each row keeps its least and its greatest value, for a row of a mask that hides everything gives NaN; where chance
+    does not, the row's own values change places.
+    """
+    if array.ndim == 0 or not (array.dtype.kind in "iub" or is_whole(array)):
+        return np.flip(array, -1).copy() if array.ndim else array
+    values = np.unique(array)
+    if len(values) < 2:
+        return array
+    rows = array.reshape(-1, array.shape[-1])
+    found, left = generator.permuted(rows, axis=1), np.ones(len(rows), bool)
+    least, most = rows.min(1), rows.max(1)
+    for _ in range(_TRIES):
+        new = generator.choice(values, rows.shape)
+        ends = [new.min(1), new.max(1)]
+        fits = left & (np.equal(ends, least).any(0) & np.equal(ends, most).any(0))
+        found[fits], left = new[fits], left & ~fits
+    return found.reshape(array.shape)
+
+
+def is_whole(array: np.ndarray) -> bool:
+    """Whether these are several numbers of floating point, and all of them whole."""
+    return bool(array.dtype.kind == "f" and array.size > 1 and (array == np.rint(array)).all())
 
 
 def use_inputs_of_step(worker: Any, step: int) -> dict[str, Any]:

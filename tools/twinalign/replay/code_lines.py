@@ -60,8 +60,9 @@ class Function:
         file, line: name of its file, and the line in which it begins, decorators included.
         name: qualified name.
         source: its text.
-        globals: names that it reads from its module → what they are: `["name", "paddle.nn.functional"]` for a module or
-            something that has its place in one, `["value", 0.5]` for a plain value.
+        globals: names that it reads from its module, or from a function around it → what they are:
+            `["name", "paddle.nn.functional"]` for a module or something that has its place in one, `["value", 0.5]` for
+            a plain value.
     """
 
     file: str
@@ -195,6 +196,8 @@ def function_of(frame: FrameType) -> Function:
     except Exception:  # a text that is not that of the code
         source = ""
     read = {name: frame.f_globals[name] for name in code.co_names if name in frame.f_globals}
+    # A model that is defined inside a function may have its framework imported there.
+    read |= {name: frame.f_locals[name] for name in code.co_freevars if name in frame.f_locals}
     described = {name: found for name, value in read.items() if (found := _described(value)) is not None}
     return Function(Path(code.co_filename).name, code.co_firstlineno, code.co_qualname, source, described)
 

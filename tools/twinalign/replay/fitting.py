@@ -33,3 +33,19 @@ def fitting_number(residual: Callable[[float], np.ndarray], start: float, patien
         if in_vain > patience or abs(change) <= 1e-13 * abs(value):
             break
     return value
+
+
+_MOST_TRIES, _FITTED = 12, 1e-8
+
+
+def factor_without(left: Callable[[float], float], whole: float) -> float | None:
+    """The factor, near one, that leaves nothing (secant method); `left` tells what a factor leaves, one leaves all."""
+    before, now, last = 1.0, 1.01, whole
+    for _ in range(_MOST_TRIES):
+        remaining = left(now)
+        if abs(remaining) <= _FITTED * abs(whole):
+            return now
+        if not np.isfinite(remaining) or remaining == last:
+            return None
+        before, now, last = now, now - remaining * (now - before) / (remaining - last), remaining
+    return None

@@ -15,7 +15,7 @@ from twinalign.backends.layer_classes import full_name
 from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
-from twinalign.replay.case_run import CaseRun
+from twinalign.replay.case_run import PLAIN, CaseRun
 from twinalign.replay.code_lines import narrowed_down
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
@@ -119,7 +119,7 @@ def reference_backward(worker: Any, gradients: str | None) -> dict[str, Any]:
 
 
 def reference_second_forward(
-    worker: Any, folder: str, gradients: bool, wanted: Sequence[int], opened: Sequence[int]
+    worker: Any, folder: str, gradients: bool, wanted: Sequence[int], opened: Sequence[int], draw: int = PLAIN
 ) -> dict[str, Any]:
     """Run the reference forward on a second draw of inputs; returns what `reference_forward` does.
 
@@ -128,12 +128,13 @@ def reference_second_forward(
     Args:
         wanted: numbers of the calls whose units the port is to run.
         opened: numbers of the calls that it makes without their pairs.
+        draw: of the inputs, as `CaseRun` takes it.
 
     Returns:
         `unlike` alone, in words, if that pass cannot stand beside the first.
     """
     first: ReferencePass = worker.kept[KEPT]
-    second = worker.kept[SECOND] = ReferencePass(dataclasses.replace(first.run, draw=1), Path(folder) / "reference")
+    second = worker.kept[SECOND] = ReferencePass(dataclasses.replace(first.run, draw=draw), Path(folder) / "reference")
     open_calls: set[int] = set()
     if not gradients:
         calls = {call.number: call for call in first.stack.calls}
@@ -151,7 +152,13 @@ def reference_second_forward(
         _restore(worker, first)
     forms = [[_form(call, call.number not in open_calls) for call in one.stack.calls] for one in (first, second)]
     forms[0] = forms[0] if second.last is None else forms[0][: max(len(forms[1]), second.last + 1)]
-    return found if forms[0] == forms[1] else {"unlike": "the reference calls other layers, or has other shapes"}
+    if forms[0] != forms[1]:
+        return {"unlike": "the reference calls other layers, or has other shapes"}
+    both = zip(first.stack.calls, second.stack.calls, strict=False)
+    pairs = [two for one, other in both for two in zip(one.outputs, other.outputs, strict=False)]
+    if draw != PLAIN and any(np.isfinite(one.sample).all() > np.isfinite(other.sample).all() for one, other in pairs):
+        return {"unlike": "the reference gives values that are not finite"}
+    return found
 
 
 def reference_second_backward(worker: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import gc
 import importlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
@@ -134,11 +135,11 @@ class Exchange:
             new = in_torch(one.new, one.ours, one.old, variant.helpers) if one.new is not None else None
             changed.setdefault(id(one.theirs), (one.theirs, {}))[1][one.place] = new
         for code, changes in changed.values():
-            function, made = code.function, _compiled(code, changes)
-            for name in ("__code__", "__defaults__"):
+            made = _compiled(code, changes)
+            for function, name in itertools.product(code.functions, ("__code__", "__defaults__")):
                 stack.callback(setattr, function, name, getattr(function, name))
                 setattr(function, name, getattr(made, name))
-            self._define(function.__globals__, [new for new in changes.values() if new is not None])
+            self._define(code.functions[0].__globals__, [new for new in changes.values() if new is not None])
 
     def _define(self, scope: dict[str, Any], lines: Sequence[ast.AST]) -> None:
         """Put what lines of the port refer to into the module of the function that runs them."""
@@ -176,15 +177,18 @@ def _compiled(code: Code, changes: Mapping[Place, ast.AST | None]) -> FunctionTy
     """The reference's function with something else in some places, closed over the same names."""
     tree = _rebuilt(code.tree, changes)
     tree.name = "changed"
-    free = code.function.__code__.co_freevars
+    function = code.functions[0]
+    free = function.__code__.co_freevars
     outer = ast.parse("def outer():\n    pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     closed = [ast.parse(f"{name} = None").body[0] for name in free]
+    if free:  # code takes another's place only with as many of these names, of which a line may read fewer
+        tree.body = [*ast.parse(f"if False:\n    {', '.join(free)}").body, *tree.body]
     outer.body = [*closed, tree, ast.Return(ast.Name("changed", ast.Load()))]
     module = ast.fix_missing_locations(ast.Module([outer], []))
     found: dict[str, Any] = {}
     # What runs here is the user's own code: the reference's, with lines of the port.
-    exec(compile(module, code.function.__code__.co_filename, "exec"), code.function.__globals__, found)
+    exec(compile(module, function.__code__.co_filename, "exec"), function.__globals__, found)
     made: FunctionType = found["outer"]()
     return made
 
@@ -314,13 +318,15 @@ def _functions_of(run: Callable[[], Any]) -> list[Code]:
     noted: dict[CodeType, Function] = {}
     with noting(noted):
         run()
-    named = {code: text for code, text in noted.items() if "<locals>" not in text.name}
-    functions: dict[CodeType, FunctionType] = {}
+    # Of what a function defines inside it, methods of classes stay; other functions are made anew with each call.
+    inside = {code: text.name.rpartition("<locals>.")[2] for code, text in noted.items() if "<locals>" in text.name}
+    named = {code: text for code, text in noted.items() if "." in inside.get(code, ".")}
+    functions: dict[CodeType, list[FunctionType]] = {}
     for holder in gc.get_referrers(*named):  # for all at once: it looks at every object there is
         if isinstance(holder, FunctionType) and holder.__code__ in named:
-            functions.setdefault(holder.__code__, holder)
+            functions.setdefault(holder.__code__, []).append(holder)
     made = [
-        parsed(text.source, text.file, text.line, text.name, "torch", function=functions[code])
+        parsed(text.source, text.file, text.line, text.name, "torch", functions=functions[code])
         for code, text in named.items()
         if code in functions
     ]

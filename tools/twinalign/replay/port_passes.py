@@ -194,6 +194,7 @@ def port_forced_forward(
     moved: Sequence[str],
     wanted: Sequence[tuple[int, Sequence[str]]] = (),
     gradients: bool = True,
+    draw: int = 0,
 ) -> dict[str, Any]:
     """Run the port with the reference's inputs in every layer.
 
@@ -202,6 +203,7 @@ def port_forced_forward(
         moved: the reference's names of parameters and buffers that its pass has changed.
         wanted: on the second draw of inputs, numbers of calls with the values that are to be kept of each.
         gradients: whether `port_forced_backward` is to judge gradients; else only what is wanted runs.
+        draw: of the inputs, as `CaseRun` takes it.
 
     Returns:
         `left_out`: path of a layer → why it was not judged; what `_Forcing.keep` returns; `lacking` alone if what is
@@ -213,7 +215,7 @@ def port_forced_forward(
 
     def begin(standing: StandIns | None, partners: Pairs) -> ForcedForward:
         run = (standing and _unchanged(worker)) or CaseRun.of(worker, stage, weights)
-        run = dataclasses.replace(run, draw=1 if wanted else 0)
+        run = dataclasses.replace(run, draw=draw)
         alone = {} if wanted else distances_alone(worker.kept[_OWN], partners)
         return forcing.begin(run, partners, wanted=kept, alone=alone, standing=standing)
 

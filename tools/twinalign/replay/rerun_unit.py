@@ -12,7 +12,7 @@ import numpy as np
 
 from twinalign.files.writer import fast_zipfile
 from twinalign.recorder.plain_attributes import PlainAttributes
-from twinalign.replay.case_run import KeptState, in_evaluation_mode, mark_of
+from twinalign.replay.case_run import KeptState, in_evaluation_mode, is_whole, mark_of
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
@@ -353,8 +353,3 @@ def noisy(array: np.ndarray, size: float, generator: np.random.Generator, whole:
         if len(values := np.unique(array)) > 1:
             return generator.choice(values, array.shape)
     return array * (1 + size * generator.standard_normal(array.shape)) if array.dtype.kind == "f" else array
-
-
-def is_whole(array: np.ndarray) -> bool:
-    """Whether these are several numbers of floating point, and all of them whole."""
-    return bool(array.dtype.kind == "f" and array.size > 1 and (array == np.rint(array)).all())

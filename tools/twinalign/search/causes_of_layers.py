@@ -8,6 +8,7 @@ from typing import Any
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.explaining import SECOND_DRAW, reference_explain
 from twinalign.processes.side_process import ChildError
+from twinalign.replay.case_run import PLAIN, REDRAWN
 from twinalign.replay.layer_calls import Call
 from twinalign.replay.layers import reference_second_backward, reference_second_forward
 from twinalign.search.faults import Fault
@@ -83,12 +84,13 @@ class CauseSearch:
         return {"output": call.outputs[0].sample, "seen": seen[:_MOST_SEEN]}
 
     def _second_draw(
-        self, asked: Sequence[tuple[Fault, Mapping[str, Any]]], everything: bool = False
+        self, asked: Sequence[tuple[Fault, Mapping[str, Any]]], everything: bool = False, draw: int = REDRAWN
     ) -> dict[int, Mapping[str, Any]]:
         """What the port's units compute on a second draw of inputs, which a cause must give as well, by their calls.
 
         Faults whose causes stand on one draw alone, since the two passes are unlike, get a note. `everything`: whether
-        all units run, and not the wrong ones alone.
+        all units run, and not the wrong ones alone. A mask that is the same on both draws tells nothing of what reads
+        it apart: such inputs are drawn anew, unless a side does not run on that.
         """
         asked = [(fault, suspect) for fault, suspect in asked if fault.phase != "state"]
         if not asked:  # in that phase one draw decides
@@ -97,15 +99,17 @@ class CauseSearch:
         wanted = [(suspect["call"], list(suspect["differences"])) for _, suspect in asked]
         gradients = everything or any(fault.phase == "backward" for fault, _ in asked)
         given = {"folder": str(folder), "gradients": gradients, "opened": self.opened}
-        given["wanted"] = [number for number, _ in wanted]
+        given |= {"wanted": [number for number, _ in wanted], "draw": draw}
         calls = self.ask("ref", reference_second_forward, "forward on other inputs", **given)
         if "unlike" in calls:
+            if draw == REDRAWN:
+                return self._second_draw(asked, everything, PLAIN)
             for fault, _ in asked:
                 fault.note(f"tried on one draw of inputs alone: on a second one {calls['unlike']}")
             return {}
         try:
-            if "lacking" in self.forced_forward(calls, folder, wanted=wanted, gradients=gradients):
-                return self._second_draw(asked, everything=True)
+            if "lacking" in self.forced_forward(calls, folder, wanted=wanted, gradients=gradients, draw=draw):
+                return self._second_draw(asked, everything=True, draw=draw)
             back: dict[str, Any] = {"gradients": {}, "parameters": {}}
             if gradients:
                 back = self.ask("ref", reference_second_backward, "backward on other inputs")
@@ -113,7 +117,7 @@ class CauseSearch:
         except ChildError as error:
             if error.died:
                 raise
-            return {}
+            return self._second_draw(asked, everything, PLAIN) if draw == REDRAWN else {}
         first = {suspect["call"]: suspect for _, suspect in asked}
         return {
             (number := other["call"]): {**first[number], "facts": other["facts"]}

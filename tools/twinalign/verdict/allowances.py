@@ -36,6 +36,9 @@ class Allowance(NamedTuple):
     low_of_deviation: float = 0.0
     """In the judged precision, the share of the deviation of what a running mean is taken of: a mean that cancels has
     the roundings of what it adds."""
+    of_greatest: float = 0.0
+    """In every precision, the share of the greatest value of all tensors of the same quantity, `step0.gradient` say:
+    an absolute difference, which is allowed where the port has values at all."""
     of_update: bool = False
     """Whether `low_bound` and `low_of_movement` follow from the update of the tensor itself, through no other layer:
     they then hold without float64 runs that agree."""
@@ -159,6 +162,14 @@ KNOWN_ALLOWANCES = {
             1e-6,
             "torch adds 1e-6 to the norm by which it clips gradients, paddle's optimizers do not",
             low_of_movement=1e-6,
+        ),
+        # exp(-64) is 2^-92.3; scores multiplied by 400 made 2^20 times as much of it. This is a 256th of what float64
+        # rounds of the greatest gradient.
+        Allowance(
+            "paddle_softmax_floor",
+            0.0,
+            "paddle's softmax on the CPU gives no weight below exp(-64) of the largest",
+            of_greatest=2.0**-60,
         ),
         Allowance("paddle_label_smoothing", 1e-7, "paddle's label smoothing keeps its epsilon in float32"),
         # Its gradient is off by up to 2^-24 of itself; what a step of training then amplifies, it amplifies of rounding

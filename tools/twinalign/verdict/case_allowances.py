@@ -91,6 +91,7 @@ _KERNELS = (
     ("hardswish", "paddle_hard_activation"),
     ("hardsigmoid", "paddle_hard_activation"),
     ("selu", "paddle_activation_constant"),
+    ("softmax", "paddle_softmax_floor"),  # noted only where a weight came to lie on its floor
 )
 
 

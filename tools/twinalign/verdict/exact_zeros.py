@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.excuses import Pending
 from twinalign.verdict.noise import Distance
 
@@ -23,6 +24,36 @@ def rounding_by_quantity(pending: Sequence[Pending]) -> dict[str, Distance]:
             found.setdefault(quantity_of(item.tensor.name), []).append(rms)
     medians = {quantity: float(np.median(values)) for quantity, values in found.items()}
     return {quantity: Distance(rms**2, rms, 1) for quantity, rms in medians.items()}
+
+
+def greatest_by_quantity(pending: Sequence[Pending]) -> dict[str, float]:
+    """The greatest magnitude in the reference's float64 run among all tensors of a quantity."""
+    found: dict[str, float] = {}
+    for item in pending:
+        if quantity := quantity_of(item.tensor.name):
+            found[quantity] = max(found.get(quantity, 0.0), item.noise.ordinary.truth.greatest)
+    return found
+
+
+def allow_floored(item: Pending, allowances: Sequence[Allowance], greatest: float) -> bool:
+    """Whether a floor under values that go on to nearly zero explains a difference; its numbers then say nothing.
+
+    A floor gives where the reference has next to nothing: a port that has nothing at all has another reason.
+    """
+    ports, tensor = [item.arrays[at] for at in (1, 3) if at < len(item.arrays)], item.tensor
+    groups = (item.noise.ordinary, item.noise.zero, item.noise.blown)
+    apart = max(max(group.high.greatest, group.reproduced.greatest) for group in groups)
+    for allowance in allowances:
+        most = allowance.of_greatest * greatest
+        if most and apart <= most and allowance.covers(tensor.name) and any(port.any() for port in ports):
+            tensor.allowed, tensor.noise_ratio, tensor.noise_ratio_worst = allowance.id, None, None
+            tensor.fp64_rel = tensor.fp64_ratio = None
+            quantity = quantity_of(tensor.name)
+            tensor.reason = (
+                f"the sides differ by {apart / greatest:.2g} of the greatest {quantity}, allowed as {allowance.id}"
+            )
+            return True
+    return False
 
 
 def zeros_of_gradients(pending: Sequence[Pending]) -> _Masks:

@@ -13,7 +13,14 @@ import numpy as np
 from twinalign.files.recordings import real_view
 from twinalign.verdict import results
 from twinalign.verdict.allowances import Allowance
-from twinalign.verdict.exact_zeros import inherited_zeros, quantity_of, rounding_by_quantity, zeros_of_gradients
+from twinalign.verdict.exact_zeros import (
+    allow_floored,
+    greatest_by_quantity,
+    inherited_zeros,
+    quantity_of,
+    rounding_by_quantity,
+    zeros_of_gradients,
+)
 from twinalign.verdict.excuses import DRAWS, Pending, excuse_kinks
 from twinalign.verdict.noise import Distance, Noise, Recordings, TensorNoise, gather, gather_all
 from twinalign.verdict.reasons import float64_reason, missed_allowance, over_reason, passing_reason
@@ -118,6 +125,7 @@ class Judge:
         self._allowances = allowances
         self._pending: list[Pending] = []
         self._beside_zeros: dict[str, Distance] = {}
+        self._greatest: dict[str, float] = {}
         self._reference: dict[str, np.ndarray] = {}
 
     def judge(self, tensors: Sequence[Measured], *, explicit: bool) -> None:
@@ -215,7 +223,7 @@ class Judge:
         """Decide every tensor with a measured floor."""
         prior = self._typical_rounding()
         zeros = zeros_of_gradients(self._pending)
-        self._beside_zeros = rounding_by_quantity(self._pending)
+        self._beside_zeros, self._greatest = rounding_by_quantity(self._pending), greatest_by_quantity(self._pending)
         for item in self._pending:
             if (inherited := inherited_zeros(item, zeros)) is not None:
                 reference32, reproduced32, reference64, *rest = item.arrays
@@ -260,6 +268,10 @@ class Judge:
         if noise.nonfinite_differ:
             text = f"{noise.nonfinite_differ} elements are NaN or infinite in one float64 run only"
             _set(tensor, results.DIVERGED, "structure", text)
+        elif max(shown.rms, shown.worst, tensor.fp64_ratio or 0.0) > 1.0 and allow_floored(
+            item, self._allowances, self._greatest.get(quantity_of(tensor.name), 0.0)
+        ):
+            tensor.verdict = results.ALIGNED
         elif item.has_arbiter and (tensor.fp64_ratio or 0.0) > 1.0 and not self._allow(tensor, noise):
             missed = missed_allowance(tensor.name, self._allowances, noise.ordinary)
             tensor.verdict, tensor.reason = results.DIVERGED, float64_reason(tensor) + missed

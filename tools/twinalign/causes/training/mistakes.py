@@ -13,11 +13,12 @@ from twinalign.causes.registry import Variant
 from twinalign.causes.training.subject import TrainingSubject, train_cause
 from twinalign.files.curve_names import BUFFER_NORM, EMA_DISTANCE, LEARNING_RATE, WEIGHT_NORM
 from twinalign.patching import Around, replaced
+from twinalign.replay.fitting import factor_without
+from twinalign.replay.left_out_averages import Distances, left_out, listed
 from twinalign.replay.momenta import Momentum, in_words, other_momenta, scaled
-from twinalign.replay.training import Curves, moves_less
+from twinalign.replay.training import Curves, moves_less, with_rates
 from twinalign.verdict.array_difference import distance, root_mean_square
 
-_MOST_TRIES, _FITTED = 12, 1e-8
 _SAME = 1e-6
 """A curve is a multiple of another that differs by more if at most this is left of it; the proof then decides."""
 
@@ -59,17 +60,13 @@ def _fitting(subject: TrainingSubject, make: Callable[[float], Variant], name: s
     if reference is None or reference.shape != port.shape:
         return
     at = int(np.argmax(np.abs(reference - port) > subject.floors.get(name, 0.0)))
-    before, now, left = 1.0, 1.01, float(reference[at] - port[at])
-    whole = abs(left)
-    for _ in range(_MOST_TRIES):
-        with make(now).apply():
-            remaining = float(subject.run()[name][at] - port[at])
-        if abs(remaining) <= _FITTED * whole:
-            yield from (make(value) for value in dict.fromkeys((float(f"{now:.4g}"), now)))
-            return
-        if not np.isfinite(remaining) or remaining == left:
-            return
-        before, now, left = now, now - remaining * (now - before) / (remaining - left), remaining
+
+    def left(value: float) -> float:
+        with make(value).apply():
+            return float(subject.run()[name][at] - port[at])
+
+    if (found := factor_without(left, float(reference[at] - port[at]))) is not None:
+        yield from (make(value) for value in dict.fromkeys((float(f"{found:.4g}"), found)))
 
 
 def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
@@ -119,12 +116,23 @@ enter_rows("train", TrainingSubject, "around", (
     # Running statistics are parameters in paddle, so a loop over `parameters()` moves them too.
     ("ema_buffers", "in training the moving average covers the running statistics as well",
      {"difference": "bn_stats_are_parameters", "where": _before_steps},
-     lambda s: {"": _changed().averaging(lambda step, m: m, True)}),
+     lambda s: {"": _changed().averaging(buffers=True)}),
     ("clipping_place", "gradients are clipped at another place of their accumulation", {"where": lambda s: s.clips},
      lambda s: {"after each backward pass, not once": _changed().clipping_each_pass(True),
                 "those of each backward pass by themselves": _changed().clipping_each_pass(False),
                 "once before the step, not after each backward pass": _changed().clipping_last}),
 ))  # fmt: skip
+
+
+@train_cause(rank=1)
+def ema_leaves_out(subject: TrainingSubject) -> Iterator[Variant]:
+    """In training the moving average leaves out some of what it covers in the reference."""
+    wrong, seen = wrong_names(subject), list[Distances]()
+    if _before_steps(subject) and any(name.startswith((EMA_DISTANCE, BUFFER_NORM)) for name in wrong):
+        with subject.variant("", around=_changed().averaging(seen=seen)).apply():
+            subject.run()
+    for names in left_out(seen, subject.reference, subject.port, subject.floors, wrong):
+        yield subject.variant(listed(names), around=_changed().averaging(left_out=names))
 
 
 @train_cause(rank=3)
@@ -153,15 +161,7 @@ def _rates(subject: TrainingSubject) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _at_rates_of_port(subject: TrainingSubject, detail: str, reference: np.ndarray, port: np.ndarray) -> Variant:
-    return subject.variant(detail, around=_changed().at_rates(port.tolist()), finish=_with_rates(reference, port))
-
-
-def _with_rates(reference: np.ndarray, port: np.ndarray) -> Callable[[Curves], Curves]:
-    """Replace the recorded rates: the reference's loop reports the rates that it sets, not those that it steps at."""
-    return lambda curves: {
-        name: port if points.shape == reference.shape and np.array_equal(points, reference) else points
-        for name, points in curves.items()
-    }
+    return subject.variant(detail, around=_changed().at_rates(port.tolist()), finish=with_rates(reference, port))
 
 
 @train_cause(rank=-1)

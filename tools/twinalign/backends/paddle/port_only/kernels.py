@@ -13,6 +13,8 @@ wrote, and is then judged without any allowance. With `32` for a value as the ke
 - `pool2d` and `pool3d` of kind `avg`: their gradients are those of an output times float32(1 / count).
 - `elu`, `celu` and `selu` are those with alpha = 1 times numbers, `hardtanh` and `softshrink` come from `clip`.
 - linear and cubic interpolation: weights of points in float32, see `interpolation`.
+- `softmax` and `cross_entropy_with_softmax`, on the CPU: no weight is below exp(-64) of the largest. This is only
+  noted, for code may compare weights with each other; the verdict allows what it leaves of gradients.
 
 The float32 run stays paddle's own, and the verdict allows it what the noted constants explain. The limits of clippings
 by a norm are noted too: paddle divides by the norm, torch by the norm and 1e-6.
@@ -31,6 +33,9 @@ from twinalign.backends.paddle.port_only.interpolation import KERNELS, exact_int
 
 Called = dict[str, dict[str, set[float]]]
 """Kernel -> constant -> the values that it was called with."""
+
+SOFTMAX_FLOOR = math.exp(-64)
+"""No weight of a softmax is less of the largest, in the kernels for the CPU."""
 
 _called: Called = {}
 
@@ -214,6 +219,17 @@ def _softshrink(kernel: Callable[..., Any], x: Any, bound: float) -> Any:
     return kernel(x, bound) if x.dtype != paddle.float64 else x - paddle.clip(x, -bound, bound)
 
 
+def _softmax(kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    found = kernel(*arguments, **keywords)
+    weights = found[0] if isinstance(found, tuple | list) else found
+    if "softmax" not in _called and weights.size and weights.dtype in (paddle.float32, paddle.float64):
+        # Of n weights the floor is at least a share of 1 / n, and other softmaxes give less than that.
+        least, most = float(weights.detach().min()), SOFTMAX_FLOOR * 1.001
+        if most / 1.002 / max(weights.shape) <= least <= most:
+            _note("softmax", floor=SOFTMAX_FLOOR)
+    return found
+
+
 def _activation(name: str, kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     _note(name)
     return kernel(*arguments, **keywords)
@@ -231,6 +247,7 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "celu": _celu,
     "selu": _selu,
     "hardtanh": _hardtanh,
+    **dict.fromkeys(("softmax", "softmax_", "cross_entropy_with_softmax", "cross_entropy_with_softmax_"), _softmax),
     "softshrink": _softshrink,
     **{name: functools.partial(exact_interpolation, axes) for name, axes in KERNELS.items()},
     **{name: functools.partial(_activation, name) for name in ("hardsigmoid", "hardswish")},

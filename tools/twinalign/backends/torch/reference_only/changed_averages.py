@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -14,10 +14,21 @@ from twinalign.patching import Around
 class _Averages:
     """Untrained parameters that follow trained ones of the same name in another part of a model."""
 
-    def __init__(self, model: torch.nn.Module, momentum: Callable[[int, float], float], buffers: bool) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        momentum: Callable[[int, float], float],
+        buffers: bool,
+        left_out: Collection[str],
+        seen: list[dict[str, tuple[float, float]]],
+    ) -> None:
         self._model, self._momentum, self._buffers = model, momentum, buffers
+        self._left_out, self._seen = left_out, seen
+        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._names: list[str] = []
         self._before: list[torch.Tensor] = []
+        self._first: list[torch.Tensor] = []
         self._optimizer: Any = None
         self._steps = 0
 
@@ -28,10 +39,18 @@ class _Averages:
         self.settle()
 
     def end_step(self, optimizer: Any) -> None:
-        self._steps += optimizer is self._optimizer
+        if optimizer is not self._optimizer:
+            return
+        self._steps += 1
+        known = {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
+        self._kept = [(tensor, tensor.detach().clone()) for name, tensor in known.items() if name in self._left_out]
+        rows = zip(self._names, self._pairs, self._first, strict=True)
+        apart = {name: ((p - first).norm(), (p - average).norm()) for name, (average, p), first in rows}
+        self._seen.append({name: (float(one), float(other)) for name, (one, other) in apart.items()})
 
     def _find(self, held: set[int]) -> None:
         named = list(self._model.named_parameters())
+        names = {id(p): name for name, p in named}
         left = sorted(((n, p) for n, p in named if id(p) not in held), key=lambda one: not one[1].requires_grad)
         averaged = {name.partition(".")[2]: p for name, p in left}  # of one name, what no gradient reaches
         trained = {name: p for name, p in named if p.requires_grad and id(p) in held}
@@ -40,7 +59,8 @@ class _Averages:
             for name, p in trained.items()
             if (average := averaged.get(name.partition(".")[2])) is not None and average.shape == p.shape
         ]
-        self._before = [average.clone() for average, _ in self._pairs]
+        self._names = [names[id(average)] for average, _ in self._pairs]
+        self._first = self._before = [average.clone() for average, _ in self._pairs]
 
     @torch.no_grad()
     def settle(self, *_: Any) -> None:
@@ -58,6 +78,8 @@ class _Averages:
                 average.copy_(old * other + p * (1.0 - other))
         if self._buffers:
             self._average_buffers(m)
+        for tensor, old in self._kept:
+            tensor.copy_(old)
         self._before = [average.clone() for average, _ in self._pairs]
 
     def _average_buffers(self, m: float) -> None:
@@ -72,16 +94,23 @@ class _Averages:
                     buffer.mul_(m).add_(given[name], alpha=1.0 - m)
 
 
-def averaging(momentum: Callable[[int, float], float], buffers: bool = False) -> Around:
+def averaging(
+    momentum: Callable[[int, float], float] = lambda step, own: own,
+    buffers: bool = False,
+    left_out: Collection[str] = (),
+    seen: list[dict[str, tuple[float, float]]] | None = None,
+) -> Around:
     """Let the moving average of trained parameters have the momentum `momentum(step, own)` in each update.
 
     Whatever loop or method updates it: an update shows in the averages, and nothing trains between it and the next
-    step or the next call of the model. With `buffers` it moves the averaged part's buffers as well.
+    step or the next call of the model. With `buffers` it moves the averaged part's buffers as well; `left_out` are the
+    names of averages, and of buffers, that it leaves alone. `seen` receives for each step of the optimizer, by the
+    average's name, how far the parameter is from where its average began, and from the average.
     """
 
     @contextlib.contextmanager
     def around(model: Any) -> Iterator[None]:
-        made = _Averages(model, momentum, buffers)
+        made = _Averages(model, momentum, buffers, left_out, [] if seen is None else seen)
         with contextlib.ExitStack() as stack:
             for layer in (model, *model.children()):
                 stack.callback(layer.register_forward_pre_hook(made.settle).remove)
