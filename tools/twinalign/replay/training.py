@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalNames
-from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, WEIGHT_NORM
+from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, GRADIENT_NORM, WEIGHT_NORM
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
 from twinalign.replay.code_lines import noted
@@ -25,6 +25,8 @@ MOVED = "moved."
 """Prefix of the reference's curves from slightly changed weights."""
 _CHANGE = 1e-10
 _FLOAT32 = 2.0**-24
+_SAME = 1e-6
+"""Relative difference of a gradient's norm that float32 constants may make."""
 _ROUNDING = 1e-12
 _OF_ROUNDING = 1e-3
 _SHOWN = 6
@@ -56,6 +58,24 @@ def floors_of(reference: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarra
         own = max(size, root_mean_square(moved[name])) if change > _OF_ROUNDING * size else change
         floors[name] = _FLOOR_FACTOR * own + _constants(name) * size
     return floors
+
+
+def first_apart(reference: Curves, port: Curves, floors: Mapping[str, float], name: str) -> float:
+    """The first step in which a norm of weights or a gradient's differs, infinity where none does.
+
+    Norms of weights are recorded after the steps of every optimizer, gradients before those of its own; what comes back
+    counts all steps.
+    """
+    ours, theirs = port.get(name), reference.get(name)
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return np.inf
+    # Gradients differ clearly, or follow from weights that do, whose floor tells.
+    floor = _SAME * np.abs(theirs) if name == GRADIENT_NORM else floors.get(name, 0.0)
+    steps = np.flatnonzero(np.abs(ours - theirs) > floor)
+    if not len(steps):
+        return np.inf
+    whole = max((len(curve) for key, curve in reference.items() if key.startswith(WEIGHT_NORM)), default=len(theirs))
+    return float(steps[0]) * whole / len(theirs) if name == GRADIENT_NORM else float(steps[0]) + whole - len(theirs)
 
 
 def with_rates(reference: np.ndarray, port: np.ndarray) -> Callable[[Curves], Curves]:

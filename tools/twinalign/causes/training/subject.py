@@ -1,23 +1,21 @@
 """The reference's training, whose first steps can be taken again in float64 with something changed."""
 
 import collections
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import allowed_remainder, explain
+from twinalign.causes.component import allowed_remainder, explain, remainder
 from twinalign.causes.optimizer.subject import OptimizerSubject
 from twinalign.causes.registry import cause
 from twinalign.files.curve_names import GRADIENT_NORM, WEIGHT_NORM
-from twinalign.patching import Around
+from twinalign.patching import Around, replaced
 from twinalign.replay.changed_steps import Moment, StepChange
-from twinalign.replay.training import STAGE, Curves, floors_of, read_curves, train
+from twinalign.replay.training import STAGE, Curves, first_apart, floors_of, read_curves, train
 from twinalign.verdict.array_difference import distance
-
-_SAME = 1e-6
-"""Relative difference of a gradient's norm that float32 constants may make."""
 
 
 class _RefutedError(Exception):
@@ -58,16 +56,25 @@ class TrainingSubject(OptimizerSubject):
         self.judged: list[str] = []
         with np.load(weights["path"], allow_pickle=False) as stored:
             self.axes = {name: stored[name].ndim for name in stored}
+        self._first_apart = functools.partial(first_apart, self.reference, self.port, self.floors)
         apart = {n.removeprefix(WEIGHT_NORM): self._first_apart(n) for n in self.port if n.startswith(WEIGHT_NORM)}
         self.wrong = sorted(n for n, step in apart.items() if step == min(apart.values()) < np.inf)
 
     def run(self) -> Curves:
+        """Of several optimizers the change is that of the first to be wrong, if this gives the port, else of all."""
+        if f"{GRADIENT_NORM}.2" in self.reference and self.around is None and self.change != StepChange():
+            curves = self._train(set(self.wrong))
+            if curves and remainder(self, curves).proven:
+                return curves
+        return self._train(None)
+
+    def _train(self, wrong: Collection[str] | None) -> Curves:
         patient = not self.impatient or self.finish
         if not patient and self.around is None and not self._may_be(self.change):
             return {}
         try:
             on_step = (lambda step, values: None) if patient else self._refute
-            begin = self.around or self._stepping(self.change)
+            begin = self.around or self._stepping(self.change, wrong)
             curves = train(self.worker, self._weights, begin=begin, on_step=on_step)
         except _RefutedError:
             return {}
@@ -86,15 +93,19 @@ class TrainingSubject(OptimizerSubject):
         norms = self._norms[step]
         return float(np.linalg.norm([norms.get(name, 0.0) for name in (norms if names is None else names)]))
 
-    def _stepping(self, change: StepChange) -> Around:
+    def _stepping(self, change: StepChange, wrong: Collection[str] | None) -> Around:
         """The training with such steps; a gradient that the port's optimizer is given otherwise is recorded so."""
         from twinalign.backends.torch.reference_only.changed_training import taking_steps
 
         kept: dict[str, dict[str, Any]] = collections.defaultdict(dict)
+        right: list[Any] = []
 
         def make(model: Any, optimizer: Any) -> Any:
             self.parameters, self._optimizer = dict(model.named_parameters()), optimizer
-            return change.make(self) if change.make else optimizer
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            if wrong is not None and not any(id(self.parameters.get(name)) in held for name in wrong):
+                right.append(optimizer)
+            return change.make(self) if change.make and optimizer not in right else optimizer
 
         def take(step: int, optimizer: Any, given: Sequence[tuple[str, Any, Any, dict[str, Any]]]) -> None:
             if step == len(self.settings):  # the first training, where nothing is changed yet
@@ -114,7 +125,8 @@ class TrainingSubject(OptimizerSubject):
             self.judged, self.gradients = list(self.settings[0]), self._norms[0]
             if change.make:
                 self.schedule(moments)
-            self.take_step(optimizer, moments)
+            with replaced(self, "change", StepChange()) if optimizer in right else contextlib.nullcontext():
+                self.take_step(optimizer, moments)
 
         return taking_steps(take, make, outermost=change.make is not None or self.gradients_apart)
 
@@ -129,16 +141,6 @@ class TrainingSubject(OptimizerSubject):
         """Whether the optimizer is given another gradient before any parameter differs."""
         of_weights = [self._first_apart(name) for name in self.port if name.startswith(WEIGHT_NORM)]
         return self._first_apart(GRADIENT_NORM) <= min(of_weights, default=0.0)
-
-    def _first_apart(self, name: str) -> float:
-        """The first step in which a curve differs, infinity where none does."""
-        ours, theirs = self.port.get(name), self.reference.get(name)
-        if ours is None or theirs is None or ours.shape != theirs.shape:
-            return np.inf
-        # Gradients differ clearly, or follow from weights that do, whose floor tells.
-        floor = _SAME * np.abs(theirs) if name == GRADIENT_NORM else self.floors.get(name, 0.0)
-        steps = np.flatnonzero(np.abs(ours - theirs) > floor)
-        return float(steps[0]) if len(steps) else np.inf
 
     def _refute(self, step: int, values: Mapping[str, float]) -> None:
         """Stop a training whose curves already differ too much from the port's."""
