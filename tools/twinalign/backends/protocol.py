@@ -200,6 +200,9 @@ class Backend(Protocol):
     def learning_rate(self, optimizer: Optimizer) -> float:
         """The rate of the next step, of several parameter groups the first one's."""
 
+    def rate_factor(self, optimizer: Optimizer) -> float:
+        """What the first group multiplies the optimizer's own rate by: a group's rate is a factor in paddle."""
+
     def set_learning_rate(self, optimizer: Optimizer, rate: float) -> None:
         """Set the rate of the next step; several parameter groups keep their proportions."""
 

@@ -56,7 +56,7 @@ def record_steps(
             backend.assign(parameters[key], names.from_reference(key, begin))
         _record(recording, names, (("start", key, backend.to_array(parameters[key])) for key in known))
         for step in range(min(max(case.steps, LEAST_STEPS), MOST_STEPS) if rates is None else len(rates)):
-            if _scheduled(case, optimizer, step, worker.framework) is None:
+            if _scheduled(case, optimizer, step, worker.framework, backend) is None:
                 break
             if rates is not None and backend.learning_rate(optimizer) != rates[step]:
                 backend.set_learning_rate(optimizer, rates[step])
@@ -94,15 +94,16 @@ def record_schedule(worker: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         `values`: name → one number for each step that the schedule answers for; `initial`: the rate before the first
-        step; `steps`: the case's number of steps; `own`: whether the case defines a schedule.
+        step; `factor`: what its first group multiplies the optimizer's own rate by; `steps`: the case's number of
+        steps; `own`: whether the case defines a schedule.
     """
     case = worker.fresh_case(STAGE)
     with worker.backend.default_dtype("float64"):
         _, _, optimizer = start(worker, case, weights)
-        initial = worker.backend.learning_rate(optimizer)
+        initial, factor = worker.backend.learning_rate(optimizer), worker.backend.rate_factor(optimizer)
         values = ask_schedule(case, optimizer, worker.backend, worker.framework)
     own = type(case).schedule is not Case.schedule
-    return {"values": values, "initial": initial, "steps": case.steps, "own": own}
+    return {"values": values, "initial": initial, "factor": factor, "steps": case.steps, "own": own}
 
 
 def ask_schedule(
@@ -111,19 +112,23 @@ def ask_schedule(
     """What the schedule sets and returns in each step; it may refuse steps beyond those of the case."""
     values: dict[str, list[float]] = {"learning_rate": []}
     for step in range(max(steps, case.steps)):
-        returned = _scheduled(case, optimizer, step, framework)
-        if returned is None:
+        found = _scheduled(case, optimizer, step, framework, backend)
+        if found is None:
             break
-        found = {"learning_rate": backend.learning_rate(optimizer), **returned}
         for name, value in found.items():
             values.setdefault(name, []).append(value)
     return values
 
 
-def _scheduled(case: Case, optimizer: Any, step: int, framework: str) -> dict[str, float] | None:
-    """What the schedule returns; None where it ends with the case's steps."""
+def _scheduled(case: Case, optimizer: Any, step: int, framework: str, backend: Any) -> dict[str, float] | None:
+    """The rate that the schedule sets and what it returns; None where it ends with the case's steps.
+
+    Beyond those its rate may be no number: a root of what is left of the training is complex there.
+    """
     try:
-        return {name: float(value) for name, value in (case.schedule(optimizer, step, framework) or {}).items()}
+        returned = case.schedule(optimizer, step, framework) or {}
+        values = {"learning_rate": backend.learning_rate(optimizer), **returned}
+        return {name: float(value) for name, value in values.items()}
     except Exception:
         if step < case.steps:
             raise

@@ -29,13 +29,29 @@ def locate_optimizer(context: ComponentContext) -> list[Fault]:
     """Faults of the optimizer (component `optimizer`) and of scheduled values (component `schedule`)."""
     if STAGE not in context.stages:
         return []
-    faults = _locate_schedule(context)
-    return faults + (_locate_steps(context) if context.gradients else [])
-
-
-def _locate_schedule(context: ComponentContext) -> list[Fault]:
     weights = context.weights[STAGE]
     found = {side: process.call(record_schedule, weights=weights[side]) for side, process in context.processes.items()}
+    factor = _wrong_factor(found)
+    faults = _locate_schedule(context, found)
+    return faults + (_locate_steps(context, factor) if context.gradients else [])
+
+
+def _wrong_factor(found: dict[str, Any]) -> float:
+    """The factor of the port's first group, taken out of its rates, where they are right without it; else 1.
+
+    Then the schedule is right, and the optimizer is not.
+    """
+    values, factor = found["paddle"]["values"], found["paddle"]["factor"]
+    rates = [rate / factor if factor else rate for rate in values["learning_rate"]]
+    without = {**values, "learning_rate": rates}
+    if "learning_rate" not in wrong_values(found["ref"]["values"], without):
+        found["paddle"] |= {"values": without, "initial": found["paddle"]["initial"] / (factor or 1.0)}
+        return factor or 1.0
+    return 1.0
+
+
+def _locate_schedule(context: ComponentContext, found: Mapping[str, Any]) -> list[Fault]:
+    weights = context.weights[STAGE]
     wrong = wrong_values(found["ref"]["values"], found["paddle"]["values"])
     scheduled = bool(found["ref"]["own"])
     faults: dict[str, Fault] = {}
@@ -85,13 +101,13 @@ def schedule_evidence(
     return {"values": {name: {"first_step": first, "reference": one[:8], "port": other[:8]}}}
 
 
-def _locate_steps(context: ComponentContext) -> list[Fault]:
+def _locate_steps(context: ComponentContext, factor: float) -> list[Fault]:
     weights = context.weights[STAGE]
     paths = {side: context.folder / f"optimizer_{side}.npy" for side in SIDES}
     given: dict[str, Any] = {"initial": weights["ref"]["path"], "gradients": str(context.gradients)}
     taken: dict[str, dict[str, Any]] = {}
     for side in SIDES:  # the port's steps are taken at the reference's rates
-        rates = taken["ref"]["rates"] if taken else None
+        rates = [rate * factor for rate in taken["ref"]["rates"]] if taken else None
         taken[side] = context.processes[side].call(
             record_steps, weights=weights[side], path=str(paths[side]), rates=rates, **given
         )

@@ -19,17 +19,16 @@ def held_parameters(optimizer: Any) -> list[Any]:
 
 
 def learning_rate(optimizer: Any) -> float:
-    return float(optimizer.get_lr()) * _first_factor(optimizer)
+    return float(optimizer.get_lr()) * rate_factor(optimizer)
 
 
-def _first_factor(optimizer: Any) -> float:
-    """What a first group's parameters multiply the optimizer's rate by."""
+def rate_factor(optimizer: Any) -> float:
     first = next(iter(held_parameters(optimizer)), None)
     return float(getattr(first, "optimize_attr", {}).get("learning_rate", 1.0))
 
 
 def set_learning_rate(optimizer: Any, rate: float) -> None:
-    rate = rate / (_first_factor(optimizer) or 1.0)
+    rate = rate / (rate_factor(optimizer) or 1.0)
     if isinstance(getattr(optimizer, "_learning_rate", None), paddle.optimizer.lr.LRScheduler):
         optimizer._learning_rate.last_lr = rate  # told that this is its last one
     else:

@@ -26,6 +26,10 @@ def learning_rate(optimizer: torch.optim.Optimizer) -> float:
     return float(optimizer.param_groups[0]["lr"])
 
 
+def rate_factor(optimizer: torch.optim.Optimizer) -> float:
+    return 1.0
+
+
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     before = learning_rate(optimizer)
     for group in optimizer.param_groups:
