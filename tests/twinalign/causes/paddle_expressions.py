@@ -130,6 +130,9 @@ EXPRESSIONS = [
     "paddle.any(x > 1.0, axis=1).astype('float64')",
     "paddle.logical_and(x > 0.0, y > 0.0).astype('float64')",
     "x.astype('float32').astype('float64')",
+    "paddle.as_real(paddle.as_complex(x.reshape([2, 3, 2, 2])) * 2.0)",
+    "paddle.fft.rfft(x, norm='ortho').abs()",
+    "F.ctc_loss(x.transpose([1, 0, 2]), k.unsqueeze(-1).astype('int32') + 1, j[:1].expand([2]) * 0 + 3, k * 0 + 1)",
     "paddle.assign(x).detach().clone()",
 ]
 

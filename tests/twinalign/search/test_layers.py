@@ -415,3 +415,71 @@ def test_lines_of_a_port_are_read_with_the_names_that_they_have_there(
     assert fault.explanation is not None
     assert fault.explanation.id == "line_of_port"
     assert "-0.9 * h" in fault.explanation.text
+
+
+_TWO_OF_A_KIND = """
+import torch
+from torch import nn
+
+
+def squash(x):
+    return x / (1.0 + (x * x).sum(-1, keepdim=True))
+
+
+class Part(nn.Module):
+    def forward(self, x):
+        return squash(2.0 * x)
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.u = nn.Parameter(torch.randn(3))
+        self.v = nn.Parameter(torch.randn(3))
+        self.table = nn.Embedding(8, 2)
+        self.part = Part()
+
+    def forward(self, x, mask):
+        kinds = mask.long() + 1
+        rows = self.table(kinds + torch.arange(5)).sum(-1)
+        x = squash(x)
+        high = torch.view_as_complex(torch.stack([x * self.u, x], -1))
+        low = torch.view_as_complex(torch.stack([x, x * self.v], -1))
+        both = torch.view_as_real(high * low).sum(-1)
+        return self.part(both + rows.unsqueeze(-1)).sum(1)
+
+
+Net = Inner
+"""
+_SPELLED = {
+    "nn.Parameter(torch.randn(3))": "self.create_parameter([3], default_initializer=nn.initializer.Normal())",
+    "nn.Module": "nn.Layer",
+    "mask.long()": "mask.astype('int64')",
+    "view_as": "as",
+    "from torch": "from paddle",
+    "torch": "paddle",
+}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("x * self.v", "x * self.u", "x * self.u"),  # then nothing uses the other one, and its gradient follows
+        ("paddle.as_complex(paddle.stack([x * self.u, x", "paddle.as_complex(paddle.stack([x * self.v, x", "self.v, x"),
+        ("(1.0 + ", "(0.5 + ", "0.5 + "),  # in a function that a unit and its child call
+        ("kinds + paddle.arange(5)", "kinds", "one term of a sum is left out"),  # whole numbers stay whole
+    ],
+)
+def test_a_line_is_found_where_two_places_use_one_thing(right: str, wrong: str, told: str, tmp_path: Path) -> None:
+    port = _TWO_OF_A_KIND
+    for theirs, ours in _SPELLED.items():
+        port = port.replace(theirs, ours)
+    assert right in port
+    (tmp_path / "net_source.py").write_text(_TWO_OF_A_KIND, encoding="utf-8")
+    (tmp_path / "net_port.py").write_text(port.replace(right, wrong), encoding="utf-8")
+    case = f"{Path(__file__).with_name('whole_number_cases.py')}:Unmasked"
+    faults = locate(RunSettings(case, tmp_path / "out", options={"folder": str(tmp_path)})).faults
+    assert faults
+    for fault in faults:
+        assert fault.explanation is not None, fault
+        assert told in fault.explanation.text, fault

@@ -267,7 +267,8 @@ class ForcedBackward:
             more = len(contributors) > 1 or not any("gradient.p" not in key for key in owner.differences)
             for unit in {id(u): u for u in (owner, *contributors)}.values() if more else ():
                 unit.differences.pop(self._label(unit, name), None)
-            if any(key for unit in contributors for key in unit.differences if "gradient.p" not in key):
+            # Where values before are wrong the gradient follows, also that of a parameter that nothing uses then.
+            if any(key for unit in (owner, *contributors) for key in unit.differences if "gradient.p" not in key):
                 continue
             if not self._judge_parameter(owner, name, sums) and name in self._around_wrong:
                 self._blame_share(name, owner, (owner, *self._around_wrong[name]))

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import gc
 import importlib
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
@@ -136,9 +135,8 @@ class Exchange:
             changed.setdefault(id(one.theirs), (one.theirs, {}))[1][one.place] = new
         for code, changes in changed.values():
             made = _compiled(code, changes)
-            for function, name in itertools.product(code.functions, ("__code__", "__defaults__")):
-                stack.callback(setattr, function, name, getattr(function, name))
-                setattr(function, name, getattr(made, name))
+            for function in code.functions:
+                stack.enter_context(_running(function, made))
             self._define(code.functions[0].__globals__, [new for new in changes.values() if new is not None])
 
     def _define(self, scope: dict[str, Any], lines: Sequence[ast.AST]) -> None:
@@ -158,6 +156,29 @@ class Exchange:
                 waiting.append(tree)
                 module = ast.fix_missing_locations(ast.Module([tree], []))
                 exec(compile(module, helpers[name].file, "exec"), scope)
+
+
+_RUNNING: dict[Any, list[tuple[Any, Any]]] = {}
+"""Function → its own code and defaults, and those that run in their place; the last one does."""
+
+
+@contextlib.contextmanager
+def _running(function: Any, made: Any) -> Iterator[None]:
+    """Inside the block a function runs the code of another; blocks may end in any order: units call each other."""
+    layers, own = _RUNNING.setdefault(function, [_code(function)]), _code(made)
+    layers.append(own)
+    function.__code__, function.__defaults__ = own
+    try:
+        yield
+    finally:
+        layers[:] = [one for one in layers if one is not own]
+        function.__code__, function.__defaults__ = layers[-1]
+        if len(layers) == 1:
+            del _RUNNING[function]
+
+
+def _code(function: Any) -> tuple[Any, Any]:
+    return function.__code__, function.__defaults__
 
 
 @contextlib.contextmanager

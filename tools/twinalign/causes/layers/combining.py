@@ -135,7 +135,7 @@ enter_edits("forward", (
            "the second operand": taken_for_input}, is_residual), {}),
     ("term_missing", "one term of a sum is left out", ("add", "sub"),
      made({"the first operand": lambda call: call.result - call["input"],
-           "the second operand": lambda call: call["input"] + 0.0},
+           "the second operand": lambda call: call["input"] + 0},
           lambda site: operands(site) is not None and not is_residual(site) and not learned(site)), {}),
     ("learned_factor_missing", "a learned factor, such as a layer scale, is left out", ("mul", "div"),
      lambda site, subject: [(name, _other_operand)] if (name := learned(site)) else (), {}),

@@ -291,7 +291,15 @@ def _sequence_mask(x: Any, maxlen: Any = None, dtype: Any = "int64") -> Any:
     return (torch.arange(length) < x[..., None]).to(_type(dtype))
 
 
+def _ctc_loss(log_probs: Any, labels: Any, input_lengths: Any, label_lengths: Any, *more: Any, **named: Any) -> Any:
+    if named.pop("norm_by_times", False):
+        raise NotImplementedError("ctc_loss with norm_by_times")
+    # Paddle's takes scores, and norms them itself.
+    return functional.ctc_loss(log_probs.log_softmax(-1), labels, input_lengths, label_lengths, *more, **named)
+
+
 OWN: dict[str, Function] = {
+    "ctc_loss": _ctc_loss,
     **{name: _typed(getattr(torch, name)) for name in ("sum", "mean")},
     **{name: _reduction(name) for name in ("amax", "amin", "logsumexp")},
     "max": _reduction("amax"), "min": _reduction("amin"),

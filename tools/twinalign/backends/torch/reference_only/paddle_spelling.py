@@ -16,6 +16,7 @@ from twinalign.backends.torch.reference_only.paddle_functions import KEYWORDS, O
 
 _WITHOUT_MEANING = ("name", "data_format", "place", "stop_gradient", "inplace")
 _SAME_THING = {
+    "as_complex": "view_as_complex", "as_real": "view_as_real",
     "concat": "cat", "multiply": "mul", "subtract": "sub", "divide": "div", "mod": "remainder", "swish": "silu",
     "floor_mod": "remainder", "less_than": "lt", "less_equal": "le", "greater_than": "gt", "greater_equal": "ge",
     "equal": "eq", "not_equal": "ne", "less": "lt", "greater": "gt", "neg": "negative", "elementwise_mul": "mul",
@@ -90,7 +91,7 @@ def call(name: str, *given: Any, **keywords: Any) -> Any:
         return given[0].copy_(call(name[:-1], *given, **keywords))
     keywords = {KEYWORDS.get(key, key): value for key, value in keywords.items()}
     spelled = _SAME_THING.get(name, name)
-    for place in (torch, functional, torch.linalg, torch.special):
+    for place in (torch, functional, torch.linalg, torch.special, torch.fft):
         if (function := getattr(place, spelled, None)) is not None:
             if given and not isinstance(given[0], (torch.Tensor, list, tuple, str, int)) and place is torch:
                 given = (torch.as_tensor(given[0]), *given[1:])
