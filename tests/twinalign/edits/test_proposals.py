@@ -202,6 +202,14 @@ def test_what_to_write_in_words():
     assert suggestion(both) == "in layer: call layer_norm as the reference does; now one; and two"
     fault = fault_of("adam_beta2", "", [], {}, "", reference_optimizer={"beta2": 0.95})
     assert suggestion({**fault, "phase": "optimizer"}) == "write beta2=0.95 in the construction of the optimizer"
+    settings = {"weight_decay": 0.1, "momentum": 0.9}
+    for cause, kind, written in (
+        ("decay_decoupled", "adamw.AdamW", "Adam in place of AdamW"),
+        ("momentum_value", "sgd.SGD", "Momentum in place of SGD, momentum=0.9"),
+    ):
+        optimizers = {"reference_optimizer": settings, "port_optimizer": {"class": f"paddle.optimizer.{kind}"}}
+        fault = {**fault_of(cause, "", [], {}, "", **optimizers), "phase": "optimizer"}
+        assert suggestion(fault) == f"write {written} in the construction of the optimizer"
     fault = fault_of("mask missing", "add", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})
     assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; now mask missing"
     fits = {**fault, "explanation": None, "evidence": {**fault["evidence"], "fits_here": "the mask is missing"}}

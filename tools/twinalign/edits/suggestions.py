@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from twinalign.edits.paddle_calls import FUNCTIONS
+from twinalign.edits.paddle_calls import FUNCTIONS, OPTIMIZER_CLASSES, OPTIMIZER_SETTINGS
 from twinalign.edits.proposals import called_function, optimizer_values, paddle_values
 
 _SHOWN_LINES = 4
@@ -65,8 +65,12 @@ def _written(fault: Mapping[str, Any]) -> str:
     explanation = fault["explanation"]
     causes = explanation["id"].split("+")
     if fault["phase"] == "optimizer":
-        values = optimizer_values(fault)
-        return ", ".join(f"{name}={value!r}" for name, value in values.items())
+        kind = str(fault["evidence"].get("port_optimizer", {}).get("class", "")).rpartition(".")[2]
+        other = next((found for c in causes if (found := OPTIMIZER_CLASSES.get(c, {}).get(kind))), kind)
+        had = () if other == kind else OPTIMIZER_SETTINGS[kind]  # another class keeps what the port gives its own
+        values = {name: value for name, value in optimizer_values(fault).items() if name not in had}
+        said = [] if other == kind else [f"{other} in place of {kind}"]
+        return ", ".join([*said, *(f"{name}={value!r}" for name, value in values.items())])
     said, number = [], 0
     for call in explanation["evidence"].get("reference_calls", []):
         name = called_function(call)
