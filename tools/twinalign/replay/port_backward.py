@@ -14,6 +14,9 @@ from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, Projected
 from twinalign.replay.layouts import Form
 from twinalign.replay.tensor_store import TensorStore
 
+_WITHOUT_EFFECT = ("gradient.p", "buffer.", "eval.", "state.")
+"""How differences are called that change no gradient of a parameter: those of parameters, and what is kept."""
+
 
 class ForcedBackward:
     """Judges the gradients of a forced pass, and writes what is needed to explain the wrong ones.
@@ -268,7 +271,8 @@ class ForcedBackward:
             for unit in {id(u): u for u in (owner, *contributors)}.values() if more else ():
                 unit.differences.pop(self._label(unit, name), None)
             # Where values before are wrong the gradient follows, also that of a parameter that nothing uses then.
-            if any(key for unit in (owner, *contributors) for key in unit.differences if "gradient.p" not in key):
+            wrong = {key for unit in (owner, *contributors) for key in unit.differences}
+            if not all(key.startswith(_WITHOUT_EFFECT) for key in wrong):
                 continue
             if not self._judge_parameter(owner, name, sums) and name in self._around_wrong:
                 self._blame_share(name, owner, (owner, *self._around_wrong[name]))
