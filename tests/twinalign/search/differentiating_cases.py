@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from twinalign import Case
+from tests.cases.one_net import OneNet
 
 
-class Penalty(Case):
+class Penalty(OneNet):
     """The port's penalty is that of gradients of length one, the reference's that of none."""
 
     wrong = "penalty"
@@ -47,16 +47,6 @@ class Penalty(Case):
                 return {"fake": self.critic(fake), "real": scores, "penalty": penalty}
 
         return Net()
-
-    def reference(self) -> Any:
-        import torch
-
-        return self.net(torch, "torch")
-
-    def reproduced(self) -> Any:
-        import paddle
-
-        return self.net(paddle, "paddle")
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((3, 4), dtype="float32")}

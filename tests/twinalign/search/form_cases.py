@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.cases.one_net import OneNet
 from twinalign import Case
 
 
@@ -361,7 +362,7 @@ class WrongPositions(Positions):
     epsilon, each = 1e-3, ("torch",)
 
 
-class More(Case):
+class More(OneNet):
     """The port returns, and hands on inside, what it pools as well; the loss takes whatever it is given."""
 
     both = ("paddle",)
@@ -390,16 +391,6 @@ class More(Case):
 
         return Net()
 
-    def reference(self) -> Any:
-        import torch
-
-        return self.net(torch, "torch")
-
-    def reproduced(self) -> Any:
-        import paddle
-
-        return self.net(paddle, "paddle")
-
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((2, 6), dtype="float32")}
 
@@ -413,7 +404,7 @@ class Fewer(More):
     both = ("torch",)
 
 
-class InPlace(Case):
+class InPlace(OneNet):
     """The port's code changes in place what its layers return, and its norm has another epsilon."""
 
     def net(self, root: Any, framework: str) -> Any:
@@ -430,16 +421,6 @@ class InPlace(Case):
                 return self.last(y.add_(x.sum()) if in_place else y + x.sum())
 
         return Net()
-
-    def reference(self) -> Any:
-        import torch
-
-        return self.net(torch, "torch")
-
-    def reproduced(self) -> Any:
-        import paddle
-
-        return self.net(paddle, "paddle")
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((2, 6), dtype="float32")}

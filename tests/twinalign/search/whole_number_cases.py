@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tests.cases.one_net import OneNet
 from twinalign import Case
 
 
-class Lengths(Case):
+class Lengths(OneNet):
     """The port leaves the start's scores out of the score of each sequence's last position."""
 
     wrong = True
@@ -34,16 +35,6 @@ class Lengths(Case):
                 return (scores if wrong else scores + self.start).sum(1)
 
         return Net()
-
-    def reference(self) -> Any:
-        import torch
-
-        return self.net(torch, "torch")
-
-    def reproduced(self) -> Any:
-        import paddle
-
-        return self.net(paddle, "paddle")
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         mask = (np.arange(5) < np.array([[5], [4], [3], [2], [4], [3], [5], [2]])).astype(np.float32)

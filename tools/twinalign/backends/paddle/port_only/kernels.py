@@ -222,7 +222,8 @@ def _softshrink(kernel: Callable[..., Any], x: Any, bound: float) -> Any:
 def _softmax(kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     found = kernel(*arguments, **keywords)
     weights = found[0] if isinstance(found, tuple | list) else found
-    if "softmax" not in _called and weights.size and weights.dtype in (paddle.float32, paddle.float64):
+    judged = weights.dtype in (paddle.float32, paddle.float64) and weights.place.is_cpu_place()
+    if "softmax" not in _called and weights.size and judged:
         # Of n weights the floor is at least a share of 1 / n, and other softmaxes give less than that.
         least, most = float(weights.detach().min()), SOFTMAX_FLOOR * 1.001
         if most / 1.002 / max(weights.shape) <= least <= most:
