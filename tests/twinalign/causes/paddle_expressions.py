@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -136,6 +137,40 @@ EXPRESSIONS = [
     "paddle.assign(x).detach().clone()",
 ]
 
+LAYERS = [
+    "nn.Identity()",
+    "nn.LayerNorm(4, weight_attr=False, bias_attr=False)",
+    "nn.InstanceNorm1D(3)",
+    "nn.BatchNorm1D(3)",
+    "nn.GroupNorm(3, 3)",
+    "nn.AvgPool1D(3, 2, 1)",
+    "nn.AvgPool1D(3, 2, 1, exclusive=False)",
+    "nn.MaxPool1D(2)",
+    "nn.AdaptiveAvgPool1D(2)",
+    "nn.AdaptiveMaxPool1D(1)",
+    "nn.Upsample(scale_factor=2, mode='linear', data_format='NCW')",
+    "nn.Pad1D([1, 2], mode='reflect')",
+    "nn.LocalResponseNorm(3)",
+    "nn.Flatten()",
+    "nn.Flatten(0, 1)",
+    "nn.Softmax(1)",
+    "nn.GLU()",
+    "nn.GELU(True)",
+    "nn.ELU(0.5)",
+    "nn.CELU(0.5)",
+    "nn.LeakyReLU(0.2)",
+    "nn.Hardtanh(-0.5, 0.7)",
+    "nn.Softplus(2.0)",
+    "nn.Hardshrink()",
+    "nn.Hardsigmoid()",
+    "nn.Hardswish()",
+    "nn.Silu()",
+    "nn.Swish()",
+    "nn.ReLU6()",
+    "nn.Tanhshrink()",
+    "nn.LogSigmoid()",
+]
+
 
 def arrays() -> dict[str, np.ndarray]:
     """What the lines are given: `x` and `y` of [2, 3, 4], `i`, `j` and `k` of indices."""
@@ -146,14 +181,20 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Write what paddle gives for each line."""
+    """Write what paddle gives for each line, and for each layer of `x`, with the layers' classes and settings."""
     import paddle
+    from paddle import nn
     from paddle.nn import functional as F
+
+    from twinalign.replay.layers import facts_of
 
     paddle.set_default_dtype("float64")
     given: dict[str, Any] = {name: paddle.to_tensor(value) for name, value in arrays().items()}
     results = [eval(text, {"paddle": paddle, "F": F, **given}) for text in EXPRESSIONS]
-    np.savez(sys.argv[1], *[result.numpy() for result in results])
+    layers = [eval(text, {"nn": nn}) for text in LAYERS]
+    results += [layer(given["x"]) for layer in layers]
+    facts = json.dumps([(type(layer).__name__, facts_of(layer)) for layer in layers])
+    np.savez(sys.argv[1], *[result.numpy() for result in results], facts=facts)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import importlib
+import json
 import subprocess
 import sys
 import textwrap
@@ -37,7 +38,9 @@ def of_paddle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str,
     file = tmp_path_factory.mktemp("lines") / "values.npz"
     subprocess.run([sys.executable, paddle_expressions.__file__, str(file)], check=True, capture_output=True)
     with np.load(file) as stored:
-        yield dict(zip(paddle_expressions.EXPRESSIONS, stored.values(), strict=True))
+        names = [*paddle_expressions.EXPRESSIONS, *paddle_expressions.LAYERS, "facts"]
+        arrays = {name: stored[f"arr_{at}"] for at, name in enumerate(names[:-1])}
+        yield {**arrays, "facts": stored["facts"]}
 
 
 def _in_torch(text: str) -> Any:
@@ -65,6 +68,22 @@ def test_a_line_computes_in_torch_what_paddle_computes(text: str, of_paddle: Map
     assert found.shape == wanted.shape
     assert found.dtype.kind == wanted.dtype.kind
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("text", paddle_expressions.LAYERS)
+def test_a_layer_of_paddles_own_computes_in_torch_what_it_computes(
+    text: str, of_paddle: Mapping[str, np.ndarray]
+) -> None:
+    kind, facts = json.loads(str(of_paddle["facts"]))[paddle_expressions.LAYERS.index(text)]
+    layer = paddle_spelling.layer(kind, facts, nn.Identity())
+    found = layer(torch.from_numpy(paddle_expressions.arrays()["x"])).numpy()
+    np.testing.assert_allclose(found, of_paddle[text], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["Dropout", "Maxout", "MyBlock"])
+def test_a_layer_that_draws_or_that_no_function_does_is_none(kind: str) -> None:
+    with pytest.raises(KeyError, match=kind.lower()):
+        paddle_spelling.layer(kind, {"p": 0.5}, nn.Identity())
 
 
 def test_a_gradient_without_a_graph_of_its_own_leaves_that_of_its_function() -> None:

@@ -483,3 +483,24 @@ def test_a_line_is_found_where_two_places_use_one_thing(right: str, wrong: str, 
     for fault in faults:
         assert fault.explanation is not None, fault
         assert told in fault.explanation.text, fault
+
+
+def test_another_kind_of_layer_in_place_of_the_references_is_named_and_edited(tmp_path: Path) -> None:
+    case = f"{Path(__file__).with_name('kind_cases.py')}:Kinds"
+    faults = locate(RunSettings(case, tmp_path / "out")).faults
+    found = {fault.paddle_layer: fault.explanation.text for fault in faults if fault.explanation}
+    is_used = "another kind of layer is used: "
+    assert found == {
+        "1": f"{is_used}LayerNorm(normalized_shape=[8], epsilon=1e-05) in place of Identity()",
+        "2": f"{is_used}CELU(alpha=0.5) in place of ELU(alpha=1.0)",
+        "3": f"{is_used}AvgPool2D(kernel_size=3, stride=2, padding=1) in place of "
+        "MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)",
+        "4": f"{is_used}Softmax(axis=-1) in place of Softplus(beta=1.0, threshold=20.0)",
+    }
+    edits = {fault.paddle_layer: fault.edit["after"] for fault in faults if fault.edit}
+    assert edits == {
+        "1": "nn.Identity()",
+        "2": "nn.ELU()",
+        "3": "nn.MaxPool2D(kernel_size=2, stride=2)",
+        "4": "nn.Softplus()",
+    }

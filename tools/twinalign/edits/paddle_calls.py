@@ -123,10 +123,13 @@ LAYERS = {
 }
 """torch's function -> paddle's layer class of the same meaning, for what is exchanged as a whole."""
 
+KINDS = {**LAYERS, "identity": "Identity"}
+"""The same with what no function does."""
+
 FUNCTIONS = {"logsigmoid": "log_sigmoid"}
 """torch's function -> paddle's in `nn.functional`, where the names differ."""
 
-EXCHANGED = ("gelu_form", "activation_swapped", "pool_kind", "softmax_kind")
+EXCHANGED = ("gelu_form", "activation_swapped", "layer_swapped", "pool_kind", "softmax_kind")
 """Causes whose remedy is the reference's call in place of the port's."""
 
 GIVEN_BY_CAUSE = {

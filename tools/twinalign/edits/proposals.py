@@ -26,6 +26,7 @@ from twinalign.edits.paddle_calls import (
     EXCHANGED,
     FUNCTIONS,
     GIVEN_BY_CAUSE,
+    KINDS,
     LAYERS,
     OPTIMIZER_CAUSES,
     OPTIMIZER_CLASSES,
@@ -172,7 +173,7 @@ class Proposals:
             if built is None or hasattr(builtins, name_of(built)):  # `eval` takes no argument of a layer
                 continue
             kind = place["class"].rpartition(".")[2]
-            other = LAYERS.get(name)
+            other = KINDS.get(name)
             values = paddle_values(name, call, causes, "layer")
             if any(cause in EXCHANGED for cause in causes) and other and other != kind:
                 if name_of(built) == kind:
@@ -305,7 +306,7 @@ def called_function(call: Mapping[str, Any]) -> str:
     if call["name"] not in ("layer", "unit"):
         return str(call["name"])
     kind = str(call["arguments"].get("kind", "")).lower()
-    return next((name for name in LAYERS if name.replace("_", "") == kind), str(call["name"]))
+    return next((name for name in KINDS if name.replace("_", "") == kind), str(call["name"]))
 
 
 def paddle_values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str) -> dict[str, Any]:
@@ -363,9 +364,9 @@ def _known(values: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, An
 
 
 def _exchanged(built: cst.Call, other: str, name: str, call: Mapping[str, Any]) -> cst.Call:
-    """The construction of the reference's kind of layer: a pool keeps its window."""
+    """The construction of the reference's kind of layer: a pool keeps its window, unless the whole layer is known."""
     changed = called_otherwise(built, other)
-    if "pool" in name:
+    if "pool" in name and call["name"] != "unit":
         if name.startswith("avg"):
             counted = call["arguments"].get("count_include_pad", True)
             return with_arguments(changed, {"exclusive": not counted}, [])

@@ -37,8 +37,9 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     written = _written(fault)
     if written:
         return f"write {written} in {where}"
-    calls = list(dict.fromkeys(call["name"] for call in explanation["evidence"].get("reference_calls", [])))
-    to_do = f"call {' and '.join(calls)}" if calls else "do"
+    made = explanation["evidence"].get("reference_calls", [])
+    calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
+    to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does; now {explanation['text']}"
 
 

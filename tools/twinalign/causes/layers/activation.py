@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
-from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.changed_calls import Changes, as_change, called, changing, enter_edits, forward, of_input
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.ways import FLOAT32, given, made, number, other_axis, taken_for_input
@@ -70,16 +69,11 @@ def _other(name: str) -> Change:
 
 
 @forward(*ACTIVATIONS, LAYER, rank=1)
-def activation_swapped(site: Site, subject: LayerSubject) -> Changes:
+def activation_swapped(site: Site) -> Changes:
     """Another activation function is used."""
     current = activation_of(site)
     if current in (None, "softmax", "log_softmax"):
         return
-    own = _LAYERS.get(subject.unit.port_class.rpartition(".")[2].lower(), current)
-    if own != current:
-        given = {name: n for name, n in subject.port_numbers.items() if name in ARGUMENTS.get(own, ())}
-        numbers = ", ".join(f"{name} {n:g}" for name, n in given.items())
-        yield f"{own}{numbers and ' of '}{numbers} in place of {current}", called(own, **given)
     for name in _OTHERS:
         if not (current == "gelu" and "GELU" in name):
             yield f"{name} in place of {current}", _other(name)
@@ -95,14 +89,6 @@ def _other_slopes(site: Site, subject: LayerSubject) -> Changes:
     for slope in subject.candidates(("negative_slope",), _SLOPES, 0.0):
         if slope != 0.01:  # the default, which `activation_swapped` names
             yield f"{slope:g} in place of 0, as ReLU has", called("leaky_relu", negative_slope=slope)
-
-
-@forward("hardsigmoid", "hardswish", difference="hard_activations", float32_constants=True)
-def hard_activation_slope(site: Site, subject: LayerSubject) -> Changes:
-    """The hard sigmoid has another slope or offset."""
-    # Paddle's constant is 1/6 in seven digits, held in float32.
-    for slope in (0.16666670143604279, 0.16666671633720398, 0.2, subject.port_numbers.get("slope", 0.2)):
-        yield f"slope {slope:.9g} in place of 1/6", _hard(slope, site.name == "hardswish")
 
 
 @as_change
@@ -155,6 +141,11 @@ enter_edits("forward", (
     ("leaky_slope", "the leaky ReLU has another slope", ("leaky_relu", "relu"), _other_slopes, FLOAT32),
     ("elu_alpha", "the exponential unit has another alpha", ("elu", "celu"),
      number("alpha", 1.0, 1.0, 0.1, 0.2, 0.5, 0.01, 2.0), FLOAT32),
+    # Paddle's constant is 1/6 in seven digits, held in float32.
+    ("hard_activation_slope", "the hard sigmoid has another slope or offset", ("hardsigmoid", "hardswish"),
+     lambda site, subject: [(f"slope {slope:.9g} in place of 1/6", _hard(slope, site.name == "hardswish")) for slope in
+                            (0.16666670143604279, 0.16666671633720398, 0.2, subject.port_numbers.get("slope", 0.2))],
+     {"difference": "hard_activations", **FLOAT32}),
     ("softplus_beta", "softplus has another beta", ("softplus",), number("beta", 1.0, 1.0, 0.5, 2.0, 10.0), FLOAT32),
     # A key that did not match leaves the slope at its initial value.
     ("prelu_initial", "PReLU's slope was not loaded and is still 0.25", ("prelu",),

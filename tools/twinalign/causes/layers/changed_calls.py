@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Site, TensorFacts
+from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site, TensorFacts
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter, sentence_of
@@ -148,6 +148,8 @@ def calls_of_reference(subject: LayerSubject, variant: CallVariant) -> list[dict
         changed = sorted(change.arguments) if isinstance(change, Changing) else []
         plain = {name: value for name, value in site.arguments.items() if _is_plain(value)}
         path = str(site.arguments.get("path", "")) if site.name == LAYER else ""
+        settings = vars(site.arguments["module"]) if site.name in (LAYER, UNIT) else {}
+        plain |= {name: value for name, value in settings.items() if name[0] != "_" and _is_plain(value)}
         found.append(
             {"name": site.name, "arguments": plain, "changed": changed, "path": path, "shape": list(site.shape())}
         )

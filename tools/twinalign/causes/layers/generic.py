@@ -11,6 +11,7 @@ from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change,
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, ValueVariant
 from twinalign.causes.registry import Cause, enter
 from twinalign.replay.fitting import fitting_number
+from twinalign.replay.wrong_unit import paddle_spelling
 from twinalign.verdict.array_difference import difference
 
 LAST = 9
@@ -35,6 +36,16 @@ def layer_missing(site: Site, subject: LayerSubject) -> Changes:
     unused = site.name == LAYER or library or runs_children(subject)
     if site.output.shape == site.shape() and unused and activation_of(site) is None:
         yield site.arguments["path"] or str(site.arguments["kind"]), lambda call: call["input"]
+
+
+@forward(UNIT, rank=2, float32_constants=True)
+def layer_swapped(site: Site, subject: LayerSubject) -> Changes:
+    """Another kind of layer is used."""
+    own, facts = site.arguments["module"], subject.unit.facts
+    library, _, kind = subject.unit.port_class.rpartition(".")
+    if library.startswith("paddle.") and kind.lower() != type(own).__name__.lower():
+        detail = f"{kind}({facts['extra_repr']}) in place of {type(own).__name__}({own.extra_repr()})"
+        yield detail, lambda call: paddle_spelling().layer(kind, facts, own)(call["input"])
 
 
 def _keeps_shape(site: Site, side: str = "input") -> bool:

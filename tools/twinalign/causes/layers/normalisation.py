@@ -50,14 +50,6 @@ def _affine(call: FunctionCall, x: Any) -> Any:
     return x
 
 
-@forward(*NORMS)
-def norm_affine_swapped(subject: LayerSubject) -> Changes:
-    """The norm's weight and bias (gamma and beta) are swapped."""
-    yield "", _swap_values
-    if subject.backward:
-        yield "gradients too", lambda call: call.run(weight=call["bias"], bias=call["weight"])
-
-
 def _swap_values(call: FunctionCall) -> Any:
     weight, bias = call["weight"], call["bias"]
     return call.run(weight=stored(lambda _: bias)(weight), bias=stored(lambda _: weight)(bias))
@@ -200,6 +192,9 @@ enter_edits("forward", (
      made({"the 1-norm": changing(p=1.0), "the greatest element": changing(p=float("inf")),
            "the squared length": lambda call: call["input"] / call["input"].square().sum(call.get("dim", 1), True)}),
      {}),
+    ("norm_affine_swapped", "the norm's weight and bias (gamma and beta) are swapped", NORMS,
+     lambda site, subject: [("", _swap_values), ("gradients too", lambda call: call.run(
+         weight=call["bias"], bias=call["weight"]))][: 2 if subject.backward else 1], {}),
     ("norm_weight_missing", "the norm's weight (gamma) is not applied", (*NORMS, "rms_norm"),
      made({"": lambda call: call.run(weight=call.torch.ones_like(call["weight"])),
            "nor is its bias": changing(weight=None, bias=None)}), {}),

@@ -5,6 +5,7 @@ torch lacks raises AttributeError: then the line proves nothing.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn import functional
 
 from twinalign.backends.torch import optimizers
 from twinalign.backends.torch.reference_only.paddle_functions import KEYWORDS, OWN
+from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 
 _WITHOUT_MEANING = ("name", "data_format", "place", "stop_gradient", "inplace")
 _SAME_THING = {
@@ -25,6 +27,8 @@ _OTHER_ATTRIBUTES = {
     "_mean": "running_mean", "_variance": "running_var", "_epsilon": "eps", "_num_heads": "num_heads",
     "_stride": "stride", "_padding": "padding", "_groups": "groups", "_dilation": "dilation", "sublayers": "modules",
 }  # fmt: skip
+_LAYERS = {"upsample": "interpolate", "zeropad": "pad", "swish": "silu"}
+"""Layers of paddle's, in lower case → the functions that do it, where these are not named after them."""
 _CONTAINERS = {"nn", "functional", "tensor", "linalg", "fft", "special", "Tensor", "compat"}
 
 
@@ -97,3 +101,47 @@ def call(name: str, *given: Any, **keywords: Any) -> Any:
                 given = (torch.as_tensor(given[0]), *given[1:])
             return function(*given, **keywords)
     return getattr(given[0], spelled)(*given[1:], **keywords)
+
+
+def layer(kind: str, facts: Mapping[str, Any], own: Any) -> Callable[[Any], Any]:
+    """What one of paddle's own layers computes of a tensor: the function that its class is named after.
+
+    Args:
+        kind: the name of its class.
+        facts: its attributes.
+        own: torch's layer in its place, whose weight and bias it is given; where that has none, it has none either.
+
+    Raises:
+        KeyError: no function does what the layer does, or it draws random numbers.
+    """
+    if kind == "Identity":
+        return lambda x: x
+    name = _function_of(kind.lower())
+    settings = {"kernel_size": facts.get("ksize"), "pad": facts.get("padding"), **facts}
+    settings |= {KEYWORDS.get(key, key): value for key, value in settings.items()}
+    settings |= {parameter: getattr(own, parameter, None) for parameter in ("weight", "bias")}
+    given = {key: settings[key] for key in _arguments_of(name) if settings.get(key) is not None}
+    if name == "batch_norm":
+        return functools.partial(_batch_norm, own.training, given)
+    return functools.partial(OWN.get(name) or getattr(functional, name), **given)
+
+
+def _function_of(kind: str) -> str:
+    """The function that a layer's class in lower case is named after, with or without the number of dimensions."""
+    plain = kind[:-2] if kind.endswith("d") else kind
+    known = [name for name in (*ARGUMENTS, *OWN) if not name.endswith("_") and "dropout" not in name]
+    names = {name.replace("_", ""): name for name in known}
+    return names.get(kind) or names.get(plain) or _LAYERS[plain]
+
+
+def _arguments_of(name: str) -> list[str]:
+    """Those that are settings of a layer: its momentum moves statistics, and nothing that it returns."""
+    parameters = inspect.signature(OWN[name]).parameters if name in OWN else {}
+    known = ARGUMENTS.get(name, ()) if not parameters or "named" in parameters else tuple(parameters)
+    return [key for key in known if key not in ("momentum", "inplace")]
+
+
+def _batch_norm(training: bool, given: Mapping[str, Any], x: Any) -> Any:
+    """With the batch's statistics in training, otherwise with running ones as they are before any training."""
+    mean, variance = (None, None) if training else (x.new_zeros(x.shape[1]), x.new_ones(x.shape[1]))
+    return functional.batch_norm(x, mean, variance, training=training, **given)
