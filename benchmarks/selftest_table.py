@@ -6,12 +6,13 @@ Runs `twinalign selftest` on the small MoCo v3 twins (ViT and ResNet) and on two
 `--full` takes ViT-Small at 224 pixels in addition, which takes hours. reprod_log 1.0.1 compares the recordings of the
 same faulty ports at its own threshold of 1e-6; PaDiff is run where `--padiff` names a folder with its package (`uv pip
 install --no-deps --target FOLDER padiff pyyaml`), on faults of layers, the only ones that it compares. `--reuse` writes
-the tables from the trials in result/selftest.
+the tables from the trials in result/selftest. Of cases that are not run the page keeps what it has.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -213,9 +214,10 @@ def _trial_row(trial: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def document(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page."""
-    columns = {name: counts(result) for name, result in results.items()}
+def document(results: Mapping[str, Mapping[str, Any]], kept: Page) -> str:
+    """The page: what was measured, and of other cases what the page has of them."""
+    columns = {**kept.columns, **{name: counts(result) for name, result in results.items()}}
+    columns = {name: columns[name] for name in (*CASES, *FULL) if name in columns}
     rows = next(iter(columns.values()))
     lines = [
         "# The selftest, measured",
@@ -227,17 +229,43 @@ def document(results: Mapping[str, Mapping[str, Any]]) -> str:
         "| --- |" + " --- |" * len(columns),
     ]
     lines += [f"| {row} | {' | '.join(cells[row] for cells in columns.values())} |" for row in rows]
-    for name, result in results.items():
-        if isinstance(result["padiff"], str):
-            lines += ["", f"PaDiff on {name}: `{result['padiff']}`"]
+    sections = {**kept.sections, **{name: _section(name, result) for name, result in results.items()}}
+    return "\n".join(lines) + "\n\n" + "\n".join(sections[name] for name in columns)
+
+
+def _section(name: str, result: Mapping[str, Any]) -> str:
     head = "| fault | place | flagged by | place named | cause confirmed | reprod_log | PaDiff |"
-    for name, result in results.items():
-        lines += ["", f"## {name}", "", head, "|" + " --- |" * 7]
-        lines += [_trial_row(trial, result) for trial in result["trials"] if trial["changed"] or trial["error"]]
-        silent = [f"`{trial['id']}`" for trial in result["trials"] if not (trial["changed"] or trial["error"])]
-        if silent:
-            lines += ["", f"Without effect on any recorded number here: {', '.join(silent)}."]
+    lines = [f"## {name}", "", head, "|" + " --- |" * 7]
+    lines += [_trial_row(trial, result) for trial in result["trials"] if trial["changed"] or trial["error"]]
+    silent = [f"`{trial['id']}`" for trial in result["trials"] if not (trial["changed"] or trial["error"])]
+    if silent:
+        lines += ["", f"Without effect on any recorded number here: {', '.join(silent)}."]
+    if isinstance(result["padiff"], str):
+        lines += ["", f"PaDiff on {name}: `{result['padiff']}`"]
     return "\n".join(lines) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """What a page has: case → its column in the table of totals, and its section."""
+
+    columns: Mapping[str, Mapping[str, str]]
+    sections: Mapping[str, str]
+
+    @classmethod
+    def of(cls, path: Path) -> Page:
+        """The page in a file; empty where there is none."""
+        if not path.exists():
+            return cls({}, {})
+        head, *sections = path.read_text(encoding="utf-8").split("\n## ")
+        table = [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in head.splitlines()
+            if line.startswith("| ") and not line.startswith("| ---")
+        ]
+        names, rows = table[0][1:], table[1:]
+        columns = {name: {row[0]: row[at] for row in rows} for at, name in enumerate(names, start=1)}
+        return cls(columns, {text.partition("\n")[0]: f"## {text.rstrip()}\n" for text in sections})
 
 
 def main() -> None:
@@ -261,7 +289,7 @@ def main() -> None:
         else:
             faults = [fault for fault in arguments.faults.split(",") if fault]
             results[name] = run_case(name, known[name], arguments.padiff, faults)
-    arguments.out.write_text(document(results), encoding="utf-8")
+    arguments.out.write_text(document(results, Page.of(arguments.out)), encoding="utf-8")
     print(json.dumps({name: counts(result) for name, result in results.items()}, indent=1))
 
 
