@@ -157,6 +157,14 @@ def test_arrays_become_tensors_and_arrays_again(backend: Backend, given: str, as
         assert (backend.values_of(found) == array).all()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_what_numpy_cannot_share_is_copied(dtype: str) -> None:
+    import paddle
+
+    backend, values = load_backend("paddle"), paddle.to_tensor([0.0, 1.0]).astype(dtype)
+    assert backend.values_of(values).tolist() == backend.to_array(values).tolist()
+
+
 def test_a_copy_does_not_follow_what_is_assigned(backend: Backend) -> None:
     parameter = backend.named_parameters(small_model(backend))["0.bias"]
     copy = backend.to_array(parameter)

@@ -20,7 +20,7 @@ from twinalign.errors import InputError
 from twinalign.processes import stillness, tracebacks
 from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.rank_group import RankGroup
-from twinalign.processes.side_process import ChildError, SideProcess
+from twinalign.processes.side_process import ChildError, SideProcess, borrowed_package
 from twinalign.recorder.diagnosis import check
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.worker import Worker
@@ -102,6 +102,15 @@ def test_an_interpreter_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
+def test_freed_memory_stays_for_the_next_pass_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "4096")
+    with borrowed_package(None) as environment:
+        assert environment["MALLOC_TRIM_THRESHOLD_"] == "4096"
+        # glibc before 2.35 ignores more than this, and would then return memory as before.
+        assert environment["MALLOC_MMAP_THRESHOLD_"] == str(32 << 20)
+
+
 def test_a_child_ends_when_its_parent_is_killed() -> None:
     text = (
         "import time\nfrom twinalign.processes.side_process import SideProcess\n"

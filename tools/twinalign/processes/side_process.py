@@ -85,6 +85,11 @@ def borrowed_package(python: str | None) -> Iterator[dict[str, str]]:
     environment.setdefault("GLOG_minloglevel", "2")
     # Threads that wait sleep instead of spinning: the two sides and other programs share the processors.
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # By itself glibc returns freed memory to the system beyond twice the largest tensor, 64 MB at most: each pass
+    # through a model then gets its activations as new pages, which the kernel clears. What one frees stays now;
+    # `machine.give_back_memory` returns it all the same.
+    for name, size in (("MALLOC_TRIM_THRESHOLD_", 512 << 20), ("MALLOC_MMAP_THRESHOLD_", 32 << 20)):
+        environment.setdefault(name, str(size))
     if platform.machine() in ("x86_64", "AMD64"):
         # The threads of numpy's OpenBLAS spin, and on a busy machine a small product waits a hundred times as long for
         # them as it takes. On these processors the frameworks multiply with MKL, whose threads stay as they are.

@@ -59,5 +59,5 @@ def _effect_of_inputs(context: StageContext) -> float | None:
 
 
 def _buffers(context: StageContext, model: Any) -> dict[str, np.ndarray]:
-    parameters = context.backend.named_parameters(model)
-    return {key: array for key, array in context.backend.state_items(model) if key not in parameters}
+    parameters, state = context.backend.named_parameters(model), context.backend.state_tensors(model)
+    return {key: context.backend.to_array(tensor) for key, tensor in state.items() if key not in parameters}

@@ -26,7 +26,9 @@ def record_initial(context: StageContext) -> None:
     extremes: dict[str, list[list[float]]] = {}
     for number in reversed(range(SEEDS)):  # the first seed's model is kept: last, it is never one of two
         model = context.construct(number)
-        items = (("", key, array) for key, array in context.backend.state_items(model) if array.dtype.kind in "fV")
+        # Only looked at, so not copied.
+        state = ((key, context.backend.values_of(t)) for key, t in context.backend.state_tensors(model).items())
+        items = (("", key, array) for key, array in state if array.dtype.kind in "fV")
         shapes: dict[str, list[int]] = {}
         for _, name, array in context.canonical.to_reference(items):
             values = np.asarray(array, np.float32)

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import paddle
 
+_NOT_SHARED = [getattr(paddle, name) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") if hasattr(paddle, name)]
+"""What numpy cannot be given without a copy."""
+
 
 def is_tensor(value: Any) -> bool:
     return isinstance(value, paddle.Tensor)
@@ -52,8 +55,8 @@ def _dense_rows(tensor: paddle.Tensor) -> np.ndarray:
 
 
 def values_of(tensor: paddle.Tensor) -> np.ndarray:
-    # Without a copy where that can be had: not of sparse rows, from bfloat16, a GPU, or a paddle before 3.0.
-    is_plain = not tensor.is_selected_rows() and tensor.dtype != paddle.bfloat16
+    # Without a copy where that can be had: not of sparse rows, from a GPU, or a paddle before 3.0.
+    is_plain = not tensor.is_selected_rows() and tensor.dtype not in _NOT_SHARED
     if is_plain and tensor.place.is_cpu_place() and hasattr(tensor, "__dlpack__"):
         return np.from_dlpack(tensor.detach())
     return to_array(tensor)
