@@ -61,6 +61,11 @@ class Difference:
         return [(self.ours.file, node.lineno, node.end_lineno or node.lineno)]
 
     @property
+    def has_same_words(self) -> bool:
+        """Whether both sides write the same, so that it is the last to be why."""
+        return words_of(self.old) == words_of(self.new)
+
+    @property
     def text(self) -> str:
         """The smallest parts that differ, with their lines."""
         if self.old is None or self.new is None:
@@ -159,7 +164,7 @@ def differences(theirs: Code, ours: Code) -> list[Difference]:
     for old, new in defaults:
         if words_of(old) != words_of(new):
             found.append(Difference(theirs, ours, (id(old), "instead"), old, new))
-    return sorted(found, key=lambda one: words_of(one.old) == words_of(one.new))
+    return sorted(found, key=lambda one: one.has_same_words)
 
 
 def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
