@@ -219,7 +219,7 @@ def _norm_of_adamax(epsilon: float, moment: Moment) -> None:
     group, kept = moment.group, moment.kept
     gradient = moment.gradient + group["weight_decay"] * moment.before
     # Paddle's betas, but for the correction, are in float32: beside a small epsilon this is no little difference.
-    first, second = np.float32(group["betas"]).tolist()
+    first, second = np.asarray(group["betas"], np.float32).tolist()
     mean = kept["mean"] = first * kept.get("mean", gradient * 0.0) + (1.0 - first) * gradient
     norm = (second * kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
     kept["norm"] = moment.observed["infinity_norm"] = norm
