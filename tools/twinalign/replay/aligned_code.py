@@ -235,7 +235,7 @@ def _aligned(
 
 def _paired(theirs: Code, ours: Code, old: ast.stmt, new: ast.stmt) -> Iterator[Difference]:
     inner = [field for field in _FIELDS if getattr(old, field, None) or getattr(new, field, None)]
-    if type(old) is not type(new) or not inner:
+    if type(old) is not type(new) or not inner or _is_given_others(old, new):
         yield Difference(theirs, ours, (id(old), "instead"), old, new)
         return
     for field in ("test", "iter"):
@@ -243,6 +243,12 @@ def _paired(theirs: Code, ours: Code, old: ast.stmt, new: ast.stmt) -> Iterator[
             yield Difference(theirs, ours, (id(head), "instead"), head, getattr(new, field))
     for field in inner:
         yield from _aligned(theirs, ours, old, getattr(old, field, []), getattr(new, field, []))
+
+
+def _is_given_others(old: ast.stmt, new: ast.stmt) -> bool:
+    """Whether loops give their bodies other numbers of names, as with `enumerate`: then neither runs the other's."""
+    sizes = [len(list(ast.walk(one.target))) for one in (old, new) if isinstance(one, ast.For)]
+    return len(set(sizes)) > 1
 
 
 def _smallest(old: ast.AST, new: ast.AST) -> tuple[ast.AST, ast.AST]:
