@@ -225,6 +225,9 @@ def test_layers_and_what_they_hold(backend: Backend) -> None:
     assert len(backend.floating_buffers(model)) == 2
     keys = [entry["key"] for entry in backend.describe_state(model)]
     assert keys == list(backend.state_tensors(model)) == [key for key, _ in backend.state_items(model)]
+    not_stored = {"persistent" if backend.FRAMEWORK == "torch" else "persistable": False}
+    model.register_buffer("table", tensor(backend, np.ones(3)), **not_stored)
+    assert len(backend.floating_buffers(model)) == 2  # the other side may hold it as a plain attribute
 
 
 def test_a_shared_parameter_has_a_second_key(backend: Backend) -> None:

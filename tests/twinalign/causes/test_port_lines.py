@@ -22,7 +22,7 @@ from tests.twinalign.causes import paddle_expressions
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import explain
 from twinalign.backends.torch.reference_only import paddle_spelling
-from twinalign.causes.component import Component, set_port_code
+from twinalign.causes.component import Component, line_of_port, set_port_code
 from twinalign.causes.component import explain as explain_component
 from twinalign.replay.aligned_code import parsed
 from twinalign.replay.port_lines import Helpers, LinesVariant, in_torch
@@ -380,6 +380,36 @@ def test_a_line_of_a_component_is_named() -> None:
     assert found["explanation"]["id"] == "line_of_port"
     text = "`scores[:, ::-1].argmax(1)` in place of `scores.argmax(1)`, line 4 of port.py"
     assert text in found["explanation"]["text"]
+
+
+def _best(scores: np.ndarray) -> np.ndarray:
+    return scores.argmax(1)
+
+
+def _share(scores: np.ndarray, labels: np.ndarray) -> float:
+    best = _best(scores)
+    return float((best == labels).mean())
+
+
+class ShareOfBest(Share):
+    """Two functions, of which the first is written alike on both sides."""
+
+    def run(self) -> dict[str, np.ndarray]:
+        return {"share": np.array(_share(self.scores, self.labels))}
+
+
+def test_lines_with_the_same_words_are_tried_after_those_of_all_functions() -> None:
+    named = {
+        "_share": "def _share(scores, labels):\n    best = _best(scores)\n    return float((best == labels).mean())",
+        "_best": "def _best(scores):\n    return scores[:, ::-1].argmax(1)",
+    }
+    described = {"file": "port.py", "line": 3, "globals": {}}
+    set_port_code(None, [{**described, "source": text, "name": name} for name, text in named.items()])
+    try:
+        lines = [variant.detail for variant in line_of_port(ShareOfBest())]
+    finally:
+        set_port_code(None, [])
+    assert ["::-1" in detail for detail in lines[:3]] == [True, False, False]
 
 
 def test_lines_of_a_port_cannot_import_paddle_into_the_references_process(monkeypatch):

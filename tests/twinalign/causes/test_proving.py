@@ -111,6 +111,24 @@ def test_one_place_takes_no_more_than_half_of_what_is_left_and_no_more_than_its_
         assert budget.left == pytest.approx(left)
 
 
+def test_a_cause_with_many_places_leaves_time_for_others_and_these_for_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "process_time", lambda: now)
+
+    class Slow(Given):
+        def kind(self, cause: Cause) -> Cause:
+            return dataclasses.replace(cause, alone=True) if cause.id == "cause_c" else cause
+
+        def attempt(self, causes: Any, variant: Variant) -> Outcome | None:
+            nonlocal now
+            now += 6.0
+            return super().attempt(causes, variant)
+
+    examined = Slow({})
+    assert prove(examined) is None
+    assert examined.tried == ["a1", "b1", "c1", "a2"]
+
+
 def test_what_is_known_of_something_like_it_is_tried_first_and_suffices() -> None:
     class Knowing(Given):
         def known(self) -> Any:

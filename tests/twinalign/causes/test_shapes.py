@@ -208,6 +208,7 @@ CASES: list[Case] = [
     case("added_constant", both(lambda x: torch.sin(x + 0.5)), instead(lambda x: torch.sin(x + 0.75)), TOKENS),
     case("added_constant", both(lambda x: (1 - x) * x), instead(lambda x: (2 - x) * x), TOKENS, name="reversed"),
     case("factor_wrong", both(lambda x: torch.sin(x / 4.0)), instead(lambda x: torch.sin(4 * x)), TOKENS),
+    case("factor_wrong", both(lambda x: torch.sin(x / 4.0)), instead(lambda x: torch.sin(x / 3.0)), TOKENS, name="1"),
     case("sign_wrong", both(lambda x, y: torch.sin(x - y)), instead(lambda x, y: torch.sin(y + x)), TOKENS, TOKENS),
     case(
         "operation_swapped", both(lambda x, y: torch.sin(x * y)), instead(lambda x, y: torch.sin(x / y)), TOKENS, TOKENS

@@ -56,6 +56,7 @@ REFERENCES: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
     "dampened": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY, dampening=0.1),
     "rmsprop": lambda p: torch.optim.RMSprop(p, RATE, eps=1e-3),
     "adamax": lambda p: torch.optim.Adamax(p, RATE, eps=1e-5),
+    "adamax as usual": lambda p: torch.optim.Adamax(p, RATE, eps=1e-7),
     "lars": lambda p: LARS(p, RATE, weight_decay=DECAY),
 }
 
@@ -287,6 +288,7 @@ FAULTS: dict[tuple[str, str], Callable[[list[Any]], Any]] = {
     ("rmsprop", "epsilon_inside_root"): lambda p: paddle.optimizer.RMSProp(RATE, rho=0.99, epsilon=1e-3, parameters=p),
     ("rmsprop", "epsilon_inside_root defaults"): lambda p: paddle.optimizer.RMSProp(RATE, parameters=p),
     ("adamax", "epsilon_in_maximum"): lambda p: paddle.optimizer.Adamax(RATE, epsilon=1e-5, parameters=p),
+    ("adamax as usual", "epsilon_in_maximum"): lambda p: paddle.optimizer.Adamax(RATE, epsilon=1e-7, parameters=p),
     ("lars", "lars_trust_coefficient"): lambda p: moco_paddle.LARS(p, RATE, weight_decay=DECAY, trust_coefficient=0.02),
     ("lars", "lars_trust_on_one_dimensional"): lars_by_hand("all"),
     ("lars", "decay_on_one_dimensional"): lars_by_hand("decay"),

@@ -42,7 +42,8 @@ class Unit:
 
     phase, module, facts, held, port_class = "forward", None, {}, (), ""
 
-    def __init__(self, *values: float, draws: bool = False) -> None:
+    def __init__(self, *values: float, draws: bool = False, beside: tuple[float, ...] = ()) -> None:
+        self.beside = beside
         self._values, self.reference = [np.array([value]) for value in values], {"output.0": np.array([1.0])}
         self.port, self._draws, self.runs = {"output.0": np.array([2.0])}, draws, 0
         self.backend = self
@@ -50,7 +51,9 @@ class Unit:
     def random_state(self) -> str:
         return str(self.runs if self._draws else 0)
 
-    def run(self, *_: float) -> dict[str, np.ndarray]:
+    def run(self, *_: float, everything: bool = False) -> dict[str, np.ndarray]:
+        if everything:
+            return {"output.0": self._values[0], **{f"output.{n}": np.array([v]) for n, v in enumerate(self.beside, 1)}}
         self.runs += 1
         return {"output.0": self._values[min(self.runs, len(self._values)) - 1]}
 
@@ -61,6 +64,7 @@ class Unit:
     ("unit", "expected"),
     [
         (Unit(1.0), ""),
+        (Unit(1.5, beside=(1e15,)), ""),
         (Unit(1.5), "output.0 differs by 0.5 relative, and every run gives the same: it depends on what ran before it"),
         (Unit(1.5, 2.0), "output.0 differs by 0.5 relative, and every run gives something else"),
         (Unit(1.5, draws=True), "output.0 differs by 0.5 relative, since it draws random numbers"),

@@ -161,7 +161,7 @@ class Backend(Protocol):
         """Whether the optimizer may move this parameter."""
 
     def floating_buffers(self, model: Model) -> dict[str, Tensor]:
-        """Buffers that hold floating-point numbers, by name."""
+        """Buffers that are stored and hold floating-point numbers, by name."""
 
     def state_tensors(self, model: Model) -> dict[str, Tensor]:
         """The tensors of the state dict themselves, in its order."""

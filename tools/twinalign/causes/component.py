@@ -218,7 +218,7 @@ def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, 
 
 def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
-    lines = lines_of(_PORT_CODE, component.run)
+    lines = sorted(lines_of(_PORT_CODE, component.run), key=lambda one: one.lines[0].has_same_words)
     yield from lines
     # A statement that stands elsewhere.
     added = [one for one in lines if one.lines[0].old is None]

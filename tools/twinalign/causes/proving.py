@@ -31,6 +31,8 @@ SECONDS_ALONE, SECONDS_OF_RIVALS = 15.0, 1.5
 """Of processor time: for the causes that are tried alone, and to go on after one that fits."""
 SECONDS_OF_LINES, SECONDS_OF_NAMES, SECONDS_OF_TWO = 6.0, 6.0, 8.0
 """Of processor time: for lines of the port, for a cause that is a name for one of them, and for two together."""
+SECONDS_OF_CAUSES, SECONDS_OF_A_CAUSE = 10.0, 4.0
+"""Of processor time: for named causes before edits are tried, and for one of them before the others are."""
 RANK_OF_NO_NAMES = 3
 """From this rank on causes fit any code: they say less than the line itself."""
 ALIKE, LINES_ALIKE = 1e-9, 1e-6
@@ -39,6 +41,7 @@ MOST_RIVALS = 5
 
 Candidate = tuple[Cause, Any]
 """A cause and one of its variants."""
+Close = list[tuple[float, Candidate]]
 Wanted = Callable[[Cause], bool]
 
 
@@ -134,10 +137,7 @@ class Examined(abc.ABC):
 
 
 def prove(examined: Examined, budget: Budget | None = None) -> Explanation | None:
-    """What is known, if it is proven here too; the first exact cause, the one that leaves least, or two together.
-
-    What is not known is tried until the budget of the one place is spent, by default to the end.
-    """
+    """What is known, if proven here too; else, within the budget, the first exact cause, the best, or two together."""
     for known, variant in examined.known():
         outcome = examined.attempt([cause for cause, _ in known], variant)
         if outcome is not None and outcome.proven:
@@ -145,9 +145,33 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
     budget = budget or Budget()
     if examined.lines_first and (own := _prove_alone(examined, budget)) is not None:
         return _named(examined, own, budget) or _explanation(examined, [own[0]], own[1], own[0][1])
+    untried, close = _in_turn(examined.candidates(_is_plain)), Close()
+    found = _prove_named(examined, untried, close, budget, time.process_time() + SECONDS_OF_CAUSES)
+    if found is None and not examined.lines_first:
+        found = _prove_alone(examined, budget)
+    found = found or _prove_alone(examined, budget, close) or _prove_named(examined, untried, close, budget)
+    found = found or next(((doubted[0], outcome) for doubted, outcome in examined.doubted), None)
+    return _explanation(examined, [found[0]], found[1], found[0][1]) if found else _prove_two(examined, close, budget)
+
+
+def _in_turn(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Candidates in their order; what is left of a cause that has had its time comes behind all others."""
+    left = list[Candidate]()
+    for _, variants in itertools.groupby(candidates, lambda candidate: id(candidate[0])):
+        until = time.process_time() + SECONDS_OF_A_CAUSE
+        for candidate in variants:
+            if time.process_time() < until:
+                yield candidate
+            else:
+                left.append(candidate)
+    yield from left
+
+
+def _prove_named(
+    examined: Examined, untried: Iterator[Candidate], close: Close, budget: Budget, until: float = math.inf
+) -> tuple[Candidate, Outcome] | None:
+    """The first exact cause of those that are left, else the one that leaves least; what comes closer is added."""
     best: tuple[Candidate, Outcome] | None = None
-    close: list[tuple[float, Candidate]] = []
-    untried = iter(examined.candidates(_is_plain))
     for cause, variant in untried:
         if best is not None and examined.within_one_cause and best[0][0] is not cause:
             break
@@ -164,15 +188,9 @@ def prove(examined: Examined, budget: Budget | None = None) -> Explanation | Non
                 break
             if outcome.distance is not None:
                 close.append((outcome.distance, (cause, variant)))
-    if best is not None:
-        return _explanation(examined, [best[0]], best[1], best[0][1])
-    found = None if examined.lines_first else _prove_alone(examined, budget)
-    if (found := found or _prove_alone(examined, budget, close)) is not None:
-        return _explanation(examined, [found[0]], found[1], found[0][1])
-    if examined.doubted:
-        doubted, outcome = examined.doubted[0]
-        return _explanation(examined, doubted, outcome, doubted[0][1])
-    return _prove_two(examined, close, budget)
+        if best is None and time.process_time() > until:
+            break
+    return best
 
 
 def _named(examined: Examined, own: tuple[Candidate, Outcome], budget: Budget) -> Explanation | None:
@@ -212,9 +230,7 @@ def _name_rivals(
         outcome.evidence["rivals"] = [sentence_of(examined, candidate) for candidate in rivals]
 
 
-def _prove_alone(
-    examined: Examined, budget: Budget, close: list[tuple[float, Candidate]] | None = None
-) -> tuple[Candidate, Outcome] | None:
+def _prove_alone(examined: Examined, budget: Budget, close: Close | None = None) -> tuple[Candidate, Outcome] | None:
     """The first of the causes that are tried alone to be exact; lines of the port's code, or any but these.
 
     Others that fit are its `rivals` in the evidence if other inputs could tell them from it, else `alike`. Those that
@@ -248,7 +264,7 @@ def _prove_alone(
     return first, outcome
 
 
-def _prove_two(examined: Examined, close: Sequence[tuple[float, Candidate]], budget: Budget) -> Explanation | None:
+def _prove_two(examined: Examined, close: Close, budget: Budget) -> Explanation | None:
     """Try two together: the nearest with one another, then each of them with all that is left to try beside it.
 
     Edits are among them only if each was tried alone, so that no single one says the same.

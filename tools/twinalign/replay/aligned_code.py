@@ -61,6 +61,11 @@ class Difference:
         return [(self.ours.file, node.lineno, node.end_lineno or node.lineno)]
 
     @property
+    def has_same_words(self) -> bool:
+        """Whether both sides write the same, so that it is the last to be why."""
+        return words_of(self.old) == words_of(self.new)
+
+    @property
     def text(self) -> str:
         """The smallest parts that differ, with their lines."""
         if self.old is None or self.new is None:
@@ -159,7 +164,7 @@ def differences(theirs: Code, ours: Code) -> list[Difference]:
     for old, new in defaults:
         if words_of(old) != words_of(new):
             found.append(Difference(theirs, ours, (id(old), "instead"), old, new))
-    return sorted(found, key=lambda one: words_of(one.old) == words_of(one.new))
+    return sorted(found, key=lambda one: one.has_same_words)
 
 
 def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
@@ -230,7 +235,7 @@ def _aligned(
 
 def _paired(theirs: Code, ours: Code, old: ast.stmt, new: ast.stmt) -> Iterator[Difference]:
     inner = [field for field in _FIELDS if getattr(old, field, None) or getattr(new, field, None)]
-    if type(old) is not type(new) or not inner:
+    if type(old) is not type(new) or not inner or _is_given_others(old, new):
         yield Difference(theirs, ours, (id(old), "instead"), old, new)
         return
     for field in ("test", "iter"):
@@ -238,6 +243,12 @@ def _paired(theirs: Code, ours: Code, old: ast.stmt, new: ast.stmt) -> Iterator[
             yield Difference(theirs, ours, (id(head), "instead"), head, getattr(new, field))
     for field in inner:
         yield from _aligned(theirs, ours, old, getattr(old, field, []), getattr(new, field, []))
+
+
+def _is_given_others(old: ast.stmt, new: ast.stmt) -> bool:
+    """Whether loops give their bodies other numbers of names, as with `enumerate`: then neither runs the other's."""
+    sizes = [len(list(ast.walk(one.target))) for one in (old, new) if isinstance(one, ast.For)]
+    return len(set(sizes)) > 1
 
 
 def _smallest(old: ast.AST, new: ast.AST) -> tuple[ast.AST, ast.AST]:

@@ -7,10 +7,12 @@ import numpy as np
 
 from twinalign.replay.rerun_unit import RerunUnit
 from twinalign.replay.wrong_unit import rewriting
-from twinalign.verdict.array_difference import difference
+from twinalign.verdict.array_difference import difference, distance, root_mean_square
 
 _LEAST = 1e-6
 """Relative: far more than the rounding of another run, far less than what random numbers or a count change."""
+_ROUNDING = 1e-14
+"""Of the largest of a unit's values: so much may be all that there is of another one."""
 
 
 class NotRepeatedError(Exception):
@@ -28,6 +30,10 @@ def not_repeated(unit: RerunUnit) -> str:
     with rewriting().unchanged(unit.module):
         second = unit.run()
     name, largest = _furthest(unit.reference, first)
+    if largest > _LEAST:  # what vanishes, such as the gradient of keys that cannot matter, is rounding alone
+        with rewriting().unchanged(unit.module):
+            sizes = [root_mean_square(value) for value in unit.run(everything=True).values()]
+        name, largest = _furthest(unit.reference, first, _ROUNDING * max(sizes, default=0.0))
     if not largest > _LEAST:
         return ""
     by = "in another shape" if math.isinf(largest) else f"by {largest:.3g} relative"
@@ -45,12 +51,17 @@ def _reason(draws: bool, changes: bool) -> str:
     return "and every run gives the same: it depends on what ran before it, such as how often it was called"
 
 
-def _furthest(recorded: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> tuple[str, float]:
-    """The name of what differs most, and its relative difference; infinite where the shape is another."""
+def _furthest(
+    recorded: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray], floor: float = 0.0
+) -> tuple[str, float]:
+    """The name of what differs most, and its relative difference; infinite where the shape is another.
+
+    What differs by no more than `floor` does not count.
+    """
     apart = {
         name: difference(found[name], value).relative if found[name].shape == value.shape else math.inf
         for name, value in recorded.items()
-        if name in found
+        if name in found and not distance(found[name], value) <= floor
     }
     name = max(apart, key=lambda one: apart[one], default="")
     return name, apart.get(name, 0.0)

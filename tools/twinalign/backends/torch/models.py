@@ -65,7 +65,8 @@ def trainable(parameter: torch.Tensor) -> bool:
 
 
 def floating_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+    stored = state_tensors(model)  # as paddle has it: what is not stored may be no buffer at all in the port
+    return {name: buffer for name, buffer in model.named_buffers() if name in stored and buffer.is_floating_point()}
 
 
 def state_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:

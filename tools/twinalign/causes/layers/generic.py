@@ -136,7 +136,7 @@ def factor_wrong(site: Site, subject: LayerSubject) -> Changes:
     number = constant_of(site)
     if number and number > 0.0:
         usual = (1.0 / number, number**2, number**0.5, 2.0 * number, number / 2.0, number * 10.0, number / 10.0)
-        yield from other_constants(number, (*usual, *subject.port_numbers.values()))
+        yield from other_constants(number, (*usual, number - 1.0, number + 1.0, *subject.port_numbers.values()))
 
 
 def other_constants(number: float, values: Iterable[float]) -> Changes:

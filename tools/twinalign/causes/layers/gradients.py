@@ -50,8 +50,7 @@ def _detached_arguments(call: FunctionCall, arguments: list[str], names: set[str
 
 
 def _computing(subject: LayerSubject) -> list[Site]:
-    found = [site for site in subject.sites if site.output.floating and site.name not in _NO_ARITHMETIC]
-    return found[:_MOST_PLACES]
+    return [site for site in subject.sites if site.output.floating and site.name not in _NO_ARITHMETIC][:_MOST_PLACES]
 
 
 @backward(sites=_computing)

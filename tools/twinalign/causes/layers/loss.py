@@ -6,14 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Key, Site
-from twinalign.causes.layers.changed_calls import (
-    Changes,
-    called,
-    changed_calls,
-    changing,
-    enter_edits,
-    forward,
-)
+from twinalign.causes.layers.changed_calls import Changes, called, changed_calls, changing, enter_edits, forward
 from twinalign.causes.layers.generic import constant_of, other_constants, tensor_operand, with_constant
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.ways import FLOAT32, choice, made, number
@@ -41,8 +34,7 @@ def loss_temperature(subject: LayerSubject) -> Iterator[CallVariant]:
                     for site, number, before in numbers
                     if number != current or before
                 }
-                detail = f"{value:.6g} in place of {current:.6g}, in the factor of the loss too"
-                yield subject.variant(detail, moved)
+                yield subject.variant(f"{value:.6g} in place of {current:.6g}, in the factor of the loss too", moved)
 
 
 def _other_temperatures(site: Site, subject: LayerSubject) -> Changes:

@@ -45,8 +45,7 @@ def switch(argument: str, default: bool, on: str = "", off: str = "", modes: Seq
     def ways(site: Site, subject: LayerSubject) -> Changes:
         now = bool(site.get(argument, default))
         if not modes or site.get("mode", "nearest") in modes:
-            said = (off if now else on) or f"{argument} {not now} in place of {now}"
-            yield said, changing(**{argument: not now})
+            yield (off if now else on) or f"{argument} {not now} in place of {now}", changing(**{argument: not now})
 
     return ways
 

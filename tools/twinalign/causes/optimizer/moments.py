@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from twinalign.causes.component import enter_rows, fitted
 from twinalign.causes.optimizer.subject import OptimizerSubject, step_cause
 from twinalign.causes.registry import Variant
@@ -23,11 +25,6 @@ def has(subject: OptimizerSubject, *names: str) -> bool:
     return all(name in group for name in names)
 
 
-def has_betas(subject: OptimizerSubject) -> bool:
-    """Whether the optimizer is of Adam's kind."""
-    return has(subject, "betas")
-
-
 def present(subject: OptimizerSubject, name: str) -> Any:
     """A setting of the reference's first group, by its name or by name and place as in `betas.0`."""
     name, _, place = name.partition(".")
@@ -37,7 +34,7 @@ def present(subject: OptimizerSubject, name: str) -> Any:
 
 def port_numbers(subject: OptimizerSubject, *names: str) -> list[float]:
     """Numbers of these names that the port's optimizer holds."""
-    found = [subject.facts.get(name) for name in names]
+    found = map(subject.facts.get, names)
     return [float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
 
@@ -97,7 +94,7 @@ enter_rows("optimizer", OptimizerSubject, "change", (
 ))  # fmt: skip
 
 
-@step_cause(rank=1, where=has_betas)
+@step_cause(rank=1, where=lambda subject: has(subject, "betas"))
 def adam_betas(subject: OptimizerSubject) -> Iterator[Variant]:
     """Both betas differ."""
     now = tuple(present(subject, "betas"))
@@ -120,8 +117,7 @@ def _late(optimizer: Any, moments: list[Moment]) -> None:
             moment.parameter.data.copy_(moment.before)
             moment.parameter.grad = gradient
     for moment in moments:
-        steps = optimizer.state[moment.parameter]["step"]
-        optimizer.state[moment.parameter]["step"] = steps * 0 + _MANY_STEPS
+        optimizer.state[moment.parameter]["step"] = optimizer.state[moment.parameter]["step"] * 0 + _MANY_STEPS
     optimizer.step()
 
 
@@ -134,10 +130,7 @@ def dampening(subject: OptimizerSubject) -> Iterator[Variant]:
         # torch's buffer begins with the first gradient as it is.
         yield subject.changed(
             f"{value:g}, from the first step on",
-            settings=lambda moment, v=value: {
-                "dampening": 0.0,
-                "weight_decay": moment.group["weight_decay"] * (1.0 - v),
-            },
+            settings=lambda of, v=value: {"dampening": 0.0, "weight_decay": of.group["weight_decay"] * (1.0 - v)},
             gradient=lambda moment, v=value: moment.gradient * (1.0 - v),
         )
 
@@ -223,12 +216,15 @@ def _root_of_adam(epsilon: float, moment: Moment) -> None:
 
 
 def _norm_of_adamax(epsilon: float, moment: Moment) -> None:
-    group, state = moment.group, moment.state
+    group, kept = moment.group, moment.kept
     gradient = moment.gradient + group["weight_decay"] * moment.before
-    norm = (group["betas"][1] * moment.kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
-    moment.kept["norm"] = moment.observed["infinity_norm"] = norm
-    rate = group["lr"] / (1.0 - group["betas"][0] ** float(state["step"]))
-    moment.parameter.data.copy_(moment.before - rate * state["exp_avg"] / norm)
+    # Paddle's betas, but for the correction, are in float32: beside a small epsilon this is no little difference.
+    first, second = np.asarray(group["betas"], np.float32).tolist()
+    mean = kept["mean"] = first * kept.get("mean", gradient * 0.0) + (1.0 - first) * gradient
+    norm = (second * kept.get("norm", gradient * 0.0) + epsilon).maximum(gradient.abs())
+    kept["norm"] = moment.observed["infinity_norm"] = norm
+    rate = group["lr"] / (1.0 - group["betas"][0] ** float(moment.state["step"]))
+    moment.parameter.data.copy_(moment.before - rate * mean / norm)
 
 
 def trust_name(subject: OptimizerSubject) -> str:
@@ -308,8 +304,8 @@ def _ratios(
 
 
 enter_rows("optimizer", OptimizerSubject, "change", (
-    ("bias_correction_missing", "the moments are not corrected for their start at zero", {"where": has_betas},
-     lambda s: {"": StepChange(step=_late)}),
+    ("bias_correction_missing", "the moments are not corrected for their start at zero",
+     {"where": lambda s: has(s, "betas")}, lambda s: {"": StepChange(step=_late)}),
     ("rate_inside_momentum", "the learning rate is multiplied into the momentum buffer, not outside of it",
      {"where": lambda s: has(s, "momentum")}, lambda s: {"": StepChange(after=_with_rate_in_buffer)}),
     ("rate_twice", "the learning rate is multiplied in twice", {"rank": 1},

@@ -223,8 +223,7 @@ class OptimizerSubject(ChangedSteps, Component):
     def gradient(self, name: str, step: int) -> Any:
         if name not in self.gradients:
             return None
-        array = gradient_of_step(self.gradients[name], step)
-        return self.backend.to_tensor(array, "float64", self.worker.device)
+        return self.backend.to_tensor(gradient_of_step(self.gradients[name], step), "float64", self.worker.device)
 
 
 step_cause = functools.partial(cause, "optimizer", OptimizerSubject)
@@ -277,5 +276,4 @@ def explain_steps(
     """
     arrays = tuple(Recording.load(Path(path)).arrays for path in recordings)
     with worker.backend.default_dtype("float64"), np.load(gradients, allow_pickle=False) as given:
-        subject = OptimizerSubject(worker, weights, given, (arrays[0], arrays[1]), rates, facts)
-        return explain(subject, "optimizer")
+        return explain(OptimizerSubject(worker, weights, given, (arrays[0], arrays[1]), rates, facts), "optimizer")

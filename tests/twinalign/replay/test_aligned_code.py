@@ -1,0 +1,34 @@
+"""Where two functions differ, statement by statement."""
+
+import ast
+
+import pytest
+
+from twinalign.replay.aligned_code import differences, parsed
+
+REFERENCE = """
+def loss(predictions, target):
+    total = 0.0
+    for i in range(len(predictions)):
+        total = total + 0.8 ** (len(predictions) - i - 1) * (predictions[i] - target).abs().mean()
+    return total
+"""
+PORT = """
+def loss(predictions, target):
+    total = 0.0
+    for i, flow in enumerate(predictions):
+        total = total + 0.8 ** i * (flow - target).abs().mean()
+    return total
+"""
+SAME_NAMES = PORT.replace("i, flow in enumerate(predictions)", "i in range(3)").replace("flow", "predictions[i]")
+
+
+@pytest.mark.parametrize(("port", "whole"), [(PORT, True), (SAME_NAMES, False)])
+def test_a_loop_that_gives_its_body_other_names_is_exchanged_as_a_whole(port: str, whole: bool) -> None:
+    theirs, ours = (
+        parsed(text.strip(), "a.py", 1, "loss", side) for text, side in ((REFERENCE, "torch"), (port, "paddle"))
+    )
+    assert theirs is not None
+    assert ours is not None
+    found = [one.old for one in differences(theirs, ours) if not one.has_same_words]
+    assert [isinstance(old, ast.For) for old in found] == ([True] if whole else [False, False])
