@@ -131,7 +131,7 @@ class _Search:
         self._calls = [Call.from_json(call) for call in calls["calls"]]
         by_names, own = self._port_passes(calls)
         port_calls = self._port_calls = [Call.from_json(call) for call in own["calls"]]
-        matching = match_calls(self._calls, port_calls, own["names"])
+        matching = match_calls(self._calls, port_calls, own["names"], self._converted)
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
         times = [Counter(call.path for call in calls) for calls in (self._calls, port_calls)]
         self._uneven = sorted({p.path for o, p in matching.pairs if times[0][o.path] != times[1][p.path]})
@@ -195,8 +195,13 @@ class _Search:
             {key.rpartition(".")[0] for key in self.weights[side].get(name, ())}
             for side, name in (("ref", "left_out"), ("paddle", "kept"))
         )
-        theirs -= {key.rpartition(".")[0] for key in self.weights["paddle"].get("canonical", ())}
+        theirs -= self._converted
         return [(mine, port) for mine, port in matching.pairs if mine.path in ours and port.path in theirs]
+
+    @property
+    def _converted(self) -> set[str]:
+        """Paths of the port's layers that have weights of the reference's."""
+        return {key.rpartition(".")[0] for key in self.weights["paddle"].get("canonical") or ()}
 
     def _not_accepted(self, suspects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Suspects without those that cannot be judged, and those in which only what the case accepts differs."""
