@@ -282,6 +282,50 @@ class Stopped(Case):
         return {"x": rng.standard_normal((2, 6)).astype("float32")}
 
 
+class WrongNorm(Case):
+    """The port's own norm divides by another deviation, so that its weights are not proven to be the reference's."""
+
+    def reference(self) -> Any:
+        import torch
+        from torch import nn
+
+        torch.manual_seed(0)
+        model = nn.Sequential()
+        for name, layer in (("first", nn.Linear(6, 6)), ("norm", nn.LayerNorm(6)), ("last", nn.Linear(6, 3))):
+            model.add_module(name, layer)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+        return model
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        class Norm(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.gamma = self.create_parameter([6], default_initializer=nn.initializer.Constant(1.0))
+                self.beta = self.create_parameter([6], is_bias=True)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                deviation = paddle.sqrt(x.var(-1, keepdim=True) + 1e-5)
+                return (x - x.mean(-1, keepdim=True)) / deviation * self.gamma + self.beta
+
+        class Net(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.norm, self.last = nn.Linear(6, 6), Norm(), nn.Linear(6, 3)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                return self.last(self.norm(self.first(x)))
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((4, 6)).astype("float32")}
+
+
 class OwnWeights(Case):
     """The port has one head where the reference has two, and nothing tells which of them it is."""
 

@@ -322,6 +322,15 @@ def test_a_layer_that_has_weights_of_its_own_is_not_blamed_for_them(tmp_path: Pa
     assert layers.left_out == {"head": "it has weights of its own: none of the reference's were proven to be its"}
 
 
+def test_a_layer_that_has_weights_of_its_own_is_told_where_nothing_else_is_wrong(tmp_path: Path) -> None:
+    result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:WrongNorm", tmp_path / "out"))
+    assert places(result) == {("norm", "forward")}
+    assert result.verdict == "diverged"
+    (fault,) = result.faults
+    assert fault.explanation is None
+    assert "it has weights of its own: none of the reference's were proven to be its" in fault.evidence["notes"]
+
+
 def test_what_stops_halfway_is_not_judged_by_its_gradients(tmp_path: Path) -> None:
     result = locate(RunSettings(f"{Path(__file__).with_name('form_cases.py')}:Stopped", tmp_path / "out"))
     assert places(result) == {("0", "forward")}

@@ -69,3 +69,19 @@ def test_a_container_is_no_partner_of_its_last_layer() -> None:
     port: Layers = {"0": ("Conv2d", {}), "1": ("ReLU", {})}
     found, _ = partners(reference, port, {})
     assert found == {"": "", "0": "head.0", "1": "head.1"}
+
+
+def test_a_layer_with_weights_of_another_is_no_partner_of_the_one_whose_place_it_takes() -> None:
+    inside: Layers = {"attention": ("Linear", {}), "norm2": ("LayerNorm", {}), "mlp": ("Linear", {})}
+    reference = calls_of({"norm1": ("LayerNorm", {}), **inside})
+    port = calls_of({"norm1": ("LayerNorm", {}), **inside})
+    port[3].path, port[3].ordinal = "norm1", 1  # in place of norm2, which nothing calls
+    names = {call.path: call.path for call in port}
+
+    def partners_of_second(known: set[str]) -> list[str]:
+        found = match_calls(reference, port, names, known)
+        return [ours.path for ours, theirs in found.pairs if theirs is port[3]]
+
+    assert partners_of_second({"norm1", "attention", "norm2", "mlp"}) == []
+    # An activation without weights may serve in several places.
+    assert partners_of_second({"attention", "mlp"}) == ["norm2"]

@@ -1,12 +1,17 @@
 """Where the code of the port and that of the reference differ: functions paired, and their statements aligned."""
 
 import ast
+import copy
 import dataclasses
+import gc
 import re
+import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
+from twinalign.replay.code_lines import Function, noting
 from twinalign.replay.likeness import partners_in_order, ratio
 
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
@@ -79,6 +84,24 @@ class Difference:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Helpers:
+    """Functions of the port that its lines call.
+
+    Attributes:
+        partners: name of a function of the port → name of the reference's function in its place.
+        functions: all of the port's functions, which run themselves where they have no partner.
+    """
+
+    partners: Mapping[str, str]
+    functions: Sequence[Code]
+
+    def alone(self) -> dict[str, Code]:
+        """Those without a partner, by name."""
+        named = {code.name: code for code in self.functions if "." not in code.name}
+        return {name: code for name, code in named.items() if name not in self.partners}
+
+
 def parsed(source: str, file: str, line: int, name: str, side: str, **more: Any) -> Code | None:
     """The code of a function as `side` runs it, None if the text is no function."""
     try:
@@ -117,6 +140,53 @@ def _branch(statement: ast.stmt, side: str) -> list[ast.stmt] | None:
         return None
     holds = (right.value == side) == isinstance(test.ops[0], (ast.Eq, ast.Is))
     return _of_side(statement.body if holds else statement.orelse, side) if holds or statement.orelse else []
+
+
+def functions_of(run: Callable[[], Any]) -> list[Code]:
+    """The reference's own functions that run."""
+    if sys.gettrace() is not None:  # a debugger or a coverage tool looks on
+        return []
+    noted: dict[CodeType, Function] = {}
+    with noting(noted):
+        run()
+    # Of what a function defines inside it, methods of classes stay; other functions are made anew with each call.
+    inside = {code: text.name.rpartition("<locals>.")[2] for code, text in noted.items() if "<locals>" in text.name}
+    named = {code: text for code, text in noted.items() if "." in inside.get(code, ".")}
+    functions: dict[CodeType, list[FunctionType]] = {}
+    for holder in gc.get_referrers(*named):  # for all at once: it looks at every object there is
+        if isinstance(holder, FunctionType) and holder.__code__ in named:
+            functions.setdefault(holder.__code__, []).append(holder)
+    made = [
+        parsed(text.source, text.file, text.line, text.name, "torch", functions=functions[code])
+        for code, text in named.items()
+        if code in functions
+    ]
+    return [one for one in made if one is not None]
+
+
+def with_branches_of(theirs: Code, ours: Code) -> Code | None:
+    """The reference's function with the branch that is more like the port's in place of each `if` that the port lacks.
+
+    None if that makes it no more like the port's function.
+    """
+    asked = {" ".join(words_of(node.test)) for node in ast.walk(ours.tree) if isinstance(node, ast.If)}
+    tree = _Branches(asked, ours.words).visit(copy.deepcopy(theirs.tree))
+    made = dataclasses.replace(theirs, tree=tree)
+    return made if ratio(made.words, ours.words) > ratio(theirs.words, ours.words) else None
+
+
+class _Branches(ast.NodeTransformer):
+    def __init__(self, kept: Container[str], words: Sequence[str]) -> None:
+        self._kept, self._words = kept, words
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        if not node.orelse or " ".join(words_of(node.test)) in self._kept:
+            return node
+        return max(node.orelse, node.body, key=self._likeness)
+
+    def _likeness(self, branch: Sequence[ast.stmt]) -> float:
+        return ratio([word for statement in branch for word in words_of(statement)], self._words)
 
 
 def words_of(node: ast.AST | None) -> list[str]:

@@ -104,7 +104,8 @@ def reference_code(worker: Any, stage: str, paths: Sequence[str]) -> dict[str, A
 
     Returns:
         path of a layer or component -> `[file, first line, last line]` of what `port_places` has as `code` and
-        `around`, those of installed packages too.
+        `around`, those of installed packages too: of a layer, what stands beside its class or one around it. A base
+        class of a library, such as transformers', reaches hundreds of functions, which take minutes to read.
     """
     named: dict[str, Any] = {}
     if not all(is_component(path) for path in paths):
@@ -113,7 +114,8 @@ def reference_code(worker: Any, stage: str, paths: Sequence[str]) -> dict[str, A
     for path in paths:
         if path in named or is_component(path):
             around = _code_around(named, path) if path in named else []
-            spans = _spans([*_code_of(worker, named, path), *around], os.path.isfile)
+            is_near = _beside(_kinds_around(named, path)) if path in named else os.path.isfile
+            spans = _spans([*_code_of(worker, named, path), *around], is_near)
             found[path] = [*spans, *_outside(spans)]
     return found
 
@@ -154,8 +156,20 @@ def _code_of(worker: Any, named: Mapping[str, Any], path: str) -> list[Any]:
 
 def _code_around(named: Mapping[str, Any], path: str) -> list[Any]:
     """The constructors of a layer and of those around it, with the functions that they call."""
+    return _constructors(_kinds_around(named, path))
+
+
+def _kinds_around(named: Mapping[str, Any], path: str) -> list[type]:
+    """The classes of a layer and of those around it."""
     around = [path.rsplit(".", up)[0] for up in range(path.count(".") + 1)] + [""]
-    return _constructors([type(named[outer]) for outer in around if outer in named])
+    return [type(named[outer]) for outer in around if outer in named]
+
+
+def _beside(kinds: Sequence[type]) -> Callable[[str], bool]:
+    """Whether a file is the user's own, or stands in the folder of one of these classes."""
+    files = [getattr(sys.modules.get(kind.__module__), "__file__", None) for kind in kinds]
+    folders = {os.path.dirname(file) for file in files if file}
+    return lambda file: os.path.isfile(file) and (os.path.dirname(file) in folders or is_users_file(file))
 
 
 def _constructors(kinds: Iterable[type]) -> list[Any]:

@@ -31,7 +31,12 @@ def partners_in_order(ours: Sequence[Words], others: Sequence[Words]) -> list[tu
 
 
 def _alike(one: Words, two: Words) -> float:
-    """Share of equal words, more where both assign to one name; 0 if they have too little in common."""
-    same_name = one[:1] == two[:1]
+    """Share of equal words, more where both assign to the same names; 0 if they have too little in common."""
+    same_name = one[:1] == two[:1] or _assigned(one) == _assigned(two) != []
     share = ratio(one, two)
     return share + same_name if share > (_SAME_NAME if same_name else _OTHER_NAME) else 0.0
+
+
+def _assigned(words: Words) -> Words:
+    """The names in front of `=`, in any order: what exchanges two of them stands in the place of what does not."""
+    return sorted(words[: words.index("=")]) if "=" in words else []

@@ -10,39 +10,34 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from twinalign.patching import replaced
-from twinalign.replay.aligned_code import Code, Difference, Place, differences, line_of, parsed, partners
-from twinalign.replay.code_lines import Function, is_of_library, noting
+from twinalign.replay.aligned_code import (
+    Code,
+    Difference,
+    Helpers,
+    Place,
+    differences,
+    functions_of,
+    line_of,
+    parsed,
+    partners,
+    with_branches_of,
+)
+from twinalign.replay.code_lines import is_of_library
 from twinalign.replay.wrong_unit import paddle_spelling
+from twinalign.verdict.array_difference import difference
 
 _PADDLE, _ATTRIBUTE, _HELPER = "_twinalign_paddle", "_twinalign_attribute", "_twinalign_helper_"
 _IMPORTED = "_twinalign_imported"
+_SAME = 1e-9
+"""Two forms of one formula differ by less, relative to the values."""
 Names = Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Helpers:
-    """Functions of the port that its lines call.
-
-    Attributes:
-        partners: name of a function of the port → name of the reference's function in its place.
-        functions: all of the port's functions, which run themselves where they have no partner.
-    """
-
-    partners: Mapping[str, str]
-    functions: Sequence[Code]
-
-    def alone(self) -> dict[str, Code]:
-        """Those without a partner, by name."""
-        named = {code.name: code for code in self.functions if "." not in code.name}
-        return {name: code for name, code in named.items() if name not in self.partners}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,28 +327,6 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _functions_of(run: Callable[[], Any]) -> list[Code]:
-    """The reference's own functions that run."""
-    if sys.gettrace() is not None:  # a debugger or a coverage tool looks on
-        return []
-    noted: dict[CodeType, Function] = {}
-    with noting(noted):
-        run()
-    # Of what a function defines inside it, methods of classes stay; other functions are made anew with each call.
-    inside = {code: text.name.rpartition("<locals>.")[2] for code, text in noted.items() if "<locals>" in text.name}
-    named = {code: text for code, text in noted.items() if "." in inside.get(code, ".")}
-    functions: dict[CodeType, list[FunctionType]] = {}
-    for holder in gc.get_referrers(*named):  # for all at once: it looks at every object there is
-        if isinstance(holder, FunctionType) and holder.__code__ in named:
-            functions.setdefault(holder.__code__, []).append(holder)
-    made = [
-        parsed(text.source, text.file, text.line, text.name, "torch", functions=functions[code])
-        for code, text in named.items()
-        if code in functions
-    ]
-    return [one for one in made if one is not None]
-
-
 def lines_of(
     functions: Sequence[Mapping[str, Any]], run: Callable[[], Any], module: Any = None, names: Names | None = None
 ) -> list[LinesVariant]:
@@ -367,11 +340,28 @@ def lines_of(
     """
     ours = [parsed(f["source"], f["file"], f["line"], f["name"], "paddle", globals=f["globals"]) for f in functions]
     known = [code for code in ours if code is not None]
-    theirs = _functions_of(run) if known else []
+    theirs = functions_of(run) if known else []
     pairs = sorted(partners(theirs, known), key=lambda pair: theirs.index(pair[0]))
+    pairs = [(_written_out(one, other, run), other) for one, other in pairs]
     helpers = Helpers({other.name.rpartition(".")[2]: one.name.rpartition(".")[2] for one, other in pairs}, known)
     found = [one for pair in pairs for one in differences(*pair)]
     return [LinesVariant(one.text, (one,), module, names or {}, helpers) for one in found]
+
+
+def _written_out(theirs: Code, ours: Code, run: Callable[[], Any]) -> Code:
+    """The reference's function in the form of two that the port has: a formula, where the reference asks a kernel."""
+    if (other := with_branches_of(theirs, ours)) is None:
+        return theirs
+    usual = run()
+    try:
+        with contextlib.ExitStack() as stack:
+            made = _compiled(other, {})
+            for function in other.functions:
+                stack.enter_context(_running(function, made))
+            found = run()
+        return other if all(difference(found[name], usual[name]).relative <= _SAME for name in usual) else theirs
+    except Exception:  # the other branch may be for other inputs
+        return theirs
 
 
 def together(lines: Sequence[LinesVariant]) -> LinesVariant:

@@ -131,7 +131,7 @@ class _Search:
         self._calls = [Call.from_json(call) for call in calls["calls"]]
         by_names, own = self._port_passes(calls)
         port_calls = self._port_calls = [Call.from_json(call) for call in own["calls"]]
-        matching = match_calls(self._calls, port_calls, own["names"])
+        matching = match_calls(self._calls, port_calls, own["names"], self._converted)
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
         times = [Counter(call.path for call in calls) for calls in (self._calls, port_calls)]
         self._uneven = sorted({p.path for o, p in matching.pairs if times[0][o.path] != times[1][p.path]})
@@ -147,7 +147,10 @@ class _Search:
         on_disk = max(on_disk, _bytes_in(self.folder))
         answer = self._forced_backward(back, self.folder)
         self._left_out |= answer["left_out"]
-        faults = self._faults(self._not_accepted(answer["suspects"]), explain)
+        suspects = self._not_accepted(answer["suspects"])
+        # Of a layer whose weights are not known to be the reference's no cause is proven.
+        explain = explain and not any(_OWN_WEIGHTS in suspect["notes"] for suspect in suspects)
+        faults = self._faults(suspects, explain)
         inherited = {
             call.path: max((t.inherited for t in call.outputs if t.inherited is not None), default=0.0)
             for call in port_calls
@@ -195,15 +198,26 @@ class _Search:
             {key.rpartition(".")[0] for key in self.weights[side].get(name, ())}
             for side, name in (("ref", "left_out"), ("paddle", "kept"))
         )
-        theirs -= {key.rpartition(".")[0] for key in self.weights["paddle"].get("canonical", ())}
+        theirs -= self._converted
         return [(mine, port) for mine, port in matching.pairs if mine.path in ours and port.path in theirs]
 
+    @property
+    def _converted(self) -> set[str]:
+        """Paths of the port's layers that have weights of the reference's."""
+        return {key.rpartition(".")[0] for key in self.weights["paddle"].get("canonical") or ()}
+
     def _not_accepted(self, suspects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Suspects without those that cannot be judged, and those in which only what the case accepts differs."""
+        """Suspects without those that cannot be judged, and those in which only what the case accepts differs.
+
+        Layers that have weights of their own are suspects where nothing else is: a wrong norm can be why its weights
+        were not proven to be the reference's.
+        """
         self._accepted: dict[str, list[str]] = {}
-        left = []
+        left: list[Mapping[str, Any]] = []
+        of_own_weights: list[Mapping[str, Any]] = []
         for suspect in suspects:
             if self._left_out.get(suspect["path"]) == _OWN_WEIGHTS:
+                of_own_weights.append({**suspect, "notes": [*suspect["notes"], _OWN_WEIGHTS]})
                 continue
             path = self._calls[suspect["call"]].path
             rounding = _rounding_of_momentum(suspect["facts"])
@@ -217,7 +231,11 @@ class _Search:
                     self._accepted.setdefault(identifier, []).append(suspect["path"])
             else:
                 left.append(suspect)
-        return left
+        if left:
+            return left
+        for suspect in of_own_weights:
+            self._left_out.pop(suspect["path"], None)  # one for each of its calls
+        return of_own_weights
 
     def _faults(self, suspects: Sequence[Mapping[str, Any]], explain: bool) -> list[Fault]:
         if not suspects:

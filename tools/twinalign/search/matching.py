@@ -11,7 +11,7 @@ import difflib
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from twinalign.replay.layer_calls import Call, Tensor
 from twinalign.verdict.array_difference import same_sample
@@ -34,10 +34,17 @@ class Matching:
     alone: dict[str, list[Call]] = dataclasses.field(default_factory=lambda: {"reference": [], "paddle": []})
 
 
-def match_calls(reference: Sequence[Call], port: Sequence[Call], names: Mapping[str, str]) -> Matching:
-    """Match the calls of both sides; `names` gives each path of the port its path in the reference."""
+def match_calls(
+    reference: Sequence[Call], port: Sequence[Call], names: Mapping[str, str], known: Container[str] = ()
+) -> Matching:
+    """Match the calls of both sides; `names` gives each path of the port its path in the reference.
+
+    Layers of the port whose paths are `known` hold weights of the layer of that name: they are no other layer's.
+    """
     found = Matching()
+    called = {call.path for call in reference}
     tree = _Tree(reference, port)
+    tree.known = {c.path: names[c.path] for c in port if c.path in known and names[c.path] in called}
     waiting = _match_level(found, tree.roots[0], tree.roots[1], tree, names)
     while waiting:
         ours, theirs = waiting.pop()
@@ -47,7 +54,12 @@ def match_calls(reference: Sequence[Call], port: Sequence[Call], names: Mapping[
 
 
 class _Tree:
-    """Which calls each call of either side made, and how many levels of calls that are."""
+    """Which calls each call of either side made, and how many levels of calls that are.
+
+    `known`: path in the port of a layer that is known to be another one of the reference's, which is called too → that.
+    """
+
+    known: Mapping[str, str] = {}
 
     def __init__(self, *sides: Sequence[Call]) -> None:
         self.roots = [[call for call in calls if call.parent is None] for calls in sides]
@@ -116,7 +128,7 @@ def _partners(
     for place, call in enumerate(ours):
         if (call.path, call.ordinal) in places:
             partner[place], how[place] = places[call.path, call.ordinal], "name"
-    _between(ours, theirs, partner, how)
+    _between(ours, theirs, partner, how, tree.known)
     for place, call in enumerate(ours):
         if place in partner:
             continue
@@ -129,8 +141,17 @@ def _partners(
     return partner, how
 
 
-def _between(ours: Sequence[Call], theirs: Sequence[Call], partner: dict[int, int], how: dict[int, str]) -> None:
-    """Match by order what lies between calls that are matched, where type and sizes agree."""
+def _between(
+    ours: Sequence[Call],
+    theirs: Sequence[Call],
+    partner: dict[int, int],
+    how: dict[int, str],
+    known: Mapping[str, str],
+) -> None:
+    """Match by order what lies between calls that are matched, where type and sizes agree.
+
+    A layer that is `known` to be another of the reference's is called in the place of this one: a fault of that code.
+    """
     anchors = [(-1, -1), *_rising(sorted(partner.items())), (len(ours), len(theirs))]
     taken = set(partner.values())
     for (start, their_start), (stop, their_stop) in itertools.pairwise(anchors):
@@ -138,6 +159,7 @@ def _between(ours: Sequence[Call], theirs: Sequence[Call], partner: dict[int, in
         other = [place for place in range(their_start + 1, their_stop) if place not in taken]
         if not mine or not other:
             continue
+        other = [place for place in other if theirs[place].path not in known]
         kinds = [_signature(ours[p]) for p in mine], [_signature(theirs[p]) for p in other]
         for block in difflib.SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
             for step in range(block.size):

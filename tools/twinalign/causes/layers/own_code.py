@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.replay.aligned_code import Helpers
 from twinalign.replay.fewest import fewest
-from twinalign.replay.port_lines import Helpers, LinesVariant, lines_of, together, whole_functions
+from twinalign.replay.port_lines import LinesVariant, lines_of, together, whole_functions
 from twinalign.verdict.array_difference import difference
 
-_ROUNDING = 1e-6
-"""A line that changes less than this share only computes with numbers that paddle holds in float32."""
+_ROUNDING, _NOTHING = 1e-6, 1e-12
+"""A line that changes less than the first only computes with numbers that paddle holds in float32, or with none."""
 _MOST_TOGETHER = 12
 """Of more lines than these no two are tried together."""
 
@@ -23,18 +24,17 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     """A line of the port computes something else."""
     # What the port's layer has under names of its own: child layers by those of their partners, and plain values.
     names = {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
-    functions = getattr(subject.unit, "functions", ())
-    lines = lines_of(functions, subject.run, subject.module, names)
+    lines = lines_of(getattr(subject.unit, "functions", ()), subject.run, subject.module, names)
     changes = {id(one): _change(subject, one) for one in lines}
-    spelled = tuple(one.lines[0] for one in lines if 0.0 < changes[id(one)] <= _ROUNDING)
+    spelled = tuple(one.lines[0] for one in lines if _NOTHING < changes[id(one)] <= _ROUNDING)
     single = [one for one in lines if changes[id(one)] > _ROUNDING]
     single = [dataclasses.replace(one, spelled=spelled) for one in (*single, *_attributes(subject))]
     yield from single
     # What only the port computes changes nothing until another line reads it.
-    added = [one for one in lines if changes[id(one)] == 0.0 and one.lines[0].old is None]
+    added = [one for one in lines if changes[id(one)] <= _NOTHING and one.lines[0].old is None]
     whole = _gives_port(subject, lines)
     if whole:
-        others = [one for one in lines if changes[id(one)] == 0.0 and one not in added]
+        others = [one for one in lines if changes[id(one)] <= _NOTHING and one not in added]
         needed = fewest([*single, *added, *others], lambda some: bool(_gives_port(subject, some)))
         if len(needed) > 1:
             yield dataclasses.replace(together(needed), spelled=spelled)

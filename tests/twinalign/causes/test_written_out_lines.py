@@ -1,0 +1,94 @@
+"""A port writes the formula of an attention for which the reference asks a fused kernel."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.twinalign.causes.module_unit import ModuleUnit
+from tests.twinalign.causes.units import explain
+
+NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.scale = 4**-0.5
+        self.fused = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, n, c = x.shape
+        qkv = self.qkv(x).reshape(b, n, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)
+        if self.fused:
+            x = F.scaled_dot_product_attention(q, k, v)
+        else:
+            q = q * self.scale
+            attn = q @ k.transpose(-2, -1)
+            attn = attn.softmax(dim=-1)
+            x = attn @ v
+        return x.transpose(1, 2).reshape(b, n, c)
+
+
+PORT = """
+def forward(self, x):
+    b, n, c = x.shape
+    qkv = self.qkv(x).reshape([-1, n, 3, 2, 4]).transpose([2, 0, 3, 1, 4])
+    q, k, v = qkv[0], qkv[1], qkv[2]
+    attn = paddle.matmul(q, k.transpose([0, 1, 3, 2])) * self.scale
+    attn = F.softmax(attn, axis=-1)
+    x = paddle.matmul(attn, v).transpose([0, 2, 1, 3]).reshape([-1, n, c])
+    return x
+"""
+
+
+class Wrong(Attention):
+    """The port's mistake in torch: its softmax, or the order of the three."""
+
+    softmax: Any = staticmethod(lambda attn: attn.softmax(-1))
+    order = (0, 1, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        qkv = self.qkv(x).reshape(2, -1, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        q, k, v = (qkv[at] for at in self.order)
+        mixed = self.softmax(q @ k.transpose(-2, -1) * self.scale) @ v
+        return mixed.transpose(1, 2).reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    ("port", "wrong", "cause", "sentence"),
+    [
+        (
+            ("F.softmax(attn, axis=-1)", "F.softmax(attn.sin(), axis=-2)"),
+            {"softmax": staticmethod(lambda attn: attn.sin().softmax(-2))},
+            "line_of_port",
+            "`F.softmax(attn.sin(), axis=-2)` in place of `attn.softmax(dim=-1)`, line 12 of port.py",
+        ),
+        (("q, k, v = qkv", "k, q, v = qkv"), {"order": (1, 0, 2)}, "qkv_order", "k, q, v where q, k, v are meant"),
+    ],
+    ids=["softmax", "order"],
+)
+def test_a_line_of_the_formula_is_named(
+    port: tuple[str, str], wrong: dict[str, Any], cause: str, sentence: str
+) -> None:
+    right, other = Attention(), type("Other", (Wrong,), wrong)()
+    other.load_state_dict(right.state_dict())
+    given = [np.random.default_rng(3).standard_normal((2, 5, 8))]
+    unit = ModuleUnit(right, given, {})
+    unit.port = ModuleUnit(other, given, {}).reference
+    source = textwrap.dedent(PORT.replace(*port)).strip()
+    described = {"source": source, "file": "port.py", "line": 7, "name": "Attention.forward", "globals": NAMES}
+    unit.functions = [described]  # type: ignore[attr-defined]
+    found = explain(unit)
+    assert found is not None
+    assert found.id == cause
+    assert sentence in found.text
+    assert found.text.count("in place of") <= 1
