@@ -232,6 +232,15 @@ def test_a_helper_that_the_reference_lacks_is_run_as_the_port_has_it() -> None:
     assert "`summary(inputs).expand_as(inputs)` in place of `x.mean(1, keepdim=True).expand_as(x)`" in found.text
 
 
+def test_a_parameter_that_the_port_alone_has_stands_for_its_default() -> None:
+    """By position it would be taken for one of the reference's, whose method has `self` beside them."""
+    port = PORT.replace("def forward(self, inputs)", "def forward(inputs, self, axis=1)")
+    port = port.replace("inputs.mean(1, keepdim=True)", "inputs.amax(axis, keepdim=True).tanh()")
+    found = _explained(port, _with(RIGHT.replace("x.mean(1, keepdim=True)", "x.amax(1, keepdim=True).tanh()")))
+    assert found is not None
+    assert "`inputs.amax(axis, keepdim=True).tanh()" in found.text
+
+
 def test_two_lines_that_are_wrong_are_named_together() -> None:
     port = PORT.replace("inputs.mean(1, keepdim=True)", "inputs.amax(1, keepdim=True).sin()")
     port = port.replace("attn = paddle.matmul", "attn = paddle.tanh(query).sum() * paddle.matmul")

@@ -238,22 +238,39 @@ def differences(theirs: Code, ours: Code) -> list[Difference]:
 
 
 def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
-    """The port's function with the reference's names where parameters or aligned assignments have others."""
-    pairs = list(zip(_parameters(ours.tree), _parameters(theirs.tree), strict=False))
+    """The port's function with the reference's names where parameters or aligned assignments have others.
+
+    A parameter that only the port's function has stands for its default.
+    """
+    mine, others = _parameters(ours.tree), _parameters(theirs.tree)
+    own = [name for name in mine if name not in others]
+    pairs = list(zip(own, [name for name in others if name not in mine and name != "self"], strict=False))
     for one in _aligned(theirs, ours, theirs.tree, theirs.tree.body, ours.tree.body):
         if isinstance(one.old, ast.Assign) and isinstance(one.new, ast.Assign):
             targets = _targets(one.new), _targets(one.old)
             pairs += zip(*targets, strict=True) if len(targets[0]) == len(targets[1]) else []
     known = {node.id for node in ast.walk(theirs.tree) if isinstance(node, ast.Name)} | set(_parameters(theirs.tree))
     names: dict[str, str] = {}
-    for mine, other in pairs:
-        if mine != other and mine not in known:
-            names.setdefault(mine, other)
-    return _with_names(ours.tree, names)
+    for name, other in pairs:
+        if name != other and name not in known:
+            names.setdefault(name, other)
+    constants = {name: value for name, value in _defaults(ours.tree).items() if name not in (*names, *known)}
+    return _with_names(ours.tree, names, constants)
 
 
-def _with_names(tree: ast.FunctionDef, names: Mapping[str, str]) -> ast.FunctionDef:
-    if not names:
+def _defaults(tree: ast.FunctionDef) -> dict[str, ast.Constant]:
+    """Parameters that have a plain value by default, and that the function does not change."""
+    given = [one.arg for one in (*tree.args.posonlyargs, *tree.args.args)][-len(tree.args.defaults) :]
+    pairs = [*zip(given, tree.args.defaults, strict=False)]
+    pairs += [(one.arg, value) for one, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]
+    changed = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return {name: value for name, value in pairs if isinstance(value, ast.Constant) and name not in changed}
+
+
+def _with_names(
+    tree: ast.FunctionDef, names: Mapping[str, str], constants: Mapping[str, ast.Constant]
+) -> ast.FunctionDef:
+    if not names and not constants:
         return tree
 
     def renamed(node: Any) -> Any:
@@ -261,6 +278,10 @@ def _with_names(tree: ast.FunctionDef, names: Mapping[str, str]) -> ast.Function
             return [renamed(item) for item in node]
         if not isinstance(node, ast.AST):
             return node
+        if isinstance(node, ast.Name) and node.id in constants:
+            constant = ast.copy_location(ast.Constant(constants[node.id].value), node)
+            setattr(constant, _AS_WRITTEN, node)
+            return constant
         made = type(node)(**{field: renamed(value) for field, value in ast.iter_fields(node)})
         ast.copy_location(made, node)
         setattr(made, _AS_WRITTEN, node)
