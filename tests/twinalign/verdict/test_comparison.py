@@ -440,6 +440,17 @@ def test_kinks_are_told_from_spoiled_elements() -> None:
     assert compare_arrays(*low, reference64=forward, reproduced64=forward).verdict == "diverged"
 
 
+@pytest.mark.parametrize(("port", "verdict"), [(1e-3, "aligned"), (1e-1, "diverged")])
+def test_a_kink_of_the_references_own_hides_what_a_kink_of_the_port_changes(port: float, verdict: str) -> None:
+    """It moves a filter of the layer before, and as far as the port's one element; further it says nothing."""
+    rng = np.random.default_rng(6)
+    truth = {name: rng.standard_normal((32, 64)) for name in ("gradient.a", "gradient.b", "gradient.c")}
+    low = [{name: (a + 1e-7 * rng.standard_normal(a.shape)).astype("f4") for name, a in truth.items()} for _ in "ab"]
+    low[0]["gradient.a"][3] += np.float32(1e-2)
+    low[1]["gradient.b"][3, 4] += np.float32(port)
+    assert compare_arrays(*low, reference64=truth, reproduced64=truth).verdict == verdict
+
+
 def test_samples_speak_of_the_whole_tensor() -> None:
     described = {"x": Described((100, 7), lambda position: (position * 10, 3))}
     tensor = one(np.zeros(5, "f4"), np.array([0, 0, 1, 0, 0], "f4"), described=described)

@@ -112,8 +112,8 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
     """Withdraw divergences in float32 if all of the following hold; docs/verdict.md, "Kinks", says why.
 
     They begin at or after the first gradient (a ReLU or maximum is continuous forward); some gradient has none; every
-    float64 comparison passes; at least `FEWEST_TOUCHED` elements are affected; and in at least one of the tensors at
-    most a share of `CONCENTRATED`.
+    float64 comparison passes; at least `FEWEST_TOUCHED` elements are affected, in the port or, by no less, in the
+    reference's own run; and in at least one of the tensors at most a share of `CONCENTRATED`.
     """
     first = next((at for at, item in enumerate(pending) if "grad" in item.tensor.name.lower()), len(pending))
     over = [item for item in pending if item.over_floor]
@@ -123,7 +123,7 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
     if any((item.tensor.fp64_ratio or 0.0) > 1.0 and not item.tensor.allowed for item in pending):
         return
     touched = {id(item): _touched(item) for item in later if (item.tensor.noise_ratio_worst or 0.0) > TOUCHED_FACTOR}
-    if sum(touched.values()) < FEWEST_TOUCHED:
+    if sum(touched.values()) < FEWEST_TOUCHED and not _jumps_itself(later, over):
         return
     if not any(0 < touched.get(id(item), 0) <= CONCENTRATED * item.noise.ordinary.count for item in over):
         return
@@ -142,7 +142,28 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
 
 
 def _touched(item: Pending) -> int:
-    noise = item.noise.ordinary
-    reproduced, truth = (np.asarray(array, np.float64) for array in item.arrays[1:3])
-    limit = TOUCHED_FACTOR * max(noise.reference.greatest, item.low / 2 * noise.truth.rms)
-    return int(np.count_nonzero(np.abs(reproduced - truth) > limit))
+    return _count_beyond(_error(item, 1), item.noise.ordinary.reference.greatest, item)
+
+
+def _jumps_itself(later: Sequence[Pending], over: Sequence[Pending]) -> bool:
+    """Whether a kink of the reference's own hides which elements before it the port's kink affects."""
+    touched, jump = 0, 0.0
+    for item in later:
+        if (rms := item.noise.ordinary.truth.rms) > 0:
+            error = _error(item, 0)
+            touched += _count_beyond(error, float(_error(item, 1).max(initial=0.0)), item)
+            jump = max(jump, float(error.max(initial=0.0)) / rms)
+    ours = (float(_error(item, 1).max(initial=0.0)) / (item.noise.ordinary.truth.rms or 1.0) for item in over)
+    return touched >= FEWEST_TOUCHED and max(ours) <= jump
+
+
+def _error(item: Pending, side: int) -> np.ndarray:
+    """Distance of the reference's (0) or the port's (1) values from float64."""
+    values, truth = (np.asarray(item.arrays[at], np.float64) for at in (side, 2))
+    error: np.ndarray = np.abs(values - truth)
+    return error
+
+
+def _count_beyond(error: np.ndarray, greatest: float, item: Pending) -> int:
+    limit = TOUCHED_FACTOR * max(greatest, item.low / 2 * item.noise.ordinary.truth.rms)
+    return int(np.count_nonzero(error > limit))
