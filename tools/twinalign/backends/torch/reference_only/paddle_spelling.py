@@ -27,7 +27,7 @@ _OTHER_ATTRIBUTES = {
     "_mean": "running_mean", "_variance": "running_var", "_epsilon": "eps", "_num_heads": "num_heads",
     "_stride": "stride", "_padding": "padding", "_groups": "groups", "_dilation": "dilation", "sublayers": "modules",
 }  # fmt: skip
-_LAYERS = {"upsample": "interpolate", "zeropad": "pad", "swish": "silu"}
+_LAYERS = {**_SAME_THING, "upsample": "interpolate", "zeropad": "pad"}
 """Layers of paddle's, in lower case → the functions that do it, where these are not named after them."""
 _CONTAINERS = {"nn", "functional", "tensor", "linalg", "fft", "special", "Tensor", "compat"}
 
