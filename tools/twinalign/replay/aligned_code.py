@@ -260,8 +260,7 @@ def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, ast.Constant]:
     """Parameters that have a plain value by default, and that the function does not change."""
-    given = [one.arg for one in (*tree.args.posonlyargs, *tree.args.args)][-len(tree.args.defaults) :]
-    pairs = [*zip(given, tree.args.defaults, strict=False)]
+    pairs = [*zip(_parameters(tree)[-len(tree.args.defaults) :], tree.args.defaults, strict=False)]
     pairs += [(one.arg, value) for one, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]
     changed = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return {name: value for name, value in pairs if isinstance(value, ast.Constant) and name not in changed}
