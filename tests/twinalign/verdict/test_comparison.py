@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twinalign.errors import InputError
+from twinalign.files.recordings import sample
 from twinalign.verdict import Allowance, Comparison, Described, compare_arrays
 from twinalign.verdict.case_allowances import allowances_for, allowances_of_classes, bound_of_classes
 
@@ -440,15 +441,34 @@ def test_kinks_are_told_from_spoiled_elements() -> None:
     assert compare_arrays(*low, reference64=forward, reproduced64=forward).verdict == "diverged"
 
 
-@pytest.mark.parametrize(("port", "verdict"), [(1e-3, "aligned"), (1e-1, "diverged")])
-def test_a_kink_of_the_references_own_hides_what_a_kink_of_the_port_changes(port: float, verdict: str) -> None:
-    """It moves a filter of the layer before, and as far as the port's one element; further it says nothing."""
+@pytest.mark.parametrize(
+    ("both", "before", "jump", "verdict"),
+    [
+        (False, 0.0, 1e-3, "aligned"),  # the reference's kink is as far
+        (False, 0.0, 1.0, "diverged"),
+        (True, 1e-4, 1e-3, "aligned"),  # the port's kink moves another filter than the one that both runs share
+        (True, 0.0, 1e-3, "diverged"),
+    ],
+)
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_kink_of_the_references_own_does_not_hide_one_of_the_port(
+    both: bool, before: float, jump: float, verdict: str, sampled: bool
+) -> None:
     rng = np.random.default_rng(6)
-    truth = {name: rng.standard_normal((32, 64)) for name in ("gradient.a", "gradient.b", "gradient.c")}
+    shapes = {"gradient.a": (32, 512), "gradient.b": (64,), "gradient.c": (64,)}
+    truth = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     low = [{name: (a + 1e-7 * rng.standard_normal(a.shape)).astype("f4") for name, a in truth.items()} for _ in "ab"]
-    low[0]["gradient.a"][3] += np.float32(1e-2)
-    low[1]["gradient.b"][3, 4] += np.float32(port)
-    assert compare_arrays(*low, reference64=truth, reproduced64=truth).verdict == verdict
+    for arrays in low[: 1 + both]:
+        arrays["gradient.a"][3] += np.float32(1e-2)
+    low[1]["gradient.a"][5] += np.float32(before)
+    low[1]["gradient.b"][4] += np.float32(jump)
+    described = None
+    if sampled:
+        for arrays in (truth, *low):
+            arrays["gradient.a"] = sample(arrays["gradient.a"])
+        described = {"gradient.a": Described(shapes["gradient.a"], lambda position: (position, 0))}
+    found = compare_arrays(*low, reference64=truth, reproduced64=truth, described=described)
+    assert found.verdict == verdict
 
 
 def test_samples_speak_of_the_whole_tensor() -> None:

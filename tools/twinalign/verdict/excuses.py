@@ -2,12 +2,14 @@
 
 import dataclasses
 import fnmatch
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinalign.errors import InputError
+from twinalign.files.recordings import sample_positions
 from twinalign.verdict.noise import TensorNoise
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, TensorVerdict
 
@@ -20,7 +22,11 @@ MOST = 1000.0
 thousand changes this much less than another."""
 
 TOUCHED_FACTOR = 4.0
-"""An element is touched if its error is this many times the reference's greatest."""
+"""An element is touched if its error in one run is this many times the greatest in the other run."""
+TOUCHED_SHARE = 2.0**-6
+"""And if it is at least this share of the least error that diverged, each divided by its tensor's RMS."""
+SMALLEST_FILTER = 16
+"""With fewer elements a filter a tensor is taken as a whole: the greatest error of so few is often small by chance."""
 FEWEST_TOUCHED = 8
 """A kink changes the gradient of a whole filter and of the layers before it; fewer elements are another fault."""
 CONCENTRATED = 0.25
@@ -112,8 +118,8 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
     """Withdraw divergences in float32 if all of the following hold; docs/verdict.md, "Kinks", says why.
 
     They begin at or after the first gradient (a ReLU or maximum is continuous forward); some gradient has none; every
-    float64 comparison passes; at least `FEWEST_TOUCHED` elements are affected, in the port or, by no less, in the
-    reference's own run; and in at least one of the tensors at most a share of `CONCENTRATED`.
+    float64 comparison passes; at least `FEWEST_TOUCHED` elements jump, in either run; and in at least one of the
+    tensors that diverged at most a share of `CONCENTRATED`.
     """
     first = next((at for at, item in enumerate(pending) if "grad" in item.tensor.name.lower()), len(pending))
     over = [item for item in pending if item.over_floor]
@@ -122,10 +128,11 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
         return
     if any((item.tensor.fp64_ratio or 0.0) > 1.0 and not item.tensor.allowed for item in pending):
         return
-    touched = {id(item): _touched(item) for item in later if (item.tensor.noise_ratio_worst or 0.0) > TOUCHED_FACTOR}
-    if sum(touched.values()) < FEWEST_TOUCHED and not _jumps_itself(later, over):
+    jump = min(_over_rms(item.noise.ordinary.reproduced.greatest, item) for item in over)
+    touched = {id(item): _touched(item, TOUCHED_SHARE * jump) for item in later}
+    if sum(map(sum, touched.values())) < FEWEST_TOUCHED:
         return
-    if not any(0 < touched.get(id(item), 0) <= CONCENTRATED * item.noise.ordinary.count for item in over):
+    if not any(0 < touched[id(item)][0] <= CONCENTRATED * item.noise.ordinary.count for item in over):
         return
     for item in over:
         tensor = item.tensor
@@ -141,29 +148,41 @@ def excuse_kinks(pending: Sequence[Pending]) -> None:
             tensor.reason = f"{distance}: rounding at a ReLU or maximum, or a bug; {advice(item.basis)} to tell"
 
 
-def _touched(item: Pending) -> int:
-    return _count_beyond(_error(item, 1), item.noise.ordinary.reference.greatest, item)
+def _over_rms(error: float, item: Pending) -> float:
+    rms = item.noise.ordinary.truth.rms
+    return error / rms if rms else math.inf
 
 
-def _jumps_itself(later: Sequence[Pending], over: Sequence[Pending]) -> bool:
-    """Whether a kink of the reference's own hides which elements before it the port's kink affects."""
-    touched, jump = 0, 0.0
-    for item in later:
-        if (rms := item.noise.ordinary.truth.rms) > 0:
-            error = _error(item, 0)
-            touched += _count_beyond(error, float(_error(item, 1).max(initial=0.0)), item)
-            jump = max(jump, float(error.max(initial=0.0)) / rms)
-    ours = (float(_error(item, 1).max(initial=0.0)) / (item.noise.ordinary.truth.rms or 1.0) for item in over)
-    return touched >= FEWEST_TOUCHED and max(ours) <= jump
+def _touched(item: Pending, least: float) -> tuple[int, int]:
+    """How many elements of the port, and of the reference, a kink has moved.
+
+    Those whose error is at least a share of `least` of the tensor's RMS, and more than `TOUCHED_FACTOR` times the
+    greatest of the other run in the same filter. Both runs are asked, because a kink in one hides those in the other.
+    """
+    first, second, truth = (np.asarray(array, np.float64).reshape(-1) for array in item.arrays[:3])
+    starts = _starts_of_filters(item)
+    sizes = np.diff(starts, append=truth.size)
+    half_a_unit = item.low / 2 * np.sqrt(np.add.reduceat(truth**2, starts) / sizes)
+    ours, theirs = np.abs(second - truth), np.abs(first - truth)
+    greatest = np.maximum.reduceat(theirs, starts)
+    if item.basis == "repeat":  # `truth` is the reference itself
+        greatest += item.noise.ordinary.reference.greatest
+    pairs = ((ours, greatest), (theirs, np.maximum.reduceat(ours, starts)))
+    least *= item.noise.ordinary.truth.rms
+    port, reference = (
+        int(
+            np.count_nonzero((error >= least) & (error > TOUCHED_FACTOR * np.maximum(other, half_a_unit).repeat(sizes)))
+        )
+        for error, other in pairs
+    )
+    return port, reference
 
 
-def _error(item: Pending, side: int) -> np.ndarray:
-    """Distance of the reference's (0) or the port's (1) values from float64."""
-    values, truth = (np.asarray(item.arrays[at], np.float64) for at in (side, 2))
-    error: np.ndarray = np.abs(values - truth)
-    return error
-
-
-def _count_beyond(error: np.ndarray, greatest: float, item: Pending) -> int:
-    limit = TOUCHED_FACTOR * max(greatest, item.low / 2 * item.noise.ordinary.truth.rms)
-    return int(np.count_nonzero(error > limit))
+def _starts_of_filters(item: Pending) -> np.ndarray:
+    """First flat positions of the slices along the first axis, which of most weights is the output's."""
+    size, shape = item.arrays[0].size, item.tensor.shape or ()
+    if len(shape) < 2 or size < SMALLEST_FILTER * shape[0]:
+        return np.zeros(1, np.intp)
+    positions = np.arange(size) if size == math.prod(shape) else sample_positions(math.prod(shape))
+    filters = positions // math.prod(shape[1:])
+    return np.concatenate([[0], np.flatnonzero(np.diff(filters)) + 1])
