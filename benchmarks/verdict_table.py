@@ -1,11 +1,11 @@
 """False alarms on clean pairs and faults caught: twinalign's verdict compared with three common ones.
 
-    python benchmarks/verdict_table.py [--pairs NAME,NAME] [--out docs/verdict-table.md]
+    python benchmarks/verdict_table.py [--pairs NAME,NAME] [--seeds 3] [--out docs/verdict-table.md]
 
 Clean pairs are torchvision's and paddle.vision's models with the same weights (forward, loss, every gradient) and the
-catalogue's own port under several seeds; faults are those of tests/twinalign/verdict/catalogue.py. reprod_log is
-reprod_log 1.0.1 itself at its 1e-6, allclose is numpy's with its defaults, assert_close is torch.testing's with its
-defaults.
+catalogue's own port, each under several seeds of weights and inputs; faults are those of
+tests/twinalign/verdict/catalogue.py. reprod_log is reprod_log 1.0.1 itself at its 1e-6, allclose is numpy's with its
+defaults, assert_close is torch.testing's with its defaults.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from tests.twinalign.verdict import catalogue, clean_pairs  # noqa: E402
 from twinalign.verdict import compare_arrays  # noqa: E402
 
 JUDGES = ("twinalign", "reprod_log", "allclose", "assert_close")
-SEEDS = range(1, 6)
-
 
 Flagged = dict[str, frozenset[str]]
 
@@ -92,12 +90,13 @@ def _objections(test: Any, reference: dict[str, np.ndarray], reproduced: dict[st
     return frozenset(found)
 
 
-def clean(names: list[str]) -> Iterator[tuple[str, Flagged]]:
-    """Clean pairs with the tensors that each check rejects."""
-    for seed in SEEDS:
-        yield f"catalogue, seed {seed}", judge(catalogue.record(catalogue.Fault(), seed), catalogue.ALLOWANCES)
+def clean(names: list[str], seeds: int) -> Iterator[tuple[str, Flagged]]:
+    """Clean pairs, once a seed, with the tensors that each check rejects."""
+    for seed in range(seeds):
+        yield "the catalogue's port", judge(catalogue.record(catalogue.Fault(), seed), catalogue.ALLOWANCES)
     for name in names:
-        yield name, judge(clean_pairs.record_pair(name), clean_pairs.allowances(name))
+        for seed in range(clean_pairs.SEED, clean_pairs.SEED + seeds):
+            yield name, judge(clean_pairs.record_pair(name, seed=seed), clean_pairs.allowances(name))
 
 
 def faults() -> Iterator[tuple[str, Flagged]]:
@@ -123,22 +122,33 @@ def _faulty(sound: catalogue.Recordings) -> Iterator[tuple[str, catalogue.Record
 def section(title: str, rows: list[tuple[str, Flagged]], words: tuple[str, str]) -> list[str]:
     """One Markdown table; `words` are its terms for no rejection and a rejection."""
     lines = ["", f"## {title}", "", f"| | {' | '.join(JUDGES)} |", "| --- |" + " --- |" * len(JUDGES)]
-    lines += [f"| {name} | {' | '.join(words[bool(found[j])] for j in JUDGES)} |" for name, found in rows]
+    for name in dict.fromkeys(name for name, _ in rows):
+        some = [found for other, found in rows if other == name]
+        lines.append(f"| {name} | {' | '.join(_cell([bool(found[j]) for found in some], words) for j in JUDGES)} |")
     return lines
+
+
+def _cell(rejected: list[bool], words: tuple[str, str]) -> str:
+    often = f" in {sum(rejected)} of {len(rejected)}" if 0 < sum(rejected) < len(rejected) else ""
+    return words[any(rejected)] + often
 
 
 def main() -> None:
     """Measure, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", default=",".join(clean_pairs.PAIRS))
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "verdict-table.md")
     arguments = parser.parse_args()
     measured: dict[str, list[tuple[str, Flagged]]] = {"clean": [], "faults": []}
-    for kind, rows in (("faults", faults()), ("clean", clean(arguments.pairs.split(",")))):
+    for kind, rows in (("faults", faults()), ("clean", clean(arguments.pairs.split(","), arguments.seeds))):
         for name, found in rows:
             print(f"{kind}: {name}: { {judge_name: len(names) for judge_name, names in found.items()} }", flush=True)
             measured[kind].append((name, found))
-    counts = {kind: {j: sum(bool(found[j]) for _, found in rows) for j in JUDGES} for kind, rows in measured.items()}
+    counts = {
+        kind: " | ".join(str(sum(bool(found[j]) for _, found in rows)) for j in JUDGES)
+        for kind, rows in measured.items()
+    }
     totals = {kind: len(rows) for kind, rows in measured.items()}
     lines = [
         "# The verdict, measured",
@@ -147,10 +157,11 @@ def main() -> None:
         "",
         f"| | {' | '.join(JUDGES)} |",
         "| --- |" + " --- |" * len(JUDGES),
-        f"| false alarms on {totals['clean']} clean pairs | {' | '.join(str(counts['clean'][j]) for j in JUDGES)} |",
-        f"| caught of {totals['faults']} planted faults | {' | '.join(str(counts['faults'][j]) for j in JUDGES)} |",
+        f"| false alarms on {totals['clean']} recordings of clean pairs | {counts['clean']} |",
+        f"| caught of {totals['faults']} planted faults | {counts['faults']} |",
         "",
         "A fault counts as caught if a check rejects a tensor that it accepts in the port without a fault.",
+        f"Each clean pair is recorded with {arguments.seeds} seeds of weights and inputs.",
         *section("Clean pairs", measured["clean"], ("passes", "**alarm**")),
         *section("Planted faults", measured["faults"], ("**missed**", "caught")),
     ]

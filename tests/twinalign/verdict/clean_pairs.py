@@ -55,17 +55,17 @@ class Recorded:
     reproduced64: dict[str, np.ndarray]
 
 
-def record_pair(name: str, *, train: bool = False) -> Recorded:
+def record_pair(name: str, *, train: bool = False, seed: int = SEED) -> Recorded:
     """Build both models, copy the weights, run both in float32 and float64."""
     other, size = PAIRS[name]
-    torch.manual_seed(SEED)
-    paddle.seed(SEED)
+    torch.manual_seed(seed)
+    paddle.seed(seed)
     reference = getattr(torchvision.models, name)(num_classes=10)
     options = {"batch_norm": True} if name.endswith("_bn") else {}
     reproduced = getattr(paddle.vision.models, other)(num_classes=10, **options)
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(seed)
     images = rng.standard_normal((BATCH, 3, size, size)).astype(np.float32)
-    spread_statistics(reference, images)
+    spread_statistics(reference, images, seed)
     places = list(match_layers(reference, reproduced))
     copy_weights(places)
     labels = rng.integers(0, 10, BATCH)
@@ -83,13 +83,13 @@ def record_pair(name: str, *, train: bool = False) -> Recorded:
     return Recorded(reference32, reproduced32, reference64, reproduced64)
 
 
-def spread_statistics(model: torch.nn.Module, images: np.ndarray) -> None:
+def spread_statistics(model: torch.nn.Module, images: np.ndarray, seed: int) -> None:
     """Give batch norms random scales and offsets, and the statistics of one batch, so that mixing them up shows.
 
     With statistics that do not fit, activations of deep networks grow until paddle's cross entropy clips at -64, which
     is a difference of the frameworks and not rounding.
     """
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator().manual_seed(seed)
     norms = [layer for layer in model.modules() if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)]
     momentum = [layer.momentum for layer in norms]
     with torch.no_grad():
