@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class PathNames:
     """Path of a layer in the port → its path in the reference.
 
     The names that the conversion of the weights has found come first, then the case's `rename` (reference → port), then
-    equal names.
+    equal names. What has no counterpart by these gets a name that no layer of the reference has.
     """
 
     def __init__(
@@ -69,6 +69,21 @@ class PathNames:
             # What the reference holds in several layers, a layer with an adapter, is the module around them.
             self._learn(port, references[0] if len(set(references)) == 1 else _around(references))
         self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
+        self._owners: dict[str, list[str]] = {}
+        for port, reference in self._known.items():
+            self._owners.setdefault(reference, []).append(port)
+        self._give_to_outer(layers)
+
+    def _give_to_outer(self, layers: Iterable[str]) -> None:
+        """Of two layers, one inside the other, that claim one layer of the reference the outer one has it."""
+        # A port that wraps its `dwconv` in another `dwconv` seems to have the module around it one level too deep.
+        given: dict[str, list[str]] = {}
+        for port in sorted({*layers, *self._known}, key=lambda path: path.count(".")):
+            reference = self.reference_path(port)
+            if any(port.startswith(f"{outer}.") for outer in given.get(reference, ())):
+                self._known[port] = _no_path(port)
+            else:
+                given.setdefault(reference, []).append(port)
 
     def _learn(self, port: str, reference: str) -> None:
         """Learn the path of a layer with weights, and those of the modules around it that have the same last name."""
@@ -86,9 +101,15 @@ class PathNames:
         for prefix, replacement in self._rules:
             if port == prefix or port.startswith(f"{prefix}."):
                 return replacement + port[len(prefix) :]
-        # A layer without weights is in the same place inside its module.
+        # A layer without weights is in the same place inside its module, unless another is known to be there.
         outer, dot, last = port.rpartition(".")
-        return f"{self.reference_path(outer)}.{last}" if dot else port
+        found = f"{self.reference_path(outer)}.{last}" if dot else port
+        return found if all(owner.startswith(f"{port}.") for owner in self._owners.get(found, ())) else _no_path(port)
+
+
+def _no_path(port: str) -> str:
+    """What stands for the path of a layer that the reference lacks; no path of a layer has such brackets."""
+    return f"<{port}>"
 
 
 def _around(paths: Sequence[str]) -> str:
