@@ -17,6 +17,7 @@ from tests.twinalign.causes.units import Unit, explain, unit, values_of
 from tests.twinalign.causes.units import case as fault
 from twinalign.causes.budget import Budget
 from twinalign.causes.explanation import Explanation
+from twinalign.causes.layers.generic import is_writable
 from twinalign.causes.layers.target import CONSTANTS, Target
 
 RNG = np.random.default_rng(5)
@@ -314,6 +315,10 @@ def test_a_smoothing_may_be_another_in_all_its_places() -> None:
 
 
 @pytest.mark.slow
+def test_a_number_whose_square_is_too_large_or_too_small_is_no_factor() -> None:
+    assert not any(map(is_writable, (5e-305, -1e300, float("nan"), float("inf"), 0.0)))
+
+
 def test_a_number_that_nobody_writes_is_no_cause() -> None:
     assert smoothed(dice(1.0), dice(0.7391823)) is None
 

@@ -21,7 +21,7 @@ from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.port_backward import ForcedBackward
-from twinalign.replay.reaching import without_effect
+from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.repeating import NotRepeatedError, not_repeated
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
@@ -279,9 +279,9 @@ def facts_of(layer: Any) -> dict[str, Any]:
 def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """For each suspect the `phases` in which its difference is more than rounding, and its `differences`.
 
-    Gradients that are wrong on their way, and right in all parameters, are no difference. If a suspect's own code is
-    wrong in the forward pass, `inside` names the lines between which that begins. One whose counterpart does not run
-    again has `left_out`, the reason, in their place.
+    Values and gradients that are wrong on their way, and change nothing behind it, are no difference. If a suspect's
+    own code is wrong in the forward pass, `inside` names the lines between which that begins. One whose counterpart
+    does not run again has `left_out`, the reason, in their place.
     """
     reference: ReferencePass = worker.kept[KEPT]
     _restore(worker, reference)
@@ -299,6 +299,11 @@ def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, 
     for at, is_harmless in zip(of_gradients, harmless, strict=True):
         if is_harmless:
             answers[at]["phases"] = []
+    of_values = [at for at, answer in enumerate(answers) if "forward" in answer.get("phases", ())]
+    harmless = handed_without_effect(reference, [suspects[at] for at in of_values], Path(folder))
+    for at, is_harmless in zip(of_values, harmless, strict=True):
+        if is_harmless:
+            answers[at]["phases"].remove("forward")
     _restore(worker, reference)
     return {"answers": answers}
 

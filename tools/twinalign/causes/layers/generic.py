@@ -113,7 +113,7 @@ def is_writable(value: float) -> bool:
     It, its square, or the inverse of one of them is an integer, a fraction of small integers, a decimal of four digits
     or n / (n - 1).
     """
-    if not np.isfinite(value) or not value or (abs(abs(value) - 1.0) < _WRITTEN and value > 0.0):
+    if not 1e-99 < abs(value) < 1e99 or (abs(abs(value) - 1.0) < _WRITTEN and value > 0.0):
         return False
     size = abs(value)
     return any(_is_simple(number) for number in (size, 1.0 / size, size**2, size**-2))
