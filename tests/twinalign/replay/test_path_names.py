@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.replay.layer_calls import Call
-from twinalign.replay.layers import PathNames
+from twinalign.replay.path_names import PathNames
 
 
 def names_of(
@@ -54,3 +54,26 @@ def test_a_module_of_the_same_name_around_the_layer_that_has_the_weights_has_the
 def test_a_rule_of_the_case_says_where_a_layer_without_weights_is() -> None:
     found = names_of({}, ["encoder.act"], ["body.act", "body"], {"encoder": "body"})
     assert found["body.act"] == "encoder.act"
+
+
+def test_modules_that_hold_the_same_weights_are_partners_whatever_they_are_called() -> None:
+    reference = ["s1", "s1.b1", "s1.b1.conv1", "s1.b1.conv2", "s1.b1.relu"]
+    found = names_of(
+        {"s1_b1.conv0._conv": "s1.b1.conv1", "s1_b1.conv1._conv": "s1.b1.conv2"},
+        reference,
+        ["s1_b1", "s1_b1.conv0", "s1_b1.conv0._conv", "s1_b1.conv1", "s1_b1.conv1._conv", "s1_b1.relu"],
+    )
+    assert found["s1_b1"] == "s1.b1"
+    assert found["s1_b1.conv0._conv"] == "s1.b1.conv1"
+    assert found["s1_b1.relu"] == "s1.b1.relu"
+
+
+def test_a_part_of_what_the_reference_packs_is_not_the_layer_that_packs() -> None:
+    parts = {
+        "attn.q.weight": [("a.qk.weight", False, 0, None, (0, 4))],
+        "attn.k.weight": [("a.qk.weight", False, 0, None, (4, 8))],
+    }
+    calls = [Call(number, path, "package.Layer", None, 0) for number, path in enumerate(["a", "a.qk"])]
+    names = PathNames({}, CanonicalNames(parts), calls, dict.fromkeys(["attn", "attn.q", "attn.k"]))
+    assert names.reference_path("attn") == "a"
+    assert names.reference_path("attn.q") != "a.qk"

@@ -2,10 +2,9 @@
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 
 from twinalign.backends.layer_classes import full_name
 from twinalign.case.definition import Case
-from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import PLAIN, CaseRun
 from twinalign.replay.code_lines import narrowed_down
@@ -41,87 +39,6 @@ _FLIPPED = 1e-3
 """An element that noise changes more, relative to the tensor's root mean square, depends on a choice between equals."""
 _OTHERS = 4
 """So many times as many elements as noise flips may differ elsewhere: one draw of noise flips half of the equals."""
-
-
-class PathNames:
-    """Path of a layer in the port → its path in the reference.
-
-    The names that the conversion of the weights has found come first, then the case's `rename` (reference → port), then
-    equal names. What has no counterpart by these gets a name that no layer of the reference has.
-    """
-
-    def __init__(
-        self, rename: Mapping[str, str], canonical: CanonicalNames, calls: Sequence[Call], layers: Mapping[str, Any]
-    ) -> None:
-        """`calls` are the reference's, `layers` the port's by their paths."""
-        self._known: dict[str, str] = {}
-        classes = {call.path: call.layer for call in calls}
-        owners: dict[str, list[str]] = {}
-        for key, part in canonical.pairs():
-            port, reference = key.rpartition(".")[0], part.name.rpartition(".")[0]
-            # A layer that holds part of a tensor has no single counterpart, and a module that holds a table is none of
-            # an embedding, which may be there for its table alone and never be called.
-            tables = _is_table(classes.get(reference)), _is_table(full_name(type(layers.get(port))))
-            called = reference in classes or port.rpartition(".")[2] == reference.rpartition(".")[2]
-            if part.rows is None and part.place is None and tables[0] == tables[1] and called:
-                owners.setdefault(port, []).append(reference)
-        for port, references in owners.items():
-            # What the reference holds in several layers, a layer with an adapter, is the module around them.
-            self._learn(port, references[0] if len(set(references)) == 1 else _around(references))
-        self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
-        self._owners: dict[str, list[str]] = {}
-        for port, reference in self._known.items():
-            self._owners.setdefault(reference, []).append(port)
-        self._give_to_outer(layers)
-
-    def _give_to_outer(self, layers: Iterable[str]) -> None:
-        """Of two layers, one inside the other, that claim one layer of the reference the outer one has it."""
-        # A port that wraps its `dwconv` in another `dwconv` seems to have the module around it one level too deep.
-        given: dict[str, list[str]] = {}
-        for port in sorted({*layers, *self._known}, key=lambda path: path.count(".")):
-            reference = self.reference_path(port)
-            if any(port.startswith(f"{outer}.") for outer in given.get(reference, ())):
-                self._known[port] = _no_path(port)
-            else:
-                given.setdefault(reference, []).append(port)
-
-    def _learn(self, port: str, reference: str) -> None:
-        """Learn the path of a layer with weights, and those of the modules around it that have the same last name."""
-        while port not in self._known:
-            self._known[port] = reference
-            outer_port, _, last = port.rpartition(".")
-            outer_reference, _, their_last = reference.rpartition(".")
-            if not outer_port or not outer_reference or last != their_last:
-                return
-            port, reference = outer_port, outer_reference
-
-    def reference_path(self, port: str) -> str:
-        if port in self._known:
-            return self._known[port]
-        for prefix, replacement in self._rules:
-            if port == prefix or port.startswith(f"{prefix}."):
-                return replacement + port[len(prefix) :]
-        # A layer without weights is in the same place inside its module, unless another is known to be there.
-        outer, dot, last = port.rpartition(".")
-        found = f"{self.reference_path(outer)}.{last}" if dot else port
-        return found if all(owner.startswith(f"{port}.") for owner in self._owners.get(found, ())) else _no_path(port)
-
-
-def _no_path(port: str) -> str:
-    """What stands for the path of a layer that the reference lacks; no path of a layer has such brackets."""
-    return f"<{port}>"
-
-
-def _around(paths: Sequence[str]) -> str:
-    """The path of the module that holds all of these, of which it may be one."""
-    levels = itertools.takewhile(
-        lambda same: len(set(same)) == 1, zip(*(path.split(".") for path in paths), strict=False)
-    )
-    return ".".join(level[0] for level in levels)
-
-
-def _is_table(name: str | None) -> bool:
-    return name is not None and name.endswith("Embedding")
 
 
 def reference_forward(worker: Any, stage: str, weights: Mapping[str, Any], folder: str) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from twinalign.replay.judged_before import (
     with_those_around,
 )
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
-from twinalign.replay.layers import KEPT, WHOLE, PathNames
+from twinalign.replay.layers import KEPT, WHOLE
+from twinalign.replay.path_names import PathNames
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward, same_as_own
 from twinalign.replay.tensor_store import TensorStore
