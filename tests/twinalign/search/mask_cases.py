@@ -48,3 +48,45 @@ class HiddenInPart(HiddenAlike):
     """The port takes 1 off what is to be hidden."""
 
     hidden = -1.0
+
+
+class OtherArgument(OneNet):
+    """The port hands its layer a mask where the reference hands positions, and makes the mask inside."""
+
+    scale = 1.0
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, port, scale = root.nn, framework == "paddle", self.scale
+
+        class Attention(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.value = kind.Linear(4, 4)
+
+            def forward(self, x: Any, other: Any) -> Any:
+                scores = root.matmul(x, x.transpose([0, 2, 1]) if port else x.transpose(1, 2))
+                mask = other if port else root.triu(root.full((5, 5), -1e4, dtype=x.dtype), 1)
+                scores = scores * scale + mask if port else scores + mask
+                return self.value(root.matmul(root.nn.functional.softmax(scores, -1), x))
+
+        class Net(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.enter, self.attention = kind.Linear(4, 4), Attention()
+
+            def forward(self, x: Any) -> Any:
+                x = self.enter(x)
+                if port:
+                    return self.attention(x, root.triu(root.full([1, 5, 5], -1e4, dtype=x.dtype), 1))
+                return self.attention(x, root.arange(5)[None])
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((3, 5, 4), dtype="float32")}
+
+
+class OtherArgumentScaled(OtherArgument):
+    """And its scores are scaled."""
+
+    scale = 0.5

@@ -18,3 +18,10 @@ def test_what_a_layer_gives_the_same_with_is_no_fault(
 ) -> None:
     found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"), explain=False)
     assert [(fault.paddle_layer, fault.phase) for fault in found.faults] == expected
+
+
+@pytest.mark.parametrize(("case", "wrong"), [("OtherArgument", []), ("OtherArgumentScaled", ["attention"])])
+def test_a_layer_keeps_what_it_is_given_in_place_of_something_else(tmp_path: Path, case: str, wrong: list[str]) -> None:
+    found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"), explain=False)
+    assert [fault.paddle_layer for fault in found.faults] == wrong
+    assert {"attention", "attention.value"} <= found.layers[case].judged
