@@ -17,6 +17,7 @@ from tests.twinalign.causes.units import Unit, explain, unit, values_of
 from tests.twinalign.causes.units import case as fault
 from twinalign.causes.budget import Budget
 from twinalign.causes.explanation import Explanation
+from twinalign.causes.layers.generic import is_writable
 from twinalign.causes.layers.target import CONSTANTS, Target
 
 RNG = np.random.default_rng(5)
@@ -311,6 +312,20 @@ def test_a_smoothing_may_be_another_in_all_its_places() -> None:
     found = smoothed(dice(1.0), dice(0.25, 0.25))
     assert found is not None
     assert found.text.startswith("a constant that is added or subtracted has another value: 0.25 in place of 1, at")
+
+
+def test_whole_numbers_do_not_tell_what_was_truncated_to_them() -> None:
+    def buckets(base: float) -> Any:
+        return lambda s, x: (torch.log(x.abs() * 4 + 1) / math.log(base)).long()
+
+    x = np.linspace(0, 2, 7).reshape(1, 7)
+    examined = ModuleUnit(unit(buckets(4.0))(), [x], {})
+    examined.port = {"output.0": buckets(16.0)(None, torch.from_numpy(x)).numpy()}
+    assert explain(examined) is None
+
+
+def test_a_number_whose_square_is_too_large_or_too_small_is_no_factor() -> None:
+    assert not any(map(is_writable, (5e-305, -1e300, float("nan"), float("inf"), 0.0)))
 
 
 @pytest.mark.slow

@@ -296,3 +296,41 @@ def _repeated(base: Any, linear: Any, last: Any, times: int = 1) -> Any:
             return last(x)
 
     return Net()
+
+
+class HeldBehind(Case):
+    """The port's norms hold the activation that the reference calls behind its own; its branches change places."""
+
+    def reference(self) -> Any:
+        import torch
+
+        class Block(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.branch = torch.nn.Sequential(
+                    torch.nn.Conv2d(2, 2, 1, bias=False), torch.nn.BatchNorm2d(2), torch.nn.ReLU(inplace=True)
+                )
+
+            def forward(self, x: Any) -> Any:
+                one, two = x.chunk(2, 1)
+                return torch.cat([one, self.branch(two)], 1)
+
+        return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), Block(), Block())
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        class Block(paddle.nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv = paddle.nn.Conv2D(2, 2, 1, bias_attr=False)
+                self.norm = paddle.nn.BatchNorm(2, act="relu")
+
+            def forward(self, x: Any) -> Any:
+                one, two = paddle.chunk(x, 2, 1)
+                return paddle.concat([self.norm(self.conv(two)), one], 1)
+
+        return paddle.nn.Sequential(paddle.nn.Conv2D(3, 4, 3), Block(), Block())
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": 4 * rng.standard_normal((2, 3, 9, 9)).astype("float32")}

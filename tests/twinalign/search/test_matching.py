@@ -56,6 +56,24 @@ def test_blocks_meet_blocks_whatever_container_holds_them() -> None:
     assert alone == {"reference": [], "paddle": []}
 
 
+def test_a_block_waits_for_its_partner_in_a_stage_that_is_as_tall() -> None:
+    stage: Layers = {"down": ("Conv2d", {}), "0": ("Block", BLOCK)}
+    taller: Layers = {"conv": ("Wrapped", {"conv": ("Conv2d", {})}), "act": ("ReLU", {})}
+    found, _ = partners(
+        {"stages": ("Sequential", {"0": ("Stage", stage)})},
+        {"down": ("Conv2d", {}), "block": ("PortBlock", taller)},
+        {
+            "block": "stages.0.0",
+            "block.conv": "<block.conv>",
+            "block.conv.conv": "stages.0.0.conv",
+            "block.act": "stages.0.0.act",
+        },
+    )
+    assert found["block"] == "stages.0.0"
+    assert found["block.conv.conv"] == "stages.0.0.conv"
+    assert "block.conv" not in found
+
+
 def test_what_has_no_partner_is_shown() -> None:
     reference: Layers = {"conv": ("Conv2d", {}), "act": ("ReLU", {})}
     port: Layers = {"conv": ("Conv2d", {}), "act": ("ReLU", {}), "extra": ("Dropout", {})}

@@ -42,6 +42,11 @@ def causes_in(folder: Path, case: str) -> dict[tuple[str, str], str | None]:
     return {(f.paddle_layer, f.phase): f.explanation.id if f.explanation else None for f in found.faults}
 
 
+def test_a_norm_that_holds_the_next_activation_is_right_where_the_code_around_it_is_wrong(tmp_path: Path) -> None:
+    expected = {(path, "forward"): "concatenation_order" for path in ("1", "2")}
+    assert causes_in(tmp_path, "HeldBehind") == expected
+
+
 def test_a_cause_without_which_the_whole_still_gives_the_results_is_dropped(tmp_path: Path) -> None:
     assert causes_in(tmp_path, "Needless") == {("1", "forward"): "norm_epsilon"}
 

@@ -84,3 +84,12 @@ def test_what_lacks_a_use_of_a_weight_is_at_fault(fault: str, place: str, words:
         assert one.evidence["values"]["gradient.parameter.words.weight"]["relative"] > 0.1
         assert one.explanation is not None
         assert words in one.explanation.text
+
+
+@pytest.mark.parametrize("case", ["CalledOnce", "CalledTwice"])
+def test_gradients_that_only_their_sum_shows_wrong_are_explained_where_they_are_used(case: str, tmp_path: Path) -> None:
+    cases = Path(__file__).with_name("packed_cases.py")
+    found = locate(RunSettings(case=f"{cases}:{case}", out=tmp_path, stages=("backward",)))
+    assert found.not_searched == {}
+    assert [(one.paddle_layer, one.phase) for one in found.faults] == [("block", "backward")]
+    assert "gradient.parameter.qk.weight" in found.faults[0].evidence["values"]

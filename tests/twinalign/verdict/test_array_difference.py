@@ -23,3 +23,14 @@ def test_views_of_one_place_may_differ() -> None:
     assert difference(values.T, values).relative > 0.0
     assert difference(values.view(np.int64).view(np.float64), values).relative == 0.0
     assert difference(values.reshape(-1)[::3], values.reshape(-1)[:2]).relative > 0.0
+
+
+def test_a_mask_of_the_least_number_is_measured() -> None:
+    """The squares of such numbers are infinite, and the numbers are not."""
+    mask = np.array([0.0, np.finfo(np.float64).min, 0.0])
+    apart = difference(np.array([0.0, -1e4, 0.0]), mask)
+    assert apart.relative == pytest.approx(1.0)
+    assert apart.worst_index == (1,)
+    assert apart.max_abs == pytest.approx(np.finfo(np.float64).max)
+    assert difference(mask * 0.5, mask).relative == pytest.approx(0.5)
+    assert difference(mask, mask.copy()).relative == 0.0

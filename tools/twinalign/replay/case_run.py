@@ -21,7 +21,7 @@ from twinalign.stages.context import scalar_loss, step_inputs
 _CHECKED = 256
 """Elements of a parameter that are looked at to see whether it has changed; an update changes all elements."""
 
-_STEP = "step of the inputs"
+_STEP, _BUILT_IN_FLOAT64 = "step of the inputs", "models are built in float64"
 PLAIN, REDRAWN = 1, 2
 """Second draws of inputs: what the case gives, and the same where what does not differ from the first is drawn anew."""
 _TRIES = 8
@@ -55,7 +55,8 @@ class CaseRun:
         case, dtype = worker.fresh_case(stage), "float64"
         worker.backend.set_seed(case.seed)
         with worker.backend.default_dtype(dtype):
-            model = worker.build_model(case, stage, dtype, weights)
+            exact = worker.kept.get(_BUILT_IN_FLOAT64, False)
+            model = worker.build_model(case, stage, dtype, weights, built_in_float64=exact)
         worker.backend.set_training(model, case.train_mode)
         names = CanonicalNames.of(weights)
         step, backend = worker.kept.get(_STEP, 0), worker.backend
@@ -148,6 +149,15 @@ def use_inputs_of_step(worker: Any, step: int) -> dict[str, Any]:
     """Let every later `CaseRun` of this process have the inputs of this step; returns how many steps there are."""
     worker.kept[_STEP] = step
     return {"steps": worker.case.part("backward").steps}
+
+
+def build_in_float64(worker: Any, wanted: bool) -> dict[str, Any]:
+    """Let every later `CaseRun` of this process have a model whose constructor makes its constants in float64, or not.
+
+    Else they are built in float32, as a user's code is used to, and widened.
+    """
+    worker.kept[_BUILT_IN_FLOAT64] = wanted
+    return {}
 
 
 def checksum(tensor: Any) -> float:

@@ -55,6 +55,11 @@ class ForcedTensors:
                 unit.inputs.append(tensor)
                 continue
             theirs = unit.call.inputs[number]
+            if _is_another(tensor, theirs):
+                unit.lacking[f"input.{number}"] = np.array(self.read(theirs))
+                unit.given.append(None)
+                unit.inputs.append(tensor)
+                continue
             known = self._shared.get(id(tensor))
             if known is not None and known[0] is tensor and known[1] == theirs.number:
                 if known[2] is not None:
@@ -127,6 +132,11 @@ class ForcedTensors:
         assert theirs.number is not None
         self._shared[id(forced)] = (forced, theirs.number, layout)
         return forced
+
+
+def _is_another(tensor: Any, theirs: Tensor) -> bool:
+    """Whether one is of floating point, the other not, and their shapes differ: a mask where positions are given."""
+    return list(tensor.shape) != theirs.shape and ("float" in str(tensor.dtype)) != ("float" in theirs.dtype)
 
 
 def in_words(given: Sequence[Any]) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,6 @@ import numpy as np
 
 from twinalign.backends.layer_classes import full_name
 from twinalign.case.definition import Case
-from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import PLAIN, CaseRun
 from twinalign.replay.code_lines import narrowed_down
@@ -21,7 +19,7 @@ from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
 from twinalign.replay.port_backward import ForcedBackward
-from twinalign.replay.reaching import without_effect
+from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.repeating import NotRepeatedError, not_repeated
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
@@ -41,66 +39,6 @@ _FLIPPED = 1e-3
 """An element that noise changes more, relative to the tensor's root mean square, depends on a choice between equals."""
 _OTHERS = 4
 """So many times as many elements as noise flips may differ elsewhere: one draw of noise flips half of the equals."""
-
-
-class PathNames:
-    """Path of a layer in the port → its path in the reference.
-
-    The names that the conversion of the weights has found come first, then the case's `rename` (reference → port), then
-    equal names.
-    """
-
-    def __init__(
-        self, rename: Mapping[str, str], canonical: CanonicalNames, calls: Sequence[Call], layers: Mapping[str, Any]
-    ) -> None:
-        """`calls` are the reference's, `layers` the port's by their paths."""
-        self._known: dict[str, str] = {}
-        classes = {call.path: call.layer for call in calls}
-        owners: dict[str, list[str]] = {}
-        for key, part in canonical.pairs():
-            port, reference = key.rpartition(".")[0], part.name.rpartition(".")[0]
-            # A layer that holds part of a tensor has no single counterpart, and a module that holds a table is none of
-            # an embedding, which may be there for its table alone and never be called.
-            tables = _is_table(classes.get(reference)), _is_table(full_name(type(layers.get(port))))
-            called = reference in classes or port.rpartition(".")[2] == reference.rpartition(".")[2]
-            if part.rows is None and part.place is None and tables[0] == tables[1] and called:
-                owners.setdefault(port, []).append(reference)
-        for port, references in owners.items():
-            # What the reference holds in several layers, a layer with an adapter, is the module around them.
-            self._learn(port, references[0] if len(set(references)) == 1 else _around(references))
-        self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
-
-    def _learn(self, port: str, reference: str) -> None:
-        """Learn the path of a layer with weights, and those of the modules around it that have the same last name."""
-        while port not in self._known:
-            self._known[port] = reference
-            outer_port, _, last = port.rpartition(".")
-            outer_reference, _, their_last = reference.rpartition(".")
-            if not outer_port or not outer_reference or last != their_last:
-                return
-            port, reference = outer_port, outer_reference
-
-    def reference_path(self, port: str) -> str:
-        if port in self._known:
-            return self._known[port]
-        for prefix, replacement in self._rules:
-            if port == prefix or port.startswith(f"{prefix}."):
-                return replacement + port[len(prefix) :]
-        # A layer without weights is in the same place inside its module.
-        outer, dot, last = port.rpartition(".")
-        return f"{self.reference_path(outer)}.{last}" if dot else port
-
-
-def _around(paths: Sequence[str]) -> str:
-    """The path of the module that holds all of these, of which it may be one."""
-    levels = itertools.takewhile(
-        lambda same: len(set(same)) == 1, zip(*(path.split(".") for path in paths), strict=False)
-    )
-    return ".".join(level[0] for level in levels)
-
-
-def _is_table(name: str | None) -> bool:
-    return name is not None and name.endswith("Embedding")
 
 
 def reference_forward(worker: Any, stage: str, weights: Mapping[str, Any], folder: str) -> dict[str, Any]:
@@ -258,9 +196,9 @@ def facts_of(layer: Any) -> dict[str, Any]:
 def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """For each suspect the `phases` in which its difference is more than rounding, and its `differences`.
 
-    Gradients that are wrong on their way, and right in all parameters, are no difference. If a suspect's own code is
-    wrong in the forward pass, `inside` names the lines between which that begins. One whose counterpart does not run
-    again has `left_out`, the reason, in their place.
+    Values and gradients that are wrong on their way, and change nothing behind it, are no difference. If a suspect's
+    own code is wrong in the forward pass, `inside` names the lines between which that begins. One whose counterpart
+    does not run again has `left_out`, the reason, in their place.
     """
     reference: ReferencePass = worker.kept[KEPT]
     _restore(worker, reference)
@@ -278,6 +216,11 @@ def reference_confirm(worker: Any, folder: str, suspects: Sequence[Mapping[str, 
     for at, is_harmless in zip(of_gradients, harmless, strict=True):
         if is_harmless:
             answers[at]["phases"] = []
+    of_values = [at for at, answer in enumerate(answers) if "forward" in answer.get("phases", ())]
+    harmless = handed_without_effect(reference, [suspects[at] for at in of_values], Path(folder))
+    for at, is_harmless in zip(of_values, harmless, strict=True):
+        if is_harmless:
+            answers[at]["phases"].remove("forward")
     _restore(worker, reference)
     return {"answers": answers}
 

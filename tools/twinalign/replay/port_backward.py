@@ -55,6 +55,8 @@ class ForcedBackward:
         self._subtrees: dict[str, dict[str, Any]] = {}
         self._layouts: dict[str, Form] = {}
         self._whole = True
+        self._paths: set[str] = set()
+        """Of the layers among the units."""
         self.left_out: dict[str, str] = {}
         """Path of a unit whose gradients cannot be judged → why."""
 
@@ -66,6 +68,7 @@ class ForcedBackward:
         """
         calls = Counter(unit.path for unit in units)
         self._whole = all(unit.ended for unit in units)
+        self._paths = {unit.path for unit in units if unit.layer is not None}
         self._layouts = {place: layout for unit in (*units, *state_alone) for place, layout in unit.layouts.items()}
         for root in reversed([unit for unit in units if unit.parent is None]):
             self._judge(root, calls)
@@ -127,8 +130,16 @@ class ForcedBackward:
         self._gather(unit, of_parameters, last=not unit.children and calls[unit.path] == 1)
         # The sum over several calls may be wrong where no single call is; frozen parameters count too.
         repeated = calls[unit.path] > 1 and unit.layer is not None
-        if unit.differences or unit.wanted or (repeated and self.backend.own_state(unit.layer)):
+        told = unit.differences or unit.wanted or (repeated and self.backend.own_state(unit.layer))
+        if told or (self._whole and any(self._may_answer_for(unit, *found) for found in of_parameters.items())):
             self._write(unit)
+
+    def _may_answer_for(self, unit: ForcedCall, key: str, gradient: Any) -> bool:
+        """Whether `_judge_sums` may find wrong, in this unit, the gradient of a parameter that is not settled."""
+        holder = key.rpartition(".")[0]
+        while holder and holder not in self._paths:
+            holder = holder.rpartition(".")[0]
+        return key not in self._settled and (gradient is not None or holder == unit.path)
 
     def _judge_start(self, unit: ForcedCall, name: str, tensor: Any, place: str, gradient: Any) -> None:
         if gradient is None and place not in self.seeds:

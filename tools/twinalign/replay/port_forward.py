@@ -38,6 +38,7 @@ class ForcedForward:
     Args:
         pairs: (path in the port, ordinal) → the partner's call.
         with_extra_layers: numbers of the reference's calls that call layers without partners.
+        behind: number of a call → the reference's call of a layer without a partner that is given what it returns.
         moved: the reference's names of parameters and buffers that its pass changes.
         wanted: number of a call of the reference → values that are kept though they do not differ.
         bound_of: layer → greatest relative difference that constants kept in float32 explain.
@@ -57,6 +58,7 @@ class ForcedForward:
         state_store: TensorStore,
         pairs: Mapping[tuple[str, int], Call],
         with_extra_layers: set[int],
+        behind: Mapping[int, Call],
         moved: Collection[str],
         bound_of: Callable[[Any], float],
         wanted: Mapping[int, Collection[str]] | None = None,
@@ -68,7 +70,7 @@ class ForcedForward:
         self.pairs, self.bound_of, self._wanted = pairs, bound_of, wanted or {}
         self.units: list[ForcedCall] = []
         self._state_alone: dict[int, ForcedCall] = {}
-        self._with_extra_layers = with_extra_layers
+        self._with_extra_layers, self._behind = with_extra_layers, behind
         self._alone, self._standing = alone or {}, standing
         self.assumed: dict[int, float] = {}
         self.given_up: dict[int, set[str]] = {number: set() for number in standing.given_up} if standing else {}
@@ -213,13 +215,14 @@ class ForcedForward:
         moved = [name for name, array in state.items() if not np.array_equal(array, now[name], equal_nan=True)]
         self._reconsidered.add(unit.call.number)
         tested: set[int] = set()
+        more = {child.call.number for child in found.children if self._holds_next(child)}
         for _ in range(2):  # every other wrong layer, and the rest: the inputs of the next one are the end of one
             behind = ends_behind(found)
             part = [at for at in behind if found.children[at].call.number not in tested][::2]
             numbers = {found.children[at].call.number for at in part}
             tested |= numbers
             found = self._tried(
-                found, place, numbers, without, *borne_out(found, part, behind, self._with_extra_layers)
+                found, place, numbers, without, *borne_out(found, part, behind, self._with_extra_layers, more)
             )
         wrong = {inside.call.number for inside in found.inside() if inside.wrong_ends()}
         everything = numbers_from(found, min(wrong, default=0))
@@ -240,6 +243,13 @@ class ForcedForward:
             del self.given_up[number]
         fewer = without(wrong)
         return fewer if self._agrees(fewer, found) else without(everything)
+
+    def _holds_next(self, unit: ForcedCall) -> bool:
+        """Whether a layer returns what the reference has behind the next one, which has no partner: it holds both."""
+        ours, behind = unit.port.get("output.0"), self._behind.get(unit.call.number)
+        if ours is None or behind is None or unit.wrong_ends().keys() != {"output.0"}:
+            return False
+        return difference(ours, self.tensors.read(behind.outputs[0])).relative <= unit.bound
 
     def _tried(
         self,

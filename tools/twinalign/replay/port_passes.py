@@ -23,9 +23,11 @@ from twinalign.replay.judged_before import (
     with_those_around,
 )
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
-from twinalign.replay.layers import KEPT, WHOLE, PathNames
+from twinalign.replay.layers import KEPT, WHOLE
+from twinalign.replay.path_names import PathNames
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward, same_as_own
+from twinalign.replay.regions import following
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.case_allowances import bound_of_classes
 
@@ -88,7 +90,8 @@ class _Forcing:
         """The pass before it runs; `more` are further arguments of `ForcedForward`."""
         paired = {call.number for call in partners.values()}
         with_extra = {call.parent for call in self.by_number.values() if call.parent and call.number not in paired}
-        about = (self._store, self._states, partners, with_extra, self._moved, self.bound_of)
+        behind = following(self.by_number.values(), paired)
+        about = (self._store, self._states, partners, with_extra, behind, self._moved, self.bound_of)
         return ForcedForward(run, *about, **more)
 
     def keep(self, forced: ForcedForward) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Which wrong gradients reach a parameter: what cancels out on its way, or ends before one, changes nothing.
+"""Which wrong values and gradients reach anything: what cancels out on its way, or ends before, changes nothing.
 
-Runs in the reference's process. A gradient of equal elements under a maximum, which one side gives to the first and the
-other shares out, sums up to the same in what made the elements equal.
+Runs in the reference's process. Where one side hides elements with -10000 and the other with the least number, a
+softmax gives the same. A gradient of equal elements under a maximum, which one side gives to the first and the other
+shares out, sums up to the same in what made the elements equal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +12,17 @@ from typing import Any
 import numpy as np
 
 from twinalign.replay.layer_calls import CallStack, wrapped
-from twinalign.replay.nested_tensors import take_apart
+from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.wrong_unit import phase_of
+from twinalign.verdict.array_difference import greatest_relative
 
 _NOTHING = 1e-10
 """Relative to a parameter's gradient: what float64 leaves of differences that cancel out."""
 _CANCELLED = 1e-13
 """Relative to the greatest gradient: one that cancels out itself is rounding alone."""
+_SAME = 1e-14
+"""Relative: what float64 leaves of values that are the same."""
 _INPUT, _CHILD = "gradient.input.", "gradient.child."
 
 
@@ -117,3 +121,54 @@ def _forward(reference: ReferencePass, wanted: set[tuple[str, int, int]]) -> tup
     with backend.default_dtype(run.dtype), wrapped(backend.named_layers(run.model), around):
         outputs, loss = run.through(around)
     return ends, loss if run.has_loss else run.stand_in_loss(outputs)
+
+
+def handed_without_effect(reference: ReferencePass, reports: Sequence[Mapping[str, Any]], folder: Path) -> list[bool]:
+    """Of each suspect, whether all that is wrong is what layers are given, which return the same with it."""
+    try:
+        return [bool(given) and _return_the_same(reference, given) for given in (_given(r, folder) for r in reports)]
+    except Exception:  # a user's code may not run twice
+        return [False] * len(reports)
+
+
+def _given(report: Mapping[str, Any], folder: Path) -> dict[tuple[str, int], np.ndarray]:
+    """Label of a layer's call and number of a tensor → the port's value; nothing if something else differs."""
+    names = [name for name in report["differences"] if phase_of(name) == "forward"]
+    if not all(name.startswith("input.") for name in names):
+        return {}
+    with np.load(folder / f"{report['call']}_port.npz", allow_pickle=False) as port:
+        places = {name: name.removeprefix("input.").rpartition(".") for name in names}
+        return {(label, int(number)): port[name] for name, (label, _, number) in places.items()}
+
+
+def _return_the_same(reference: ReferencePass, given: Mapping[tuple[str, int], np.ndarray]) -> bool:
+    run, backend, stack = reference.run, reference.backend, CallStack()
+    labels, compared, same = {label for label, _ in given}, set[str](), list[bool]()
+
+    def with_the_ports(label: str, value: Any) -> Any:
+        tensors, signature = take_apart(value, backend.is_tensor)
+        for number, tensor in enumerate(tensors):
+            if (label, number) in given:
+                array = given[label, number]
+                tensors[number] = backend.to_tensor(array.astype(backend.to_array(tensor).dtype), run.dtype, run.device)
+        return put_together(signature, tensors)
+
+    def around(path: str, layer: Any, forward: Callable[..., Any], arguments: tuple, keywords: dict) -> Any:
+        if len(compared) > len(same):  # inside a layer that is given the port's values
+            return forward(*arguments, **keywords)
+        call = stack.begin(path, layer)
+        try:
+            result = forward(*arguments, **keywords)
+        finally:
+            stack.end(call)
+        if call.label in labels:
+            compared.add(call.label)
+            arguments, keywords = with_the_ports(call.label, (arguments, keywords))
+            both = (take_apart(one, backend.is_tensor)[0] for one in (forward(*arguments, **keywords), result))
+            pairs = zip(*(map(backend.to_array, tensors) for tensors in both), strict=True)
+            same.append(greatest_relative(pairs) <= _SAME)
+        return result
+
+    with backend.default_dtype(run.dtype), wrapped(backend.named_layers(run.model), around), backend.no_grad():
+        run.through(around)
+    return compared == labels and all(same)

@@ -6,15 +6,31 @@ Without the pair both are code of one region, whose end results are judged. Wher
 nothing inside it is wrong.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from twinalign.replay.forced_call import ForcedCall
+from twinalign.replay.layer_calls import Call
 
 CLEARLY_LESS = 0.1
 """A pair is given up if the ends behind it then differ by less than this share of what they did. Of two faults one
 after the other the second keeps its own difference, so that without the first pair its end differs no less."""
 _UNTOUCHED = 0.01
 """An end whose difference changes by less than this share is another layer's."""
+
+
+def following(calls: Iterable[Call], paired: Container[int]) -> dict[int, Call]:
+    """Number of a call with a partner → the call of a layer without one that is given what it returns."""
+    by_input: dict[tuple[int | None, int | None], Call] = {
+        (call.parent, call.inputs[0].number): call
+        for call in calls
+        if call.number not in paired and call.inputs and call.outputs and call.inputs[0].number is not None
+    }
+    found = {
+        call.number: by_input.get((call.parent, call.outputs[0].number))
+        for call in calls
+        if call.number in paired and call.outputs
+    }
+    return {number: call for number, call in found.items() if call is not None and number < call.number}
 
 
 def ends_behind(unit: ForcedCall) -> dict[int, list[str]]:
@@ -46,7 +62,11 @@ def numbers_from(unit: ForcedCall, first: int) -> set[int]:
 
 
 def borne_out(
-    unit: ForcedCall, places: Sequence[int], behind: Mapping[int, Sequence[str]], with_extra_layers: set[int]
+    unit: ForcedCall,
+    places: Sequence[int],
+    behind: Mapping[int, Sequence[str]],
+    with_extra_layers: set[int],
+    more: Container[int] = (),
 ) -> tuple[Callable[[ForcedCall], set[int]], Callable[[ForcedCall], bool]]:
     """How a run without the pairs of some wrong layers is judged.
 
@@ -54,12 +74,14 @@ def borne_out(
         places: of these layers in `children`, no two of them next to each other among the wrong ones.
         behind: as `ends_behind` gave it.
         with_extra_layers: numbers of the reference's calls that call layers without partners.
+        more: numbers of calls that do in the port what the reference's next layer does.
 
     Returns:
         For such a run the numbers of the calls whose pairs are to be given up; whether a run without these is right.
     """
     # Behind these the port calls a layer without a partner, and the reference's counterpart calls one inside.
     moved = {n for n in places if unit.children[n].call.number in with_extra_layers and n + 1 in unit.extra}
+    moved |= {n for n in places if unit.children[n].call.number in more}
     known = {*unit.wrong_ends(), *(end for place in moved for end in behind[place])}
 
     def to_give_up(tried: ForcedCall) -> set[int]:

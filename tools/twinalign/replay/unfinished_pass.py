@@ -7,8 +7,8 @@ from typing import Any
 
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.layer_calls import Call, CallStack, wrapped
-from twinalign.replay.layers import PathNames
 from twinalign.replay.nested_tensors import take_apart
+from twinalign.replay.path_names import PathNames
 
 
 def port_unfinished(

@@ -1,12 +1,15 @@
 """What `twinalign locate` finds: faults, each with its place and, if one is proven, its cause."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from twinalign.causes.explanation import Explanation
 
 LATER_STEP = "step_of_inputs"
 """Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""
+_OF_FLOAT32 = 1e-6
+"""Relative: what float32 leaves of a constant that a constructor has made, in the values computed with it."""
 
 
 @dataclasses.dataclass
@@ -44,3 +47,9 @@ class Fault:
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def are_rounded(faults: Iterable[Fault]) -> bool:
+    """Whether there are faults, and all of them are as small as what float32 leaves of a constant."""
+    sizes = [found["relative"] for fault in faults for found in fault.evidence["values"].values()]
+    return bool(sizes) and all(size is not None and size <= _OF_FLOAT32 for size in sizes)

@@ -25,7 +25,7 @@ from twinalign.replay.tensor_store import remove_stores
 from twinalign.replay.unfinished_pass import port_unfinished
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
-from twinalign.search.faults import Fault
+from twinalign.search.faults import Fault, are_rounded
 from twinalign.search.matching import Matching, match_calls
 from twinalign.sides import FOUND, SIDES
 from twinalign.verdict.excuses import accepted_as
@@ -96,6 +96,7 @@ def locate_layers(
     rename: Mapping[str, str],
     accept: Sequence[str] = (),
     explain: bool = True,
+    unless_rounded: bool = False,
     progress: Callable[[str, str], None] = lambda side, text: None,
 ) -> LayerFaults:
     """Find every wrong layer of the model that `stage` uses, and its cause.
@@ -107,9 +108,11 @@ def locate_layers(
         gradients: `.npz` file to write with the gradients of the reference's parameters, if wanted.
         rename: the case's rename rules for the part.
         accept: `ID` or `ID=PATTERN` of the conventions that the case accepts: what they cover is not looked into.
+        unless_rounded: look for no cause where `are_rounded` holds.
     """
     try:
-        search = _Search(processes, stage, weights, folder.resolve(), gradients, rename, accept, progress)
+        given = processes, stage, weights, folder.resolve(), gradients, rename, accept, progress, unless_rounded
+        search = _Search(*given)
         return search.run(explain, backward)
     finally:
         remove_stores(folder)
@@ -125,6 +128,7 @@ class _Search:
     rename: Mapping[str, str]
     accept: Sequence[str]
     progress: Callable[[str, str], None]
+    unless_rounded: bool
 
     def run(self, explain: bool, backward: bool) -> LayerFaults:
         calls = self._call("ref", reference_forward, "forward of the reference", weights=self.weights["ref"])
@@ -265,7 +269,7 @@ class _Search:
             places = ", ".join(place_of(fault) for fault, _ in asked[:_MOST_NAMED])
             more = f" and {len(asked) - _MOST_NAMED} more" if len(asked) > _MOST_NAMED else ""
             self.progress(FOUND, f"wrong in {places}{more}")
-        if not explain:
+        if not explain or (self.unless_rounded and are_rounded(found.values())):
             return list(found.values())
         search = CauseSearch(
             self._ask,

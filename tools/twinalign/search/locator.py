@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,12 +21,12 @@ from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
-from twinalign.replay.case_run import use_inputs_of_step
+from twinalign.replay.case_run import build_in_float64, use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
 from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
-from twinalign.search.faults import LATER_STEP, Fault
+from twinalign.search.faults import LATER_STEP, Fault, are_rounded
 from twinalign.search.layers import LayerFaults, locate_layers
 from twinalign.search.metric import locate_metric
 from twinalign.search.optimizer import locate_optimizer
@@ -182,7 +183,8 @@ class Locator:
         description = self._recorder.description
         part = description["parts"][stage]
         with self._noting(result, part):
-            found = locate_layers(
+            search = functools.partial(
+                locate_layers,
                 self._recorder.processes,
                 stage,
                 weights or self._weights[part],
@@ -194,9 +196,30 @@ class Locator:
                 explain=explain,
                 progress=self._progress,
             )
+            found = search(unless_rounded=True)
+            if are_rounded(found.faults):
+                # Both sides may hold constants that their constructors have rounded to float32, each in its own way.
+                found = self._with_exact_constants(search) or search()
             if part not in result.layers or found.faults:
                 result.layers[part] = found
             result.faults += found.faults
+
+    def _with_exact_constants(self, search: Callable[[], LayerFaults]) -> LayerFaults | None:
+        """The search with models that are built in float64; None where one of them is not."""
+        self._progress("both", "with models built in float64")
+        try:
+            self._build_in_float64(True)
+            return search()
+        except ChildError as error:  # a constructor may insist on float32
+            if error.died:
+                raise
+            return None
+        finally:
+            self._build_in_float64(False)
+
+    def _build_in_float64(self, wanted: bool) -> None:
+        for side in SIDES:
+            self._recorder.processes[side].call(build_in_float64, wanted=wanted)
 
     def _search_later_steps(self, result: LocateResult, explain: bool) -> None:
         """Search the layers on inputs and weights of later steps: the first step may not show a fault."""

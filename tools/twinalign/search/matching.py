@@ -11,7 +11,7 @@ import difflib
 import itertools
 import math
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from twinalign.replay.layer_calls import Call, Tensor
 from twinalign.verdict.array_difference import same_sample
@@ -77,6 +77,12 @@ class _Tree:
     def below(self, call: Call) -> list[Call]:
         return self._below.get(id(call), [])
 
+    def inside(self, call: Call) -> Iterator[Call]:
+        """All that a call makes, and what that makes."""
+        for one in self.below(call):
+            yield one
+            yield from self.inside(one)
+
     def height(self, call: Call) -> int:
         return self._heights[id(call)]
 
@@ -91,7 +97,7 @@ def _match_level(
             [call for place, call in enumerate(calls) if place not in matched]
             for calls, matched in ((ours, partner.keys()), (theirs, set(partner.values())))
         ]
-        opened = _to_open([call for calls in alone for call in calls], tree)
+        opened = _to_open(_not_inside_others(alone, tree, names), tree)
         if not opened:
             break
         ours, theirs = (
@@ -104,6 +110,17 @@ def _match_level(
     found.alone["reference"] += alone[0]
     found.alone["paddle"] += alone[1]
     return pairs
+
+
+def _not_inside_others(alone: Sequence[Sequence[Call]], tree: _Tree, names: Mapping[str, str]) -> list[Call]:
+    """Calls without a partner; those whose partner by name another one holds only where there is nothing else."""
+    held = [{inside.path for call in calls for inside in tree.inside(call)} for calls in alone]
+    held[1] = {names[path] for path in held[1]}
+    waits = [call for call in alone[0] if call.path in held[1]]
+    waits += [call for call in alone[1] if names[call.path] in held[0]]
+    every = [call for calls in alone for call in calls]
+    others = [call for call in every if all(call is not one for one in waits)]
+    return others if any(map(tree.height, others)) else every
 
 
 def _to_open(alone: Sequence[Call], tree: _Tree) -> set[int]:

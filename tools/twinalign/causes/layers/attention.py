@@ -25,10 +25,10 @@ _TILED = "tiled where each is repeated"
 @forward("mul", "div", float32_constants=True)
 def attention_scale(site: Site, subject: LayerSubject) -> Changes:
     """The attention's scale differs."""
-    # Any number before a softmax counts, in a unit that multiplies matrices.
-    number = constant_of(site)
+    # Any number before a softmax counts, in a unit that multiplies matrices, but not what a mask is made of.
+    number = constant_of(site) or 0.0
     softmax = [other.position for other in subject.named("softmax") if other.position > site.position]
-    if not number or not softmax or not subject.named(*_ATTENDING):
+    if not 0.0 < number < 1e4 or not softmax or not subject.named(*_ATTENDING):
         return
     factor = number if site.name == "mul" else 1.0 / number
     yield f"left out (it is {factor:.6g})", tensor_operand

@@ -113,7 +113,9 @@ def changed_calls(
         for detail, change in changes(site):
             alone.setdefault((detail, "" if together else site.name), []).append((site, change))
     for (detail, _), calls in alone.items():
-        yield subject.variant(detail, {site.key: change for site, change in calls})
+        lines = len({site.line for site, _ in calls})
+        counted = joined(detail, f"in {lines} lines" if lines > 1 else "")
+        yield subject.variant(counted, {site.key: change for site, change in calls})
     for (detail, _), calls in alone.items():
         if 1 < len(calls) <= MOST_SITES:
             for site, change in calls:

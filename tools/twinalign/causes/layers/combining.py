@@ -130,9 +130,9 @@ def _scaled(shape: tuple[int, ...]) -> Tables:
 
 
 enter_edits("forward", (
-    ("residual_missing", "one side of a sum of two tensors, such as a residual connection, is left out", ("add",),
-     made({"the first operand": lambda call: call["other"] * call.get("alpha", 1),
-           "the second operand": taken_for_input}, is_residual), {}),
+    ("residual_missing", "one side of a sum of two tensors, such as a residual connection, is left out or zero",
+     ("add",), made({"the first operand": lambda call: call["other"] * call.get("alpha", 1),
+                     "the second operand": taken_for_input}, is_residual), {}),
     ("term_missing", "one term of a sum is left out", ("add", "sub"),
      made({"the first operand": lambda call: call.result - call["input"],
            "the second operand": lambda call: call["input"] + 0},

@@ -113,6 +113,9 @@ class _ExaminedUnit(Examined):
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         excuse, arrived = self._excuse(causes), list[bool]()
+        changed = variant.changes if isinstance(variant, CallVariant) and not self._subject.differs_in_floats else ()
+        if any(site.output.floating for site in self._subject.sites if site.key in changed):
+            return None  # many changes of floating point end in the same whole numbers
         try:
             proof = _proof(self._subject, self._target, self._noting(variant, arrived), excuse)
         except Exception:

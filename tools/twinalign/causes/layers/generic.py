@@ -113,7 +113,7 @@ def is_writable(value: float) -> bool:
     It, its square, or the inverse of one of them is an integer, a fraction of small integers, a decimal of four digits
     or n / (n - 1).
     """
-    if not np.isfinite(value) or not value or (abs(abs(value) - 1.0) < _WRITTEN and value > 0.0):
+    if not 1e-99 < abs(value) < 1e99 or (abs(abs(value) - 1.0) < _WRITTEN and value > 0.0):
         return False
     size = abs(value)
     return any(_is_simple(number) for number in (size, 1.0 / size, size**2, size**-2))
@@ -134,7 +134,7 @@ def _is_simple(number: float) -> bool:
 def factor_wrong(site: Site, subject: LayerSubject) -> Changes:
     """A constant factor has another value."""
     number = constant_of(site)
-    if number and number > 0.0:
+    if number and 0.0 < number < 1e99:
         usual = (1.0 / number, number**2, number**0.5, 2.0 * number, number / 2.0, number * 10.0, number / 10.0)
         yield from other_constants(number, (*usual, number - 1.0, number + 1.0, *subject.port_numbers.values()))
 
@@ -148,11 +148,8 @@ def other_constants(number: float, values: Iterable[float]) -> Changes:
 
 def constant_of(site: Site) -> float | None:
     """The number of a product, quotient, sum or difference of a tensor with a number; None for two tensors."""
-    for name in ("other", "input"):
-        value = site.arguments.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-    return None
+    values = (site.arguments.get(name) for name in ("other", "input"))
+    return next((float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)), None)
 
 
 def tensor_operand(call: FunctionCall) -> Any:
@@ -246,13 +243,10 @@ def _worst(subject: LayerSubject) -> str | None:
     return max(shares, key=lambda name: shares[name]) if shares else None
 
 
-def _factor_left_out(site: Site, subject: LayerSubject) -> Changes:
-    if (factor := constant_of(site)) is not None:
-        yield f"{'times' if site.name == 'mul' else 'divided by'} {factor:.6g}", tensor_operand
-
-
 enter_edits("forward", (
-    ("factor_forgotten", "a constant factor is left out", ("mul", "div"), _factor_left_out, {"rank": 2}),
+    ("factor_forgotten", "a constant factor is left out", ("mul", "div"),
+     lambda site, subject: [(f"{'times' if site.name == 'mul' else 'divided by'} {factor:.6g}", tensor_operand)]
+     if (factor := constant_of(site)) is not None else (), {"rank": 2}),
     ("layer_twice", "a layer is applied twice", (LAYER, UNIT),
      lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]),
                              lambda call: call["module"].forward(call["output"]))]

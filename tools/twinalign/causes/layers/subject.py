@@ -91,6 +91,7 @@ class LayerSubject:
         module: the reference's module, None for the loss and for the case's own forward.
         port: the port's values that differ, to be reproduced.
         reference: the reference's own.
+        differs_in_floats: whether any of these is no whole number.
         mended: what is changed already in the calls that are looked at, None for nothing.
     """
 
@@ -100,6 +101,7 @@ class LayerSubject:
         self._held, self._seen = unit.held, set[int]()
         self.port = self._differing(unit.port)
         self.reference = self._differing(unit.reference)
+        self.differs_in_floats = any(np.asarray(value).dtype.kind in "fc" for value in self.port.values())
 
     def _differing(self, values: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         return {name: value for name, value in values.items() if name not in self._held}
