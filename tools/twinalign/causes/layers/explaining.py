@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
+from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Key
 from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
@@ -83,9 +83,20 @@ class _ExaminedUnit(Examined):
         return self._subject.unit.phase != "state"
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
+        later, first = list[Candidate](), self._first
         for cause in filter(wanted, self._causes):
             for variant in cause.variants(self._subject):
-                yield cause, variant
+                if first is None or not isinstance(variant, CallVariant) or not first.isdisjoint(variant.changes):
+                    yield cause, variant
+                else:
+                    later.append((cause, variant))
+        yield from later
+
+    @functools.cached_property
+    def _first(self) -> set[Key] | None:
+        """Calls of a long unit whose changes are tried before those of others: where the port's values end."""
+        program = None if self._subject.backward else program_of(self._subject)
+        return {site.key for site in program.near()} if program is not None and program.is_long else None
 
     def candidates_beside(self, variant: Variant, wanted: Wanted) -> Iterator[Candidate]:
         subject = LayerSubject(self._subject.unit, variant if isinstance(variant, CallVariant) else None)
