@@ -125,9 +125,11 @@ class _ExaminedUnit(Examined):
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         excuse, arrived = self._excuse(causes), list[bool]()
         try:
-            proof = _proof(self._subject, self._target, self._noting(variant, arrived), excuse)
+            proof = _proof(self._subject, self._target, self._noting(variant, arrived), excuse, self.only_exact)
         except Exception:
             # A changed call may not run at all (a shape that does not fit): then it is not what the port does.
+            return None
+        if proof is None:
             return None
         if proof.confirmed and not self._fits_second_draw(variant, excuse):
             if len(self.refuted) < MOST_REFUTED:
@@ -191,7 +193,8 @@ class _ExaminedUnit(Examined):
         try:
             if not target.wrong():  # there the port is right
                 return target.reproduces_reference(subject.run(variant))
-            return _proof(subject, target, variant, excuse).confirmed
+            proof = _proof(subject, target, variant, excuse, brief=True)
+            return proof is not None and proof.confirmed
         except Exception:  # what runs in the port on both draws runs here on both, if the cause is right
             return False
 
@@ -268,8 +271,12 @@ def _is_rearranged(before: Any, after: Any) -> bool:
     return bool((before.flatten().sort().values == after.flatten().sort().values).all())
 
 
-def _proof(subject: LayerSubject, target: Target, variant: Variant, constants: float) -> Proof:
-    proof = target.prove(subject.run(variant), constants)
+def _proof(subject: LayerSubject, target: Target, variant: Variant, constants: float, brief: bool) -> Proof | None:
+    """What a variant proves; if `brief`, None where a sample shows that it is nothing."""
+    values = subject.run(variant)
+    if brief and target.is_far(values, constants, ALMOST):
+        return None
+    proof = target.prove(values, constants)
     if not proof.confirmed and proof.after < ALMOST * proof.before:
         # What is left may be what the port's framework makes of its constants by keeping them in float32.
         with constants_in_float32():
