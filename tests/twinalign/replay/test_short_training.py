@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from twinalign.causes.registry import known_causes
+from twinalign.causes.training import mistakes
 from twinalign.causes.training.subject import TrainingSubject
-from twinalign.files.curve_names import GRADIENT_NORM, WEIGHT_NORM
+from twinalign.files.curve_names import GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.replay import short_training
 from twinalign.replay.changed_steps import StepChange
 from twinalign.replay.short_training import EnoughError, Followed, RefutedError
@@ -104,3 +105,21 @@ def test_causes_that_cannot_be_why_are_not_tried(subject: TrainingSubject) -> No
     assert list(causes["gradients_accumulate"].variants(subject))
     subject.first = 0.0  # gradients add up from the second step on
     assert not list(causes["gradients_accumulate"].variants(subject))
+
+
+def test_no_rate_is_fitted_where_the_first_step_is_right(
+    subject: TrainingSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another rate would be seen in it, unless the rate begins at zero."""
+    fitted: list[str] = []
+
+    def fitting(subject: TrainingSubject, make: Any, name: str) -> Any:
+        fitted.append(name)
+        return iter(())
+
+    monkeypatch.setattr(mistakes, "_fitting", fitting)
+    subject.wrong, subject.first = ["fc.weight"], 1.0
+    for rate, wanted in ((0.1, []), (0.0, [NAME])):
+        subject.reference[LEARNING_RATE] = np.full(3, rate)
+        assert all("as loss shows" in variant.detail for variant in mistakes.training_rate(subject))
+        assert fitted == wanted

@@ -44,7 +44,8 @@ def training_rate(subject: TrainingSubject) -> Iterator[Variant]:
             yield subject.variant(f"{factor:.6g} times, as {name} shows", around=rated(factor), finish=finish)
 
     trained = [name for name in subject.reference if name.startswith(WEIGHT_NORM)]
-    if len(subject.wrong) < len(trained) / 2:
+    begins_at_zero = not subject.reference.get(LEARNING_RATE, np.zeros(1))[:1].any()
+    if len(subject.wrong) < len(trained) / 2 or (subject.first > 0 and not begins_at_zero):
         return  # another rate updates nearly all parameters differently, from the first step on
 
     def hidden(factor: float) -> Variant:
