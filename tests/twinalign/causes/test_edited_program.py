@@ -15,8 +15,10 @@ from tests.twinalign.causes.units import Case, doing, explain, explained, identi
 from tests.twinalign.causes.units import case as fault
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Value
 from twinalign.causes.layers.changed_calls import called
+from twinalign.causes.layers.edited_program import edits_of
+from twinalign.causes.layers.explaining import examined_unit
 from twinalign.causes.layers.program import program_of
-from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.replay.code_lines import print_of
 
 TOKENS = (3, 4, 6)
@@ -273,3 +275,55 @@ def test_another_function_gets_the_arguments_that_it_takes_and_no_others():
     assert torch.equal(called("relu")(_call("softplus", x, beta=2.0, threshold=20.0)), x.clamp(min=0.0))
     assert torch.equal(called("sub")(_call("add", x, x.square(), alpha=3)), x - 3 * x.square())
     assert torch.equal(called("amax")(_call("std", x.reshape(1, 5), dim=1, unbiased=False)), torch.tensor([2.0]))
+
+
+def _refined(wrong: bool) -> Callable[..., torch.Tensor]:
+    """Thirty rounds of a gated update, whose first step the port may write otherwise; each line is one step."""
+
+    def rounds(s: Any, x: torch.Tensor) -> torch.Tensor:
+        hidden = x
+        for _ in range(30):
+            angle = hidden + x
+            turned = angle.tan() if wrong else angle.sin()
+            bent = turned.tanh()
+            squared = bent.square()
+            gate = squared.sigmoid()
+            shared = gate * bent
+            doubled = shared + squared
+            smooth = doubled.cos()
+            hidden = smooth - hidden
+        return hidden
+
+    return rounds
+
+
+def _with_known_angle(examined: Any) -> Any:
+    """The port is seen to compute the first sum as the reference does."""
+    x = examined.inputs[0]
+    examined.steps = [{"print": print_of(2.0 * x), "source": ""}]
+    return examined
+
+
+def test_in_a_long_program_what_stands_where_the_ports_values_end_is_tried_first() -> None:
+    examined = _with_known_angle(values_of(fault("", unit(_refined(False)), doing(_refined(True)), TOKENS))[0])
+    program = program_of(LayerSubject(examined))
+    names = [operation.name for operation in program.near()]
+    assert program.is_long
+    assert set(names) == {"entry", "sin", "tanh", "square", "sigmoid"}
+    assert names.count("sin") == 30
+    edits = list(edits_of(program, backward=False))
+    near = {operation.key for operation in program.near()}
+    are_near = [not near.isdisjoint(edit.changes) for edit in edits]
+    assert are_near.index(False) > 100
+    assert len(edits) > 2 * are_near.index(False)
+
+
+def test_a_named_cause_is_tried_first_where_the_ports_values_end() -> None:
+    wrong = _with_known_angle(values_of(fault("", unit(_refined(False)), doing(_refined(True)), TOKENS))[0])
+    examined = examined_unit(wrong)
+    assert examined is not None
+    near = {operation.key for operation in program_of(LayerSubject(wrong)).near()}
+    named = [variant for _, variant in examined.candidates(lambda cause: not cause.alone)]
+    are_near = [not near.isdisjoint(one.changes) for one in named if isinstance(one, CallVariant)]
+    assert sum(are_near) < len(are_near)
+    assert are_near == sorted(are_near, reverse=True)

@@ -6,9 +6,12 @@ import dataclasses
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from twinalign.causes.budget import Budget
+from twinalign.causes.layers.explaining import ALMOST
+from twinalign.causes.layers.target import CONSTANTS, Target
 from twinalign.causes.proving import Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause
 from twinalign.reports.fault_facts import facts
@@ -232,3 +235,26 @@ def test_a_line_of_the_port_says_more_than_a_cause_that_fits_any_code() -> None:
     found = prove(examined)
     assert found is not None
     assert found.id == "cause_a"
+
+
+def test_of_rivals_only_those_that_fit_exactly_are_measured() -> None:
+    class Noting(Given):
+        has_other_inputs = True
+
+        def attempt(self, causes: Any, variant: Variant) -> Outcome | None:
+            self.tried.append(f"{variant.detail}{' only if exact' if self.only_exact else ''}")
+            return self.outcomes.get(variant.detail)
+
+    examined = Noting({"a2": proven(0.0, exact=True)})
+    assert prove(examined) is not None
+    assert examined.tried == ["a1", "a2", "b1 only if exact", "c1 only if exact"]
+
+
+def test_a_sample_shows_what_is_far_from_the_port() -> None:
+    port = np.linspace(1.0, 2.0, 30_000)
+    target = Target({"output.0": port}, {"output.0": port + 0.1})
+    assert target.is_far({"output.0": port - 0.1}, CONSTANTS, ALMOST)
+    assert target.is_far({"output.0": port + 0.02}, CONSTANTS, ALMOST)
+    assert not target.is_far({"output.0": port + 1e-3}, CONSTANTS, ALMOST), "constants in float32 may be why"
+    assert not target.is_far({"output.0": port}, CONSTANTS, ALMOST)
+    assert not target.is_far({"output.0": port[:-1]}, CONSTANTS, ALMOST), "left to the whole comparison"

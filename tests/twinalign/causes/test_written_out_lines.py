@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import explain
+from twinalign.replay.aligned_code import parsed, with_branches_of
+from twinalign.replay.port_lines import lines_of
 
 NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
 
@@ -92,3 +94,50 @@ def test_a_line_of_the_formula_is_named(
     assert found.id == cause
     assert sentence in found.text
     assert found.text.count("in place of") <= 1
+
+
+class Twice(nn.Module):
+    """Two functions, each of which asks whether to take a kernel."""
+
+    fused = True
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fused:  # noqa: SIM108 - the form that is meant
+            x = F.softplus(x)
+        else:
+            x = torch.log(1.0 + torch.exp(x))
+        return x
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.inner(x)
+        if self.fused:  # noqa: SIM108
+            x = F.silu(x)
+        else:
+            x = x * torch.sigmoid(x)
+        return x
+
+
+def test_all_functions_are_written_out_in_one_run() -> None:
+    texts = {
+        "Twice.inner": "def inner(self, x):\n    x = paddle.log(1.0 + paddle.exp(x))\n    return x",
+        "Twice.forward": "def forward(self, x):\n    x = self.inner(x)\n    x = x * paddle.sigmoid(x)\n    return x",
+    }
+    functions = [{"source": s, "file": "p.py", "line": 1, "name": n, "globals": NAMES} for n, s in texts.items()]
+    model, given, runs = Twice(), torch.linspace(-2, 2, 7, dtype=torch.float64), list[int]()
+
+    def run() -> dict[str, np.ndarray]:
+        runs.append(1)
+        return {"x": model(given).numpy()}
+
+    lines = lines_of(functions, run, model)
+    assert len(runs) == 2, "once to see what runs, once in the other form"
+    assert not any("softplus" in one.detail or "silu" in one.detail for one in lines)
+
+
+def test_a_function_that_only_has_the_name_of_the_ports_keeps_its_branches() -> None:
+    theirs = "def start(self, a):\n    if a is None:\n        self.tile = []\n    else:\n        self.name = a.open()"
+    ours = (
+        "def start(self, dim, heads):\n    self.name = 3\n    self.heads = heads\n    self.scale = dim // heads + dim"
+    )
+    codes = [parsed(text, "a.py", 1, "start", side) for text, side in ((theirs, "torch"), (ours, "paddle"))]
+    assert with_branches_of(codes[0], codes[1]) is None

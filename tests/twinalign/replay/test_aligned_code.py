@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from twinalign.replay.aligned_code import differences, parsed
+from twinalign.replay.aligned_code import differences, parsed, partners
 
 REFERENCE = """
 def loss(predictions, target):
@@ -32,3 +32,18 @@ def test_a_loop_that_gives_its_body_other_names_is_exchanged_as_a_whole(port: st
     assert ours is not None
     found = [one.old for one in differences(theirs, ours) if not one.has_same_words]
     assert [isinstance(old, ast.For) for old in found] == ([True] if whole else [False, False])
+
+
+def test_constructors_of_unlike_classes_are_no_partners() -> None:
+    picture = "def __init__(self, file):\n    self.tile = []\n    self.file = open(file)"
+    norm = "def __init__(self, dim):\n    for _ in range(dim):\n        add_sublayer(nn.LayerNorm(dim, epsilon=1e-6))"
+    theirs, other = (
+        parsed(text, "a.py", 1, f"{name}.__init__", side)
+        for text, name, side in ((picture, "ImageFile", "torch"), (norm, "Block", "paddle"))
+    )
+    alike = parsed(picture.replace("tile", "tiles"), "b.py", 1, "Picture.__init__", "paddle")
+    assert theirs is not None
+    assert other is not None
+    assert alike is not None
+    assert partners([theirs], [other]) == []
+    assert partners([theirs], [other, alike]) == [(theirs, alike)]

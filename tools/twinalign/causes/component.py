@@ -17,6 +17,7 @@ from twinalign.causes.budget import BUDGET
 from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, every, prove
 from twinalign.causes.registry import Cause, Variant, Within, cause, enter, known_causes
 from twinalign.patching import replaced
+from twinalign.replay.aligned_code import Code, functions_of
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.port_lines import lines_of, together
 from twinalign.verdict.array_difference import distance, root_mean_square
@@ -33,6 +34,7 @@ class Component(abc.ABC):
         floors: for each name, the root mean square that rounding may leave.
         impatient: whether `run` may leave out values once one is refuted.
         fits: whether it runs fast enough for constants to be fitted.
+        code: the reference's own functions that run.
     """
 
     port: Mapping[str, np.ndarray]
@@ -40,10 +42,15 @@ class Component(abc.ABC):
     floors: Mapping[str, float]
     impatient = False
     fits = True
+    code: Sequence[Code] | None = None
 
     @abc.abstractmethod
     def run(self) -> Mapping[str, np.ndarray]:
         """Values under the names of `port`, with the present change."""
+
+    def begins(self) -> Mapping[str, np.ndarray]:
+        """The first of these values, which show whether another form of the code computes the same."""
+        return self.run()
 
     def holds_everywhere(self) -> bool:
         """Whether the present change also reproduces what the port has beyond `port`."""
@@ -179,7 +186,9 @@ class _ExaminedComponent(Examined):
 
 
 def _repeats(component: Component) -> bool:
-    values = component.run()
+    found: list[Mapping[str, np.ndarray]] = []
+    component.code = functions_of(lambda: found.append(component.run())) if _PORT_CODE else None
+    values = found[0] if found else component.run()
     return all(
         distance(values.get(name), reference)
         <= max(component.floors.get(name, 0.0), 1e-12 * root_mean_square(reference))
@@ -218,7 +227,8 @@ def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, 
 
 def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
-    lines = sorted(lines_of(_PORT_CODE, component.run), key=lambda one: one.lines[0].has_same_words)
+    found = lines_of(_PORT_CODE, component.begins, theirs=component.code)
+    lines = sorted(found, key=lambda one: one.lines[0].has_same_words)
     yield from lines
     # A statement that stands elsewhere.
     added = [one for one in lines if one.lines[0].old is None]

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from twinalign.causes.budget import Budget
 from twinalign.causes.explanation import Explanation
 from twinalign.causes.registry import Cause
+from twinalign.patching import replaced
 
 SHARE = 1e-6
 """At most this share of a difference may remain after its cause is applied."""
@@ -81,6 +82,7 @@ class Examined(abc.ABC):
         clearly_less: a later proven cause replaces an earlier one if it leaves less than this share of its remainder.
         within_one_cause: whether only other variants of the same cause are tried once one is proven.
         has_other_inputs: whether `same` can tell variants apart, so that others that fit are looked for.
+        only_exact: whether `attempt` need not tell how near a variant comes that is not exact.
         not_tried: what the time did not suffice for, in words.
         applied: the variant that is proven, of both causes if there are two.
         doubted: what gives the port's values, though the port is seen to do something else there; taken for want of
@@ -92,6 +94,7 @@ class Examined(abc.ABC):
     clearly_less: ClassVar[float] = 1.0
     within_one_cause: ClassVar[bool] = False
     has_other_inputs: ClassVar[bool] = False
+    only_exact: bool = False
     not_tried: str = ""
     applied: Any = None
 
@@ -221,7 +224,8 @@ def _name_rivals(
     for cause, variant in others:
         if budget.is_spent or time.process_time() > until or len(rivals) == MOST_RIVALS:
             break
-        tried = examined.attempt([cause], variant)
+        with replaced(examined, "only_exact", True):
+            tried = examined.attempt([cause], variant)
         if tried is None or not tried.exact or not examined.holds(variant):
             continue
         if not any(examined.same(known, variant) for _, known in (first, *rivals)):

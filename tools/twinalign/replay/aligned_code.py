@@ -167,12 +167,12 @@ def functions_of(run: Callable[[], Any]) -> list[Code]:
 def with_branches_of(theirs: Code, ours: Code) -> Code | None:
     """The reference's function with the branch that is more like the port's in place of each `if` that the port lacks.
 
-    None if that makes it no more like the port's function.
+    None if that makes it no more like the port's function, or leaves it another one that only has its name.
     """
     asked = {" ".join(words_of(node.test)) for node in ast.walk(ours.tree) if isinstance(node, ast.If)}
     tree = _Branches(asked, ours.words).visit(copy.deepcopy(theirs.tree))
     made = dataclasses.replace(theirs, tree=tree)
-    return made if ratio(made.words, ours.words) > ratio(theirs.words, ours.words) else None
+    return made if ratio(made.words, ours.words) > max(ratio(theirs.words, ours.words), _LEAST_ALIKE) else None
 
 
 class _Branches(ast.NodeTransformer):
@@ -219,7 +219,9 @@ def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, C
             if part is None or part(one.name) == part(two.name)
         ]
         for score, _, _, one, two in sorted(scored, key=lambda item: (-item[0], *item[1:3])):
-            if one in left and two in right and (part is not None or score >= _LEAST_ALIKE):
+            # Any class has a constructor: that both are ones says nothing.
+            named = part is not None and (one.name == two.name or not one.name.endswith("__init__"))
+            if one in left and two in right and (named or score >= _LEAST_ALIKE):
                 found.append((one, two))
                 left.remove(one)
                 right.remove(two)

@@ -328,7 +328,11 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
 
 
 def lines_of(
-    functions: Sequence[Mapping[str, Any]], run: Callable[[], Any], module: Any = None, names: Names | None = None
+    functions: Sequence[Mapping[str, Any]],
+    run: Callable[[], Any],
+    module: Any = None,
+    names: Names | None = None,
+    theirs: Sequence[Code] | None = None,
 ) -> list[LinesVariant]:
     """The reference with one line of the port's functions each.
 
@@ -337,31 +341,46 @@ def lines_of(
         run: runs the reference once.
         module: the reference's layer, None for a function.
         names: what the port's layer has under names that the reference's has not.
+        theirs: the reference's own functions, if they are known; `run` may then stop before its end.
     """
     ours = [parsed(f["source"], f["file"], f["line"], f["name"], "paddle", globals=f["globals"]) for f in functions]
     known = [code for code in ours if code is not None]
-    theirs = functions_of(run) if known else []
-    pairs = sorted(partners(theirs, known), key=lambda pair: theirs.index(pair[0]))
-    pairs = [(_written_out(one, other, run), other) for one, other in pairs]
+    usual: list[Any] = []
+    if theirs is None:
+        theirs = functions_of(lambda: usual.append(run())) if known else []
+    order = {id(code): number for number, code in enumerate(theirs)}
+    pairs = sorted(partners(theirs, known), key=lambda pair: order[id(pair[0])])
+    pairs = list(zip(_written_out(pairs, run, usual), (ours for _, ours in pairs), strict=True))
     helpers = Helpers({other.name.rpartition(".")[2]: one.name.rpartition(".")[2] for one, other in pairs}, known)
     found = [one for pair in pairs for one in differences(*pair)]
     return [LinesVariant(one.text, (one,), module, names or {}, helpers) for one in found]
 
 
-def _written_out(theirs: Code, ours: Code, run: Callable[[], Any]) -> Code:
-    """The reference's function in the form of two that the port has: a formula, where the reference asks a kernel."""
-    if (other := with_branches_of(theirs, ours)) is None:
-        return theirs
-    usual = run()
+def _written_out(pairs: Sequence[tuple[Code, Code]], run: Callable[[], Any], usual: Sequence[Any]) -> list[Code]:
+    """The reference's functions, in the form of two that the port has: a formula, where the reference asks a kernel.
+
+    `usual` holds what `run` returns, if it is known. All forms run at once: hardly ever does one give something else.
+    """
+    others = {id(theirs): other for theirs, ours in pairs if (other := with_branches_of(theirs, ours)) is not None}
+    if others:
+        known = usual[0] if usual else run()
+        if not _is_same(list(others.values()), run, known):
+            alone = len(others) == 1
+            others = {} if alone else {key: one for key, one in others.items() if _is_same([one], run, known)}
+    return [others.get(id(theirs), theirs) for theirs, _ in pairs]
+
+
+def _is_same(forms: Sequence[Code], run: Callable[[], Any], usual: Any) -> bool:
     try:
         with contextlib.ExitStack() as stack:
-            made = _compiled(other, {})
-            for function in other.functions:
-                stack.enter_context(_running(function, made))
+            for form in forms:
+                made = _compiled(form, {})
+                for function in form.functions:
+                    stack.enter_context(_running(function, made))
             found = run()
-        return other if all(difference(found[name], usual[name]).relative <= _SAME for name in usual) else theirs
+        return all(difference(found[name], usual[name]).relative <= _SAME for name in usual)
     except Exception:  # the other branch may be for other inputs
-        return theirs
+        return False
 
 
 def together(lines: Sequence[LinesVariant]) -> LinesVariant:

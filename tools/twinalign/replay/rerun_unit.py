@@ -160,7 +160,8 @@ class RerunUnit:
     def _values_of(self, call: Call, perturbation: float) -> dict[str, np.ndarray]:
         run, backend = self._pass.run, self.backend
         generator = np.random.default_rng([call.number, int(10 * perturbation)])
-        noise = functools.partial(noisy, size=perturbation, generator=generator, whole=self._is_given_whole(call))
+        whole = bool(perturbation) and self._is_given_whole(call)  # which takes long where there are many values
+        noise = functools.partial(noisy, size=perturbation, generator=generator, whole=whole)
         inputs = [self._leaf(call, f"input.{i}", tensor.differentiable, noise) for i, tensor in enumerate(call.inputs)]
         children = _Children(self, call, noise)
         with self._state(call, noise), backend.default_dtype(run.dtype):

@@ -1,7 +1,7 @@
 """Records the first steps of a training in float64, on one side."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def first_apart(reference: Curves, port: Curves, floors: Mapping[str, float], na
 def with_rates(reference: np.ndarray, port: np.ndarray) -> Callable[[Curves], Curves]:
     """Replace the recorded rates: the reference's loop reports the rates that it sets, not those that it steps at."""
     return lambda curves: {
-        name: port if points.shape == reference.shape and np.array_equal(points, reference) else points
+        name: port[: len(points)] if np.array_equal(points, reference[: len(points)]) else points
         for name, points in curves.items()
     }
 
@@ -192,6 +192,7 @@ def train(
     begin: Around | None = None,
     plan: TrainingPlan | None = None,
     on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
+    at_once: Callable[[Mapping[str, Sequence[float]]], None] = lambda curves: None,
 ) -> dict[str, np.ndarray]:
     """Curves of the first steps, by name; none if the case does not train in float64.
 
@@ -199,7 +200,7 @@ def train(
         weights: as for `Worker.build_model`.
         change: relative change of the weights.
         begin: takes the model and returns a context to enter while it trains.
-        plan, on_step: as for `run_training`.
+        plan, on_step, at_once: as for `run_training`.
     """
     case, backend = worker.fresh_case(STAGE), worker.backend
     steps = min(STEPS, case.float64_train_steps)
@@ -224,4 +225,5 @@ def train(
                 plan,
                 on_step,
                 around=begin if outermost else contextlib.nullcontext,
+                at_once=at_once,
             ).points

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ def run_training(
     on_step: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
     place: CheckpointPlace | None = None,
     around: Callable[[Any], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    at_once: Callable[[Mapping[str, Sequence[float]]], None] = lambda curves: None,
 ) -> Curves:
     """Let the case train, and return its own curves together with those recorded by hooks.
 
@@ -67,11 +68,13 @@ def run_training(
         place: where the case may keep checkpoints, if it may.
         around: given the model, returns a context entered around the hooks: steps that it adds are recorded, steps that
             it skips are not.
+        at_once: called as soon as a step ends, before the loop has recorded anything of it, with the hooks' curves.
 
     Raises:
         InputError: what a plan swaps in does not fit.
     """
     watch = _Watch(backend, model, names, plan or TrainingPlan(), on_step, TrainingRecord(place))
+    watch.at_once = at_once
     with watch.watching(), around(model):
         outcomes = case.train(framework, model, watch.record, steps)
     watch.finish()
@@ -112,6 +115,7 @@ class _Watch:
         """The name of the curve while an optimizer makes its step."""
         self._unreported = False
         self._last = time.perf_counter()
+        self.at_once: Callable[[Mapping[str, Sequence[float]]], None] = lambda curves: None
 
     def _resume(self, curves: Mapping[str, list[float]]) -> None:
         self.seen = {name: points for name, points in curves.items() if name != _SECONDS}
@@ -212,6 +216,7 @@ class _Watch:
         self.seconds.append(now - self._last)
         self._last = now
         self._unreported = True
+        self.at_once(self.seen)
 
     def _see_norms(self, prefix: str, tensors: Mapping[str, Any]) -> None:
         """Norms of the tensors as the reference has them; one side may pack several tensors of the other."""

@@ -33,9 +33,10 @@ from twinalign.causes.layers.edits_of_calls import (
     operand_of,
     with_argument,
 )
-from twinalign.causes.layers.program import Program, program_of
+from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter
+from twinalign.replay.unit_program import Program
 
 _MOST_VALUES = 12
 """So many values of the same shape take the place of an operand, the nearest first."""
@@ -164,16 +165,21 @@ VOCABULARY: tuple[Callable[[Program, Site], Edits], ...] = (
 def edits_of(program: Program, backward: bool) -> Iterator[Edit]:
     """Every edit; at the frontier first where the forward pass is wrong, the gradient's first where it is not."""
     frontier = program.operations if backward else program.frontier()
-    keys = {operation.key for operation in frontier}
-    behind = [operation for operation in program.operations if operation.key not in keys]
-    for operations in (frontier,) if program.mended else (frontier, behind):
+    near = frontier if backward else program.near()
+    parts, known = list[list[Site]](), set[Key]()
+    for part in (near, frontier, () if program.mended else program.operations):
+        parts.append([operation for operation in part if operation.key not in known])
+        known |= {operation.key for operation in part}
+    keys = [{operation.key for operation in part} for part in parts]
+    for number, operations in enumerate(parts):
         for kind in (of_calls.hooks, of_calls.gradients, *VOCABULARY) if backward else VOCABULARY:
             # Values that the port has, too, may be exchanged where they are read.
-            chosen = program.operations if kind is readers_exchanged else operations
+            chosen = program.operations if kind is readers_exchanged and operations else operations
             stops = ("detach",) if backward else ()
             chosen = [one for one in chosen if one.line and (one.name not in NO_STEPS or one.name in stops)]
             for edit in _together_and_alone(program, kind, chosen):
-                if kind is not readers_exchanged or (operations is frontier) == (not keys.isdisjoint(edit.changes)):
+                first = next((at for at, part in enumerate(keys) if not part.isdisjoint(edit.changes)), len(keys) - 1)
+                if kind is not readers_exchanged or first == number:
                     yield edit
 
 

@@ -19,7 +19,7 @@ from twinalign.backends.torch.reference_only.operations import (
 )
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.changed_calls import OPERATORS, as_change, called, changing, of_input, through_type
-from twinalign.causes.layers.program import Program
+from twinalign.replay.unit_program import Program
 
 _MOST_AXES = 4
 _BINARY = (

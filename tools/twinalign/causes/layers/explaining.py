@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
+from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Key
 from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
@@ -83,9 +83,20 @@ class _ExaminedUnit(Examined):
         return self._subject.unit.phase != "state"
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
+        later, first = list[Candidate](), self._first
         for cause in filter(wanted, self._causes):
             for variant in cause.variants(self._subject):
-                yield cause, variant
+                if first is None or not isinstance(variant, CallVariant) or not first.isdisjoint(variant.changes):
+                    yield cause, variant
+                else:
+                    later.append((cause, variant))
+        yield from later
+
+    @functools.cached_property
+    def _first(self) -> set[Key] | None:
+        """Calls of a long unit whose changes are tried before those of others: where the port's values end."""
+        program = None if self._subject.backward else program_of(self._subject)
+        return {site.key for site in program.near()} if program is not None and program.is_long else None
 
     def candidates_beside(self, variant: Variant, wanted: Wanted) -> Iterator[Candidate]:
         subject = LayerSubject(self._subject.unit, variant if isinstance(variant, CallVariant) else None)
@@ -117,9 +128,11 @@ class _ExaminedUnit(Examined):
         if any(site.output.floating for site in self._subject.sites if site.key in changed):
             return None  # many changes of floating point end in the same whole numbers
         try:
-            proof = _proof(self._subject, self._target, self._noting(variant, arrived), excuse)
+            proof = _proof(self._subject, self._target, self._noting(variant, arrived), excuse, self.only_exact)
         except Exception:
             # A changed call may not run at all (a shape that does not fit): then it is not what the port does.
+            return None
+        if proof is None:
             return None
         if proof.confirmed and not self._fits_second_draw(variant, excuse):
             if len(self.refuted) < MOST_REFUTED:
@@ -183,7 +196,8 @@ class _ExaminedUnit(Examined):
         try:
             if not target.wrong():  # there the port is right
                 return target.reproduces_reference(subject.run(variant))
-            return _proof(subject, target, variant, excuse).confirmed
+            proof = _proof(subject, target, variant, excuse, brief=True)
+            return proof is not None and proof.confirmed
         except Exception:  # what runs in the port on both draws runs here on both, if the cause is right
             return False
 
@@ -260,8 +274,12 @@ def _is_rearranged(before: Any, after: Any) -> bool:
     return bool((before.flatten().sort().values == after.flatten().sort().values).all())
 
 
-def _proof(subject: LayerSubject, target: Target, variant: Variant, constants: float) -> Proof:
-    proof = target.prove(subject.run(variant), constants)
+def _proof(subject: LayerSubject, target: Target, variant: Variant, constants: float, brief: bool) -> Proof | None:
+    """What a variant proves; if `brief`, None where a sample shows that it is nothing."""
+    values = subject.run(variant)
+    if brief and target.is_far(values, constants, ALMOST):
+        return None
+    proof = target.prove(values, constants)
     if not proof.confirmed and proof.after < ALMOST * proof.before:
         # What is left may be what the port's framework makes of its constants by keeping them in float32.
         with constants_in_float32():

@@ -17,6 +17,9 @@ number are excused by it: to any other, a wrong number of 1e-5 would be as good 
 CANCELLED = 1e-13
 """Relative to the greatest tensor: gradients that cancel out (a bias before a batch norm) are rounding alone."""
 
+_SAMPLED = 4096
+"""Elements by which `Target.is_far` judges."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
@@ -107,6 +110,19 @@ class Target:
             lacking += share_lacking(pair.port, value, allowed) / len(self._pairs)
         differs = self.before > 0.0
         return Proof(confirmed and differs, exact and differs, self.before, after, math.sqrt(squares), lacking)
+
+    def is_far(self, values: Mapping[str, np.ndarray], constants: float, almost: float) -> bool:
+        """Whether a sample shows that `prove` would confirm nothing, and leave more than the share `almost`."""
+        for name, pair in self._pairs.items():
+            value = _real(values.get(name))
+            if value is None or value.shape != pair.port.shape or not pair.scale:
+                continue
+            step = max(1, value.size // _SAMPLED)
+            with np.errstate(invalid="ignore", over="ignore"):
+                least = float(np.abs(pair.port.reshape(-1)[::step] - value.reshape(-1)[::step]).max(initial=0.0))
+            if np.isfinite(least) and least > max(self._allowed(pair, constants), almost * self.before * pair.scale):
+                return True
+        return False
 
     def _allowed(self, pair: _Pair, constants: float) -> float:
         difference = max(pair.difference, self.before * pair.scale)

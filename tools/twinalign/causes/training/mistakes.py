@@ -31,27 +31,28 @@ def _changed() -> Any:
 
 
 def _scaling(name: str, factor: float) -> Callable[[Curves], Curves]:
-    return lambda curves: {**curves, name: curves[name] * factor}
+    return lambda curves: {n: curve * factor if n == name else curve for n, curve in curves.items()}
 
 
 @train_cause(rank=1)
 def training_rate(subject: TrainingSubject) -> Iterator[Variant]:
     """The optimizer uses another learning rate."""
+    rated = functools.partial(_changed().stepping, lambda number: 1)
     for name, factor in _factors(subject):
-        around = _changed().stepping(lambda number: 1, factor)
         # The loop reports its own rate unchanged; the optimizer's recorded rate may change.
         for finish in (_scaling(name, factor), None):
-            yield subject.variant(f"{factor:.6g} times, as {name} shows", around=around, finish=finish)
+            yield subject.variant(f"{factor:.6g} times, as {name} shows", around=rated(factor), finish=finish)
 
     trained = [name for name in subject.reference if name.startswith(WEIGHT_NORM)]
-    if len(subject.wrong) < len(trained) / 2:
+    begins_at_zero = not subject.reference.get(LEARNING_RATE, np.zeros(1))[:1].any()
+    if len(subject.wrong) < len(trained) / 2 or (subject.first > 0 and not begins_at_zero):
         return  # another rate updates nearly all parameters differently, from the first step on
 
     def hidden(factor: float) -> Variant:
-        around = _changed().stepping(lambda number: 1, factor)
-        return subject.variant(f"{factor:.6g} times, which no curve shows", around=around)
+        return subject.variant(f"{factor:.6g} times, which no curve shows", around=rated(factor))
 
-    yield from _fitting(subject, hidden, wrong_names(subject)[0])
+    clearest = max(subject.wrong, key=lambda name: root_mean_square(subject.port[WEIGHT_NORM + name]), default="")
+    yield from _fitting(subject, hidden, WEIGHT_NORM + clearest if clearest else wrong_names(subject)[0])
 
 
 def _fitting(subject: TrainingSubject, make: Callable[[float], Variant], name: str) -> Iterator[Variant]:
@@ -62,7 +63,7 @@ def _fitting(subject: TrainingSubject, make: Callable[[float], Variant], name: s
     at = int(np.argmax(np.abs(reference - port) > subject.floors.get(name, 0.0)))
 
     def left(value: float) -> float:
-        with make(value).apply():
+        with make(value).apply(), replaced(subject, "until", (name, at)):
             return float(subject.run()[name][at] - port[at])
 
     if (found := factor_without(left, float(reference[at] - port[at]))) is not None:
@@ -77,7 +78,7 @@ def _factors(subject: TrainingSubject) -> list[tuple[str, float]]:
         if reference is not None and reference.shape == port.shape and reference.any():
             factor = float(port @ reference / (reference @ reference))
             allowed = _SAME * root_mean_square(port)
-            if distance(factor * reference, port) <= allowed < distance(reference, port):
+            if factor and distance(factor * reference, port) <= allowed < distance(reference, port):
                 found.append((name, factor))
     return found
 
@@ -98,13 +99,15 @@ enter_rows("train", TrainingSubject, "finish", (
 enter_rows("train", TrainingSubject, "around", (
     ("evaluation_mode", "the training runs in evaluation mode: batch norm and dropout do not train",
      {"where": _before_steps}, lambda s: {"": _changed().evaluating}),
-    ("gradients_accumulate", "gradients are not cleared between steps, and add up", {"difference": "grad_accumulation"},
+    ("gradients_accumulate", "gradients are not cleared between steps, and add up",
+     {"difference": "grad_accumulation", "where": lambda s: s.first > 0},
      lambda s: {"": _changed().gradients_kept, "before they are clipped": _changed().unclipped_gradients_kept}),
     ("step_skipped", "the optimizer leaves steps out", {"where": lambda s: moves_less(s.reference, s.port)},
      lambda s: {"every second one": _leaving_out(2, 0), "the first of two": _leaving_out(2, 1),
                 "two of three": _leaving_out(3, 0), "the first two of three": _leaving_out(3, 2),
                 "every third one": _leaving_out(3, 0, 1), "all of them": _leaving_out(1)}),
-    ("step_twice", "the optimizer takes every step twice", {}, lambda s: {"": _changed().stepping(lambda number: 2)}),
+    ("step_twice", "the optimizer takes every step twice", {"where": lambda s: s.more_steps > 0},
+     lambda s: {"": _changed().stepping(lambda number: 2)}),
     ("ema_inverted", "in training the moving average weighs old and new the other way round (m and 1 - m swapped)",
      {"difference": "ema_update_idioms", "where": _before_steps},
      lambda s: {"": _changed().averaging(lambda step, m: 1.0 - m)}),

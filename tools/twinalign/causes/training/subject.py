@@ -14,12 +14,8 @@ from twinalign.causes.registry import cause
 from twinalign.files.curve_names import GRADIENT_NORM, WEIGHT_NORM
 from twinalign.patching import Around, replaced
 from twinalign.replay.changed_steps import Moment, StepChange
-from twinalign.replay.training import STAGE, Curves, first_apart, floors_of, read_curves, train
-from twinalign.verdict.array_difference import distance
-
-
-class _RefutedError(Exception):
-    """A curve is not the port's."""
+from twinalign.replay.short_training import Followed, ShortTrainings, all_allowed
+from twinalign.replay.training import STAGE, Curves, first_apart, floors_of, read_curves
 
 
 class TrainingSubject(OptimizerSubject):
@@ -29,8 +25,11 @@ class TrainingSubject(OptimizerSubject):
         port, reference, floors: name of a curve → one value for each step.
         around: takes the model and returns the context in which it trains; None: the one that makes `change`.
         finish: changes the curves.
+        until: name and step of the value that is asked for; the training ends with it.
         axes: parameter or buffer of the reference → its number of axes.
         wrong: parameters whose norms differ in the first step in which any does: their updates are wrong.
+        first: that step, infinity where there is none.
+        more_steps: how many more steps the port's optimizers make than the reference's.
     """
 
     fits = False
@@ -44,6 +43,8 @@ class TrainingSubject(OptimizerSubject):
         self.floors = floors_of(self.reference, moved)
         self.around: Around | None = None
         self.finish: Callable[[Curves], Curves] | None = None
+        self.until: tuple[str, int] | None = None
+        self._trainings = ShortTrainings(worker, weights)
         self.change = StepChange()
         self.plain_step = None  # what a loop clips, it clips before the step
         self.case = worker.fresh_case(STAGE)
@@ -58,7 +59,10 @@ class TrainingSubject(OptimizerSubject):
             self.axes = {name: stored[name].ndim for name in stored}
         self._first_apart = functools.partial(first_apart, self.reference, self.port, self.floors)
         apart = {n.removeprefix(WEIGHT_NORM): self._first_apart(n) for n in self.port if n.startswith(WEIGHT_NORM)}
-        self.wrong = sorted(n for n, step in apart.items() if step == min(apart.values()) < np.inf)
+        self.first = min(apart.values(), default=np.inf)
+        self.wrong = sorted(n for n, step in apart.items() if step == self.first < np.inf)
+        lengths = [{len(c) for n, c in one.items() if n.startswith(WEIGHT_NORM)} for one in (self.port, self.reference)]
+        self.more_steps = max(lengths[0], default=0) - max(lengths[1], default=0)
 
     def run(self) -> Curves:
         """Of several optimizers the change is that of the first to be wrong, if this gives the port, else of all."""
@@ -69,16 +73,18 @@ class TrainingSubject(OptimizerSubject):
         return self._train(None)
 
     def _train(self, wrong: Collection[str] | None) -> Curves:
-        patient = not self.impatient or self.finish
-        if not patient and self.around is None and not self._may_be(self.change):
+        changed = self.around is not None or self.change != StepChange()
+        if self.finish and not changed:
+            return self.finish(self.reference)
+        if changed and self.impatient and self._cannot_be:
             return {}
-        try:
-            on_step = (lambda step, values: None) if patient else self._refute
-            begin = self.around or self._stepping(self.change, wrong)
-            curves = train(self.worker, self._weights, begin=begin, on_step=on_step)
-        except _RefutedError:
-            return {}
-        return self.finish(curves) if self.finish else curves
+        followed = Followed(self.port, self._allowed if self.impatient else {}, self.finish, self.until)
+        # A line of the port, which changes neither, may read and prepare batches.
+        return self._trainings.run(self.around or self._stepping(self.change, wrong), followed, changed)
+
+    def begins(self) -> Curves:
+        with replaced(self, "until", (next((n for n in self.reference if n.startswith(WEIGHT_NORM)), ""), 0)):
+            return self.run()
 
     def holds_everywhere(self) -> bool:
         return True
@@ -130,11 +136,14 @@ class TrainingSubject(OptimizerSubject):
 
         return taking_steps(take, make, outermost=change.make is not None or self.gradients_apart)
 
-    def _may_be(self, change: StepChange) -> bool:
-        """Whether a change can make the gradients that the port's optimizer is given."""
-        if self.gradients_apart:
-            return change == StepChange() or bool(change.gradient or change.unclipped)
-        return not change.unclipped
+    @property
+    def _cannot_be(self) -> bool:
+        """Whether the present change leaves alone what is wrong first: the number of steps, or the gradients."""
+        if self.more_steps:
+            return not getattr(self.around, "outermost", False)
+        if self.around is not None:
+            return False
+        return not (self.change.gradient or self.change.unclipped) if self.gradients_apart else self.change.unclipped
 
     @functools.cached_property
     def gradients_apart(self) -> bool:
@@ -142,22 +151,10 @@ class TrainingSubject(OptimizerSubject):
         of_weights = [self._first_apart(name) for name in self.port if name.startswith(WEIGHT_NORM)]
         return self._first_apart(GRADIENT_NORM) <= min(of_weights, default=0.0)
 
-    def _refute(self, step: int, values: Mapping[str, float]) -> None:
-        """Stop a training whose curves already differ too much from the port's."""
-        for name, allowed in self._allowed.items():
-            port = self.port[name]
-            if name in values and step <= len(port) and abs(values[name] - port[step - 1]) > allowed * len(port) ** 0.5:
-                raise _RefutedError
-
     @functools.cached_property
     def _allowed(self) -> dict[str, float]:
-        """Root mean square that may remain of each curve that has a value for each step."""
-        found = {}
-        for name, port in self.port.items():
-            if len(port) == len(self.port.get(GRADIENT_NORM, ())):
-                before, floor = distance(self.reference.get(name), port), self.floors.get(name, 0.0)
-                found[name] = floor if before <= floor else allowed_remainder(before, floor)
-        return found
+        """How far a value of a curve may be from the port's."""
+        return all_allowed(self.reference, self.port, self.floors, allowed_remainder)
 
 
 train_cause = functools.partial(cause, "train", TrainingSubject)

@@ -51,9 +51,10 @@ class _Averages:
     def _find(self, held: set[int]) -> None:
         named = list(self._model.named_parameters())
         names = {id(p): name for name, p in named}
-        left = sorted(((n, p) for n, p in named if id(p) not in held), key=lambda one: not one[1].requires_grad)
-        averaged = {name.partition(".")[2]: p for name, p in left}  # of one name, what no gradient reaches
         trained = {name: p for name, p in named if p.requires_grad and id(p) in held}
+        # An optimizer may hold what it does not train.
+        left = sorted(((n, p) for n, p in named if n not in trained), key=lambda one: not one[1].requires_grad)
+        averaged = {name.partition(".")[2]: p for name, p in left}  # of one name, what no gradient reaches
         self._pairs = [
             (average, p)
             for name, p in trained.items()

@@ -1,0 +1,118 @@
+"""Trainings that end as soon as they have shown what they are made for."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinalign.files.curve_names import BATCH_RMS, BUFFER_NORM, EMA_DISTANCE, WEIGHT_NORM
+from twinalign.patching import Around
+from twinalign.replay.training import Curves, train
+from twinalign.verdict.array_difference import distance, root_mean_square
+
+_OF_HOOKS = (WEIGHT_NORM, BUFFER_NORM, EMA_DISTANCE, BATCH_RMS)
+"""Names of curves that no loop records under the same name."""
+
+
+class RefutedError(Exception):
+    """A curve is not the port's."""
+
+
+class EnoughError(Exception):
+    """The value for which a training was made is there."""
+
+
+class Followed:
+    """The curves of a training, judged as they come: a hypothesis that is wrong shows it in a step or two.
+
+    Attributes:
+        curves: as far as they are known, before `finish`.
+        finish: changes curves; None: nothing does.
+    """
+
+    def __init__(
+        self,
+        port: Mapping[str, np.ndarray],
+        allowed: Mapping[str, float],
+        finish: Callable[[Curves], Curves] | None,
+        until: tuple[str, int] | None,
+    ) -> None:
+        """Judge by the curves in `allowed`: how far one value may be from the port's.
+
+        `until`: the value with which the training ends, by its curve and step.
+        """
+        self._port, self._allowed, self.finish, self._until = port, allowed, finish, until
+        self.curves: dict[str, list[float]] = {}
+
+    def at_once(self, curves: Mapping[str, Sequence[float]]) -> None:
+        """What is known when a step ends, as `run_training` tells it."""
+        self.curves |= {name: list(points) for name, points in curves.items() if name.startswith(_OF_HOOKS)}
+        self._judge()
+
+    def on_step(self, step: int, values: Mapping[str, float]) -> None:
+        """What is known of a step when the next one begins."""
+        for name, value in values.items():
+            points = self.curves.setdefault(name, [])
+            if len(points) == step - 1:
+                points.append(value)
+        self._judge()
+
+    def finished(self) -> Curves:
+        curves = {name: np.asarray(points) for name, points in self.curves.items()}
+        return self.finish(curves) if self.finish else curves
+
+    def _judge(self) -> None:
+        curves = self.finished()
+        if self._until is not None and len(curves.get(self._until[0], ())) > self._until[1]:
+            raise EnoughError
+        for name, allowed in self._allowed.items():
+            port, points = self._port[name], curves.get(name, ())
+            if len(points) > len(port) or not np.all(np.abs(points - port[: len(points)]) <= allowed):
+                raise RefutedError
+
+
+class ShortTrainings:
+    """The reference's trainings, on batches that are read once."""
+
+    def __init__(self, worker: Any, weights: Mapping[str, Any]) -> None:
+        from twinalign.backends.torch.reference_only.kept_batches import KeptBatches
+
+        self._worker, self._weights, self._batches = worker, weights, KeptBatches()
+        self._are_read = False
+
+    def run(self, begin: Around, followed: Followed, same_batches: bool) -> Curves:
+        """The curves of a training within `begin`, up to the value that is asked for; none if one is not the port's.
+
+        `same_batches`: whether it reads and prepares its batches as the first training does, which is the reference's.
+        """
+        serving = self._batches.serving() if same_batches or not self._are_read else contextlib.nullcontext()
+        worker, weights = self._worker, self._weights
+        try:
+            with serving:
+                curves = train(worker, weights, begin=begin, on_step=followed.on_step, at_once=followed.at_once)
+        except RefutedError:
+            return {}
+        except EnoughError:
+            return followed.finished()
+        self._are_read = True
+        return followed.finish(curves) if followed.finish else curves
+
+
+def all_allowed(
+    reference: Mapping[str, np.ndarray],
+    port: Mapping[str, np.ndarray],
+    floors: Mapping[str, float],
+    remainder: Callable[[float, float], float],
+) -> dict[str, float]:
+    """How far one value of each curve may be from the port's.
+
+    `remainder` says what may remain of a difference above a floor, both as root mean squares.
+    """
+    found = {}
+    for name, curve in port.items():
+        before, floor = distance(reference.get(name), curve), floors.get(name, 0.0)
+        if not np.isfinite(before):  # the reference's has another length
+            before = root_mean_square(curve)
+        found[name] = (floor if before <= floor else remainder(before, floor)) * len(curve) ** 0.5
+    return found

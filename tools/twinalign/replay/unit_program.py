@@ -1,0 +1,92 @@
+"""The program of a unit: the calls that it makes, in order, and which of their values each of them is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twinalign.backends.torch.reference_only.operations import Key, Path, Site, Value
+
+_LONG, _NEAR = 200, 3
+"""Of a program with more operations than the first, those come first that are at most so many behind a known value."""
+
+
+@dataclasses.dataclass
+class Program:
+    """The operations of a unit in their order.
+
+    Attributes:
+        operations: those that the unit's own code makes, and layers and functions below it.
+        literals: numbers that are written in the code of either side.
+        parameters: the unit's own parameters and buffers by name.
+        mended: whether something is changed already, so that numbers that nobody wrote say nothing.
+    """
+
+    operations: list[Site]
+    literals: list[float]
+    parameters: Mapping[str, Any]
+    mended: bool = False
+
+    @functools.cached_property
+    def by_key(self) -> dict[Key, Site]:
+        return {operation.key: operation for operation in self.operations}
+
+    @functools.cached_property
+    def readers(self) -> dict[Value, list[tuple[Site, Path]]]:
+        found: dict[Value, list[tuple[Site, Path]]] = {}
+        for operation in self.operations:
+            for path, operand in operation.operands():
+                if operand.value is not None:
+                    found.setdefault(operand.value, []).append((operation, path))
+        return found
+
+    def frontier(self) -> list[Site]:
+        """Calls from which a way leads to an end of the unit on which no value is one that the port has, too."""
+        settled: set[Key] = set()
+        for operation in reversed(self.operations):
+            readers = [
+                r for at in range(len(operation.results)) for r, _ in self.readers.get(Value(operation.key, at), ())
+            ]
+            if operation.known or (readers and all(reader.key in settled for reader in readers)):
+                settled.add(operation.key)
+        return [operation for operation in self.operations if operation.key not in settled]
+
+    @property
+    def is_long(self) -> bool:
+        return len(self.operations) > _LONG
+
+    def near(self) -> list[Site]:
+        """The first calls of the frontier, and those of their lines when these run again; in a short program all.
+
+        What runs in loops has a long frontier, of which all but the beginning only goes on with values that are wrong.
+        """
+        frontier, behind = self.frontier(), dict[Key, int]()
+        if not self.is_long:
+            return frontier
+        for operation in frontier:
+            given = [operand.value.key for _, operand in operation.operands() if operand.value is not None]
+            behind[operation.key] = 1 + max((behind[key] for key in given if key in behind), default=-1)
+        lines = {(one.line, one.name) for one in frontier if behind[one.key] <= _NEAR}
+        return [operation for operation in frontier if (operation.line, operation.name) in lines]
+
+    @functools.cached_property
+    def sizes(self) -> list[int]:
+        """Lengths of axes, without 0 and 1."""
+        shapes = [result.shape for operation in self.operations for result in operation.results]
+        return sorted({size for shape in shapes for size in shape if size > 1})
+
+
+def group_calls(operations: Sequence[Site]) -> None:
+    """Number the calls of each line, beginning anew where the line runs again."""
+    lines: dict[str, list[Site]] = {}
+    for operation in operations:
+        lines.setdefault(operation.line, []).append(operation)
+    for found in lines.values():
+        names = [operation.name for operation in found]
+        lengths = [
+            n for n in range(1, len(names) + 1) if len(names) % n == 0 and names == names[:n] * (len(names) // n)
+        ]
+        for at, operation in enumerate(found):
+            operation.group = at % lengths[0]
