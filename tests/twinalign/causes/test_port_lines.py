@@ -25,7 +25,8 @@ from twinalign.backends.torch.reference_only import paddle_spelling
 from twinalign.causes.component import Component, line_of_port, set_port_code
 from twinalign.causes.component import explain as explain_component
 from twinalign.replay.aligned_code import Helpers, parsed
-from twinalign.replay.port_lines import LinesVariant, in_torch
+from twinalign.replay.line_spelling import in_torch
+from twinalign.replay.port_lines import LinesVariant
 
 PROVEN = {"line_of_port", "line_of_port_for_buffers"}
 """Ids of the causes that tests here find."""

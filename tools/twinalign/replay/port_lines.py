@@ -29,12 +29,10 @@ from twinalign.replay.aligned_code import (
     partners,
     with_branches_of,
 )
-from twinalign.replay.code_lines import is_of_library
+from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, in_torch
 from twinalign.replay.wrong_unit import paddle_spelling
 from twinalign.verdict.array_difference import difference
 
-_PADDLE, _ATTRIBUTE, _HELPER = "_twinalign_paddle", "_twinalign_attribute", "_twinalign_helper_"
-_IMPORTED = "_twinalign_imported"
 _SAME = 1e-9
 """Two forms of one formula differ by less, relative to the values."""
 Names = Mapping[str, Any]
@@ -138,15 +136,15 @@ class Exchange:
         """Put what lines of the port refer to into the module of the function that runs them."""
         variant, spelling = self._variant, paddle_spelling()
         known = {} if variant.module is None else {id(variant.module): variant.names}
-        scope[_PADDLE] = spelling.PADDLE
-        scope[_ATTRIBUTE] = functools.partial(spelling.attribute, known)
-        scope[_IMPORTED] = importlib.import_module
+        scope[PADDLE] = spelling.PADDLE
+        scope[ATTRIBUTE] = functools.partial(spelling.attribute, known)
+        scope[IMPORTED] = importlib.import_module
         helpers, waiting, defined = variant.helpers.alone(), list(lines), set[str]()
         while waiting:
             names = {node.id for node in ast.walk(waiting.pop()) if isinstance(node, ast.Name)}
-            for name in [name for name in helpers if _HELPER + name in names - defined]:
+            for name in [name for name in helpers if HELPER + name in names - defined]:
                 tree = in_torch(helpers[name].tree, helpers[name], None, variant.helpers)
-                tree.name = _HELPER + name
+                tree.name = HELPER + name
                 defined.add(tree.name)
                 waiting.append(tree)
                 module = ast.fix_missing_locations(ast.Module([tree], []))
@@ -238,93 +236,6 @@ def _exchanged(node: ast.AST, changes: Mapping[Place, ast.AST | None]) -> Any:
 
 def _statements(new: ast.AST | None) -> list[ast.AST]:
     return [] if new is None else list(new.body) if isinstance(new, ast.Module) else [new]
-
-
-def in_torch(node: ast.AST, code: Code, old: ast.AST | None, helpers: Helpers) -> Any:
-    """A piece of the port's code whose names of paddle, and attributes, are looked up in `paddle_spelling`."""
-    made = _Spelling(code, helpers).visit(copy.deepcopy(node))
-    line = getattr(old, "lineno", None)
-    for inner in ast.walk(made):
-        if line is not None and isinstance(inner, (ast.expr, ast.stmt)):
-            inner.lineno = inner.end_lineno = line
-            inner.col_offset = inner.end_col_offset = 0
-    return made
-
-
-class _Spelling(ast.NodeTransformer):
-    def __init__(self, code: Code, helpers: Helpers) -> None:
-        self._helpers, self._alone = helpers, helpers.alone()
-        local = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name) and not _is_read(node)}
-        local |= {node.arg for node in ast.walk(code.tree) if isinstance(node, ast.arg)}
-        self._names = {name: found for name, found in code.globals.items() if name not in local}
-        for node in ast.walk(code.tree):
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                self._names |= _imported(node)
-
-    def visit_Import(self, node: ast.Import) -> Any:
-        return ast.Pass()
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
-        return ast.Pass()
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        kind, value = self._names.get(node.id, ("", None))
-        if not _is_read(node) or not kind:
-            return node
-        if kind == "value":
-            return ast.Constant(value)
-        if str(value).partition(".")[0] != "paddle":
-            own = str(value).rpartition(".")[2]
-            if own in self._helpers.partners or own in self._alone:
-                return ast.Name(self._helpers.partners.get(own, _HELPER + own), node.ctx)
-            return _of_library(str(value)) or node
-        found: ast.expr = ast.Name(_PADDLE, ast.Load())
-        for part in str(value).split(".")[-1:]:
-            is_module = part in ("paddle", "functional", "nn", "tensor", "linalg")
-            found = found if is_module else ast.Attribute(found, part, ast.Load())
-        return found
-
-    def visit_Attribute(self, node: ast.Attribute) -> Any:
-        value = self.visit(node.value)
-        if not isinstance(node.ctx, ast.Load) or _is_paddle(value):
-            return ast.Attribute(value, node.attr, node.ctx)
-        return ast.Call(ast.Name(_ATTRIBUTE, ast.Load()), [value, ast.Constant(node.attr)], [])
-
-    def visit_BinOp(self, node: ast.BinOp) -> Any:
-        left, right = self.visit(node.left), self.visit(node.right)
-        if isinstance(node.op, ast.Pow):
-            power = ast.Attribute(ast.Name(_PADDLE, ast.Load()), "pow", ast.Load())
-            return ast.Call(power, [left, right], [])
-        return ast.BinOp(left, node.op, right)
-
-
-def _of_library(place: str) -> ast.expr | None:
-    """A module, or something in one, that the reference's process has, too; None for the port's own modules."""
-    for module, name in ((place, ""), place.rpartition(".")[::2]):
-        if (found := sys.modules.get(module)) is not None and is_of_library(getattr(found, "__file__", None)):
-            call: ast.expr = ast.Call(ast.Name(_IMPORTED, ast.Load()), [ast.Constant(module)], [])
-            return ast.Attribute(call, name, ast.Load()) if name else call
-    return None
-
-
-def _is_read(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)
-
-
-def _is_paddle(node: ast.AST) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id == _PADDLE
-
-
-def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
-    prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-    found = {}
-    for one in node.names:
-        name = one.asname or one.name.partition(".")[0]
-        place = f"{prefix}{one.name}" if prefix or one.asname else name
-        found[name] = ("name", place)
-    return found
 
 
 def lines_of(

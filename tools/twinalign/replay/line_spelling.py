@@ -1,0 +1,100 @@
+"""A statement of the port, spelled for the reference's process, where torch computes its calls of paddle."""
+
+import ast
+import copy
+import sys
+from typing import Any
+
+from twinalign.replay.aligned_code import Code, Helpers
+from twinalign.replay.code_lines import is_of_library
+
+PADDLE, ATTRIBUTE, HELPER = "_twinalign_paddle", "_twinalign_attribute", "_twinalign_helper_"
+IMPORTED = "_twinalign_imported"
+"""Names under which the code finds `paddle_spelling`, attributes, the port's own functions and modules of libraries."""
+
+
+def in_torch(node: ast.AST, code: Code, old: ast.AST | None, helpers: Helpers) -> Any:
+    """A piece of the port's code whose names of paddle, and attributes, are looked up in `paddle_spelling`."""
+    made = _Spelling(code, helpers).visit(copy.deepcopy(node))
+    line = getattr(old, "lineno", None)
+    for inner in ast.walk(made):
+        if line is not None and isinstance(inner, (ast.expr, ast.stmt)):
+            inner.lineno = inner.end_lineno = line
+            inner.col_offset = inner.end_col_offset = 0
+    return made
+
+
+class _Spelling(ast.NodeTransformer):
+    def __init__(self, code: Code, helpers: Helpers) -> None:
+        self._helpers, self._alone = helpers, helpers.alone()
+        local = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name) and not _is_read(node)}
+        local |= {node.arg for node in ast.walk(code.tree) if isinstance(node, ast.arg)}
+        self._names = {name: found for name, found in code.globals.items() if name not in local}
+        for node in ast.walk(code.tree):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                self._names |= _imported(node)
+
+    def visit_Import(self, node: ast.Import) -> Any:
+        return ast.Pass()
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        return ast.Pass()
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        kind, value = self._names.get(node.id, ("", None))
+        if not _is_read(node) or not kind:
+            return node
+        if kind == "value":
+            return ast.Constant(value)
+        if str(value).partition(".")[0] != "paddle":
+            own = str(value).rpartition(".")[2]
+            if own in self._helpers.partners or own in self._alone:
+                return ast.Name(self._helpers.partners.get(own, HELPER + own), node.ctx)
+            return _of_library(str(value)) or node
+        found: ast.expr = ast.Name(PADDLE, ast.Load())
+        for part in str(value).split(".")[-1:]:
+            is_module = part in ("paddle", "functional", "nn", "tensor", "linalg")
+            found = found if is_module else ast.Attribute(found, part, ast.Load())
+        return found
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        value = self.visit(node.value)
+        if not isinstance(node.ctx, ast.Load) or _is_paddle(value):
+            return ast.Attribute(value, node.attr, node.ctx)
+        return ast.Call(ast.Name(ATTRIBUTE, ast.Load()), [value, ast.Constant(node.attr)], [])
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        left, right = self.visit(node.left), self.visit(node.right)
+        if isinstance(node.op, ast.Pow):
+            power = ast.Attribute(ast.Name(PADDLE, ast.Load()), "pow", ast.Load())
+            return ast.Call(power, [left, right], [])
+        return ast.BinOp(left, node.op, right)
+
+
+def _of_library(place: str) -> ast.expr | None:
+    """A module, or something in one, that the reference's process has, too; None for the port's own modules."""
+    for module, name in ((place, ""), place.rpartition(".")[::2]):
+        if (found := sys.modules.get(module)) is not None and is_of_library(getattr(found, "__file__", None)):
+            call: ast.expr = ast.Call(ast.Name(IMPORTED, ast.Load()), [ast.Constant(module)], [])
+            return ast.Attribute(call, name, ast.Load()) if name else call
+    return None
+
+
+def _is_read(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _is_paddle(node: ast.AST) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == PADDLE
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
+    prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+    found = {}
+    for one in node.names:
+        name = one.asname or one.name.partition(".")[0]
+        place = f"{prefix}{one.name}" if prefix or one.asname else name
+        found[name] = ("name", place)
+    return found
