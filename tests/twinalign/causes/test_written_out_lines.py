@@ -13,7 +13,10 @@ from torch.nn import functional as F
 
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import explain
+from twinalign.causes.layers import own_code
+from twinalign.causes.layers.subject import LayerSubject
 from twinalign.replay.aligned_code import parsed, with_branches_of
+from twinalign.replay.code_lines import print_of
 from twinalign.replay.port_lines import lines_of
 
 NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
@@ -141,3 +144,56 @@ def test_a_function_that_only_has_the_name_of_the_ports_keeps_its_branches() -> 
     )
     codes = [parsed(text, "a.py", 1, "start", side) for text, side in ((theirs, "torch"), (ours, "paddle"))]
     assert with_branches_of(codes[0], codes[1]) is None
+
+
+class Rounds(nn.Module):
+    """Sixty rounds of a few lines, which is a long program; what the port may write otherwise stands in the loop."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x.sin()
+        start = first.exp()
+        hidden = start
+        for _ in range(60):
+            angle = hidden + start
+            bent = angle.tanh()
+            squared = bent.square()
+            hidden = squared.cos()
+        return hidden
+
+
+ROUNDS = """
+def forward(self, x):
+    first = paddle.sin(x + 1)
+    start = paddle.exp(x=first)
+    hidden = start
+    for _ in range(60):
+        angle = hidden + start
+        bent = paddle.tanh(x=angle)
+        squared = paddle.square(bent + 1)
+        hidden = paddle.cos(x=squared)
+    return hidden
+"""
+
+
+def _lines_of_rounds() -> list[str]:
+    unit = ModuleUnit(Rounds(), [np.linspace(-1, 1, 5)], {})
+    unit.port = {name: value + 1.0 for name, value in unit.reference.items()}
+    known = np.exp(np.sin(np.linspace(-1, 1, 5)))
+    unit.steps = [{"print": print_of(known), "source": ""}]  # type: ignore[attr-defined]
+    described = {"source": ROUNDS.strip(), "file": "port.py", "line": 1, "name": "Rounds.forward", "globals": NAMES}
+    unit.functions = [described]  # type: ignore[attr-defined]
+    subject = LayerSubject(unit)
+    return [line.detail for line in own_code.line_of_port(subject)]
+
+
+def test_lines_of_a_long_unit_are_tried_first_where_the_ports_values_end() -> None:
+    details = _lines_of_rounds()
+    assert ["bent + 1" in detail for detail in details] == [True, False]
+
+
+def test_lines_are_not_measured_longer_than_they_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then each may be what is wrong, also one that only computes the same."""
+    measured = _lines_of_rounds()
+    monkeypatch.setattr(own_code, "_SECONDS_TO_MEASURE", 0.0)
+    unmeasured = _lines_of_rounds()
+    assert len(unmeasured) > len(measured)

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
+from twinalign.causes.layers.own_code import stands_in
 from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, matching
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
@@ -37,7 +37,6 @@ DRAWS = (0.3, 1.0, 3.0)
 """Relative sizes of what further draws of inputs are moved by: near the recorded ones, and far, with other signs."""
 TO_ROUNDING = 1e-10
 """Relative to the values: at most this is left by an edit of the program that is accepted."""
-_LINE = re.compile(r"line (\d+) of (.*?): ")
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
 CLOSER = 0.9
@@ -220,12 +219,7 @@ class _ExaminedUnit(Examined):
             return True
         if line.drops_calls and all(isinstance(change, Changing) for change in variant.changes.values()):
             return False
-        lines = [_LINE.match(site.line) for site in self._subject.sites if site.key in variant.changes]
-        return any(
-            found and file == found[2] and first <= int(found[1]) <= last
-            for found in lines
-            for file, first, last in line.spans
-        )
+        return stands_in((site for site in self._subject.sites if site.key in variant.changes), line)
 
     def holds(self, variant: Variant) -> bool:
         """Whether the gradients are the port's as well, where they differ."""

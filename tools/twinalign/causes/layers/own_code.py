@@ -4,9 +4,13 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
 
+from twinalign.backends.torch.reference_only.operations import Site
 from twinalign.causes.layers.changed_calls import forward, state
+from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.replay.aligned_code import Helpers
 from twinalign.replay.fewest import fewest
@@ -15,6 +19,9 @@ from twinalign.verdict.array_difference import difference
 
 _ROUNDING, _NOTHING = 1e-6, 1e-12
 """A line that changes less than the first only computes with numbers that paddle holds in float32, or with none."""
+_SECONDS_TO_MEASURE = 3.0
+"""Of processor time: to see what each line changes; of what is left then, each may be what is wrong."""
+_LINE = re.compile(r"line (\d+) of (.*?): ")
 _MOST_TOGETHER = 12
 """Of more lines than these no two are tried together."""
 
@@ -25,7 +32,9 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     # What the port's layer has under names of its own: child layers by those of their partners, and plain values.
     names = {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
     lines = lines_of(getattr(subject.unit, "functions", ()), subject.run, subject.module, names)
-    changes = {id(one): _change(subject, one) for one in lines}
+    lines = _in_turn(subject, lines)
+    until = time.process_time() + _SECONDS_TO_MEASURE
+    changes = {id(one): _change(subject, one) if time.process_time() < until else math.inf for one in lines}
     spelled = tuple(one.lines[0] for one in lines if _NOTHING < changes[id(one)] <= _ROUNDING)
     single = [one for one in lines if changes[id(one)] > _ROUNDING]
     single = [dataclasses.replace(one, spelled=spelled) for one in (*single, *_attributes(subject))]
@@ -47,6 +56,23 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
 def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
     """A line of the port updates buffers differently."""
     yield from line_of_port(subject)
+
+
+def stands_in(sites: Iterable[Site], line: LinesVariant) -> bool:
+    """Whether one of these calls stands where the port's line takes the place of the reference's."""
+    places = [found for site in sites if (found := _LINE.match(site.line))]
+    return any(
+        file == found[2] and first <= int(found[1]) <= last for found in places for file, first, last in line.spans
+    )
+
+
+def _in_turn(subject: LayerSubject, lines: list[LinesVariant]) -> list[LinesVariant]:
+    """Of a long unit, what stands where the port's values end comes first: each line takes a run of the unit."""
+    program = program_of(subject) if lines and not subject.backward else None
+    if program is None or not program.is_long:
+        return lines
+    near = program.near()
+    return sorted(lines, key=lambda line: not stands_in(near, line))
 
 
 def _change(subject: LayerSubject, variant: LinesVariant) -> float:
