@@ -11,8 +11,9 @@ import copy
 import dataclasses
 import functools
 import importlib
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -33,6 +34,7 @@ from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, 
 from twinalign.replay.wrong_unit import paddle_spelling
 from twinalign.verdict.array_difference import difference
 
+_LINE = re.compile(r"line (\d+) of (.*?): ")
 _SAME = 1e-9
 """Two forms of one formula differ by less, relative to the values."""
 Names = Mapping[str, Any]
@@ -60,6 +62,13 @@ class LinesVariant:
             for file, node in nodes
             if isinstance(node, (ast.expr, ast.stmt))
         ]
+
+    def stands_in(self, lines: Iterable[str]) -> bool:
+        """Whether one of the reference's lines, as calls name them, is one that takes another form."""
+        places = [found for line in lines if (found := _LINE.match(line))]
+        return any(
+            file == found[2] and first <= int(found[1]) <= last for found in places for file, first, last in self.spans
+        )
 
     @property
     def drops_calls(self) -> bool:

@@ -13,7 +13,6 @@ from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
-from twinalign.causes.layers.own_code import stands_in
 from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, matching
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
@@ -219,7 +218,7 @@ class _ExaminedUnit(Examined):
             return True
         if line.drops_calls and all(isinstance(change, Changing) for change in variant.changes.values()):
             return False
-        return stands_in((site for site in self._subject.sites if site.key in variant.changes), line)
+        return bool(line.stands_in(site.line for site in self._subject.sites if site.key in variant.changes))
 
     def holds(self, variant: Variant) -> bool:
         """Whether the gradients are the port's as well, where they differ."""

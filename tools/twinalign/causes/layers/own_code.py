@@ -4,11 +4,9 @@ import dataclasses
 import functools
 import itertools
 import math
-import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from twinalign.backends.torch.reference_only.operations import Site
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import LayerSubject
@@ -21,7 +19,6 @@ _ROUNDING, _NOTHING = 1e-6, 1e-12
 """A line that changes less than the first only computes with numbers that paddle holds in float32, or with none."""
 _SECONDS_TO_MEASURE = 3.0
 """Of processor time: to see what each line changes; of what is left then, each may be what is wrong."""
-_LINE = re.compile(r"line (\d+) of (.*?): ")
 _MOST_TOGETHER = 12
 """Of more lines than these no two are tried together."""
 
@@ -58,21 +55,13 @@ def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
     yield from line_of_port(subject)
 
 
-def stands_in(sites: Iterable[Site], line: LinesVariant) -> bool:
-    """Whether one of these calls stands where the port's line takes the place of the reference's."""
-    places = [found for site in sites if (found := _LINE.match(site.line))]
-    return any(
-        file == found[2] and first <= int(found[1]) <= last for found in places for file, first, last in line.spans
-    )
-
-
 def _in_turn(subject: LayerSubject, lines: list[LinesVariant]) -> list[LinesVariant]:
     """Of a long unit, what stands where the port's values end comes first: each line takes a run of the unit."""
     program = program_of(subject) if lines and not subject.backward else None
     if program is None or not program.is_long:
         return lines
-    near = program.near()
-    return sorted(lines, key=lambda line: not stands_in(near, line))
+    near = [site.line for site in program.near()]
+    return sorted(lines, key=lambda line: not line.stands_in(near))
 
 
 def _change(subject: LayerSubject, variant: LinesVariant) -> float:
