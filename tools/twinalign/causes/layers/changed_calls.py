@@ -113,9 +113,7 @@ def changed_calls(
         for detail, change in changes(site):
             alone.setdefault((detail, "" if together else site.name), []).append((site, change))
     for (detail, _), calls in alone.items():
-        lines = len({site.line for site, _ in calls})
-        counted = joined(detail, f"in {lines} lines" if lines > 1 else "")
-        yield subject.variant(counted, {site.key: change for site, change in calls})
+        yield subject.variant(detail, {site.key: change for site, change in calls})
     for (detail, _), calls in alone.items():
         if 1 < len(calls) <= MOST_SITES:
             for site, change in calls:

@@ -94,6 +94,22 @@ enter_rows("optimizer", OptimizerSubject, "change", (
 ))  # fmt: skip
 
 
+@step_cause(difference=_DEFAULTS, where=lambda subject: has(subject, "initial_accumulator_value"))
+def accumulator_start(subject: OptimizerSubject) -> Iterator[Variant]:
+    """The sum of the squared gradients starts with another value."""
+    name = "initial_accumulator_value"
+    for value in dict.fromkeys([*port_numbers(subject, name), 0.0, 0.1]):
+
+        def make(_: OptimizerSubject, value: float = value) -> Any:
+            optimizer = subject.make_optimizer()
+            for state in optimizer.state.values():
+                state["sum"].fill_(value)
+            return optimizer
+
+        if value != present(subject, name):
+            yield subject.changed(f"{value:.6g} for {present(subject, name):.6g}", make=make)
+
+
 @step_cause(rank=1, where=lambda subject: has(subject, "betas"))
 def adam_betas(subject: OptimizerSubject) -> Iterator[Variant]:
     """Both betas differ."""

@@ -124,6 +124,7 @@ def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
     """Another optimizer is used."""
     group = next(iter(subject.group_of.values()))
     decay = float(group.get("weight_decay", 0.0))
+    own = type(subject.make_optimizer()).__name__
     for kind, settings in _METHODS:
         for coefficient in dict.fromkeys([decay, 0.0]):
             given = {**settings, "weight_decay": coefficient}
@@ -134,7 +135,8 @@ def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
                 return make_optimizer(kind, subject.trainable(), lr=group["lr"], **given)
 
             named = ", ".join(f"{key} {value}" for key, value in given.items())
-            yield subject.changed(f"{kind} with {named}", make=make, settings=lambda moment, given=given: given)
+            if kind != own or settings:
+                yield subject.changed(f"{kind} with {named}", make=make, settings=lambda moment, given=given: given)
 
 
 def _bounds(subject: OptimizerSubject) -> Iterable[float]:
