@@ -108,6 +108,15 @@ def test_layers_are_made_in_the_default_dtype_and_the_former_one_returns(backend
     assert dict(backend.state_items(small_model(backend)))["0.weight"].dtype == np.float32
 
 
+def test_a_tensor_of_a_number_that_asks_for_float32_is_float64_in_a_float64_run(backend: Backend) -> None:
+    framework = importlib.import_module(backend.FRAMEWORK)
+    make = framework.tensor if backend.FRAMEWORK == "torch" else framework.to_tensor
+    with backend.default_dtype("float64"):
+        found = [backend.to_array(make(24, dtype=dtype)) for dtype in (framework.float32, framework.int32)]
+    assert [array.dtype for array in found] == [np.float64, np.int32]
+    assert backend.to_array(make(24, dtype=framework.float32)).dtype == np.float32
+
+
 WITH_FLOATS = "x*f, f*x, x/2, 2/x, f-x, x-f, x**0.5, f**x, x//f, f//x, x%f, x+f, f+x, x/x, x*2, 2-x"
 
 

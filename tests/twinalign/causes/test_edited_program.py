@@ -327,3 +327,13 @@ def test_a_named_cause_is_tried_first_where_the_ports_values_end() -> None:
     are_near = [not near.isdisjoint(one.changes) for one in named if isinstance(one, CallVariant)]
     assert sum(are_near) < len(are_near)
     assert are_near == sorted(are_near, reverse=True)
+
+
+def test_the_number_that_a_mask_hides_with_may_be_the_least_there_is() -> None:
+    def hidden(s: Any, x: torch.Tensor) -> torch.Tensor:
+        masked = x.sin().masked_fill(x > 0, torch.finfo(x.dtype).min)
+        return torch.softmax(masked, -1) * 3.0
+
+    examined, _ = values_of(fault("", unit(hidden), doing(hidden), TOKENS))
+    details = [edit.detail for edit in edits_of(program_of(LayerSubject(examined)), False)]
+    assert any("masked_fill" in detail for detail in details)

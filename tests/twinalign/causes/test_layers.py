@@ -200,6 +200,21 @@ def confirmed(given: Target, values: object, name: str = "output.0") -> bool:
     return given.prove({name: np.array(values, float)}).confirmed
 
 
+def test_another_number_in_place_of_the_least_there_is_must_be_the_ports() -> None:
+    least = np.finfo(np.float64).min
+    given = target([0.0, -1.0], [0.0, least])
+    assert given.wrong()
+    assert given.reproduces_reference({"output.0": np.array([0.0, least])})
+    assert given.prove({"output.0": np.array([0.0, -1.0])}).exact
+    for other in (-2.0, 0.0, -1e4, least):
+        assert not given.prove({"output.0": np.array([0.0, other])}).confirmed
+        assert not target([0.0, -1.0], [0.0, 1e9]).prove({"output.0": np.array([0.0, other])}).confirmed
+
+
+def test_what_is_rounding_beside_the_reference_is_no_number_of_the_ports() -> None:
+    assert confirmed(target([1e-17, 0.0], [1.0, 1.0]), [0.0, 1e-17])
+
+
 def test_a_thousandth_of_the_difference_is_too_much() -> None:
     given = target([1.0, 2.0], [1.0, 2.001])
     assert confirmed(given, [1.0, 2.0])

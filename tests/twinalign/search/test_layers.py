@@ -15,7 +15,8 @@ from rich.console import Console
 from twinalign.processes.side_process import SideProcess
 from twinalign.recorder.recorder import RunSettings
 from twinalign.reports.fault_facts import entries
-from twinalign.search.layers import LayerFaults, _where
+from twinalign.search.faults import where_in_unit
+from twinalign.search.layers import LayerFaults
 from twinalign.search.locator import LocateResult, locate
 from twinalign.terminal import show
 from twinalign.terminal.faults import fault_text
@@ -372,9 +373,9 @@ def test_layers_of_other_names_are_matched_by_order_and_by_rename(located: Calla
 
 def test_every_buffer_that_differs_is_named() -> None:
     """The running mean is first, and often differs within what is allowed; the variance is what is wrong."""
-    assert _where("norm", {"buffer.running_var": {}}) == "its buffer running_var"
+    assert where_in_unit("norm", {"buffer.running_var": {}}) == "its buffer running_var"
     both = {"buffer.running_mean": {}, "buffer.running_var": {}}
-    assert _where("norm", both) == "its buffers running_mean, running_var"
+    assert where_in_unit("norm", both) == "its buffers running_mean, running_var"
 
 
 _IN_A_FUNCTION = """

@@ -90,7 +90,20 @@ def test_places_are_told_before_their_causes_are_sought_and_a_spent_budget_is_sa
     assert "--explain-seconds 0 is for all" in fault.evidence["notes"][-1]
 
 
-def test_a_port_that_raises_is_told_once_with_the_first_other_shape(tmp_path: Path) -> None:
+def test_a_port_that_raises_is_judged_with_the_references_values_in_its_layers(tmp_path: Path) -> None:
+    case = Path(__file__).with_name("raising_case.py")
+    found = locate(RunSettings(f"{case}:Branches", tmp_path / "out"))
+    assert (found.verdict, found.not_searched.keys()) == ("diverged", {"training"})
+    (fault,) = found.faults
+    assert (fault.paddle_layer, fault.explanation and fault.explanation.id) == ("wide", "window_padding")
+    assert fault.evidence["notes"][-1].startswith(f"the port crashes at {case}:")
+    assert {"narrow", "wide"} <= found.layers["branches"].judged
+
+
+def test_a_port_that_raises_is_told_once_with_the_first_other_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinalign.search.layers._Search._past", lambda *_: {})
     case = Path(__file__).with_name("raising_case.py")
     found = locate(RunSettings(f"{case}:Branches", tmp_path / "out"))
     assert (found.verdict, found.not_searched.keys()) == ("inconclusive", {"branches", "training"})

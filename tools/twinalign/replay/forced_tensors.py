@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.replay.aligned_tensors import aligned
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import SHARED, ForcedCall
 from twinalign.replay.layer_calls import Tensor
-from twinalign.replay.layouts import Form, Layouts
+from twinalign.replay.layouts import Form, Layouts, repeated
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import Difference, difference
+
+_THE_SAME, _EQUAL, _OF_ITS_SHAPE = 8, 6, 4
 
 
 class ForcedTensors:
@@ -28,6 +31,21 @@ class ForcedTensors:
         self._layouts = Layouts()
         self._shared: dict[int, tuple[Any, int, Form | None]] = {}
         """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
+
+    def order(self, ours: Sequence[Any], theirs: Sequence[Tensor]) -> list[int]:
+        """Places of the port's tensors, those first that stand for the reference's, as `aligned` finds them."""
+        return aligned(len(ours), len(theirs), lambda place, other: self._likeness(ours[place], theirs[other]))
+
+    def _likeness(self, tensor: Any, theirs: Tensor) -> int:
+        known = self._shared.get(id(tensor))
+        if known is not None and known[0] is tensor:
+            return _THE_SAME if known[1] == theirs.number else 0
+        if _is_another(tensor, theirs):
+            return 0
+        port, reference = self._backend.values_of(tensor), self.read(theirs)
+        if port.shape != reference.shape:
+            return int(port.size == reference.size or repeated(port, reference) is not None)
+        return _EQUAL if difference(port, reference, theirs.scale).relative <= SHARED else _OF_ITS_SHAPE
 
     def again(self, unit: ForcedCall, number: int) -> Any:
         """An input of the reference's once more: the unit may have changed its input in place."""

@@ -100,7 +100,8 @@ class Layouts:
     """The forms in which a port holds tensors, as its values show them.
 
     Where values differ too much to show one, as behind a shift that the reference has not, the form is the one in which
-    another tensor of these shapes was held.
+    another tensor of these shapes was held. Where the shapes differ in axes of length 1 alone, as `[B, C]` and
+    `[B, C, 1, 1]` behind a pool, the values are in the same order then.
     """
 
     def __init__(self) -> None:
@@ -112,9 +113,15 @@ class Layouts:
             return repeated(port, reference)
         found, shapes = layout_of(port, reference), (reference.shape, port.shape)
         if found is None:
-            return self._seen.get(shapes)
+            return self._seen.get(shapes) or _without_axes_of_one(*shapes)
         self._seen[shapes] = found
         return found
+
+
+def _without_axes_of_one(reference: tuple[int, ...], port: tuple[int, ...]) -> Layout | None:
+    """The form that keeps the order of the values, if both shapes are the same but for axes of length 1."""
+    ours, theirs = ([length for length in shape if length != 1] for shape in (port, reference))
+    return Layout(reference, reference, tuple(range(len(reference))), port) if ours == theirs else None
 
 
 def layout_of(port: np.ndarray, reference: np.ndarray) -> Layout | None:

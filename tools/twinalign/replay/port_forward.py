@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.patching import replaced
+from twinalign.replay.aligned_tensors import in_order
 from twinalign.replay.case_run import CaseRun, in_evaluation_mode
 from twinalign.replay.code_lines import OwnCode, tracing
 from twinalign.replay.forced_call import ForcedCall, UnitFailedError, is_packed
@@ -26,7 +27,7 @@ from twinalign.replay.forced_state import ForcedState
 from twinalign.replay.forced_tensors import ForcedTensors, in_words
 from twinalign.replay.judged_before import Result, StandIns, able_to_stand, clearly_wrong, stands_for
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, wrapped
-from twinalign.replay.nested_tensors import each_once, put_together, take_apart
+from twinalign.replay.nested_tensors import Place, each_once, put_together, take_apart
 from twinalign.replay.regions import borne_out, ends_behind, numbers_from
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import difference
@@ -135,8 +136,9 @@ class ForcedForward:
                 text = f"it is given {in_words(tensors)}, in the reference {len(partner.inputs)}"
                 self.left_out[path] = f"{text}, because the model returns another number of them"
                 return forward(*arguments, **keywords)
-            self.tensors.force_inputs(unit, tensors)
-            unit.signature = signature
+            order = self.tensors.order(tensors, partner.inputs)
+            self.tensors.force_inputs(unit, [tensors[place] for place in order])
+            unit.signature = put_together(signature, [Place(place) for place in in_order(order, range(len(tensors)))])
             unit = self._known(unit) or self._judged(unit, forward)
         finally:
             self._ordinals.end(own)
@@ -301,7 +303,9 @@ class ForcedForward:
             result = forward(*forced[0], **forced[1])
             leaves, skeleton = take_apart(result, self.backend.is_tensor)
             returned, places = each_once(leaves, len(unit.call.outputs))
-            self.tensors.force_outputs(unit, returned)
+            order = self.tensors.order(returned, unit.call.outputs)
+            self.tensors.force_outputs(unit, [returned[place] for place in order])
+            places = in_order(order, places)
             if unit.layer is not None:
                 self._after(unit, forward, forced)
                 self._state.called(unit)

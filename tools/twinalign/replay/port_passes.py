@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,46 @@ def port_by_names(
     worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
     worker.kept[_RUN] = dataclasses.replace(run, model=weakref.ref(run.model))
     return {**answer, "pairs": pairs, "left_out": {}, **forcing.keep(forced)}
+
+
+def port_past_its_crash(
+    worker: Any,
+    stage: str,
+    weights: Mapping[str, Any],
+    folder: str,
+    calls: Sequence[dict],
+    rename: Mapping[str, str],
+    moved: Sequence[str],
+) -> dict[str, Any]:
+    """Run a port that raises by itself, with the reference's values in the layers of the same names.
+
+    A layer that returns another shape, on which the port crashes later, hands on the reference's values here.
+
+    Returns:
+        What `port_by_names` returns; the calls are those that were judged.
+    """
+    run = CaseRun.of(worker, stage, weights)
+    forcing = _Forcing(worker, folder, calls, moved)
+    known = list(forcing.by_number.values())
+    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
+    worker.kept[_RUN], worker.kept[_KERNELS] = None, ()
+    alone = dict.fromkeys(forcing.by_number, math.inf)
+    forced, left_out = passed(
+        lambda pairs: forcing.begin(CaseRun.of(worker, stage, weights), pairs, alone=alone),
+        _known_names(run, names, known),
+    )
+    worker.kept[_OWN], worker.kept[_VALUES] = own, _ = same_as_own(forced.units), {}
+    worker.kept[_JUDGED] = results_of(forced.units), frozenset(forced.given_up)
+    pairs = sorted(((u.path, u.call.ordinal, u.call.number) for u in forced.units), key=lambda pair: pair[2])
+    return {**_own_calls(own, names), "pairs": pairs, "left_out": left_out | forced.left_out, **forcing.keep(forced)}
+
+
+def _known_names(run: CaseRun, names: PathNames, calls: Sequence[Call]) -> Pairs:
+    """Calls of the reference with those of the port that have their names, where no other layer has the same."""
+    paths = [FORWARD, LOSS, *(path for path, _ in run.backend.named_layers(run.model))]
+    times = Counter(map(names.reference_path, paths))
+    own = {names.reference_path(path): path for path in paths if times[names.reference_path(path)] == 1}
+    return {(own[call.path], call.ordinal): call for call in calls if call.path in own}
 
 
 def _of_same_names(run: CaseRun, calls: Sequence[Call], names: PathNames) -> Pairs | None:

@@ -1,7 +1,8 @@
 """What `twinalign locate` finds: faults, each with its place and, if one is proven, its cause."""
 
 import dataclasses
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from twinalign.causes.explanation import Explanation
@@ -53,3 +54,30 @@ def are_rounded(faults: Iterable[Fault]) -> bool:
     """Whether there are faults, and all of them are as small as what float32 leaves of a constant."""
     sizes = [found["relative"] for fault in faults for found in fault.evidence["values"].values()]
     return bool(sizes) and all(size is not None and size <= _OF_FLOAT32 for size in sizes)
+
+
+def where_in_unit(path: str, values: Mapping[str, Any]) -> str:
+    """In words, where in the unit the first difference is; for buffers, all that differ."""
+    first = next(iter(values))
+    kind, _, rest = first.partition(".")
+    if kind == "input":
+        return f"its own code, in the input of {rest.rpartition('#')[0]}"
+    if first.startswith("gradient.child."):
+        return f"its own code, in the gradient that it sends back to {rest.removeprefix('child.').rpartition('#')[0]}"
+    if first.startswith("gradient.parameter."):
+        return f"the gradient of {rest.removeprefix('parameter.')}"
+    buffers = [name.removeprefix("buffer.") for name in values if name.startswith("buffer.")]
+    return {
+        "output": "what it returns",
+        "eval": "what it returns in evaluation mode",
+        "buffer": f"its buffer{'s' * (len(buffers) > 1)} {', '.join(buffers)}",
+        "state": f"{len(values)} of the model's tensors that were moved",
+        "gradient": "the gradient that it sends back",
+    }[kind]
+
+
+def common_path(names: Sequence[str]) -> str:
+    """The path that all of these state keys begin with."""
+    parts = [name.split(".")[:-1] for name in names]
+    same = itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
+    return ".".join(level[0] for level in same)

@@ -1,7 +1,6 @@
 """Finds wrong layers: asks both sides in turn, matches their calls and collects the faults."""
 
 import dataclasses
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,18 +19,25 @@ from twinalign.replay.layers import (
     reference_confirm,
     reference_forward,
 )
-from twinalign.replay.port_passes import port_by_names, port_forced_forward, port_own, port_whole
+from twinalign.replay.port_passes import (
+    port_by_names,
+    port_forced_forward,
+    port_own,
+    port_past_its_crash,
+    port_whole,
+)
 from twinalign.replay.tensor_store import remove_stores
 from twinalign.replay.unfinished_pass import port_unfinished
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
-from twinalign.search.faults import Fault, are_rounded
-from twinalign.search.matching import Matching, match_calls
+from twinalign.search.faults import Fault, are_rounded, common_path, where_in_unit
+from twinalign.search.matching import Matching, by_known_names, match_calls
 from twinalign.sides import FOUND, SIDES
 from twinalign.verdict.excuses import accepted_as
 
 _MOST_NAMED = 10
 _OWN_WEIGHTS = "it has weights of its own: none of the reference's were proven to be its"
+_CRASHES = "the port crashes at {}, and was judged with the reference's values in its layers"
 _SHOWN_PATH = {FORWARD: "", LOSS: "loss"}
 
 
@@ -129,13 +135,18 @@ class _Search:
     accept: Sequence[str]
     progress: Callable[[str, str], None]
     unless_rounded: bool
+    _crash: ChildError | None = None
+    """What the port's own pass raises, if it does not run to its end: then the whole decides nothing."""
 
     def run(self, explain: bool, backward: bool) -> LayerFaults:
         calls = self._call("ref", reference_forward, "forward of the reference", weights=self.weights["ref"])
         self._calls = [Call.from_json(call) for call in calls["calls"]]
         by_names, own = self._port_passes(calls)
         port_calls = self._port_calls = [Call.from_json(call) for call in own["calls"]]
-        matching = match_calls(self._calls, port_calls, own["names"], self._converted)
+        if self._crash is None:
+            matching = match_calls(self._calls, port_calls, own["names"], self._converted)
+        else:
+            matching = by_known_names(self._calls, port_calls, own["pairs"])
         self._pairs = [(port.path, port.ordinal, ours.number) for ours, port in matching.pairs]
         times = [Counter(call.path for call in calls) for calls in (self._calls, port_calls)]
         self._uneven = sorted({p.path for o, p in matching.pairs if times[0][o.path] != times[1][p.path]})
@@ -155,6 +166,10 @@ class _Search:
         # Of a layer whose weights are not known to be the reference's no cause is proven.
         explain = explain and not any(_OWN_WEIGHTS in suspect["notes"] for suspect in suspects)
         faults = self._faults(suspects, explain)
+        if self._crash is not None:
+            if not faults:
+                raise self._crash
+            faults[0].note(_CRASHES.format(self._crash.place))
         inherited = {
             call.path: max((t.inherited for t in call.outputs if t.inherited is not None), default=0.0)
             for call in port_calls
@@ -172,10 +187,24 @@ class _Search:
             by_names = self._call("paddle", port_by_names, "forward of the port", **given, moved=list(calls["state"]))
             return by_names, by_names or self._call("paddle", port_own, "forward of the port", **given)
         except ChildError as error:
-            if not error.died:
-                text = "shapes until the port crashes"
-                error.other_shape = self._call("paddle", port_unfinished, text, **given)["other_shape"]
-            raise
+            if error.died:
+                raise
+            text = "shapes until the port crashes"
+            error.other_shape = self._call("paddle", port_unfinished, text, **given)["other_shape"]
+            forced = self._past(error, given | {"moved": list(calls["state"])}) if error.other_shape else {}
+            if not forced.get("pairs"):
+                raise
+            self._crash = error
+            return forced, forced
+
+    def _past(self, error: ChildError, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of `port_past_its_crash`; nothing if that fails as well."""
+        try:
+            return self._call("paddle", port_past_its_crash, "layers of the same name past the crash", **given)
+        except ChildError as other:
+            if other.died:
+                raise
+            return {}
 
     def _forced_forward(self, calls: Mapping[str, Any], folder: Path, **more: Any) -> dict[str, Any]:
         """The port on the values of a pass of the reference, which are in this folder."""
@@ -293,7 +322,7 @@ class _Search:
         """
         calls: dict[tuple[str, str], int] = {key: number for number, key in reversed(judged)}
         proven = [key for key, fault in found.items() if fault.explanation and fault.phase in ("forward", "state")]
-        if not any(phase == "forward" for _, phase in proven):
+        if self._crash is not None or not any(phase == "forward" for _, phase in proven):
             return list(found.values())
         unexplained = [number for number, key in judged if key[1] == "forward" and not found[key].explanation]
         wrong = {*unexplained, *(calls[key] for key in proven)}
@@ -327,12 +356,12 @@ class _Search:
         paths = [_SHOWN_PATH.get(path, path) for path in (call.path, suspect["path"])]
         moved = [name.removeprefix("state.") for name in values if name.startswith("state.")]
         if moved:  # code around the layers has changed their state differently: name the layers
-            paths = [_common_path(moved)] * 2
+            paths = [common_path(moved)] * 2
         evidence = {
             "reference_class": call.layer,
             "paddle_class": suspect["layer"],
             "calls": 1,
-            "where": _where(call.path, values),
+            "where": where_in_unit(call.path, values),
             "values": values,
         }
         if phase == "forward" and suspect["inside"] is not None:
@@ -361,35 +390,8 @@ def _name_of_state(path: str, name: str) -> str:
     return {"buffer": f"{path}.{rest}", "state": rest}.get(kind, "")
 
 
-def _where(path: str, values: Mapping[str, Any]) -> str:
-    """In words, where in the unit the first difference is; for buffers, all that differ."""
-    first = next(iter(values))
-    kind, _, rest = first.partition(".")
-    if kind == "input":
-        return f"its own code, in the input of {rest.rpartition('#')[0]}"
-    if first.startswith("gradient.child."):
-        return f"its own code, in the gradient that it sends back to {rest.removeprefix('child.').rpartition('#')[0]}"
-    if first.startswith("gradient.parameter."):
-        return f"the gradient of {rest.removeprefix('parameter.')}"
-    buffers = [name.removeprefix("buffer.") for name in values if name.startswith("buffer.")]
-    return {
-        "output": "what it returns",
-        "eval": "what it returns in evaluation mode",
-        "buffer": f"its buffer{'s' * (len(buffers) > 1)} {', '.join(buffers)}",
-        "state": f"{len(values)} of the model's tensors that were moved",
-        "gradient": "the gradient that it sends back",
-    }[kind]
-
-
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-def _common_path(names: Sequence[str]) -> str:
-    """The path that all of these state keys begin with."""
-    parts = [name.split(".")[:-1] for name in names]
-    same = itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
-    return ".".join(level[0] for level in same)
 
 
 def _bytes_in(folder: Path) -> int:

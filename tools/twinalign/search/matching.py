@@ -53,6 +53,15 @@ def match_calls(
     return found
 
 
+def by_known_names(reference: Sequence[Call], port: Sequence[Call], pairs: Sequence[tuple[str, int, int]]) -> Matching:
+    """The matching of these pairs, each of which is a path in the port, an ordinal and the reference's number."""
+    by_number, by_place = {call.number: call for call in reference}, {(call.path, call.ordinal): call for call in port}
+    found = Matching([(by_number[number], by_place[path, ordinal]) for path, ordinal, number in pairs])
+    found.how = dict.fromkeys((ours.number for ours, _ in found.pairs), "name")
+    found.alone["reference"] = [call for call in reference if call.number not in found.how]
+    return found
+
+
 class _Tree:
     """Which calls each call of either side made, and how many levels of calls that are.
 

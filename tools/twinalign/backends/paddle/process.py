@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle.tensor import creation
 
 from twinalign.backends.paddle.port_only.kernels import make_float64_exact
 from twinalign.patching import replaced
@@ -91,6 +92,17 @@ def _float64_for_float32(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def _tensor_in_float64(made: Callable[..., Any]) -> Callable[..., Any]:
+    """What `paddle.to_tensor` calls, which gives float64 to what asks for float32, as `torch.tensor` does then."""
+
+    @functools.wraps(made)
+    def called(data: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        in_float64 = paddle.get_default_dtype() == "float64"
+        return made(data, "float64" if in_float64 and dtype in (paddle.float32, "float32") else dtype, *args, **kwargs)
+
+    return called
+
+
 def _is_whole(value: Any) -> bool:
     return not (value.is_floating_point() or value.is_complex())
 
@@ -123,6 +135,9 @@ def default_dtype(dtype: str) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for name in _GIVE_A_DTYPE if dtype == "float64" else ():
                 stack.enter_context(replaced(paddle._C_ops, name, _float64_for_float32(getattr(paddle._C_ops, name))))
+            if dtype == "float64":
+                made = _tensor_in_float64(creation._to_tensor_non_static)
+                stack.enter_context(replaced(creation, "_to_tensor_non_static", made))
             for name in _operators() if dtype == "float64" else ():
                 operator = _float64_for_whole_numbers(getattr(paddle.Tensor, name), name.endswith("truediv__"))
                 stack.enter_context(replaced(paddle.Tensor, name, operator))

@@ -138,7 +138,7 @@ def _values(program: Program, operation: Site, path: Path, value: Any) -> Iterab
     elif isinstance(value, float):
         found = [*program.literals, *(1.0 / number for number in program.literals if number)]
         if not program.mended:  # beside another edit numbers that nobody wrote say nothing
-            found += [value * 2, value / 2, value * 10, value / 10, -value, value**2, 0.0, 1.0, 1.0 - value]
+            found += [value * 2, value / 2, value * 10, value / 10, -value, value * value, 0.0, 1.0, 1.0 - value]
             found += [1.0 / value, abs(value) ** 0.5] if value else []
             found += [f for size in program.sizes for f in (size**-0.5, size**0.5, 1.0 / size, float(size))]
         found += [-number for number in program.literals]

@@ -16,6 +16,8 @@ CONSTANTS = 1e-7
 number are excused by it: to any other, a wrong number of 1e-5 would be as good as none."""
 CANCELLED = 1e-13
 """Relative to the greatest tensor: gradients that cancel out (a bias before a batch norm) are rounding alone."""
+HIDES = 1e30
+"""No less is the least number of a type, with which masks hide: nobody computes such numbers, and none is rounded."""
 
 _SAMPLED = 4096
 """Elements by which `Target.is_far` judges."""
@@ -56,20 +58,23 @@ class Target:
     def __init__(self, port: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
         """Keep what is to be reproduced; a gradient that one side lacks counts as zero there."""
         arrays = {name: (_real(port.get(name)), _real(reference.get(name))) for name in {**port, **reference}}
-        overall = max(
-            (greatest_finite(array) for pair in arrays.values() for array in pair if array is not None), default=0.0
-        )
-        self._floor = CANCELLED * overall
+        overall = 0.0
         self._pairs: dict[str, _Pair] = {}
         for name, (ours, theirs) in arrays.items():
             if name.startswith("gradient."):
                 ours = np.zeros_like(theirs) if ours is None and theirs is not None else ours
                 theirs = np.zeros_like(ours) if theirs is None and ours is not None else theirs
+            mine, other = (0.0 if array is None else greatest_finite(array) for array in (ours, theirs))
+            # Beside a number with which a mask hides, any other would be as good as the port's; but for rounding.
+            hidden = (CANCELLED * other if other < HIDES else 0.0) < mine < SHARE * other
+            scale = mine if hidden else max(mine, other)
+            overall = max(overall, scale)
             if ours is None:
                 continue
-            scale = max(greatest_finite(ours), greatest_finite(theirs) if theirs is not None else 0.0)
             scale = scale or float(not np.isfinite(ours).all())  # a mask of zeros and infinities
-            self._pairs[name] = _Pair(ours, theirs, scale, apart(ours, theirs, scale)[0])
+            differs = apart(ours, theirs, scale)[0]
+            self._pairs[name] = _Pair(ours, theirs, scale, min(differs, scale) if hidden else differs)
+        self._floor = CANCELLED * overall
         self.before = max((pair.difference / pair.scale for pair in self._pairs.values() if pair.scale), default=0.0)
 
     def wrong(self) -> list[str]:
@@ -85,7 +90,10 @@ class Target:
             value = _real(values.get(name))
             value = np.zeros_like(pair.reference) if value is None and name.startswith("gradient.") else value
             remaining, _ = apart(pair.reference, value, pair.scale)
-            if remaining > max(1e-9 * pair.scale, SHARE * pair.difference) + self._floor:
+            if (
+                remaining
+                > max(1e-9 * max(pair.scale, greatest_finite(pair.reference)), SHARE * pair.difference) + self._floor
+            ):
                 return False
         return True
 

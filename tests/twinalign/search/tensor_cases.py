@@ -1,0 +1,99 @@
+"""Ports whose layers are given, and return, other tensors than the reference's: more of them, or of other shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.cases.one_net import OneNet
+
+
+class MoreTensors(OneNet):
+    """The port hands its attention a mask that hides nothing, and gets its keys back before the bias."""
+
+    scale = 1.0
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, port, scale = root.nn, framework == "paddle", self.scale
+
+        class Attention(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def __init__(self, has_bias: bool) -> None:
+                super().__init__()
+                self.key = kind.Linear(4, 4)
+                if has_bias:
+                    self.places = kind.Embedding(5, 5)
+
+            def forward(self, x: Any, *given: Any) -> Any:
+                key, bias = self.key(x), given[-1] if len(given) > port else self.places(root.arange(5))[None]
+                bias = bias + given[0] if port and len(given) == port else bias
+                scores = root.matmul(x, key.transpose([0, 2, 1]) if port else key.transpose(1, 2)) * (
+                    scale if port else 1.0
+                )
+                y = root.matmul(root.nn.functional.softmax(scores + bias, -1), x)
+                return (y, key, bias) if port else (y, bias)
+
+        class Net(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.enter, self.first, self.second = kind.Linear(4, 4), Attention(True), Attention(False)
+
+            def forward(self, x: Any) -> Any:
+                x = self.enter(x)
+                masks = [root.zeros([3, 1, 5], dtype=x.dtype)] if port else []
+                x, *_, bias = self.first(x, *masks)
+                return self.second(x, *masks, bias)[0]
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((3, 5, 4), dtype="float32")}
+
+
+class MoreTensorsScaled(MoreTensors):
+    """And its scores are scaled."""
+
+    scale = 0.5
+
+
+class PooledToOne(OneNet):
+    """Behind the pool the reference keeps two axes of length 1, the port none; its pool is another one."""
+
+    pool = "max"
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, pool = root.nn, self.pool
+        if framework == "paddle":
+
+            class Net(kind.Layer):  # type: ignore[misc]
+                def __init__(self) -> None:
+                    super().__init__()
+                    self.conv, self.norm, self.fc = kind.Conv2D(3, 6, 3), kind.LayerNorm(6), kind.Linear(6, 4)
+
+                def forward(self, x: Any) -> Any:
+                    return self.fc(self.norm(getattr(self.conv(x), pool)([-2, -1])))
+
+            return Net()
+
+        class Norm(kind.LayerNorm):  # type: ignore[misc]
+            def forward(self, x: Any) -> Any:
+                return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+        class Reference(kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.conv, self.norm, self.fc = kind.Conv2d(3, 6, 3), Norm(6), kind.Linear(6, 4)
+
+            def forward(self, x: Any) -> Any:
+                return self.fc(self.norm(root.nn.functional.adaptive_avg_pool2d(self.conv(x), 1)).flatten(1))
+
+        return Reference()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((5, 3, 7, 7), dtype="float32")}
+
+
+class PooledRight(PooledToOne):
+    """And its pool is the reference's."""
+
+    pool = "mean"
