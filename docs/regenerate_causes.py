@@ -11,8 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from twinalign.causes.explanation import PHASES
-from twinalign.causes.registry import known_causes
+from twinalign.causes.registry import PHASES, known_causes
 from twinalign.planted_faults.catalogue import catalogue
 from twinalign.planted_faults.rank_faults import rank_faults
 

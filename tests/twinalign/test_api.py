@@ -20,7 +20,7 @@ import twinalign
 from tests.twinalign.test_import_rule import loaded_frameworks
 from twinalign import Case, InputError, api
 from twinalign.bundle.verifying import Verification
-from twinalign.causes.explanation import Explanation
+from twinalign.causes.registry import Explanation
 from twinalign.cli import cli
 from twinalign.conversion.ledger import Ledger
 from twinalign.conversion.options import ConversionResult

@@ -17,7 +17,6 @@ from twinalign.backends.torch.reference_only.operations import FunctionCall, Val
 from twinalign.causes.layers.changed_calls import called
 from twinalign.causes.layers.edited_program import edits_of
 from twinalign.causes.layers.explaining import examined_unit
-from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.replay.code_lines import print_of
 
@@ -187,7 +186,7 @@ def test_values_that_no_edit_gives_are_not_explained() -> None:
 
 def test_program_knows_who_reads_what() -> None:
     examined, _ = values_of(GATED)
-    program = program_of(LayerSubject(examined))
+    program = LayerSubject(examined).program
     assert [operation.name for operation in program.operations] == [
         *("entry", "tanh", "sigmoid", "mul", "cos", "mul", "add", "unit"),
     ]
@@ -198,7 +197,7 @@ def test_program_knows_who_reads_what() -> None:
 
 def test_what_the_port_computes_too_is_behind_the_frontier() -> None:
     examined, _ = values_of(GATED)
-    program = program_of(LayerSubject(examined))
+    program = LayerSubject(examined).program
     next(operation for operation in program.operations if operation.name == "tanh").known = True
     names = [operation.key for operation in program.frontier()]
     assert ("tanh", 0) not in names
@@ -306,7 +305,7 @@ def _with_known_angle(examined: Any) -> Any:
 
 def test_in_a_long_program_what_stands_where_the_ports_values_end_is_tried_first() -> None:
     examined = _with_known_angle(values_of(fault("", unit(_refined(False)), doing(_refined(True)), TOKENS))[0])
-    program = program_of(LayerSubject(examined))
+    program = LayerSubject(examined).program
     names = [operation.name for operation in program.near()]
     assert program.is_long
     assert set(names) == {"entry", "sin", "tanh", "square", "sigmoid"}
@@ -322,7 +321,7 @@ def test_a_named_cause_is_tried_first_where_the_ports_values_end() -> None:
     wrong = _with_known_angle(values_of(fault("", unit(_refined(False)), doing(_refined(True)), TOKENS))[0])
     examined = examined_unit(wrong)
     assert examined is not None
-    near = {operation.key for operation in program_of(LayerSubject(wrong)).near()}
+    near = {operation.key for operation in LayerSubject(wrong).program.near()}
     named = [variant for _, variant in examined.candidates(lambda cause: not cause.alone)]
     are_near = [not near.isdisjoint(one.changes) for one in named if isinstance(one, CallVariant)]
     assert sum(are_near) < len(are_near)
@@ -335,5 +334,5 @@ def test_the_number_that_a_mask_hides_with_may_be_the_least_there_is() -> None:
         return torch.softmax(masked, -1) * 3.0
 
     examined, _ = values_of(fault("", unit(hidden), doing(hidden), TOKENS))
-    details = [edit.detail for edit in edits_of(program_of(LayerSubject(examined)), False)]
+    details = [edit.detail for edit in edits_of(LayerSubject(examined).program, False)]
     assert any("masked_fill" in detail for detail in details)

@@ -72,7 +72,7 @@ def test_places_and_causes_are_judged(tmp_path: Path) -> None:
 
 
 def test_a_wrong_place_and_a_wrong_cause_are_not_taken_for_right() -> None:
-    from twinalign.causes.explanation import Explanation
+    from twinalign.causes.registry import Explanation
     from twinalign.search.faults import Fault
 
     fault = catalogue()["gelu_by_tanh"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from twinalign.causes.explanation import Explanation
+from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.recorder import RunSettings
 from twinalign.reports.fault_facts import remarks

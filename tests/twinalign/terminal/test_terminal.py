@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from twinalign.causes.explanation import Explanation
+from twinalign.causes.registry import Explanation
 from twinalign.runs.run_result import RunResult
 from twinalign.search.faults import Fault
 from twinalign.search.locator import LocateResult

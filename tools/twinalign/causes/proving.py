@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from twinalign.causes.budget import Budget
-from twinalign.causes.explanation import Explanation
-from twinalign.causes.registry import Cause
+from twinalign.causes.registry import Cause, Explanation
 from twinalign.patching import replaced
 
 SHARE = 1e-6
@@ -134,6 +133,10 @@ class Examined(abc.ABC):
         """Whether a variant that reproduces what is examined gives the port elsewhere, too, where that is known."""
         return True
 
+    def narrowed(self, candidate: Candidate, outcome: Outcome) -> tuple[Candidate, Outcome]:
+        """What of a proven candidate is enough, with its outcome."""
+        return candidate, outcome
+
     def together(self, one: Any, other: Any) -> Sequence[Any]:
         """Variants that apply both at once, if that is possible."""
         return ()
@@ -186,8 +189,9 @@ def _prove_named(
             allowed = math.inf if best is None else examined.clearly_less * best[1].remaining
             if outcome.proven and (best is None or outcome.remaining < allowed):
                 best = (cause, variant), outcome
-            if outcome.exact:
-                _name_rivals(examined, (cause, variant), outcome, untried, budget)
+            if outcome.exact and best is not None:
+                best = examined.narrowed(*best)
+                _name_rivals(examined, *best, untried, budget)
                 break
             if outcome.distance is not None:
                 close.append((outcome.distance, (cause, variant)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.attached.model_as_case import AttachedModel, AttachedTrainedModel, first_call
-from twinalign.causes.explanation import Explanation
+from twinalign.causes.registry import Explanation
 from twinalign.errors import InputError
 from twinalign.files.attached_recordings import AttachedRecording, is_attached, ranks_of
 from twinalign.recorder.recorder import Recorder, RunSettings

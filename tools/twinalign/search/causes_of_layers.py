@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.explaining import SECOND_DRAW, reference_explain
+from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import ChildError
 from twinalign.replay.case_run import PLAIN, REDRAWN
 from twinalign.replay.layer_calls import Call

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.component import set_port_code
-from twinalign.causes.explanation import Explanation
+from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import SideProcess
 from twinalign.replay.code_lines import port_functions
 

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from twinalign.causes.explanation import Explanation
+from twinalign.causes.registry import Explanation
 
 LATER_STEP = "step_of_inputs"
 """Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""

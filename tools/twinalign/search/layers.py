@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.explanation import Explanation
 from twinalign.causes.layers.mended import reference_whole
+from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import ChildError, SideProcess
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
 from twinalign.replay.layers import (

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.explanation import Explanation
 from twinalign.causes.proving import Candidate, Examined, Outcome, Wanted, every, prove
 from twinalign.causes.rank_steps import PARTS, keep_weights, observe, variants
 from twinalign.causes.ranks import RankCause
-from twinalign.causes.registry import Cause, known_causes
+from twinalign.causes.registry import Cause, Explanation, known_causes
 from twinalign.files.rank_recordings import join_ranks, split_ranks
 from twinalign.files.recordings import Recording
 from twinalign.recorder.recorder import Recorder

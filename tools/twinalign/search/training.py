@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.explanation import Explanation
+from twinalign.causes.registry import Explanation
 from twinalign.causes.training.subject import explain_training
 from twinalign.files.curve_names import BATCH_RMS, BATCH_SIZE, GRADIENT_NORM
 from twinalign.processes.side_process import ChildError

@@ -10,7 +10,6 @@ from twinalign.backends.torch.reference_only.operations import FunctionCall, Sit
 from twinalign.causes.layers.changed_calls import Changes, Ways, enter_edits, forward, joined, place_of
 from twinalign.causes.layers.edited_program import elsewhere
 from twinalign.causes.layers.generic import operands
-from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.ways import given, made, taken_for_input
 
@@ -43,7 +42,7 @@ def residual_scaled(site: Site, subject: LayerSubject) -> Changes:
 def residual_source(subject: LayerSubject) -> Iterator[CallVariant]:
     """A sum takes one of its sides from another place."""
     # For example the residual path begins behind a norm, not before it.
-    program = program_of(subject)
+    program = subject.program
     for site in filter(is_residual, subject.named("add")):
         for edit in elsewhere(program, site):
             place = place_of(site, subject.named("add"))

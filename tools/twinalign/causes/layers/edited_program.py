@@ -33,7 +33,6 @@ from twinalign.causes.layers.edits_of_calls import (
     operand_of,
     with_argument,
 )
-from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter
 from twinalign.replay.unit_program import Program
@@ -198,7 +197,7 @@ def _together_and_alone(program: Program, kind: Callable[..., Edits], operations
 
 
 def _variants(subject: LayerSubject) -> Iterator[CallVariant]:
-    for edit in edits_of(program_of(subject), subject.backward):
+    for edit in edits_of(subject.program, subject.backward):
         yield CallVariant(edit.detail, edit.changes, subject.module, edit.reads)
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall, Key
+from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
 from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
-from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, matching
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
@@ -81,24 +80,18 @@ class _ExaminedUnit(Examined):
         return self._subject.unit.phase != "state"
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
-        later, first = list[Candidate](), self._first
+        later, first = list[Candidate](), {site.key for site in self._subject.tried_first}
         for cause in filter(wanted, self._causes):
             for variant in cause.variants(self._subject):
-                if first is None or not isinstance(variant, CallVariant) or not first.isdisjoint(variant.changes):
+                if not first or not isinstance(variant, CallVariant) or not first.isdisjoint(variant.changes):
                     yield cause, variant
                 else:
                     later.append((cause, variant))
         yield from later
 
-    @functools.cached_property
-    def _first(self) -> set[Key] | None:
-        """Calls of a long unit whose changes are tried before those of others: where the port's values end."""
-        program = None if self._subject.backward else program_of(self._subject)
-        return {site.key for site in program.near()} if program is not None and program.is_long else None
-
     def candidates_beside(self, variant: Variant, wanted: Wanted) -> Iterator[Candidate]:
         subject = LayerSubject(self._subject.unit, variant if isinstance(variant, CallVariant) else None)
-        left = {site.key for site in (subject.sites if subject.backward else program_of(subject).frontier())}
+        left = {site.key for site in (subject.sites if subject.backward else subject.program.frontier())}
         for cause in filter(wanted, self._causes):
             # A call that is made otherwise may return what a cause does not expect of it: it has no variants then.
             with contextlib.suppress(Exception):
@@ -119,6 +112,17 @@ class _ExaminedUnit(Examined):
             variants = [variant for _, variant in found]
             for both in variants if len(found) == 1 else self.together(*variants):
                 yield found, both
+
+    def narrowed(self, candidate: Candidate, outcome: Outcome) -> tuple[Candidate, Outcome]:
+        """One of the calls that a cause changes if that is enough, with its outcome; else what is given."""
+        cause, variant = candidate
+        changed = variant.changes.keys() if isinstance(variant, CallVariant) else set()
+        if len({site.line for site in self._subject.sites if site.key in changed}) > 1:
+            for part in cause.variants(self._subject):
+                fits = isinstance(part, CallVariant) and part.changes.keys() < changed
+                if fits and (found := self.attempt([cause], part)) is not None and found.exact:
+                    return (cause, part), found
+        return candidate, outcome
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         excuse, arrived = self._excuse(causes), list[bool]()
@@ -210,7 +214,7 @@ class _ExaminedUnit(Examined):
         return first.keys() == second.keys() and all(_alike(first[name], second[name], share) for name in first)
 
     def may_name(self, line: Any, variant: Variant) -> bool:
-        """Whether a changed call stands in the reference's line that the port's takes the place of.
+        """Whether what changes are calls in the reference's line that the port's takes the place of.
 
         A call with other arguments is no name for a line that makes fewer calls.
         """
@@ -218,7 +222,7 @@ class _ExaminedUnit(Examined):
             return True
         if line.drops_calls and all(isinstance(change, Changing) for change in variant.changes.values()):
             return False
-        return bool(line.stands_in(site.line for site in self._subject.sites if site.key in variant.changes))
+        return all(line.stands_in([site.line]) for site in self._subject.sites if site.key in variant.changes)
 
     def holds(self, variant: Variant) -> bool:
         """Whether the gradients are the port's as well, where they differ."""
@@ -261,7 +265,6 @@ def _alike(one: np.ndarray, other: np.ndarray, share: float) -> bool:
 
 
 def _is_rearranged(before: Any, after: Any) -> bool:
-    """Whether two tensors have the same values in another order."""
     if not (rewriting().is_tensor(before) and rewriting().is_tensor(after)) or before.numel() != after.numel():
         return False
     return bool((before.flatten().sort().values == after.flatten().sort().values).all())

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 
 from twinalign.causes.layers.changed_calls import forward, state
-from twinalign.causes.layers.program import program_of
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.replay.aligned_code import Helpers
 from twinalign.replay.fewest import fewest
@@ -29,7 +28,8 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     # What the port's layer has under names of its own: child layers by those of their partners, and plain values.
     names = {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
     lines = lines_of(getattr(subject.unit, "functions", ()), subject.run, subject.module, names)
-    lines = _in_turn(subject, lines)
+    if lines and (near := [site.line for site in subject.tried_first]):
+        lines.sort(key=lambda line: not line.stands_in(near))
     until = time.process_time() + _SECONDS_TO_MEASURE
     changes = {id(one): _change(subject, one) if time.process_time() < until else math.inf for one in lines}
     spelled = tuple(one.lines[0] for one in lines if _NOTHING < changes[id(one)] <= _ROUNDING)
@@ -53,15 +53,6 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
 def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
     """A line of the port updates buffers differently."""
     yield from line_of_port(subject)
-
-
-def _in_turn(subject: LayerSubject, lines: list[LinesVariant]) -> list[LinesVariant]:
-    """Of a long unit, what stands where the port's values end comes first: each line takes a run of the unit."""
-    program = program_of(subject) if lines and not subject.backward else None
-    if program is None or not program.is_long:
-        return lines
-    near = [site.line for site in program.near()]
-    return sorted(lines, key=lambda line: not line.stands_in(near))
 
 
 def _change(subject: LayerSubject, variant: LinesVariant) -> float:

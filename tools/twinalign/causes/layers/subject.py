@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +17,11 @@ import numpy as np
 from twinalign.backends.torch.reference_only import operations
 from twinalign.backends.torch.reference_only.operations import HANDED, UNIT, Change, FunctionCall, Key, Site, Value
 from twinalign.replay.code_lines import Print, is_own_code, print_of, same_as_one_of, source_line
+from twinalign.replay.unit_program import Program, group_calls
 from twinalign.replay.wrong_unit import WrongUnit, rewriting
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
+_LITERAL = re.compile(r"(?<![\w.])\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 NAMES_OF_PHASE = {"forward": ("output.", "input.", "eval."), "backward": ("gradient.",), "state": ("buffer.", "state.")}
 """Which of the unit's values a phase is about."""
 
@@ -190,8 +191,7 @@ class LayerSubject:
 
     def values_of(self, name: str) -> np.ndarray | None:
         """Values of one of the unit's parameters or buffers, None where there is none of this name."""
-        owned = () if self.module is None else (self.module.named_parameters(), self.module.named_buffers())
-        tensor = dict(itertools.chain(*owned)).get(name)
+        tensor = self.program.parameters.get(name)
         return None if tensor is None else np.asarray(tensor.detach().cpu().numpy())
 
     @functools.cached_property
@@ -204,6 +204,23 @@ class LayerSubject:
             elif isinstance(value, (bool, int, float)):
                 numbers[str(name).lower().lstrip("_")] = float(value)
         return numbers
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The program that the unit ran by when it was traced."""
+        calls = self.traced[1]
+        group_calls(calls)
+        texts = [call.line.partition(": ")[2] for call in calls]
+        texts += [step["source"] for step in getattr(self.unit, "steps", ())]
+        literals = {float(found) for text in dict.fromkeys(texts) for found in _LITERAL.findall(text)}
+        literals |= set(self.port_numbers.values())
+        owned = () if self.module is None else (*self.module.named_buffers(), *self.module.named_parameters())
+        return Program(calls, sorted(literals), dict(owned), self.mended is not None)
+
+    @functools.cached_property
+    def tried_first(self) -> list[Site]:
+        """Calls of a long unit whose changes are tried before those of others: where the port's values end."""
+        return self.program.near() if not self.backward and self.program.is_long else []
 
     def candidates(self, words: Sequence[str], usual: Sequence[float], current: float) -> list[float]:
         """Values that a constant of the port may have: its own attributes first, then `usual`; never `current`."""

@@ -68,6 +68,18 @@ def _switched(subject: OptimizerSubject, name: str) -> Iterator[Variant]:
         yield setting(subject, name, not now, f"the {'reference' if now else 'port'} uses it")
 
 
+def _accumulator_starts(subject: OptimizerSubject) -> Iterator[Variant]:
+    def make(value: float, _: OptimizerSubject) -> Any:
+        optimizer = subject.make_optimizer()
+        for state in optimizer.state.values():
+            state["sum"].fill_(value)
+        return optimizer
+
+    if has(subject, name := "initial_accumulator_value"):
+        for value in {*port_numbers(subject, name), 0.0, 0.1} - {now := present(subject, name)}:
+            yield subject.changed(f"{value:.6g} for {now:.6g}", make=functools.partial(make, value))
+
+
 _DEFAULTS = "rmsprop_adagrad_adadelta"
 enter_rows("optimizer", OptimizerSubject, "change", (
     ("momentum_value", "the optimizer's momentum differs", {"difference": "sgd_momentum_class"},
@@ -80,6 +92,8 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      {"difference": _DEFAULTS}, functools.partial(other_values, name="rho", of_port=("rho",), usual=(0.95, 0.9))),
     ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", {"difference": _DEFAULTS},
      functools.partial(other_values, name="eps", of_port=("epsilon", "eps"), usual=_EPSILONS, is_fitted=False)),
+    ("accumulator_start", "the sum of the squared gradients starts with another value", {"difference": _DEFAULTS},
+     _accumulator_starts),
     ("adam_beta1", "the first beta differs", {},
      functools.partial(other_values, name="betas.0", of_port=("beta1",), usual=(0.9, 0.95, 0.8, 0.5, 0.99, 0.0))),
     ("adam_beta2", "the second beta differs", {},
@@ -92,22 +106,6 @@ enter_rows("optimizer", OptimizerSubject, "change", (
     ("rmsprop_centered", "RMSprop's centering is used on one side only", {},
      functools.partial(_switched, name="centered")),
 ))  # fmt: skip
-
-
-@step_cause(difference=_DEFAULTS, where=lambda subject: has(subject, "initial_accumulator_value"))
-def accumulator_start(subject: OptimizerSubject) -> Iterator[Variant]:
-    """The sum of the squared gradients starts with another value."""
-    name = "initial_accumulator_value"
-    for value in dict.fromkeys([*port_numbers(subject, name), 0.0, 0.1]):
-
-        def make(_: OptimizerSubject, value: float = value) -> Any:
-            optimizer = subject.make_optimizer()
-            for state in optimizer.state.values():
-                state["sum"].fill_(value)
-            return optimizer
-
-        if value != present(subject, name):
-            yield subject.changed(f"{value:.6g} for {present(subject, name):.6g}", make=make)
 
 
 @step_cause(rank=1, where=lambda subject: has(subject, "betas"))

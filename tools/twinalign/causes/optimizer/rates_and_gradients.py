@@ -122,21 +122,20 @@ _METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
 @step_cause(rank=1)
 def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
     """Another optimizer is used."""
+    from twinalign.backends.torch.reference_only.changed_training import make_optimizer
+
     group = next(iter(subject.group_of.values()))
     decay = float(group.get("weight_decay", 0.0))
     own = type(subject.make_optimizer()).__name__
     for kind, settings in _METHODS:
         for coefficient in dict.fromkeys([decay, 0.0]):
             given = {**settings, "weight_decay": coefficient}
-
-            def make(_: OptimizerSubject, kind: str = kind, given: dict[str, Any] = given) -> Any:
-                from twinalign.backends.torch.reference_only.changed_training import make_optimizer
-
-                return make_optimizer(kind, subject.trainable(), lr=group["lr"], **given)
-
+            make = functools.partial(make_optimizer, kind, subject.trainable(), lr=group["lr"], **given)
             named = ", ".join(f"{key} {value}" for key, value in given.items())
             if kind != own or settings:
-                yield subject.changed(f"{kind} with {named}", make=make, settings=lambda moment, given=given: given)
+                yield subject.changed(
+                    f"{kind} with {named}", make=lambda _, make=make: make(), settings=lambda _, given=given: given
+                )
 
 
 def _bounds(subject: OptimizerSubject) -> Iterable[float]:

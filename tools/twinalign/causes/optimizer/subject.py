@@ -119,7 +119,6 @@ class OptimizerSubject(ChangedSteps, Component):
         return float(np.square(gradient_of_step(self.gradients[name], step)).sum()) if name in self.gradients else 0.0
 
     def changed(self, detail: str, **change: Any) -> Variant:
-        """The variant with a `StepChange` of these fields."""
         return self.variant(detail, change=StepChange(**change))
 
     def run(self) -> dict[str, np.ndarray]:
