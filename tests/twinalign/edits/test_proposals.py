@@ -212,6 +212,8 @@ def test_what_to_write_in_words():
         assert suggestion(fault) == f"write {written} in the construction of the optimizer"
     fault = fault_of("mask missing", "add", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})
     assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; now mask missing"
+    fault["explanation"]["evidence"]["lines_of_port"] = [["/here/port.py", 7, 8]]
+    assert suggestion(fault).startswith("in layer, near port.py:7: "), "what is proven, not where values first differ"
     fits = {**fault, "explanation": None, "evidence": {**fault["evidence"], "fits_here": "the mask is missing"}}
     assert suggestion(fits) == "look first whether this is so in layer, near port.py:2: the mask is missing"
     assert "no known cause" in suggestion({**fault, "explanation": None})

@@ -86,7 +86,8 @@ def _written(fault: Mapping[str, Any]) -> str:
 def _where(fault: Mapping[str, Any]) -> str:
     if fault["phase"] == "optimizer":
         return "the schedule" if fault["paddle_layer"] == "schedule" else "the construction of the optimizer"
+    layer, known = fault["paddle_layer"] or "the model's own code", fault["explanation"] or {"evidence": {}}
     inside = fault["evidence"].get("inside") or {}
-    at = inside.get("unknown") or inside.get("known")
-    layer = fault["paddle_layer"] or "the model's own code"
-    return f"{layer}, near {at['file']}:{at['line']}" if at else layer
+    places = [(Path(file).name, line) for file, line, _ in known["evidence"].get("lines_of_port", ())]
+    places += [_place_in(at) for at in (inside.get("unknown"), inside.get("known")) if at]
+    return f"{layer}, near {places[0][0]}:{places[0][1]}" if places else layer
