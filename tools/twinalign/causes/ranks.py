@@ -43,7 +43,6 @@ class RankCause(Cause):
 
 
 def _within(context: Callable[[], Around]) -> Callable[..., Any]:
-
     def change(original: Callable[..., Any], *arguments: Any) -> Any:
         with context():
             return original(*arguments)

@@ -1,11 +1,14 @@
 """Path of a layer in the port → its path in the reference."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from twinalign.backends.layer_classes import full_name
 from twinalign.conversion.canonical_names import CanonicalNames
+from twinalign.replay.case_run import CaseRun
 from twinalign.replay.layer_calls import Call
 
 
@@ -32,7 +35,7 @@ class PathNames:
             if part.rows is None and part.place is None and tables[0] == tables[1] and called:
                 owners.setdefault(port, []).append(reference)
         # What the reference holds in several layers, a layer with an adapter, is the module around them.
-        direct = {port: found[0] if len(set(found)) == 1 else _around(found) for port, found in owners.items()}
+        direct = {port: found[0] if len(set(found)) == 1 else path_around(found) for port, found in owners.items()}
         for port, reference in {**_of_same_weights(canonical, classes, layers, direct), **direct}.items():
             self._learn(port, reference)
         self._rules = sorted(((port, ref) for ref, port in rename.items()), key=lambda rule: -len(rule[0]))
@@ -40,6 +43,11 @@ class PathNames:
         for port, reference in self._known.items():
             self._owners.setdefault(reference, []).append(port)
         self._give_to_outer(layers)
+
+    @classmethod
+    def of(cls, run: CaseRun, calls: Sequence[Call], rename: Mapping[str, str]) -> PathNames:
+        """The names of the layers of the port that runs."""
+        return cls(rename, run.canonical, calls, dict(run.backend.named_layers(run.model)))
 
     def _give_to_outer(self, layers: Iterable[str]) -> None:
         """Of two layers, one inside the other, that claim one layer of the reference the outer one has it."""
@@ -107,7 +115,7 @@ def _is_list(layer: Any) -> bool:
     return type(layer).__name__ in ("LayerList", "LayerDict")
 
 
-def _around(paths: Sequence[str]) -> str:
+def path_around(paths: Sequence[str]) -> str:
     """The path of the module that holds all of these, of which it may be one."""
     levels = itertools.takewhile(
         lambda same: len(set(same)) == 1, zip(*(path.split(".") for path in paths), strict=False)

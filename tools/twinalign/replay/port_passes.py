@@ -45,7 +45,7 @@ def port_own(
     """Run the port as it is, and measure each output's distance from the reference's."""
     run = CaseRun.of(worker, stage, weights)
     known = [Call.from_json(call) for call in calls]
-    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
+    names = PathNames.of(run, known, rename)
     with worker.kernels_noted() as kernels:
         found, _ = own_forward(run, known, names.reference_path, {})
     worker.kept[_KERNELS], worker.kept[_OWN], worker.kept[_VALUES] = frozenset(kernels), found, {}
@@ -127,7 +127,7 @@ def port_by_names(
     run, worker.kept[_RUN] = CaseRun.of(worker, stage, weights), None
     forcing = _Forcing(worker, folder, calls, moved)
     known = list(forcing.by_number.values())
-    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
+    names = PathNames.of(run, known, rename)
     partners = _of_same_names(run, known, names)
     if partners is None or moved or run.case.train_mode:  # what a pass changes, the next one would meet
         return {}
@@ -184,7 +184,7 @@ def port_past_its_crash(
     run = CaseRun.of(worker, stage, weights)
     forcing = _Forcing(worker, folder, calls, moved)
     known = list(forcing.by_number.values())
-    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
+    names = PathNames.of(run, known, rename)
     worker.kept[_RUN], worker.kept[_KERNELS] = None, ()
     alone = dict.fromkeys(forcing.by_number, math.inf)
     forced, left_out = passed(
@@ -197,9 +197,14 @@ def port_past_its_crash(
     return {**_own_calls(own, names), "pairs": pairs, "left_out": left_out | forced.left_out, **forcing.keep(forced)}
 
 
+def _paths(run: CaseRun) -> list[str]:
+    """Of what the port calls: its forward, its loss and its layers."""
+    return [FORWARD, LOSS, *(path for path, _ in run.backend.named_layers(run.model))]
+
+
 def _known_names(run: CaseRun, names: PathNames, calls: Sequence[Call]) -> Pairs:
     """Calls of the reference with those of the port that have their names, where no other layer has the same."""
-    paths = [FORWARD, LOSS, *(path for path, _ in run.backend.named_layers(run.model))]
+    paths = _paths(run)
     times = Counter(map(names.reference_path, paths))
     own = {names.reference_path(path): path for path in paths if times[names.reference_path(path)] == 1}
     return {(own[call.path], call.ordinal): call for call in calls if call.path in own}
@@ -210,7 +215,7 @@ def _of_same_names(run: CaseRun, calls: Sequence[Call], names: PathNames) -> Pai
     by_path: dict[str, list[Call]] = {}
     for call in calls:
         by_path.setdefault(call.path, []).append(call)
-    paths = [FORWARD, LOSS, *(path for path, _ in run.backend.named_layers(run.model))]
+    paths = _paths(run)
     theirs = [name for name in map(names.reference_path, paths) if name in by_path]
     if len(theirs) != len(set(theirs)) or set(theirs) != by_path.keys():
         return None

@@ -23,7 +23,7 @@ def port_unfinished(
     """
     run = CaseRun.of(worker, stage, weights)
     known = [Call.from_json(call) for call in calls]
-    names = PathNames(rename, run.canonical, known, dict(run.backend.named_layers(run.model)))
+    names = PathNames.of(run, known, rename)
     by_name = {(call.path, call.ordinal): call for call in known}
     stack, found = CallStack(), list[str]()
 

@@ -1,8 +1,7 @@
 """What `twinalign locate` finds: faults, each with its place and, if one is proven, its cause."""
 
 import dataclasses
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twinalign.causes.registry import Explanation
@@ -74,10 +73,3 @@ def where_in_unit(path: str, values: Mapping[str, Any]) -> str:
         "state": f"{len(values)} of the model's tensors that were moved",
         "gradient": "the gradient that it sends back",
     }[kind]
-
-
-def common_path(names: Sequence[str]) -> str:
-    """The path that all of these state keys begin with."""
-    parts = [name.split(".")[:-1] for name in names]
-    same = itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
-    return ".".join(level[0] for level in same)

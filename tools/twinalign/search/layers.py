@@ -19,6 +19,7 @@ from twinalign.replay.layers import (
     reference_confirm,
     reference_forward,
 )
+from twinalign.replay.path_names import path_around
 from twinalign.replay.port_passes import (
     port_by_names,
     port_forced_forward,
@@ -30,7 +31,7 @@ from twinalign.replay.tensor_store import remove_stores
 from twinalign.replay.unfinished_pass import port_unfinished
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
-from twinalign.search.faults import Fault, are_rounded, common_path, where_in_unit
+from twinalign.search.faults import Fault, are_rounded, where_in_unit
 from twinalign.search.matching import Matching, by_known_names, match_calls
 from twinalign.sides import FOUND, SIDES
 from twinalign.verdict.excuses import accepted_as
@@ -356,7 +357,7 @@ class _Search:
         paths = [_SHOWN_PATH.get(path, path) for path in (call.path, suspect["path"])]
         moved = [name.removeprefix("state.") for name in values if name.startswith("state.")]
         if moved:  # code around the layers has changed their state differently: name the layers
-            paths = [common_path(moved)] * 2
+            paths = [path_around([name.rpartition(".")[0] for name in moved])] * 2
         evidence = {
             "reference_class": call.layer,
             "paddle_class": suspect["layer"],

@@ -177,8 +177,9 @@ def edits_of(program: Program, backward: bool) -> Iterator[Edit]:
             stops = ("detach",) if backward else ()
             chosen = [one for one in chosen if one.line and (one.name not in NO_STEPS or one.name in stops)]
             for edit in _together_and_alone(program, kind, chosen):
-                first = next((at for at, part in enumerate(keys) if not part.isdisjoint(edit.changes)), len(keys) - 1)
-                if kind is not readers_exchanged or first == number:
+                if kind is not readers_exchanged or number == next(
+                    (at for at, part in enumerate(keys) if not part.isdisjoint(edit.changes)), len(keys) - 1
+                ):
                     yield edit
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -191,7 +192,8 @@ class LayerSubject:
 
     def values_of(self, name: str) -> np.ndarray | None:
         """Values of one of the unit's parameters or buffers, None where there is none of this name."""
-        tensor = self.program.parameters.get(name)
+        owned = () if self.module is None else (self.module.named_parameters(), self.module.named_buffers())
+        tensor = dict(itertools.chain(*owned)).get(name)
         return None if tensor is None else np.asarray(tensor.detach().cpu().numpy())
 
     @functools.cached_property

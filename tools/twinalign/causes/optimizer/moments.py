@@ -76,7 +76,8 @@ def _accumulator_starts(subject: OptimizerSubject) -> Iterator[Variant]:
         return optimizer
 
     if has(subject, name := "initial_accumulator_value"):
-        for value in {*port_numbers(subject, name), 0.0, 0.1} - {now := present(subject, name)}:
+        now = present(subject, name)
+        for value in filter(lambda value: value != now, dict.fromkeys([*port_numbers(subject, name), 0.0, 0.1])):
             yield subject.changed(f"{value:.6g} for {now:.6g}", make=functools.partial(make, value))
 
 

@@ -124,18 +124,15 @@ def other_optimizer(subject: OptimizerSubject) -> Iterator[Variant]:
     """Another optimizer is used."""
     from twinalign.backends.torch.reference_only.changed_training import make_optimizer
 
-    group = next(iter(subject.group_of.values()))
-    decay = float(group.get("weight_decay", 0.0))
-    own = type(subject.make_optimizer()).__name__
-    for kind, settings in _METHODS:
-        for coefficient in dict.fromkeys([decay, 0.0]):
-            given = {**settings, "weight_decay": coefficient}
-            make = functools.partial(make_optimizer, kind, subject.trainable(), lr=group["lr"], **given)
-            named = ", ".join(f"{key} {value}" for key, value in given.items())
-            if kind != own or settings:
-                yield subject.changed(
-                    f"{kind} with {named}", make=lambda _, make=make: make(), settings=lambda _, given=given: given
-                )
+    group, own = next(iter(subject.group_of.values())), type(subject.make_optimizer()).__name__
+    methods = [(kind, settings) for kind, settings in _METHODS if kind != own or settings]
+    decays = dict.fromkeys([float(group.get("weight_decay", 0.0)), 0.0])
+    for (kind, settings), decay in itertools.product(methods, decays):
+        given = {**settings, "weight_decay": decay}
+        made = functools.partial(make_optimizer, kind, lr=group["lr"], **given)
+        change = {"make": lambda of, made=made: made(of.trainable()), "settings": lambda _, given=given: given}
+        named = ", ".join(f"{key} {value}" for key, value in given.items())
+        yield subject.changed(f"{kind} with {named}", **change)
 
 
 def _bounds(subject: OptimizerSubject) -> Iterable[float]:
