@@ -92,7 +92,7 @@ class ZooCase(Case):
         if framework == "torch":
             import torch
 
-            return torch.nn.functional.cross_entropy(outputs, torch.from_numpy(labels))
+            return torch.nn.functional.cross_entropy(outputs, torch.from_numpy(labels).to(outputs.device))
         import paddle
 
         return paddle.nn.functional.cross_entropy(outputs, paddle.to_tensor(labels))

@@ -38,3 +38,11 @@ def test_buffers_keep_their_kind(models: ModuleType, layer: type, to_tensor, dty
     assert found["turn"] == 1 + 2j
     assert found["places"] == 2**25 + 1
     assert found["kept"].dtype == bool
+
+
+def test_the_reference_is_computed_without_tf32_though_its_code_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags in (torch.backends.cuda.matmul, torch.backends.cudnn):
+        monkeypatch.setattr(flags, "allow_tf32", True)
+    of_torch.prepare_model(torch.nn.Linear(2, 2), "float32", "cpu")
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32

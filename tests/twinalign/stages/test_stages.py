@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from twinalign.backends import backend_of_side
-from twinalign.case.calling import call_model, named_values
+from twinalign.case.calling import call_model, named_values, on_cpu
 from twinalign.case.definition import Case, stages_of
 from twinalign.case.loading import set_option
 from twinalign.conversion.canonical_names import CanonicalNames
@@ -27,6 +27,23 @@ from twinalign.stages.forward import record_forward
 class Output:
     logits: Any
     hidden: Any = None
+
+
+class OnGpu:
+    """Stands for a tensor on a GPU, of which only `cpu` works."""
+
+    def cpu(self) -> str:
+        return "on the CPU"
+
+
+def test_what_a_metric_is_given_is_on_the_cpu_in_the_same_containers() -> None:
+    point = namedtuple("point", ["x", "y"])  # noqa: PYI024
+    given = {"a": OnGpu(), "b": [OnGpu(), 3], "c": (point(OnGpu(), None), Output(OnGpu(), "text"))}
+    moved = on_cpu(OrderedDict(given))
+    cpu = "on the CPU"
+    assert moved == OrderedDict(a=cpu, b=[cpu, 3], c=(point(cpu, None), Output(cpu, "text")))
+    assert isinstance(moved, OrderedDict)
+    assert isinstance(given["a"], OnGpu)  # the recorded outputs stay as they are
 
 
 Pair = namedtuple("Pair", ["left", "right"])

@@ -140,6 +140,35 @@ def test_recordings_of_a_run_are_judged_as_the_run_judges_them(tmp_path: Path) -
     assert "were not used: the metadata of y_ref.npy cannot be read" in found.stdout
 
 
+def test_recordings_that_were_given_different_inputs_say_so_first(tmp_path: Path) -> None:
+    sides = recordings_with_partners(tmp_path)
+    machines = {"ref": {"processors": 16}, "paddle": {"processors": 2}}
+    for steps in ({"0": "a", "1": "b"}, {"0": "a", "1": "c"}):
+        for side, (name, environment) in zip(sides, machines.items(), strict=True):
+            metadata = {"side": name, "stage": "loss", "environment": environment, "inputs_sha256": steps}
+            if name == "ref":
+                metadata["inputs_sha256"] = {"0": "a", "1": "b"}
+            side.with_suffix(".json").write_text(json.dumps(metadata))
+        found = compare(*sides)
+        assert ("inputs of step" in found.stdout) is (steps["1"] == "c")
+    assert found.returncode == 1
+    assert found.stdout.startswith(
+        "diverged     inputs of step 1: inputs(rng) gave the sides different arrays: it must depend on rng alone; on "
+        "two machines, the libraries that it calls must have the same versions\n"
+    )
+
+
+def test_what_reprod_log_passes_is_listed_as_far_as_tensors_are(tmp_path: Path) -> None:
+    arrays = {f"t{number}": np.full(3, np.nan, np.float32) for number in range(5)}
+    for side in ("ref", "paddle"):
+        write_reprod_log(tmp_path / f"{side}.npy", arrays)
+    found = compare(tmp_path / "ref.npy", tmp_path / "paddle.npy", "--limit", "2").stdout
+    assert found.count("the mean is NaN, which reprod_log passes") == 2
+    assert "  (3 more of these)\n" in found
+    whole = compare(tmp_path / "ref.npy", tmp_path / "paddle.npy", "--limit", "0").stdout
+    assert whole.count("the mean is NaN, which reprod_log passes") == 5
+
+
 def test_recordings_of_a_training_are_judged_as_trajectories(tmp_path: Path) -> None:
     """Tolerances would call growing rounding a divergence, and the reference's repeat a tensor that is missing."""
     steps = np.arange(40)
@@ -156,6 +185,8 @@ def test_recordings_of_a_training_are_judged_as_trajectories(tmp_path: Path) -> 
     found = compare(tmp_path / "ref.npy", tmp_path / "paddle.npy")
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout.startswith("rounding     curve.loss ")
+    (tmp_path / "paddle.json").write_text(json.dumps({"side": "ref", "stage": "train"}))  # on another device, say
+    assert compare(tmp_path / "ref.npy", tmp_path / "paddle.npy").stdout.startswith("rounding     curve.loss ")
     wrong = compare(tmp_path / "ref.npy", tmp_path / "wrong.npy", "--only", "curve.*")
     assert wrong.returncode == 1
     assert "the curves depart from step 1 on" in wrong.stdout

@@ -1,5 +1,6 @@
 """Call a model with named inputs, and name the values that it returns."""
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -55,3 +56,24 @@ def named_values(
         )
     for key, item in items:
         yield from named_values(item, is_tensor, f"{prefix}.{key}" if prefix else key, left_out)
+
+
+def on_cpu(value: Any) -> Any:
+    """The same tensors on the CPU, where `.numpy()` works in both frameworks, in the same tuples, lists, dictionaries
+    and dataclasses."""
+    if hasattr(value, "cpu"):
+        return value.cpu()
+    if isinstance(value, Mapping):
+        moved: Any = copy.copy(value)
+        for key, item in value.items():
+            moved[key] = on_cpu(item)
+        return moved
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(on_cpu, value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(on_cpu, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(
+            value, **{field.name: on_cpu(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        )
+    return value

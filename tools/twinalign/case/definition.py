@@ -116,7 +116,7 @@ class Case:
         return {}
 
     def metric(self, outputs: Any, labels: np.ndarray, framework: str) -> Any:
-        """Numbers by name from model outputs and labels of the `val` split; switches on metric."""
+        """Numbers by name from model outputs, on the CPU, and labels of the `val` split; switches on metric."""
         raise NotImplementedError
 
     def evaluate(self, model: Any, framework: str, dtype: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.case.calling import call_model
+from twinalign.case.calling import call_model, on_cpu
 from twinalign.case.definition import Case
 from twinalign.files.half_precision import rounded
 from twinalign.stages.context import StageContext
@@ -23,7 +23,8 @@ def record_metric(context: StageContext) -> None:
         images, labels = collate(context)
         outputs = call_model(model, {"x": images})
         context.add("outputs", outputs)
-        context.add("metric", case.metric(outputs, labels, context.framework))
+        # The labels are arrays, and a metric written for a CPU calls `outputs.numpy()`.
+        context.add("metric", case.metric(on_cpu(outputs), labels, context.framework))
 
 
 def collate(context: StageContext) -> tuple[Any, np.ndarray]:

@@ -49,8 +49,10 @@ def print_comparison(found: Mapping[str, Any], console: Console | None = None, *
     if classic["error"]:
         write(f"  {printable(classic['error'])}")
     write(f"  {classic['lines'][-1]}")
-    for quirk in classic["quirks"]:
+    for quirk in classic["quirks"][:limit]:
         write(f"  ({printable(quirk)})")
+    if limit is not None and len(classic["quirks"]) > limit:
+        write(f"  ({len(classic['quirks']) - limit} more of these)")
     write(summary_line(found))
 
 

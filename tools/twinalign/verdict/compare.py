@@ -4,6 +4,7 @@ A reviewer's `twinalign verify` uses these too and runs nothing, so they import 
 a training is imported where one is judged: a comparison of two files starts in little more time than numpy.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from twinalign.errors import InputError
 from twinalign.files.attached_recordings import is_attached
-from twinalign.files.recordings import Recording
+from twinalign.files.recordings import Recording, read_metadata
 from twinalign.sides import SIDES
 from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.array_comparison import compare_arrays as compare_arrays
@@ -21,13 +22,15 @@ from twinalign.verdict.excuses import draws_of
 from twinalign.verdict.file_comparison import PathLike, compare_bare_files, compare_training_files, recorded_stage
 from twinalign.verdict.rank_comparison import join_comparisons, rounding_over_ranks
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
-from twinalign.verdict.stage_recordings import StageRecordings, described_samples
+from twinalign.verdict.stage_recordings import StageRecordings, described_samples, different_inputs
 
 _NAMES = {"ref": "reference", "paddle": "port"}
 _LEAST_EFFECT = 1e-4
 """Relative change of outputs by other inputs below which a model hardly depends on them."""
 _SHARE_OF_EFFECT = 0.01
 """Difference of the float64 runs, as a share of that change, above which agreement says nothing about the layers."""
+_OF_A_MACHINE = ("platform", "python", "processors")
+"""Entries of a recording's environment that are the same for two recordings of one machine."""
 _ROUNDING = 1e-12
 """Relative difference of float64 runs that rounding explains, however little depends on the inputs."""
 
@@ -84,6 +87,9 @@ def compare_files(
             allowances=(*allowed, *allowances),
             **options,
         )
+    if stage is not None:
+        with contextlib.suppress(AttributeError, TypeError):  # metadata that twinalign did not write
+            _say_inputs_differ(comparison, *(read_metadata(path) for path in paths))
     if stage is not None and rtol is None:
         comparison.notes.append(f"conventions and allowances are those of `twinalign run` for stage {stage}")
     return comparison
@@ -159,12 +165,20 @@ def _compare_rank(
     for name, (shape, ported) in recordings.sampled_shapes().items():
         if shape != ported:  # samples are equally long, whatever the size of the tensors
             _prepend(comparison, f"shape of {name}", f"shape {shape} against {ported}")
-    for step in recordings.input_differences():
-        reason = "inputs(rng) gave the sides different arrays: it must depend on rng alone"
-        if "rank" in recordings.metadata("ref"):
-            reason = "this rank has different samples on each side: share() must depend on its arguments alone"
-        _prepend(comparison, f"inputs of step {step}", reason)
+    _say_inputs_differ(comparison, recordings.metadata("ref"), recordings.metadata("paddle"))
     return comparison
+
+
+def _say_inputs_differ(comparison: Comparison, reference: Mapping[str, Any], port: Mapping[str, Any]) -> None:
+    """Put the steps for which the sides were given different inputs, by their metadata, before everything else."""
+    reason = "inputs(rng) gave the sides different arrays: it must depend on rng alone"
+    if "rank" in reference:
+        reason = "this rank has different samples on each side: share() must depend on its arguments alone"
+    first, second = (metadata.get("environment", {}) for metadata in (reference, port))
+    if any(first.get(entry) != second.get(entry) for entry in _OF_A_MACHINE):
+        reason += "; on two machines, the libraries that it calls must have the same versions"
+    for step in reversed(different_inputs(reference, port)):
+        _prepend(comparison, f"inputs of step {step}", reason)
 
 
 def _doubt_constant_outputs(comparison: Comparison, effect: float | None) -> None:

@@ -23,6 +23,7 @@ from twinalign.verdict.tensor_judge import measures_rounding
 PathLike = str | os.PathLike[str]
 
 _SUFFIXES = (".npy", ".npz", ".safetensors", ".pth", ".pt", ".pdparams", ".pdopt")
+_COMPARED_SIDES = (("ref", "paddle"), ("ref", "ref"), ("paddle", "paddle"))
 _SIDE_WORDS = ("reference", "reproduced", "torch", "paddle", "ref")
 
 
@@ -100,7 +101,8 @@ def compare_training_files(
 def recorded_stage(reference: Path, reproduced: Path) -> tuple[str | None, list[str], list[Allowance | str]]:
     """Stage, accepted conventions and allowances that `twinalign run` applies to these two recordings.
 
-    `run` and `compare` must agree about the same files. Files from elsewhere have none of these.
+    `run` and `compare` must agree about the same files. Two recordings of one side, on two devices say, are judged like
+    those of two sides. Files from elsewhere have none of these.
     """
     try:
         first, second, case = (
@@ -110,7 +112,7 @@ def recorded_stage(reference: Path, reproduced: Path) -> tuple[str | None, list[
         return None, [], []
     stage = second.get("stage")
     sides = first.get("side"), second.get("side")
-    if sides != ("ref", "paddle") or not isinstance(stage, str) or first.get("stage") != stage:
+    if sides not in _COMPARED_SIDES or not isinstance(stage, str) or first.get("stage") != stage:
         return None, [], []
     try:
         description = case.get("description", {})

@@ -109,10 +109,11 @@ class StageRecordings:
         first, second = (self.metadata(side).get("sampled", {}) for side in SIDES)
         return {name: (entry["shape"], second[name]["shape"]) for name, entry in first.items() if name in second}
 
-    def input_differences(self) -> list[str]:
-        """Steps whose inputs differ between the sides, which makes any verdict worthless."""
-        hashes = [self.metadata(side).get("inputs_sha256", {}) for side in SIDES]
-        return [step for step in hashes[0] if hashes[1].get(step, hashes[0][step]) != hashes[0][step]]
+
+def different_inputs(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Steps for which the metadata of two recordings have different hashes of the inputs: no verdict is worth much."""
+    hashes = [metadata.get("inputs_sha256", {}) for metadata in (first, second)]
+    return [step for step in hashes[0] if hashes[1].get(step, hashes[0][step]) != hashes[0][step]]
 
 
 def described_samples(metadata: Mapping[str, Any]) -> dict[str, Described]:

@@ -12,7 +12,7 @@ import torch
 
 from twinalign.backends import state_layout as layout
 from twinalign.backends.matrix_probe import probe_matrices, probe_norm
-from twinalign.backends.torch.process import device_of
+from twinalign.backends.torch.process import device_of, forbid_tf32
 from twinalign.backends.torch.tensors import tensors_in, to_array, values_of
 
 
@@ -28,6 +28,7 @@ def prepare_model(model: torch.nn.Module, dtype: str, device: str) -> torch.nn.M
     # Module.to casts complex tensors as well, and so takes their imaginary parts away.
     kinds = {True: getattr(torch, dtype), False: torch.complex128 if dtype == "float64" else torch.complex64}
     place = device_of(device)
+    forbid_tf32()  # the case's code may have allowed it
     return model._apply(
         lambda tensor: tensor.to(
             place, kinds[tensor.is_floating_point()] if tensor.is_floating_point() or tensor.is_complex() else None
