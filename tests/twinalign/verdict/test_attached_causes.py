@@ -17,7 +17,7 @@ RANDOM = np.random.RandomState(0)
 
 
 def sides(reference: list[Step], port: list[Step]) -> Sides:
-    return Sides(reference, port, ([], []), lambda *_, **__: None, lambda *_: [])
+    return Sides(reference, port, ([], []))
 
 
 def averaged(decay: float, late: bool = True) -> list[Step]:

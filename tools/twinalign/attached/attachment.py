@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.attached.named_arguments import named_arguments, replaced_arguments
-from twinalign.attached.step_recorder import StepRecorder
+from twinalign.attached.step_recorder import StepRecorder, name_in
 from twinalign.backends import load_backend
 from twinalign.backends.layer_classes import layer_classes
 from twinalign.backends.protocol import Backend
@@ -138,17 +138,11 @@ def _load_weights(
         layout = backend.describe_state(model)
         if recording is None:
             arrays = read_checkpoint(path).weights
-            wrong = [
-                e["key"]
-                for e in layout
-                if e["persistent"] and e["key"] in arrays and list(arrays[e["key"]].shape) != list(e["shape"])
-            ]
-            missing = [
-                e["key"] for e in layout if e["persistent"] and e["role"] == "parameter" and e["key"] not in arrays
-            ]
-            if wrong or missing:
-                key = (wrong + missing)[0]
-                what = "has another shape" if wrong else "is missing"
+            kept = {e["key"]: e for e in layout if e["persistent"]}
+            shapes = {key: list(arrays[key].shape) for key in kept if key in arrays}
+            wrong = [(key, "has another shape") for key in shapes if shapes[key] != list(kept[key]["shape"])]
+            wrong += [(key, "is missing") for key in kept if kept[key]["role"] == "parameter" and key not in arrays]
+            for key, what in wrong[:1]:
                 raise InputError(f"{path}: {key} {what}; convert the checkpoint with `twinalign convert` first")
         else:
             arrays = recording.initial(name)
@@ -175,7 +169,7 @@ def _write_beginning(
     with array_stream(folder / INITIAL) as stream:
         for name, model in models.items():
             for key, array in backend.state_items(model):
-                stream.add(f"{name}:{key}" if name else key, array)
+                stream.add(name_in(name, key), array)
     about = {
         "format": FORMAT,
         "framework": backend.FRAMEWORK,
@@ -260,7 +254,7 @@ class Attachment:
                 self._stack.callback(backend.watch_calls(part, before, after))
             for path, layer in backend.named_layers(inner):
                 if path and any(fnmatch.fnmatchcase(path, pattern) for pattern in layers):
-                    key = f"{name}:{path}" if name else path
+                    key = name_in(name, path)
                     hook = _Hook(lambda _, given, keywords, output, key=key: recorder.layer(key, output))
                     self._stack.callback(backend.watch_calls(layer, _Hook(_nothing), hook))
         self._stack.enter_context(backend.watching_updates(self._before_update, recorder.after_update))

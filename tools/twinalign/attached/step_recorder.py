@@ -4,7 +4,7 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,11 +64,7 @@ class StepRecorder:
         self._whole_layers = whole_layers
         self._optimizers = optimizers
         self._known: list[Any] = list(optimizers or [])
-        self._names = {
-            id(parameter): f"{name}:{key}" if name else key
-            for name, model in models.items()
-            for key, parameter in backend.named_parameters(model).items()
-        }
+        self._names = {id(parameter): name for name, parameter in self._parameters()}
         self._file = contextlib.ExitStack()
         self._stream: ArrayStream | None = None
         self._numbers: Any = None
@@ -139,10 +135,13 @@ class StepRecorder:
     def _write_untrained(self) -> None:
         """Parameters that no optimizer holds, such as moving averages, which move between the steps."""
         held = {id(one) for optimizer in self._known for one in self._backend.held_parameters(optimizer)}
+        self._write_all("untrained", ((name, one) for name, one in self._parameters() if id(one) not in held))
+
+    def _parameters(self) -> Iterator[tuple[str, Any]]:
+        """All parameters of the models with their names; of several models, behind the model's own."""
         for model_name, model in self._models.items():
             for key, parameter in self._backend.named_parameters(model).items():
-                if id(parameter) not in held:
-                    self._write(f"untrained.{model_name}:{key}" if model_name else f"untrained.{key}", parameter)
+                yield name_in(model_name, key), parameter
 
     @_never_raises
     def output(self, output: Any) -> None:
@@ -173,13 +172,13 @@ class StepRecorder:
             prefix = f"call{self.calls - 1}"
             if f"{prefix}.labels" not in self._stream.names:
                 self._facts["calls"][-1]["cross_entropy"] = settings
-                dtypes = {
-                    f"{prefix}.{n}": self._backend.dtype_name(t) for n, t in (("logits", logits), ("labels", labels))
-                }
-                self._facts["dtypes"] |= dtypes
                 arrays = self._backend.to_array(logits), self._backend.to_array(labels)
-                for name, array in zip(dtypes, _by_position(*arrays, settings["axis"]), strict=True):
-                    self._write(name, array)
+                written = zip(
+                    ("logits", "labels"), (logits, labels), _by_position(*arrays, settings["axis"]), strict=True
+                )
+                for name, tensor, array in written:
+                    self._facts["dtypes"][f"{prefix}.{name}"] = self._backend.dtype_name(tensor)
+                    self._write(f"{prefix}.{name}", array)
 
     @_never_raises
     def backward(self, tensor: Any) -> None:
@@ -228,10 +227,7 @@ class StepRecorder:
         return mine
 
     def _write_gradients(self, prefix: str) -> None:
-        for model_name, model in self._models.items():
-            for key, parameter in self._backend.named_parameters(model).items():
-                if parameter.grad is not None:
-                    self._write(f"{prefix}.{model_name}:{key}" if model_name else f"{prefix}.{key}", parameter.grad)
+        self._write_all(prefix, ((name, one.grad) for name, one in self._parameters() if one.grad is not None))
 
     @_never_raises
     def before_update(self, optimizer: Any, closure: bool) -> None:
@@ -307,9 +303,8 @@ class StepRecorder:
             self._write_all("updated", ((name, p) for name, p, _ in named))
             self._write_state(optimizer, named, "updated_state", "updated_master")
             for model_name, model in self._models.items():
-                prefix = f"buffer.{model_name}:" if model_name else "buffer."
-                for key, buffer in self._backend.floating_buffers(model).items():
-                    self._write(prefix + key, buffer)
+                buffers = self._backend.floating_buffers(model).items()
+                self._write_all("buffer", ((name_in(model_name, key), buffer) for key, buffer in buffers))
             path = step_path(self._folder, self.step)
             write_json(metadata_path(path), {**self._facts, "numbers": _finite(numbers)})
             self._file.pop_all().close()
@@ -319,6 +314,11 @@ class StepRecorder:
             self._numbers.flush()
         self.step += 1
         self._clear()
+
+
+def name_in(model: str, key: str) -> str:
+    """The name of what a model holds: `NAME:KEY` in a recording of several models, which have names."""
+    return f"{model}:{key}" if model else key
 
 
 def _by_position(logits: np.ndarray, labels: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

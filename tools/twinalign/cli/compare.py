@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from twinalign.cli.outputs import json_text, one_to_stdout, output_option, write_output
 from twinalign.reports.language import CODES
-
-if TYPE_CHECKING:
-    from twinalign.verdict.results import Comparison
 
 _PATH = click.Path(path_type=Path)
 _FILE: dict[str, Any] = {"type": _PATH, "metavar": "FILE"}
@@ -66,6 +63,8 @@ def command(
 
     Exit codes: 0 aligned, 1 diverged, 2 bad input, 3 inconclusive.
     """
+    from twinalign.reports import comparison_page
+    from twinalign.reports.tables import comparison_markdown
     from twinalign.terminal import show
     from twinalign.verdict.classic import log_lines
     from twinalign.verdict.compare import compare_files
@@ -74,21 +73,9 @@ def command(
     comparison = compare_files(reference, reproduced, **options)
     title = f"{reference.name} against {reproduced.name}"
     write_output(json_path, lambda: json_text(comparison.to_json()))
-    write_output(markdown_path, lambda: _markdown(comparison, title, lang))
-    write_output(html_path, lambda: _page(comparison, title))
+    write_output(markdown_path, lambda: comparison_markdown(comparison.to_json(), title, lang))
+    write_output(html_path, lambda: comparison_page(comparison.to_json(), title))
     write_output(log_path, lambda: "\n".join(log_lines(comparison.classic)) + "\n")
     if not quiet:
         show(comparison, limit=limit or None)
     return {"aligned": 0, "diverged": 1, "inconclusive": 3}[comparison.verdict]
-
-
-def _markdown(comparison: Comparison, title: str, lang: str) -> str:
-    from twinalign.reports.tables import comparison_markdown
-
-    return comparison_markdown(comparison.to_json(), title, lang)
-
-
-def _page(comparison: Comparison, title: str) -> str:
-    from twinalign.reports import comparison_page
-
-    return comparison_page(comparison.to_json(), title)

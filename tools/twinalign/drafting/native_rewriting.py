@@ -78,9 +78,7 @@ def _visited(
 ) -> "_Native":
     native = _Native(path, wanted, built, left)
     module = _parsed(text).visit(native)
-    shims = _Shims()
-    module.visit(shims)
-    native.named = shims.named
+    native.named = {str(shim_of(node)) for node in _shims_in(module)}
     native.code = _with_imports(module.code, native)
     return native
 
@@ -96,15 +94,6 @@ def _with_imports(text: str, native: "_Native") -> str:
     if not re.search(r"^import paddle$", text, re.MULTILINE) and native.done:
         line = f"import paddle\n{line}"
     return text[: found.start()] + line + text[found.end() :]
-
-
-class _Shims(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.named: set[str] = set()
-
-    def visit_Attribute(self, node: cst.Attribute) -> None:
-        if (name := shim_of(node)) is not None:
-            self.named.add(name)
 
 
 class _Native(cst.CSTTransformer):
@@ -179,7 +168,7 @@ class _Native(cst.CSTTransformer):
         return updated_node.with_changes(test=test)
 
     def visit_Annotation(self, node: cst.Annotation) -> None:
-        self.asks |= _attributes_in(node)
+        self.asks |= _shims_in(node)
 
     def visit_Expr(self, node: cst.Expr) -> None:
         self._statements.add(node.value)
@@ -189,7 +178,7 @@ class _Native(cst.CSTTransformer):
         if shim_of(function) is not None:
             self._stays.add(function)
         if isinstance(node.func, cst.Name) and node.func.value in _CHECKS and len(node.args) == 2:
-            self.asks |= _attributes_in(node.args[1])
+            self.asks |= _shims_in(node.args[1])
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         shim = shim_of(original_node)
@@ -314,7 +303,7 @@ class _Native(cst.CSTTransformer):
         return call.with_changes(args=arguments)
 
 
-class _Attributes(cst.CSTVisitor):
+class _Shims(cst.CSTVisitor):
     def __init__(self) -> None:
         self.found: set[cst.CSTNode] = set()
 
@@ -323,8 +312,8 @@ class _Attributes(cst.CSTVisitor):
             self.found.add(node)
 
 
-def _attributes_in(node: cst.CSTNode) -> set[cst.CSTNode]:
-    visitor = _Attributes()
+def _shims_in(node: cst.CSTNode) -> set[cst.CSTNode]:
+    visitor = _Shims()
     node.visit(visitor)
     return visitor.found
 

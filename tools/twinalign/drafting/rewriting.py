@@ -11,13 +11,8 @@ from twinalign.drafting import rules
 
 _LOOKS = ("hasattr", "dir", "getattr")
 _IN_FULL = (
-    "torch.nn",
-    "torch.nn.functional",
-    "torch.nn.init",
-    "torch.nn.utils",
-    "torch.optim",
-    "torch.fft",
-    "torch.linalg",
+    *("torch.nn", "torch.nn.functional", "torch.nn.init", "torch.nn.utils"),
+    *("torch.optim", "torch.fft", "torch.linalg"),
 )
 _MODULES = {"torch": "paddle", "torch.nn": "paddle.nn", "torch.nn.functional": "paddle.nn.functional"}
 _CLASSES = {"torch.nn.Module": "paddle.nn.Layer", "torch.Tensor": "paddle.Tensor"}

@@ -293,18 +293,19 @@ class Selection:
         for name in self._names_at_import(source, statement):
             self._need(source.name, name, _Read.IMPORT)
         if not is_definition(statement):  # try: from … import …
-            for imported in source.imports_in(statement).values():
-                home = self.resolve(imported.module, imported.attribute)
-                if home is not None and home[1] is not None:
-                    self._need(home[0], home[1], _Read.IMPORT)
+            self._need_definitions(source, statement, _Read.IMPORT)
         for node, read in self._bodies(source.name, statement):
             for name in names_in(node):
                 if self._knows(source, name):
                     self._need(source.name, name, read)
-            for imported in source.imports_in(node).values():
-                home = self.resolve(imported.module, imported.attribute)
-                if home is not None and home[1] is not None:
-                    self._need(home[0], home[1], read)
+            self._need_definitions(source, node, read)
+
+    def _need_definitions(self, source: ModuleSource, node: ast.AST, read: _Read) -> None:
+        """Keep the definitions of the model's own packages that code imports."""
+        for imported in source.imports_in(node).values():
+            home = self.resolve(imported.module, imported.attribute)
+            if home is not None and home[1] is not None:
+                self._need(home[0], home[1], read)
 
     def _ran(self, module: str, statement: ast.stmt, read: _Read) -> bool:
         """Whether a function, or any method of a class, was entered; classes without methods always count."""

@@ -1,7 +1,9 @@
 """How arguments of torch's functions are spelled in paddle, and what stands for what."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -77,8 +79,7 @@ ARGUMENTS: dict[str, Mapping[str, Argument]] = {
         "scale_factor": _of("scale_factor", _whole),
     },
     "pad": {"mode": _of("mode", default="constant"), "value": _of("value", default=0.0)},
-    **{f"{kind}{n}d{end}": _WINDOW for kind in ("conv",) for n in (1, 2, 3) for end in ("",)},
-    **{f"conv_transpose{n}d": _WINDOW for n in (1, 2, 3)},
+    **{f"{kind}{n}d": _WINDOW for kind in ("conv", "conv_transpose") for n in (1, 2, 3)},
     **{f"{kind}_pool{n}d": _POOL for kind in ("max", "avg") for n in (1, 2, 3)},
     **dict.fromkeys(
         (
@@ -90,101 +91,28 @@ ARGUMENTS: dict[str, Mapping[str, Argument]] = {
 }
 """torch's function -> its argument -> paddle's."""
 
-LAYERS = {
-    "relu": "ReLU",
-    "relu6": "ReLU6",
-    "gelu": "GELU",
-    "silu": "Silu",
-    "sigmoid": "Sigmoid",
-    "tanh": "Tanh",
-    "hardswish": "Hardswish",
-    "hardsigmoid": "Hardsigmoid",
-    "mish": "Mish",
-    "elu": "ELU",
-    "celu": "CELU",
-    "selu": "SELU",
-    "softplus": "Softplus",
-    "leaky_relu": "LeakyReLU",
-    "softsign": "Softsign",
-    "logsigmoid": "LogSigmoid",
-    "hardtanh": "Hardtanh",
-    "softmax": "Softmax",
-    "log_softmax": "LogSoftmax",
-    **{
-        f"{torch}_pool{n}d": f"{paddle}Pool{n}D"
-        for torch, paddle in (("max", "Max"), ("avg", "Avg"))
-        for n in (1, 2, 3)
-    },
-    **{
-        f"adaptive_{torch}_pool{n}d": f"Adaptive{paddle}Pool{n}D"
-        for torch, paddle in (("max", "Max"), ("avg", "Avg"))
-        for n in (1, 2, 3)
-    },
-}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+LAYERS: Mapping[str, str] = _TABLES["layers"]
 """torch's function -> paddle's layer class of the same meaning, for what is exchanged as a whole."""
 
 KINDS = {**LAYERS, "identity": "Identity"}
 """The same with what no function does."""
 
-FUNCTIONS = {"logsigmoid": "log_sigmoid"}
+FUNCTIONS: Mapping[str, str] = _TABLES["functions"]
 """torch's function -> paddle's in `nn.functional`, where the names differ."""
 
 EXCHANGED = ("gelu_form", "activation_swapped", "layer_swapped", "pool_kind", "softmax_kind")
 """Causes whose remedy is the reference's call in place of the port's."""
 
-GIVEN_BY_CAUSE = {
-    "padding_mode": ("padding_mode",),
-    "padding_same": ("padding",),
-    "group_norm_groups": ("num_groups",),
-    "norm_epsilon": ("eps",),
-    "batch_norm_momentum": ("momentum",),
-}
+GIVEN_BY_CAUSE: Mapping[str, Sequence[str]] = _TABLES["given_by_cause"]
 """Cause that changes a call as a whole -> the reference's arguments that remedy it."""
 
-_ADAM = {"learning_rate": "lr", "beta1": "beta1", "beta2": "beta2", "epsilon": "eps", "weight_decay": "weight_decay"}
-OPTIMIZER_SETTINGS: dict[str, Mapping[str, str]] = {
-    "SGD": {"learning_rate": "lr", "weight_decay": "weight_decay"},
-    "Adam": _ADAM,
-    "AdamW": _ADAM,
-    "Momentum": {
-        "learning_rate": "lr",
-        "momentum": "momentum",
-        "use_nesterov": "nesterov",
-        "weight_decay": "weight_decay",
-    },
-    "RMSProp": {
-        "learning_rate": "lr",
-        "rho": "alpha",
-        "momentum": "momentum",
-        "epsilon": "eps",
-        "weight_decay": "weight_decay",
-    },
-    "Adagrad": {"learning_rate": "lr", "epsilon": "eps", "weight_decay": "weight_decay"},
-}
+OPTIMIZER_SETTINGS: Mapping[str, Mapping[str, str]] = _TABLES["optimizer_settings"]
 """paddle's optimizer -> its keyword -> the setting of torch's."""
 
-OPTIMIZER_CLASSES = {
-    "decay_as_l2": {"Adam": "AdamW"},
-    "decay_decoupled": {"AdamW": "Adam"},
-    "momentum_value": {"SGD": "Momentum"},
-}
+OPTIMIZER_CLASSES: Mapping[str, Mapping[str, str]] = _TABLES["optimizer_classes"]
 """Cause of wrong steps -> paddle's optimizer -> the one that takes such steps as the reference's."""
 
-OPTIMIZER_CAUSES: dict[str, tuple[str, ...]] = {
-    "learning_rate_factor": ("learning_rate",),
-    "schedule_factor": ("learning_rate",),
-    "momentum_value": ("momentum",),
-    "adam_beta1": ("beta1",),
-    "adam_beta2": ("beta2",),
-    "adam_betas": ("beta1", "beta2"),
-    "optimizer_epsilon": ("epsilon",),
-    "decay_coefficient": ("weight_decay",),
-    "decay_missing": ("weight_decay",),
-    "decay_added": ("weight_decay",),
-    "decay_as_l2": ("weight_decay",),
-    "decay_decoupled": ("weight_decay",),
-    "rmsprop_smoothing": ("rho",),
-    "nesterov": ("use_nesterov",),
-    "optimizer_setting": ("use_nesterov", "momentum", "rho"),
-}
+OPTIMIZER_CAUSES: Mapping[str, Sequence[str]] = _TABLES["optimizer_causes"]
 """Cause of wrong steps -> the keywords of paddle's optimizer that may mend it."""

@@ -18,17 +18,8 @@ from twinalign.planted_faults.interception import FUNCTIONS, Interception
 from twinalign.stages.context import step_inputs
 
 TRANSFORMS = (
-    "resize",
-    "crop",
-    "center_crop",
-    "hflip",
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_saturation",
-    "adjust_hue",
-    "to_grayscale",
-    "gaussian_blur",
-    "solarize",
+    *("resize", "crop", "center_crop", "hflip", "adjust_brightness", "adjust_contrast", "adjust_saturation"),
+    *("adjust_hue", "to_grayscale", "gaussian_blur", "solarize"),
 )
 """Image operations that are counted: the port's own functions of these names, else those of a library."""
 

@@ -25,27 +25,12 @@ if TYPE_CHECKING:
     from twinalign.planted_faults.case_contents import CaseContents
 
 KINDS = (
-    "weights",
-    "forward",
-    "state",
-    "backward",
-    "loss",
-    "optimizer",
-    "schedule",
-    "data",
-    "metric",
-    "train",
-    "initial",
+    *("weights", "forward", "state", "backward", "loss", "optimizer", "schedule"),
+    *("data", "metric", "train", "initial"),
 )
 """What a fault spoils."""
 
-_SHOWN_IN = {
-    "weights": "forward",
-    "forward": "forward",
-    "state": "forward",
-    "optimizer": "backward",
-    "schedule": "backward",
-}
+_SHOWN_IN = {"weights": "forward", "state": "forward", "optimizer": "backward", "schedule": "backward"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,46 +2,14 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from twinalign.patching import replaced
 
-FUNCTIONS = {
-    "softmax": ("nn.functional.softmax", "Tensor.softmax"),
-    "gelu": ("nn.functional.gelu",),
-    "relu": ("nn.functional.relu",),
-    "linear": ("nn.functional.linear",),
-    "hardswish": ("nn.functional.hardswish",),
-    "hardsigmoid": ("nn.functional.hardsigmoid",),
-    "silu": ("nn.functional.silu", "nn.functional.swish"),
-    "dropout": ("nn.functional.dropout",),
-    "normalize": ("nn.functional.normalize",),
-    "interpolate": ("nn.functional.interpolate", "nn.functional.upsample"),
-    "max_pool2d": ("nn.functional.max_pool2d",),
-    "avg_pool2d": ("nn.functional.avg_pool2d",),
-    "adaptive_avg_pool2d": ("nn.functional.adaptive_avg_pool2d",),
-    "attention": ("nn.functional.scaled_dot_product_attention",),
-    "cross_entropy": ("nn.functional.cross_entropy",),
-    "mse_loss": ("nn.functional.mse_loss",),
-    "logsumexp": ("logsumexp", "Tensor.logsumexp"),
-    "mean": ("mean", "Tensor.mean"),
-    "matmul": ("matmul", "bmm", "Tensor.matmul", "Tensor.__matmul__"),
-    "add": ("add", "Tensor.add", "Tensor.__add__", "Tensor.__radd__"),
-    "multiply": ("multiply", "Tensor.multiply", "Tensor.__mul__", "Tensor.__rmul__"),
-    "scale": ("scale", "Tensor.scale"),
-    "divide": ("divide", "Tensor.divide", "Tensor.__truediv__"),
-    "concat": ("concat",),
-    "chunk": ("chunk", "Tensor.chunk"),
-    "flatten": ("flatten", "Tensor.flatten"),
-    "getitem": ("Tensor.__getitem__",),
-    "take_along_axis": ("take_along_axis", "Tensor.take_along_axis"),
-    "topk": ("topk", "Tensor.topk"),
-    "tril": ("tril", "Tensor.tril"),
-    "masked_fill": ("masked_fill", "Tensor.masked_fill"),
-    "roll": ("roll", "Tensor.roll"),
-    "cumsum": ("cumsum", "Tensor.cumsum"),
-}
+FUNCTIONS: Mapping[str, Sequence[str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """Name of a function in the catalogue → the attributes of paddle by which code can call it."""
 
 Replacement = Callable[..., Any]

@@ -163,7 +163,7 @@ class Selftest:
         with self._recorder.running() as self._weights:
             return self._explore()
 
-    def run(self, on_trial: Callable[[Trial], None] = lambda trial: None) -> SelftestResult:
+    def run(self) -> SelftestResult:
         """Make every trial; raises SideCrashError if a process died, or the case's own code raises without a fault."""
         started = time.perf_counter()
         with self._recorder.running() as self._weights:
@@ -175,7 +175,6 @@ class Selftest:
             for number, fault in enumerate(trials, start=1):
                 self._progress("both", f"fault {number} of {len(trials)}: {fault.id}")
                 result.trials.append(self._try(fault, places[fault.id]))
-                on_trial(result.trials[-1])
         result.seconds = time.perf_counter() - started
         return result
 

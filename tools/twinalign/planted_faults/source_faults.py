@@ -4,58 +4,21 @@ import ast
 import dataclasses
 import itertools
 import random
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import libcst as cst
 
-from twinalign.edits.source import Edit, Source, applied, name_of
+from twinalign.edits.source import Edit, Source, applied, called_otherwise, name_of
 
 _Operator = Callable[[Source, Any], Iterator[Edit | None]]
 _OPERATORS: dict[str, _Operator] = {}
 
-_EXCHANGED_NAMES = (
-    ("relu", "gelu"),
-    ("gelu", "silu"),
-    ("silu", "relu"),
-    ("leaky_relu", "elu"),
-    ("relu6", "relu"),
-    ("sigmoid", "tanh"),
-    ("hardsigmoid", "sigmoid"),
-    ("softmax", "log_softmax"),
-    ("ReLU", "GELU"),
-    ("GELU", "Silu"),
-    ("Silu", "ReLU"),
-    ("Sigmoid", "Tanh"),
-    ("mean", "sum"),
-    ("sum", "mean"),
-    ("max", "mean"),
-    ("amax", "mean"),
-    ("AvgPool2D", "MaxPool2D"),
-    ("MaxPool2D", "AvgPool2D"),
-    ("avg_pool2d", "max_pool2d"),
-    ("max_pool2d", "avg_pool2d"),
-    ("AdamW", "Adam"),
-    ("Adam", "AdamW"),
-    ("Momentum", "SGD"),
-    ("l1_loss", "mse_loss"),
-    ("mse_loss", "smooth_l1_loss"),
-    ("Normal", "Uniform"),
-    ("XavierUniform", "XavierNormal"),
-    ("KaimingNormal", "XavierNormal"),
-    ("TruncatedNormal", "Normal"),
-    ("floor", "round"),
-    ("sin", "cos"),
-    ("cos", "sin"),
+_EXCHANGED: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
-_EXCHANGED_TEXTS = {
-    "reflect": "replicate",
-    "bilinear": "nearest",
-    "bicubic": "bilinear",
-    "mean": "sum",
-    "sum": "mean",
-    "fan_out": "fan_in",
-}
 _OTHER_OPERATORS: Mapping[type, type] = {
     cst.Add: cst.Subtract,
     cst.Subtract: cst.Add,
@@ -213,7 +176,7 @@ def flag_turned(source: Source, node: Any) -> Iterator[Edit | None]:
 def text_changed(source: Source, node: Any) -> Iterator[Edit | None]:
     """A mode that is given as a text is another one."""
     if isinstance(node, cst.Arg) and isinstance(node.value, cst.SimpleString):
-        other = _EXCHANGED_TEXTS.get(str(node.value.evaluated_value))
+        other = _EXCHANGED["texts"].get(str(node.value.evaluated_value))
         if other is not None:
             yield source.edit(node.value, cst.SimpleString(f'"{other}"'))
 
@@ -222,11 +185,9 @@ def text_changed(source: Source, node: Any) -> Iterator[Edit | None]:
 def name_exchanged(source: Source, node: Any) -> Iterator[Edit | None]:
     """Another activation, reduction, pool, loss, optimizer or initialiser is called."""
     if isinstance(node, cst.Call):
-        other = dict(_EXCHANGED_NAMES).get(name_of(node))
+        other = _EXCHANGED["names"].get(name_of(node))
         if other is not None:
-            func = node.func
-            named = func.with_changes(attr=cst.Name(other)) if isinstance(func, cst.Attribute) else cst.Name(other)
-            yield source.edit(node.func, named)
+            yield source.edit(node.func, called_otherwise(node, other).func)
 
 
 @_plants
@@ -253,10 +214,7 @@ def calls_exchanged(source: Source, node: Any) -> Iterator[Edit | None]:
     if isinstance(node, cst.Call) and len(node.args) == 1 and isinstance(node.args[0].value, cst.Call):
         inner = node.args[0].value
         if len(inner.args) == 1 and all(isinstance(one.func, cst.Attribute) for one in (node, inner)):
-            yield source.edit(
-                node,
-                inner.with_changes(args=[cst.Arg(node.with_changes(args=inner.args))]),
-            )
+            yield source.edit(node, inner.with_changes(args=[cst.Arg(node.with_changes(args=inner.args))]))
 
 
 @_plants

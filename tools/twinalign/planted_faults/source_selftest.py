@@ -106,7 +106,6 @@ def selftest_of_fix(
     settings: RunSettings,
     count: int,
     progress: Progress = lambda side, text: None,
-    on_trial: Callable[[RepairTrial], None] = lambda trial: None,
 ) -> RepairSelftest:
     """Plant so many faults, drawn by lot with the case's seed, in the port's own files, and let `fix` mend each.
 
@@ -126,7 +125,6 @@ def selftest_of_fix(
         for number, fault in enumerate(faults, start=1):
             progress("both", f"fault {number} of {len(faults)}: {fault.id}")
             result.trials.append(trials.of(fault))
-            on_trial(result.trials[-1])
         result.seconds = time.perf_counter() - started
         return result
 

@@ -54,17 +54,9 @@ def _fault(
     place = places["layers"].get(layer)
     edits: list[dict[str, Any]] = []
     if place is not None and remedies:
-        edits = [
-            edit.to_json()
-            for edit in proposals.readable(
-                initial_edits(
-                    remedies,
-                    place,
-                    places["parameters"].get(f"nn.{found[0].layer}", []),
-                    proposals.sources_of(place),
-                )
-            )
-        ]
+        parameters = places["parameters"].get(f"nn.{found[0].layer}", [])
+        proposed = initial_edits(remedies, place, parameters, proposals.sources_of(place))
+        edits = [edit.to_json() for edit in proposals.readable(proposed)]
     written = "; ".join(f"{leaf}: {remedy}" for leaf, remedy in remedies.items())
     return {
         "reference_layer": found[0].name.rpartition(".")[0],

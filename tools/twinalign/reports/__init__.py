@@ -24,9 +24,9 @@ def write_report(folder: Path, code: str = "en", against: Path | None = None) ->
     return path
 
 
-def comparison_page(comparison: Mapping[str, Any], title: str, code: str = "en") -> str:
+def comparison_page(comparison: Mapping[str, Any], title: str) -> str:
     """The page of a comparison of two files; `title` names them."""
     from twinalign.reports.page import page
 
     found = {"case": title, "verdict": comparison["verdict"], "stages": {FILES: comparison}, "environment": {}}
-    return page(found, Path(), code)
+    return page(found, Path(), "en")

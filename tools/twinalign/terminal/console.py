@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _WIDTH_ELSEWHERE = 240
+COLOURS = {"aligned": "green", "diverged": "red", "inconclusive": "yellow"}
+"""Verdict -> style."""
 
 
 def output() -> Console:

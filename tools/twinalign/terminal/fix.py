@@ -23,7 +23,11 @@ def print_fix(found: Mapping[str, Any], console: Console | None = None) -> None:
         print_text(console, note, "yellow")
     for number, fault in enumerate(entries(found["left"]), start=1):
         print_text(console, fault_text(f"left {number}.", fault))
-    print_text(console, f"\n{found['case']}: {_summary(found)}", style=f"bold {_style(found)}")
+    print_text(
+        console,
+        f"\n{found['case']}: {_summary(found)}",
+        style=f"bold {'green' if found['verdict'] == ALIGNED else 'red'}",
+    )
     if found["patch_file"]:
         console.print(f"patch in {found['patch_file']}", style="dim", highlight=False)
 
@@ -37,7 +41,3 @@ def _summary(found: Mapping[str, Any]) -> str:
     rest = f", {left} fault{'' if left == 1 else 's'} left" if left else ""
     written = f", {len(found['written'])} file{'' if len(found['written']) == 1 else 's'} written"
     return f"{found['verdict']} with the patch: {edits}{rest}{written if found['written'] else ''}"
-
-
-def _style(found: Mapping[str, Any]) -> str:
-    return "green" if found["verdict"] == ALIGNED else "red"

@@ -7,9 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from twinalign.terminal.console import output
-
-_STYLES = {"aligned": "green", "diverged": "red", "inconclusive": "yellow"}
+from twinalign.terminal.console import COLOURS, output
 
 
 def print_port(found: Mapping[str, Any], console: Console | None = None) -> None:
@@ -27,4 +25,4 @@ def print_port(found: Mapping[str, Any], console: Console | None = None) -> None
     stages = ", ".join(f"{name} {verdict}" for name, verdict in found["stages"].items())
     verdict = found["verdict"] or "the port does not run yet"
     line = f"\n{found['out']}: {verdict}" + (f" ({stages})" if stages else "")
-    console.print(Text(line, style=f"bold {_STYLES.get(verdict, 'red')}"), soft_wrap=True)
+    console.print(Text(line, style=f"bold {COLOURS.get(verdict, 'red')}"), soft_wrap=True)

@@ -11,12 +11,11 @@ from twinalign.reports.initial import initial_groups, initial_mark, initial_sent
 from twinalign.reports.language import language
 from twinalign.reports.summary import accepted, deciding, greatest, identical, not_checked, unlocated, worst_first
 from twinalign.sides import stage_number
-from twinalign.terminal.console import output, print_text, table
+from twinalign.terminal.console import COLOURS, output, print_text, table
 from twinalign.terminal.faults import print_located
 from twinalign.terminal.training import print_training
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE
 
-_COLOURS = {ALIGNED: "green", DIVERGED: "red", INCONCLUSIVE: "yellow"}
 _SHOWN = 5
 
 
@@ -29,7 +28,7 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
         stages.add_row(f"{stage_number(stage)} {stage}", *_cells(comparison))
     if "initial" in found:
         initial = found["initial"]
-        style = _COLOURS.get(initial_mark(found), "yellow")
+        style = COLOURS.get(initial_mark(found), "yellow")
         verdict = Text(initial["verdict"], style=style)
         stages.add_row("initial", verdict, str(initial["tensors"]), "–", "–", "–")
     console.print(stages)
@@ -48,7 +47,7 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
         console.print("\nWhat is at fault:", style="bold")
         print_located(found["located"], console, unlocated=unlocated(found, say))
     left_out = accepted([tensor for comparison in found["stages"].values() for tensor in comparison["tensors"]], say)
-    coloured = Text(found["verdict"], style=f"bold {_COLOURS[found['verdict']]}")
+    coloured = Text(found["verdict"], style=f"bold {COLOURS[found['verdict']]}")
     accepts = f" ({left_out})" if left_out else ""
     print_text(console, Text.assemble(f"\n{found['case']}: ", coloured, f"{accepts} in {found['seconds']:.0f} s"))
 
@@ -76,7 +75,7 @@ def _cells(comparison: Mapping[str, Any]) -> list[Text]:
     float64, noise = greatest(tensors, "fp64_rel"), greatest(tensors, "noise_ratio")
     verdict = comparison["verdict"]
     return [
-        Text.assemble((verdict, _COLOURS[verdict]), f" ({left_out})" if left_out else ""),
+        Text.assemble((verdict, COLOURS[verdict]), f" ({left_out})" if left_out else ""),
         Text(str(len(comparison["tensors"]))),
         # JSON has names for numbers that are not finite; `float` converts them back.
         Text(f"{float(float64):.1e}" if float64 is not None else ("bit-equal" if identical(tensors) else "–")),
@@ -90,7 +89,7 @@ def _print_faults(console: Console, stage: str, comparison: Mapping[str, Any]) -
         return
     wrong = [t for t in worst_first(comparison["tensors"]) if t["verdict"] in (DIVERGED, INCONCLUSIVE)]
     count = f"{len(wrong)} of {len(comparison['tensors'])} tensors"
-    console.print(Text(f"\n{stage}: {count}", style=_COLOURS[comparison["verdict"]]))
+    console.print(Text(f"\n{stage}: {count}", style=COLOURS[comparison["verdict"]]))
     for tensor in wrong[:_SHOWN]:
         print_text(console, f"  {tensor['name']}: {tensor['reason']}")
     if len(wrong) > _SHOWN:

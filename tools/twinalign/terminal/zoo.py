@@ -7,9 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from twinalign.reports.tables import ZOO_HEADERS, zoo_cells, zoo_counts
-from twinalign.terminal.console import output, print_text, table
-
-_COLOURS = {"aligned": "green", "diverged": "red", "inconclusive": "yellow", "crashed": "bold red"}
+from twinalign.terminal.console import COLOURS, output, print_text, table
 
 
 def print_zoo(found: Mapping[str, Any], console: Console | None = None) -> None:
@@ -18,7 +16,7 @@ def print_zoo(found: Mapping[str, Any], console: Console | None = None) -> None:
     rows = table(*ZOO_HEADERS, right=ZOO_HEADERS[2:4])
     for outcome in found["architectures"]:
         *row, verdict = zoo_cells(outcome)
-        rows.add_row(*row, Text(verdict, style=_COLOURS[verdict]))
+        rows.add_row(*row, Text(verdict, style=COLOURS.get(verdict, "bold red")))
     console.print(rows)
     for outcome in found["architectures"]:
         if outcome["explanation"]:

@@ -7,26 +7,18 @@ from typing import Any
 import numpy as np
 
 from twinalign.verdict.attached_average_causes import average_of_statistics, averages
-from twinalign.verdict.attached_evidence import Numbers, Recomputed, Sides, alike, cause_of, norm, same
+from twinalign.verdict.attached_evidence import Sides, alike, cause_of, moved_since, norm, same
 from twinalign.verdict.attached_model_causes import arguments, calls, detached, optimizers_order
 from twinalign.verdict.attached_steps import HALVES, Name, Step
 from twinalign.verdict.attached_update_causes import decay, half_weights, optimizer, running_variance, schedule, skipped
 
 
-def find_causes(
-    reference: Sequence[Step],
-    port: Sequence[Step],
-    reference_numbers: Numbers,
-    port_numbers: Numbers,
-    recomputed: Recomputed,
-    moved_since: Callable[[Step, Step], list[str]],
-) -> list[dict[str, Any]]:
+def find_causes(sides: Sides) -> list[dict[str, Any]]:
     """Causes in the order of execution, each once, where it first shows.
 
     Returns:
         `id`, `step`, `quantity`, `text` and the `evidence` of each.
     """
-    sides = Sides(reference, port, (reference_numbers, port_numbers), recomputed, moved_since)
     found = [cause for look in _ORDER if (cause := next(look(sides), None)) is not None]
     return sorted(found, key=lambda cause: cause["step"])
 
@@ -95,7 +87,7 @@ def weights(sides: Sides) -> Iterator[dict[str, Any]]:
 def moved_between(sides: Sides) -> Iterator[dict[str, Any]]:
     """Something moves weights between the steps on one side."""
     for then, now in sides.following():
-        moved = [sides.moved_since(*pair) for pair in zip(then, now, strict=True)]
+        moved = [moved_since(*pair) for pair in zip(then, now, strict=True)]
         if moved[1] and not moved[0]:
             text = f"the port moves {moved[1][0]} between the steps, outside of its optimizer; the reference does not"
             yield cause_of("weights_moved_between_steps", now[0].number, "weights", text, parameters=moved[1])
@@ -267,53 +259,35 @@ def not_cleared(sides: Sides) -> Iterator[dict[str, Any]]:
 def clipping(sides: Sides) -> Iterator[dict[str, Any]]:
     """Gradients are clipped at another moment, by another limit or kind, or on one side alone."""
     for reference, port in sides.steps():
-        theirs, ours = (
-            [e for e in step.events if e.startswith(("clip", "backward", "unscale"))] for step in (reference, port)
-        )
-        clips = [[e for e in events if e.startswith("clip")] for events in (theirs, ours)]
-        places = [[i for i, e in enumerate(events) if e.startswith("clip")] for events in (theirs, ours)]
-        late = [
-            "backward" in events[place[0] :] if place else False
-            for events, place in zip((theirs, ours), places, strict=True)
-        ]
+        n, norms = reference.number, [norm(step.named("gradient")) for step in (reference, port)]
+        events = [step.events for step in (reference, port)]
+        clips = [[event for event in one if event.startswith("clip")] for one in events]
+        # What comes before and what after the first clipping of a step; nothing after it where there is none.
+        first = [one.index(clip[0]) if clip else len(one) for one, clip in zip(events, clips, strict=True)]
+        late = ["backward" in one[place:] for one, place in zip(events, first, strict=True)]
         factor = [
-            norm(s.named("gradient")) / (norm(s.named("unclipped")) or 1.0) if s.named("unclipped") else 1.0
-            for s in (reference, port)
+            norms[side] / (norm(step.named("unclipped")) or 1.0) if step.named("unclipped") else 1.0
+            for side, step in enumerate((reference, port))
         ]
-        n = reference.number
-        if late[1] and not late[0]:
-            yield cause_of(
-                "clip_over_micro_batches",
-                n,
-                "gradient",
-                "the port clips after each micro-batch, the reference once a step",
-            )
-        elif "unscale" in ours and "unscale" in theirs:
-            orders = [
-                events.index("unscale") < place[0] if place else True
-                for events, place in zip((theirs, ours), places, strict=True)
-            ]
-            if orders[0] and not orders[1]:
-                yield cause_of(
-                    "clip_before_unscaling",
-                    n,
-                    "gradient",
-                    "the port clips gradients that still have the scaler's factor",
-                )
+        if late == [False, True]:
+            text = "the port clips after each micro-batch, the reference once a step"
+            yield cause_of("clip_over_micro_batches", n, "gradient", text)
+        elif all("unscale" in one for one in events):
+            unscaled = ["unscale" in one[:place] for one, place in zip(events, first, strict=True)]
+            if unscaled == [True, False]:
+                text = "the port clips gradients that still have the scaler's factor"
+                yield cause_of("clip_before_unscaling", n, "gradient", text)
         if clips[0] and not clips[1] and not same(factor[0], 1.0):
-            yield cause_of(
-                "no_clipping", n, "gradient", f"the reference clips ({clips[0][0]}), the port does not", factors=factor
-            )
+            text = f"the reference clips ({clips[0][0]}), the port does not"
+            yield cause_of("no_clipping", n, "gradient", text, factors=factor)
         elif clips[0] and clips[1] and clips[0][-1] != clips[1][-1] and not same(factor[0], factor[1]):
             kind = "clip_limit" if clips[0][-1].split(" at ")[0] == clips[1][-1].split(" at ")[0] else "clip_kind"
-            norms = [norm(step.named("gradient")) for step in (reference, port)]
             after = f"the norms after it are {norms[1]:.4g} and {norms[0]:.4g}"
             text = f"the port does {clips[1][-1]}, the reference {clips[0][-1]}; {after}"
             yield cause_of(kind, n, "gradient", text, norms=norms)
         elif clips[1] and not clips[0] and not same(factor[1], 1.0):
-            yield cause_of(
-                "clipping", n, "gradient", f"the port clips ({clips[1][0]}), the reference does not", factors=factor
-            )
+            text = f"the port clips ({clips[1][0]}), the reference does not"
+            yield cause_of("clipping", n, "gradient", text, factors=factor)
 
 
 _ORDER: tuple[Callable[[Sides], Iterator[dict[str, Any]]], ...] = (

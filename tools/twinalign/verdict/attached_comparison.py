@@ -10,7 +10,7 @@ from twinalign.errors import InputError
 from twinalign.files.attached_recordings import AttachedRecording, ranks_of
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.array_difference import distance, root_mean_square
-from twinalign.verdict.attached_evidence import norm
+from twinalign.verdict.attached_evidence import moved_since, norm, recomputed
 from twinalign.verdict.attached_findings import findings
 from twinalign.verdict.attached_rank_causes import find_rank_causes
 from twinalign.verdict.attached_steps import (
@@ -27,7 +27,6 @@ from twinalign.verdict.attached_steps import (
     translation,
 )
 from twinalign.verdict.case_allowances import allowances_for
-from twinalign.verdict.optimizer_formula import left_over, updated
 from twinalign.verdict.rank_comparison import join_comparisons
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
 from twinalign.verdict.tensor_judge import ZERO_FACTOR, epsilon_of
@@ -134,7 +133,7 @@ def _compare_rank(
         comparison.notes.append(_WITHOUT_NOISE)
     comparison.notes += _notes(pair)
     noise = "measured" if partners else _WITHOUT_NOISE
-    comparison.attached = findings(comparison, pair, noise, recomputed, moved_since)
+    comparison.attached = findings(comparison, pair, noise)
     accepted = {tensor.accepted for tensor in comparison.tensors}
     causes = [cause for cause in comparison.attached["causes"] if cause["id"] not in accepted]
     comparison.attached["causes"] = causes
@@ -216,14 +215,6 @@ def _of_one_signature(first: Step, second: Step) -> list[str]:
     return [name for name in inputs[0] if name not in inputs[1] and Name.of(name).call in shared]
 
 
-def moved_since(then: Step, now: Step) -> list[str]:
-    """Parameters that something moved after the end of a step and before the next one's update."""
-    after = then.named("updated")
-    return [
-        name for name, array in now.named("weights").items() if name in after and not np.array_equal(array, after[name])
-    ]
-
-
 def _arrays(steps: Sequence[Step], chosen: Sequence[tuple[int, list[str]]]) -> dict[str, np.ndarray]:
     by_number = {step.number: step.arrays for step in steps}
     return {
@@ -283,36 +274,13 @@ def _judge_casts(tensors: Sequence[TensorVerdict], pair: Pair) -> None:
                 tensor.reason = f"the port's output is {ours}, the reference's {theirs}"
 
 
-def recomputed(side: Step, settings_of: Step, name: Name, **changed: Any) -> float | None:
-    """How far a side's update is from the formula's, over rounding; None where something is missing.
-
-    `settings_of`: the step whose settings the formula takes, with those `changed`.
-    """
-    parameter = name.rest
-    weights, gradient = side.arrays.get(f"weights.{parameter}"), side.arrays.get(f"gradient.{parameter}")
-    settings = settings_of.settings.get(parameter)
-    label = "updated" if name.quantity == "updated" else name.state
-    found = side.arrays.get(f"updated.{parameter}" if label == "updated" else f"updated_state.{label}.{parameter}")
-    if weights is None or gradient is None or settings is None or found is None or f"master.{parameter}" in side.arrays:
-        return None
-    states = {key: side.named("state", key).get(parameter) for key in ("moment1", "moment2", "velocity")}
-    state = {key: array for key, array in states.items() if array is not None}
-    made = updated(weights, gradient, state, {**settings, **changed}, int(side.facts.get("steps_made", 0)))
-    if made is None or label not in made:
-        return None
-    before = weights if label == "updated" else state.get(label, np.zeros(weights.shape))
-    kind = side.dtype(f"updated.{parameter}") if label == "updated" else str(found.dtype)
-    epsilon = 2.0**-7 if kind == "bfloat16" else epsilon_of(np.dtype(kind))
-    return left_over(made[label], found, before, epsilon)
-
-
 def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.ndarray], first: int) -> None:
     """What tolerances cannot decide: gradients that vanish, and later steps, where rounding has grown."""
     sizes: dict[str, float] = {}
     for label, array in reference.items():
         head, _, rest = label.partition(".")
         if Name.of(rest).quantity in _GRADIENTS and array.size:
-            sizes[head] = max(sizes.get(head, 0.0), float(np.sqrt(np.mean(np.square(array.astype(np.float64))))))
+            sizes[head] = max(sizes.get(head, 0.0), root_mean_square(array))
     wrong, recorded = False, {int(label.partition(".")[0].removeprefix("step")) for label in reference}
     for tensor in tensors:
         head, _, rest = tensor.name.partition(".")
@@ -323,7 +291,7 @@ def _judge_by_step(tensors: Sequence[TensorVerdict], reference: Mapping[str, np.
             if name.quantity in _GRADIENTS and (tensor.rms_abs or 0) <= _VANISHES * sizes.get(head, 0):
                 tensor.verdict, tensor.reason = ALIGNED, "rounding of a gradient that vanishes beside the others"
             elif not wrong and int(head.removeprefix("step")) > first and name.quantity != "setting":
-                size = float(np.sqrt(np.mean(np.square(reference[tensor.name].astype(np.float64)))))
+                size = root_mean_square(reference[tensor.name])
                 # What a step begins with is compared after a recorded step only where it is not what that one left.
                 moved = name.quantity in BEFORE and int(head.removeprefix("step")) - 1 in recorded
                 if (tensor.rms_abs or np.inf) <= (_MOVED if moved else _AMPLIFIED) * size:

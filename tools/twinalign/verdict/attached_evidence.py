@@ -3,19 +3,20 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinalign.verdict.array_difference import distance, root_mean_square
-from twinalign.verdict.attached_steps import Step
+from twinalign.verdict.attached_steps import Name, Step
+from twinalign.verdict.optimizer_formula import left_over, updated
+from twinalign.verdict.tensor_judge import epsilon_of
 
 _CLOSE = 1e-4
 """Relative difference below which two recorded numbers of float32 trainers count as the same."""
 
 Numbers = Sequence[Mapping[str, Any]]
-Recomputed = Callable[..., float | None]
 
 
 @dataclasses.dataclass
@@ -25,8 +26,6 @@ class Sides:
     reference: Sequence[Step]
     port: Sequence[Step]
     numbers: tuple[Numbers, Numbers]
-    recomputed: Recomputed
-    moved_since: Callable[[Step, Step], list[str]]
 
     def steps(self) -> Iterator[tuple[Step, Step]]:
         return zip(self.reference, self.port, strict=True)
@@ -66,3 +65,34 @@ def fitted(terms: Sequence[np.ndarray], wanted: np.ndarray, left: float = 1e-2) 
     factors = np.linalg.lstsq(columns, target, rcond=None)[0]
     apart = np.linalg.norm(columns @ factors - target)
     return factors if apart <= left * np.linalg.norm(target) else None
+
+
+def moved_since(then: Step, now: Step) -> list[str]:
+    """Parameters that something moved after the end of a step and before the next one's update."""
+    after = then.named("updated")
+    return [
+        name for name, array in now.named("weights").items() if name in after and not np.array_equal(array, after[name])
+    ]
+
+
+def recomputed(side: Step, settings_of: Step, name: Name, **changed: Any) -> float | None:
+    """How far a side's update is from the formula's, over rounding; None where something is missing.
+
+    `settings_of`: the step whose settings the formula takes, with those `changed`.
+    """
+    parameter = name.rest
+    weights, gradient = side.arrays.get(f"weights.{parameter}"), side.arrays.get(f"gradient.{parameter}")
+    settings = settings_of.settings.get(parameter)
+    label = "updated" if name.quantity == "updated" else name.state
+    found = side.arrays.get(f"updated.{parameter}" if label == "updated" else f"updated_state.{label}.{parameter}")
+    if weights is None or gradient is None or settings is None or found is None or f"master.{parameter}" in side.arrays:
+        return None
+    states = {key: side.named("state", key).get(parameter) for key in ("moment1", "moment2", "velocity")}
+    state = {key: array for key, array in states.items() if array is not None}
+    made = updated(weights, gradient, state, {**settings, **changed}, int(side.facts.get("steps_made", 0)))
+    if made is None or label not in made:
+        return None
+    before = weights if label == "updated" else state.get(label, np.zeros(weights.shape))
+    kind = side.dtype(f"updated.{parameter}") if label == "updated" else str(found.dtype)
+    epsilon = 2.0**-7 if kind == "bfloat16" else epsilon_of(np.dtype(kind))
+    return left_over(made[label], found, before, epsilon)

@@ -1,14 +1,13 @@
 """What differs first between two attached trainers in the order of execution, and why."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twinalign.verdict.attached_causes import find_causes
-from twinalign.verdict.attached_evidence import Recomputed, cause_of
-from twinalign.verdict.attached_steps import Name, Pair, Step, in_order
+from twinalign.verdict.attached_evidence import Sides, cause_of
+from twinalign.verdict.attached_steps import Name, Pair, in_order
 from twinalign.verdict.results import DIVERGED, Comparison, TensorVerdict, whole
 
-MovedSince = Callable[[Step, Step], list[str]]
 _ALIKE = 1e-3
 """Relative difference of the ratios of losses that are one ratio."""
 
@@ -65,16 +64,13 @@ def _unnamed(first: Mapping[str, Any], tensors: Sequence[TensorVerdict], pair: P
     return [cause_of("loss", first["step"], "loss", text, ratios=ratios)]
 
 
-def findings(
-    comparison: Comparison, pair: Pair, noise: str, recomputed: Recomputed, moved_since: MovedSince
-) -> dict[str, Any]:
+def findings(comparison: Comparison, pair: Pair, noise: str) -> dict[str, Any]:
     """What `Comparison.attached` holds: verdicts by step and quantity, what differs first, and the causes.
 
     Args:
         comparison: all tensors with their verdicts.
         pair: the steps that they are of.
         noise: what measured rounding, in words.
-        recomputed, moved_since: as `attached_evidence.Sides` has them.
     """
     by_step: dict[int, dict[str, list[TensorVerdict]]] = {}
     first: dict[str, Any] | None = None
@@ -99,8 +95,8 @@ def findings(
             )
             rows.append(row)
         steps.append({"step": number, "quantities": rows})
-    numbers = [recording.numbers for recording in pair.recordings]
-    causes = find_causes(pair.reference, pair.port, numbers[0], numbers[1], recomputed, moved_since)
+    numbers = pair.recordings[0].numbers, pair.recordings[1].numbers
+    causes = find_causes(Sides(pair.reference, pair.port, numbers))
     if first and not any(one["step"] <= first["step"] for one in causes):
         causes = [*_unnamed(first, comparison.tensors, pair), *causes]
     return {"first": first, "causes": causes if first or causes else [], "steps": steps, "noise": noise}

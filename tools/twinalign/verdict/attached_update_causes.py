@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.verdict.attached_evidence import Sides, alike, cause_of, fitted, norm, same
+from twinalign.verdict.attached_evidence import Sides, alike, cause_of, fitted, norm, recomputed, same
 from twinalign.verdict.attached_steps import HALVES, Name, Step
 
 _SETTINGS = ("beta1", "beta2", "epsilon", "momentum", "dampening", "nesterov")
@@ -100,7 +100,7 @@ def optimizer(sides: Sides) -> Iterator[dict[str, Any]]:
         for key in _SETTINGS:
             pairs = {m: [float(s.settings[m].get(key, 0.0)) for s in (reference, port)] for m in names}
             wrong = [m for m, (theirs, ours) in pairs.items() if not same(theirs, ours, 1e-6)]
-            if wrong and (proof := _proof(sides, reference, port, wrong, key)) is not None:
+            if wrong and (proof := _proof(reference, port, wrong, key)) is not None:
                 values = [side.settings[wrong[0]][key] for side in (port, reference)]
                 what = _SETTINGS_IN_WORDS.get(key, key)
                 text = f"{what} is {values[0]:g} in the port, {values[1]:g} in the reference, and explains the update"
@@ -113,7 +113,7 @@ def decay(sides: Sides) -> Iterator[dict[str, Any]]:
         n, names = reference.number, [name for name in reference.settings if name in port.settings]
         apart = [m for m in names if reference.settings[m]["decoupled"] != port.settings[m]["decoupled"]]
         apart = [m for m in apart if reference.settings[m]["weight_decay"] or port.settings[m]["weight_decay"]]
-        if apart and (proof := _proof(sides, reference, port, apart, "decoupled")) is not None:
+        if apart and (proof := _proof(reference, port, apart, "decoupled")) is not None:
             words = ["decoupled from" if s.settings[apart[0]]["decoupled"] else "added to" for s in (port, reference)]
             yield cause_of(
                 "decay_coupled",
@@ -126,7 +126,7 @@ def decay(sides: Sides) -> Iterator[dict[str, Any]]:
         wrong = [
             m for m in names if not same(reference.settings[m]["weight_decay"], port.settings[m]["weight_decay"], 1e-6)
         ]
-        if wrong and (proof := _proof(sides, reference, port, wrong, "weight_decay")) is not None:
+        if wrong and (proof := _proof(reference, port, wrong, "weight_decay")) is not None:
             values = [side.settings[wrong[0]]["weight_decay"] for side in (port, reference)]
             zero = 0.0 in values
             id = "decay_groups" if zero else "weight_decay"
@@ -140,7 +140,7 @@ _WRITTEN = (Name("updated"), *(Name("updated_state", state=one) for one in ("vel
 """What a step of an optimizer writes; at a small learning rate the weights show less than the state."""
 
 
-def _proof(sides: Sides, reference: Step, port: Step, names: Sequence[str], key: str) -> dict[str, Any] | None:
+def _proof(reference: Step, port: Step, names: Sequence[str], key: str) -> dict[str, Any] | None:
     """Evidence that this setting alone takes the reference's formula to the port's update; None where it does not.
 
     The learning rate is the port's: a schedule has a cause of its own.
@@ -154,7 +154,7 @@ def _proof(sides: Sides, reference: Step, port: Step, names: Sequence[str], key:
 
         def left(settings_of: Step, given: dict[str, dict[str, Any]], written: Name = written) -> float | None:
             quantities = {name: dataclasses.replace(written, rest=name) for name in names}
-            found = [sides.recomputed(port, settings_of, quantities[name], **given.get(name, {})) for name in names]
+            found = [recomputed(port, settings_of, quantities[name], **given.get(name, {})) for name in names]
             return max((one for one in found if one is not None), default=None)
 
         before, after = left(reference, rates), left(reference, changed)
@@ -175,7 +175,7 @@ def half_weights(sides: Sides) -> Iterator[dict[str, Any]]:
             ]
             masters = [f"master.{name}" in step.arrays for step in (reference, port)]
             if kinds[1] in HALVES and not masters[1] and (masters[0] or kinds[0] == "float32"):
-                found = sides.recomputed(port, port, Name("updated", rest=name))
+                found = recomputed(port, port, Name("updated", rest=name))
                 if found is None or found <= 2:  # the formula, rounded to the half precision
                     wrong.append(name)
         if wrong:

@@ -64,9 +64,7 @@ class _Behind:
             self._start = stop
 
 
-def sum_pairwise(
-    size: int, leaf: Callable[[int, int], np.floating], chunk: int = CHUNK, arrays: Sequence[np.ndarray] = ()
-) -> np.floating:
+def sum_pairwise(size: int, leaf: Callable[[int, int], np.floating], arrays: Sequence[np.ndarray] = ()) -> np.floating:
     """Sum by numpy's tree: `leaf(start, stop)` gives the sum of a piece, nodes are added in the leaves' precision.
 
     The memory of `arrays` is released behind the leaves, as by `pieces`.
@@ -74,11 +72,10 @@ def sum_pairwise(
     numpy halves a run of n numbers at n/2 rounded down to a multiple of 8, down to runs of 128
     (numpy/_core/src/umath/loops_utils.h.src, pairwise_sum); a node's sum does not depend on where it lies.
     """
-
     behind = _Behind(arrays)
 
     def visit(start: int, count: int) -> np.floating:
-        if count <= chunk:
+        if count <= CHUNK:
             total = leaf(start, start + count)
             behind.read_to(start + count)
             return total

@@ -21,9 +21,9 @@ _BUFFER = 8192  # numpy.getbufsize()
 _LARGEST_BROADCAST = 1 << 26
 
 
-def log_lines(classic: Classic, time: datetime.datetime | None = None) -> list[str]:
-    """Lines as `ReprodDiffHelper.report` of reprod_log 1.0.1 writes them to `*_diff.log`; `time` is now by default."""
-    stamp = (time or datetime.datetime.now()).strftime("%Y/%m/%d %H:%M:%S")
+def log_lines(classic: Classic) -> list[str]:
+    """Lines as `ReprodDiffHelper.report` of reprod_log 1.0.1 writes them to `*_diff.log`."""
+    stamp = datetime.datetime.now().strftime("%Y/%m/%d %H:%M:%S")
     return [f"[{stamp}] root INFO: {line}" for line in classic.lines]
 
 

@@ -1,8 +1,8 @@
 """Losses and metrics over steps: growth of rounding (chaos) or a bug, and the step at which the curves depart.
 
-Training multiplies any difference by a factor a step, rounding as well as a bug. Three things tell them apart
-(docs/verdict.md, "Trajectories"): where the difference starts (at rounding or above), whether it grows at the rate at
-which rounding is seen to grow, and whether float64 shrinks it 2^29 times, as it shrinks rounding and no bug.
+Training multiplies any difference by a factor a step, rounding as well as a bug. Two things tell them apart
+(docs/verdict.md, "Trajectories"): where the difference starts (at rounding or above), and whether it grows at the rate
+at which rounding is seen to grow.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 _ROUNDING = 2.0**-24
-_SHRINK = 2.0**-29
-_ARBITER_MARGIN = 1024.0
 FLOOR_FACTOR = 32.0
 """A scalar's rounding at one step is a poor measure of its size; docs/verdict.md has the calibration."""
 _OWN_FACTOR = 4.0
@@ -53,16 +51,12 @@ class TrajectoryVerdict(results.JsonFields):
     basis: str
     max_rel: float
     """Greatest |difference| over the reference's greatest magnitude."""
-    first_rel: float
-    """The same at the first step."""
 
 
 def judge_trajectory(
     reference: ArrayLike,
     reproduced: ArrayLike,
     *,
-    reference64: ArrayLike | None = None,
-    reproduced64: ArrayLike | None = None,
     reference_repeat: ArrayLike | None = None,
     own_times: float = 0.0,
     rounding: float = _ROUNDING,
@@ -71,11 +65,9 @@ def judge_trajectory(
     """Judge a scalar recorded at every step.
 
     Args:
-        reference: one value per step, float32 run.
+        reference: one value per step.
         reproduced: the port's.
-        reference64: the reference's float64 run, same steps.
-        reproduced64: the port's float64 run.
-        reference_repeat: the reference's float32 run with another summation order.
+        reference_repeat: the reference with another summation order, same steps.
         own_times: ratio of either side's own rounding to the floor (`own_rounding_over_floor`), 0 if unknown.
         rounding: of one operation, relative, in the precision of `reference` and `reproduced`.
         name: for the verdict.
@@ -84,35 +76,26 @@ def judge_trajectory(
         InputError: curves that are not one-dimensional or are empty.
     """
     ours, port = (_curve(values, name) for values in (reference, reproduced))
-    given = (reference64, reproduced64, reference_repeat)
-    partners = [None if values is None else _curve(values, name) for values in given]
+    repeat = None if reference_repeat is None else _curve(reference_repeat, name)
     steps = len(ours)
     if steps != len(port):
         reason = f"{steps} steps against {len(port)}"
-        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, None, None, "structure", 0, 0)
-    partners = [curve if curve is not None and len(curve) == steps else None for curve in partners]
+        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, None, None, "structure", 0)
     if (step := _first(_nonfinite_differ(ours, port))) is not None:
         reason = f"NaN or infinite on one side only at step {step}"
-        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, step, None, "structure", math.inf, 0)
-    high, other, _ = partners
-    if high is not None and other is not None and (step := _first(_nonfinite_differ(high, other))) is not None:
-        reason = f"NaN or infinite in one float64 run only at step {step}"
-        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, step, None, "float64", math.inf, 0)
+        return TrajectoryVerdict(name, results.DIVERGED, "jump", reason, steps, step, None, "structure", math.inf)
     if not np.isfinite(ours).any():
         reason = "every step is NaN or infinite on both sides"
-        return TrajectoryVerdict(name, results.INCONCLUSIVE, "identical", reason, steps, None, None, "structure", 0, 0)
-    # A run that is NaN where the reference is a number measures nothing there.
-    high, other, repeat = (curve if _measures(ours, curve) else None for curve in partners)
-    return _Curves(name, ours, port, high, other, repeat, own_times, rounding).judge()
+        return TrajectoryVerdict(name, results.INCONCLUSIVE, "identical", reason, steps, None, None, "structure", 0)
+    # A repeat that is NaN where the reference is a number measures nothing there.
+    if repeat is not None and (len(repeat) != steps or (np.isfinite(ours) & ~np.isfinite(repeat)).any()):
+        repeat = None
+    return _Curves(name, ours, port, repeat, own_times, rounding).judge()
 
 
 def _nonfinite_differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     same = (first == second) | (np.isnan(first) & np.isnan(second))
     return ~(np.isfinite(first) & np.isfinite(second)) & ~same
-
-
-def _measures(reference: np.ndarray, curve: np.ndarray | None) -> bool:
-    return curve is not None and not (np.isfinite(reference) & ~np.isfinite(curve)).any()
 
 
 def _curve(values: ArrayLike, name: str) -> np.ndarray:
@@ -128,8 +111,6 @@ class _Curves:
     name: str
     reference: np.ndarray
     reproduced: np.ndarray
-    reference64: np.ndarray | None
-    reproduced64: np.ndarray | None
     repeat: np.ndarray | None
     own_times: float
     rounding: float
@@ -140,40 +121,15 @@ class _Curves:
         self._scale = greatest(self.reference[finite]) or 1.0
 
     def judge(self) -> TrajectoryVerdict:
-        if self.reference64 is not None and self.reproduced64 is not None:
-            own = np.maximum(np.abs(self.reference - self.reference64), np.abs(self.reproduced - self.reproduced64))
-            high = np.abs(self.reproduced64 - self.reference64)
-            over = self._first_over_arbiter(np.nan_to_num(own, nan=0.0, posinf=0.0), np.nan_to_num(high))
-            return self._verdict("float64", over, np.nan_to_num(high))
         if self._difference.max() == 0:
-            return self._verdict("exact", None, self._difference)
-        other = self.repeat if self.repeat is not None else self.reference64
-        if other is not None:
-            floor = _shown_by(self.reference, other, self.rounding * self._scale)
-            allowed = FLOOR_FACTOR * floor
-            # Before the first step nothing is amplified yet: there the port must round like the reference.
-            allowed[1:] = np.maximum(allowed[1:], _OWN_FACTOR * self.own_times * floor[1:])
-            over = _first(self._difference > allowed)
-            return self._verdict("noise floor" if self.repeat is None else "repeat", over, self._difference)
-        return self._verdict("growth", self._first_over_growth(), self._difference)
-
-    def _first_over_arbiter(self, own: np.ndarray, high: np.ndarray) -> int | None:
-        floor = _envelope(own) + _ROUNDING * self._scale
-        shrink = _ARBITER_MARGIN * _SHRINK
-        # Once float32 is saturated, its floor stops growing and float64 does not: the float64 difference may then
-        # continue to grow at the earlier pace of rounding, with room for a bad step.
-        saturated = floor > _PARTED * self._scale
-        before = floor[~saturated]
-        pace = 4.0 * max(1.5, float(np.exp(np.diff(np.log(before)).max()))) if len(before) > 1 else 16.0
-        reached = 0.0
-        for step in range(len(high)):
-            allowed = shrink * floor[step]
-            if saturated[step]:
-                allowed = max(allowed, reached * pace)
-            if high[step] > allowed:
-                return step
-            reached = max(reached, float(high[step]), 2.0**-53 * self._scale)
-        return None
+            return self._verdict("exact", None)
+        if self.repeat is None:
+            return self._verdict("growth", self._first_over_growth())
+        floor = _shown_by(self.reference, self.repeat, self.rounding * self._scale)
+        allowed = FLOOR_FACTOR * floor
+        # Before the first step nothing is amplified yet: there the port must round like the reference.
+        allowed[1:] = np.maximum(allowed[1:], _OWN_FACTOR * self.own_times * floor[1:])
+        return self._verdict("repeat", _first(self._difference > allowed))
 
     def _first_over_growth(self) -> int | None:
         relative = self._difference / self._scale
@@ -182,23 +138,13 @@ class _Curves:
         envelope = np.maximum(_envelope(relative), _ROUNDING)
         return _first(np.concatenate([[False], relative[1:] > _JUMP * envelope[:-1]]) & (relative > 1e-5))
 
-    def _verdict(self, basis: str, over: int | None, judged: np.ndarray) -> TrajectoryVerdict:
+    def _verdict(self, basis: str, over: int | None) -> TrajectoryVerdict:
         relative = self._difference / self._scale
-        found = TrajectoryVerdict(
-            self.name,
-            results.ALIGNED,
-            "identical",
-            "identical",
-            len(relative),
-            None,
-            _growth(judged / self._scale),
-            basis,
-            float(relative.max()),
-            float(relative[0]),
-        )
+        same, growth, most = "identical", _growth(relative), float(relative.max())
+        found = TrajectoryVerdict(self.name, results.ALIGNED, same, same, len(relative), None, growth, basis, most)
         if over is not None:
             found.verdict, found.parted_at = results.DIVERGED, over
-            found.kind, found.reason = self._bug(over, judged, basis)
+            found.kind, found.reason = self._bug(over)
         elif relative.max() > _PARTED:
             found.verdict, found.kind = results.ROUNDING, "chaos"
             found.parted_at = _first(relative > _PARTED)
@@ -213,14 +159,12 @@ class _Curves:
             found.reason = f"the curves differ by rounding, at most {relative.max():.2g} of the greatest value"
         return found
 
-    def _bug(self, step: int, judged: np.ndarray, basis: str) -> tuple[str, str]:
-        place = (
-            "in float64, where rounding cannot be the cause" if basis == "float64" else "beyond what rounding explains"
-        )
+    def _bug(self, step: int) -> tuple[str, str]:
+        place = "beyond what rounding explains"
         if step == 0:
             return "offset", f"the curves differ from the first step on, {place}: forward pass, loss or data"
-        before = float(judged[:step].max())
-        if step == 1 or judged[step] <= _JUMP * max(before, 2.0**-53 * self._scale):
+        before = float(self._difference[:step].max())
+        if step == 1 or self._difference[step] <= _JUMP * max(before, 2.0**-53 * self._scale):
             return "slope", f"the curves depart from step {step} on, {place}: gradient, optimizer or schedule"
         return "jump", f"the difference jumps at step {step}, {place}: schedule, data order or state"
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,10 +10,10 @@ import paddle
 from paddle.amp.grad_scaler import AmpScaler
 from paddle.nn.clip import ClipGradBase
 
-from twinalign.backends.clipping_calls import watching_calls
 from twinalign.backends.optimizer_steps import watching_steps_of
 from twinalign.backends.paddle.optimizers import held_parameters
 from twinalign.backends.paddle.tensors import is_tensor
+from twinalign.backends.watched_calls import removing, watching_clips, watching_losses, watching_scaler
 from twinalign.patching import family, replaced, replaced_everywhere
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "Momentum": "sgd"}
@@ -27,16 +26,12 @@ def unwrapped(model: Any) -> Any:
 
 
 def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any]) -> Callable[[], None]:
-    handles = [
-        layer.register_forward_pre_hook(before, with_kwargs=True),
-        layer.register_forward_post_hook(after, with_kwargs=True),
-    ]
-
-    def remove() -> None:
-        for handle in handles:
-            handle.remove()
-
-    return remove
+    return removing(
+        [
+            layer.register_forward_pre_hook(before, with_kwargs=True),
+            layer.register_forward_post_hook(after, with_kwargs=True),
+        ]
+    )
 
 
 def watching_updates(
@@ -70,30 +65,15 @@ def watching_backward(before: Callable[[], None], after: Callable[[Any], None]) 
         yield
 
 
-@contextlib.contextmanager
-def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> Iterator[None]:
-    original = paddle.nn.functional.cross_entropy
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def cross_entropy(*arguments: Any, **keywords: Any) -> Any:
-        given = signature.bind(*arguments, **keywords)
-        given.apply_defaults()
-        logits, labels, *_ = given.arguments.values()
-        known = ("ignore_index", "reduction", "label_smoothing")
-        settings = {name: given.arguments[name] for name in known if name in given.arguments}
-        fed = seen(logits, labels, {**settings, "axis": given.arguments["axis"]})
-        if fed is not None:
-            given.arguments["label"] = fed
-        return original(*given.args, **given.kwargs)
-
-    with replaced_everywhere(original, cross_entropy):
-        yield
+def watching_cross_entropy(
+    seen: Callable[[Any, Any, dict[str, Any]], Any],
+) -> contextlib.AbstractContextManager[None]:
+    return watching_losses(paddle.nn.functional.cross_entropy, seen)
 
 
 @contextlib.contextmanager
 def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any, Any], None]) -> Iterator[None]:
-    watched = functools.partial(watching_calls, is_tensor=is_tensor, before=before, after=after)
+    watched = functools.partial(watching_clips, is_tensor=is_tensor, before=before, after=after)
 
     def in_optimizer(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -118,25 +98,14 @@ def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any
 
 @contextlib.contextmanager
 def watching_scalers(seen: Callable[[str, float, Any], None]) -> Iterator[None]:
-    def watched(kind: type, name: str, event: str) -> Any:
-        original = vars(kind)[name]
+    def scale_of(scaler: Any) -> float:
+        return float(scaler._scale.item()) if scaler.is_enable() else 1.0
 
-        @functools.wraps(original)
-        def method(self: Any, given: Any, *arguments: Any, **keywords: Any) -> Any:
-            scale = self._scale.item() if self.is_enable() else 1.0
-            seen(f"before {event}", scale, given)
-            result = original(self, given, *arguments, **keywords)
-            seen(f"after {event}", scale, given)
-            return result
-
-        return replaced(kind, name, method)
-
-    names = {"scale": "scale", "_unscale": "unscale_"}
+    scaler = paddle.amp.GradScaler
+    methods = [(AmpScaler, "scale", "scale"), (AmpScaler, "_unscale", "unscale_")]
     with contextlib.ExitStack() as stack:
-        for name, event in names.items():
-            stack.enter_context(watched(AmpScaler, name, event))
-        for name in ("step", "minimize"):
-            stack.enter_context(watched(paddle.amp.GradScaler, name, "step"))
+        for kind, name, event in [*methods, (scaler, "step", "step"), (scaler, "minimize", "step")]:
+            stack.enter_context(watching_scaler(kind, name, event, scale_of, seen))
         yield
 
 

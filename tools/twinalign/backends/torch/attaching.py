@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,9 +9,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from twinalign.backends.clipping_calls import watching_calls
 from twinalign.backends.torch.tensors import is_tensor
-from twinalign.patching import replaced, replaced_everywhere
+from twinalign.backends.watched_calls import removing, watching_clips, watching_losses, watching_scaler
+from twinalign.patching import replaced
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd"}
 
@@ -24,16 +23,12 @@ def unwrapped(model: Any) -> Any:
 
 
 def watch_calls(layer: Any, before: Callable[..., Any], after: Callable[..., Any]) -> Callable[[], None]:
-    handles = [
-        layer.register_forward_pre_hook(before, with_kwargs=True),
-        layer.register_forward_hook(after, with_kwargs=True),
-    ]
-
-    def remove() -> None:
-        for handle in handles:
-            handle.remove()
-
-    return remove
+    return removing(
+        [
+            layer.register_forward_pre_hook(before, with_kwargs=True),
+            layer.register_forward_hook(after, with_kwargs=True),
+        ]
+    )
 
 
 @contextlib.contextmanager
@@ -81,30 +76,15 @@ def watching_backward(before: Callable[[], None], after: Callable[[Any], None]) 
         yield
 
 
-@contextlib.contextmanager
-def watching_cross_entropy(seen: Callable[[Any, Any, dict[str, Any]], Any]) -> Iterator[None]:
-    original = torch.nn.functional.cross_entropy
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def cross_entropy(*arguments: Any, **keywords: Any) -> Any:
-        given = signature.bind(*arguments, **keywords)
-        given.apply_defaults()
-        logits, labels, *_ = given.arguments.values()
-        known = ("ignore_index", "reduction", "label_smoothing")
-        settings = {name: given.arguments[name] for name in known if name in given.arguments}
-        fed = seen(logits, labels, {**settings, "axis": min(1, logits.ndim - 1)})
-        if fed is not None:
-            given.arguments["target"] = fed
-        return original(*given.args, **given.kwargs)
-
-    with replaced_everywhere(original, cross_entropy):
-        yield
+def watching_cross_entropy(
+    seen: Callable[[Any, Any, dict[str, Any]], Any],
+) -> contextlib.AbstractContextManager[None]:
+    return watching_losses(torch.nn.functional.cross_entropy, seen)
 
 
 @contextlib.contextmanager
 def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any, Any], None]) -> Iterator[None]:
-    watched = functools.partial(watching_calls, is_tensor=is_tensor, before=before, after=after)
+    watched = functools.partial(watching_clips, is_tensor=is_tensor, before=before, after=after)
     with (
         watched("norm", torch.nn.utils.clip_grad_norm_),
         watched("value", torch.nn.utils.clip_grad_value_),
@@ -114,22 +94,12 @@ def watching_clipping(before: Callable[[str, float], None], after: Callable[[Any
 
 @contextlib.contextmanager
 def watching_scalers(seen: Callable[[str, float, Any], None]) -> Iterator[None]:
-    kind = torch.amp.GradScaler
-
-    def watched(name: str, original: Callable[..., Any]) -> Any:
-        @functools.wraps(original)
-        def method(self: Any, given: Any, *arguments: Any, **keywords: Any) -> Any:
-            scale = self.get_scale() if self.is_enabled() else 1.0
-            seen(f"before {name}", scale, given)
-            result = original(self, given, *arguments, **keywords)
-            seen(f"after {name}", scale, given)
-            return result
-
-        return replaced(kind, name, method)
+    def scale_of(scaler: Any) -> float:
+        return float(scaler.get_scale()) if scaler.is_enabled() else 1.0
 
     with contextlib.ExitStack() as stack:
         for name in ("scale", "unscale_", "step"):
-            stack.enter_context(watched(name, vars(kind)[name]))
+            stack.enter_context(watching_scaler(torch.amp.GradScaler, name, name, scale_of, seen))
         yield
 
 

@@ -68,15 +68,6 @@ STATEMENTS = tuple(_loaded("statement"))
 """Calls that stand as a statement and are taken away."""
 
 ALL = (
-    *SHIMS,
-    *METHODS,
-    *ATTRIBUTES,
-    *LISTS,
-    *NAMES,
-    *VALUES,
-    *KEYWORDS,
-    *DECORATORS,
-    *ANNOTATIONS,
-    *STRINGS,
-    *STATEMENTS,
+    *(*SHIMS, *METHODS, *ATTRIBUTES, *LISTS, *NAMES, *VALUES),
+    *(*KEYWORDS, *DECORATORS, *ANNOTATIONS, *STRINGS, *STATEMENTS),
 )

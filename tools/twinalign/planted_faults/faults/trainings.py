@@ -97,33 +97,21 @@ def training_reports_half(
     site: CaseSite, original: Original, framework: str, model: Any, record: Any, *others: Any, **keywords: Any
 ) -> Any:
     """The loss curve shows half the loss."""
-    return original(framework, model, _Halved(record), *others, **keywords)
+    halved = _Told(record, lambda name, value: value / 2 if name == "loss" else value)
+    return original(framework, model, halved, *others, **keywords)
 
 
 class _Told:
-    """A record that is told something else than the loop says."""
+    """A record that is told `change(name, value)` where the loop says the value."""
 
-    def __init__(self, record: Any) -> None:
-        self._record = record
+    def __init__(self, record: Any, change: Callable[[str, Any], Any]) -> None:
+        self._record, self._change = record, change
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._record, name)
 
-
-class _Halved(_Told):
-    """Half the loss."""
-
     def __call__(self, name: str, value: Any) -> None:
-        self._record(name, value / 2 if name == "loss" else value)
-
-
-class _FirstRate(_Told):
-    """The learning rate of the first step in all steps."""
-
-    def __call__(self, name: str, value: Any) -> None:
-        if name in ("rate", "lr", "learning_rate"):
-            value = vars(self).setdefault(f"first_{name}", value)
-        self._record(name, value)
+        self._record(name, self._change(name, value))
 
 
 @in_case("train", TRAINING, "step_twice")
@@ -144,7 +132,10 @@ def training_rate_constant(site: CaseSite) -> None:
         original(optimizer, first[0])
 
     def run(original: Original, framework: str, model: Any, record: Any, *others: Any, **keywords: Any) -> Any:
-        return original(framework, model, _FirstRate(record), *others, **keywords)
+        told: dict[str, Any] = {}
+        rates = ("rate", "lr", "learning_rate")
+        constant = _Told(record, lambda name, value: told.setdefault(name, value) if name in rates else value)
+        return original(framework, model, constant, *others, **keywords)
 
     _patched(site, "set_lr", keep)
     site.around("train", run)

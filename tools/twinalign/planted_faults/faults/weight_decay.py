@@ -33,13 +33,13 @@ decay_reaches("weight_decay_reaches_scales", "decay_on_other_parameters").add(
 )
 
 
-def _decoupled(site: CaseSite, name: str, share: Callable[[Any, float], float], after: bool = False) -> None:
+def _decoupled(site: CaseSite, share: Callable[[Any, float], float], after: bool = False) -> None:
     """Take the decay out of the optimizer, and shrink parameters by `share(optimizer, coefficient)` beside the step."""
     kept: dict[int, float] = {}
 
     def run(optimizer: Any, step: Callable[[], None]) -> None:
-        coefficient = kept.setdefault(id(optimizer), getattr(optimizer, name))
-        setattr(optimizer, name, 0.0)
+        coefficient = kept.setdefault(id(optimizer), optimizer._weight_decay)
+        optimizer._weight_decay = 0.0
         if after:
             step()
         for parameter in with_gradients(optimizer):
@@ -53,12 +53,12 @@ def _decoupled(site: CaseSite, name: str, share: Callable[[Any, float], float], 
 @in_case("optimizer", of_class("AdamW"), "decay_after_step")
 def weight_decay_after_the_step(site: CaseSite) -> None:
     """AdamW shrinks the weights after the step, not before it."""
-    _decoupled(site, "_weight_decay", lambda optimizer, coefficient: optimizer.get_lr() * coefficient, after=True)
+    _decoupled(site, lambda optimizer, coefficient: optimizer.get_lr() * coefficient, after=True)
 
 
 in_case("optimizer", of_class("AdamW"), "decay_without_rate", id="weight_decay_without_rate").add(
     "AdamW's decay is not multiplied by the learning rate",
-    lambda site: _decoupled(site, "_weight_decay", lambda optimizer, coefficient: coefficient),
+    lambda site: _decoupled(site, lambda optimizer, coefficient: coefficient),
 )
 
 

@@ -191,32 +191,18 @@ def _adaptive_counts(given: Sequence[int], made: Sequence[int]) -> Any:
     return paddle.to_tensor(functools.reduce(np.multiply.outer, [np.array(sizes, float) for sizes in of_dimensions]))
 
 
-def _clip_by_norm(kernel: Callable[..., Any], x: Any, limit: float) -> Any:
-    """paddle has none for float64 on the CPU."""
-    if x.dtype != paddle.float64:
-        return kernel(x, limit)
-    return x * (limit / x.square().sum().sqrt().clip(min=limit))
+def _exactly(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """Around a kernel: `formula(kernel, x, *constants)` in float64, the kernel itself in other precisions."""
 
+    def around(kernel: Callable[..., Any], x: Any, *constants: float) -> Any:
+        return formula(kernel, x, *constants) if x.dtype == paddle.float64 else kernel(x, *constants)
 
-def _elu(kernel: Callable[..., Any], x: Any, alpha: float) -> Any:
-    return kernel(x, alpha) if x.dtype != paddle.float64 else paddle.where(x > 0, x, kernel(x, 1.0) * alpha)
-
-
-def _celu(kernel: Callable[..., Any], x: Any, alpha: float) -> Any:
-    return kernel(x, alpha) if x.dtype != paddle.float64 else paddle.nn.functional.elu(x / alpha) * alpha
+    return around
 
 
 def _selu(kernel: Callable[..., Any], x: Any, scale: float, alpha: float) -> Any:
     _note("selu")
     return kernel(x, scale, alpha) if x.dtype != paddle.float64 else paddle.nn.functional.elu(x, alpha) * scale
-
-
-def _hardtanh(kernel: Callable[..., Any], x: Any, least: float, most: float) -> Any:
-    return kernel(x, least, most) if x.dtype != paddle.float64 else paddle.clip(x, least, most)
-
-
-def _softshrink(kernel: Callable[..., Any], x: Any, bound: float) -> Any:
-    return kernel(x, bound) if x.dtype != paddle.float64 else x - paddle.clip(x, -bound, bound)
 
 
 def _softmax(kernel: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -241,15 +227,16 @@ _AROUND: dict[str, Callable[..., Any]] = {
     "momentum_": _momentum,
     "batch_norm": _batch_norm,
     **{name: functools.partial(_normalisation, 2) for name in ("layer_norm", "group_norm", "instance_norm")},
-    "clip_by_norm": _clip_by_norm,
+    # paddle has none for float64 on the CPU.
+    "clip_by_norm": _exactly(lambda kernel, x, limit: x * (limit / x.square().sum().sqrt().clip(min=limit))),
     "pool2d": _pool,
     "pool3d": _pool,
-    "elu": _elu,
-    "celu": _celu,
+    "elu": _exactly(lambda kernel, x, alpha: paddle.where(x > 0, x, kernel(x, 1.0) * alpha)),
+    "celu": _exactly(lambda kernel, x, alpha: paddle.nn.functional.elu(x / alpha) * alpha),
     "selu": _selu,
-    "hardtanh": _hardtanh,
+    "hardtanh": _exactly(lambda kernel, x, least, most: paddle.clip(x, least, most)),
     **dict.fromkeys(("softmax", "softmax_", "cross_entropy_with_softmax", "cross_entropy_with_softmax_"), _softmax),
-    "softshrink": _softshrink,
+    "softshrink": _exactly(lambda kernel, x, bound: x - paddle.clip(x, -bound, bound)),
     **{name: functools.partial(exact_interpolation, axes) for name, axes in KERNELS.items()},
     **{name: functools.partial(_activation, name) for name in ("hardsigmoid", "hardswish")},
 }

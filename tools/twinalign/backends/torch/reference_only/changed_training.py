@@ -90,29 +90,41 @@ def stepping(times: Callable[[int], int], rate: float = 1.0) -> Around:
     return around
 
 
+@contextlib.contextmanager
+def _clipping_by(clip: Callable[[Callable[[list[torch.Tensor]], Any], list[torch.Tensor]], Any]) -> Iterator[None]:
+    """Inside the block `clip(original, parameters)` takes the calls of torch's functions that clip gradients.
+
+    `original` clips what it is given as the call asks for.
+    """
+
+    def taking(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def taken(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
+            held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            return clip(lambda given: original(given, *arguments, **keywords), held)
+
+        return taken
+
+    with contextlib.ExitStack() as stack:
+        for function in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
+            stack.enter_context(replaced_everywhere(function, taking(function)))
+        yield
+
+
 Given = tuple[str, torch.Tensor, torch.Tensor | None, dict[str, Any]]
 """A parameter with its name, its gradient before loop or hooks clipped it, and the settings of its own group."""
 
 
-@contextlib.contextmanager
-def _noting_unclipped(unclipped: dict[int, torch.Tensor]) -> Iterator[None]:
+def _noting_unclipped(unclipped: dict[int, torch.Tensor]) -> contextlib.AbstractContextManager[None]:
     """Inside the block, put gradients as they are before torch's functions clip them under the parameters' ids."""
 
-    def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
-            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    unclipped.setdefault(id(parameter), parameter.grad.clone())
-            return original(parameters, *arguments, **keywords)
+    def clip(original: Callable[[list[torch.Tensor]], Any], parameters: list[torch.Tensor]) -> Any:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                unclipped.setdefault(id(parameter), parameter.grad.clone())
+        return original(parameters)
 
-        return clip
-
-    with contextlib.ExitStack() as stack:
-        for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
-            stack.enter_context(replaced_everywhere(clip, clipping(clip)))
-        yield
+    return _clipping_by(clip)
 
 
 def taking_steps(
@@ -264,29 +276,21 @@ def clipping_each_pass(summed: bool) -> Around:
             backward(*arguments, **keywords)
             after.append({id(p): p.grad.clone() for p in model.parameters() if p.grad is not None})
 
-        def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
-                held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-                held = [p for p in held if p.grad is not None]
-                sums, result = [torch.zeros_like(p) for p in held], None
-                for before, now in itertools.pairwise([{}, *after]):
-                    for p, total in zip(held, sums, strict=True):
-                        own = now.get(id(p), torch.zeros_like(p)) - before.get(id(p), 0.0)
-                        p.grad = total + own if summed else own
-                    result = original(held, *arguments, **keywords)
-                    sums = [p.grad if summed else total + p.grad for p, total in zip(held, sums, strict=True)]
+        def clip(original: Callable[[list[torch.Tensor]], Any], parameters: list[torch.Tensor]) -> Any:
+            held = [p for p in parameters if p.grad is not None]
+            sums, result = [torch.zeros_like(p) for p in held], None
+            for before, now in itertools.pairwise([{}, *after]):
                 for p, total in zip(held, sums, strict=True):
-                    p.grad = total
-                after.clear()
-                return result
+                    own = now.get(id(p), torch.zeros_like(p)) - before.get(id(p), 0.0)
+                    p.grad = total + own if summed else own
+                result = original(held)
+                sums = [p.grad if summed else total + p.grad for p, total in zip(held, sums, strict=True)]
+            for p, total in zip(held, sums, strict=True):
+                p.grad = total
+            after.clear()
+            return result
 
-            return clip
-
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(replaced(torch.autograd, "backward", noted))
-            for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
-                stack.enter_context(replaced_everywhere(clip, clipping(clip)))
+        with replaced(torch.autograd, "backward", noted), _clipping_by(clip):
             yield
 
     return around
@@ -297,28 +301,20 @@ def clipping_last(model: Any) -> Iterator[None]:
     """Clip gradients once, right before a step, not after each backward pass."""
     asked: list[Callable[[], Any]] = []
 
-    def clipping(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def clip(parameters: Any, *arguments: Any, **keywords: Any) -> Any:
-            held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            asked[:] = [functools.partial(original, held, *arguments, **keywords)]
-            return torch.nn.utils.get_total_norm([p.grad for p in held if p.grad is not None])
-
-        return clip
+    def clip(original: Callable[[list[torch.Tensor]], Any], parameters: list[torch.Tensor]) -> Any:
+        asked[:] = [functools.partial(original, parameters)]
+        return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
     def stepping(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
-            for clip in asked:
-                clip()
+            for clipped in asked:
+                clipped()
             asked.clear()
             return original(self, *arguments, **keywords)
 
         return step
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(replacing_steps(stepping))
-        for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_):
-            stack.enter_context(replaced_everywhere(clip, clipping(clip)))
+    with replacing_steps(stepping), _clipping_by(clip):
         yield
 
 
