@@ -40,9 +40,9 @@ def test_buffers_keep_their_kind(models: ModuleType, layer: type, to_tensor, dty
     assert found["kept"].dtype == bool
 
 
-def test_the_reference_is_computed_without_tf32_though_its_code_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_is_computed_without_tf32_though_its_code_allows_it() -> None:
     for flags in (torch.backends.cuda.matmul, torch.backends.cudnn):
-        monkeypatch.setattr(flags, "allow_tf32", True)
-    of_torch.prepare_model(torch.nn.Linear(2, 2), "float32", "cpu")
+        flags.allow_tf32 = True
+    of_torch.prepare_model(torch.nn.Linear(2, 2), "float32", "cpu")  # which leaves them off, for other tests too
     assert not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cudnn.allow_tf32

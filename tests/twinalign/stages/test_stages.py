@@ -37,7 +37,7 @@ class OnGpu:
 
 
 def test_what_a_metric_is_given_is_on_the_cpu_in_the_same_containers() -> None:
-    point = namedtuple("point", ["x", "y"])  # noqa: PYI024
+    point = namedtuple("point", ["x", "y"])
     given = {"a": OnGpu(), "b": [OnGpu(), 3], "c": (point(OnGpu(), None), Output(OnGpu(), "text"))}
     moved = on_cpu(OrderedDict(given))
     cpu = "on the CPU"
