@@ -16,6 +16,7 @@ from twinalign.errors import InputError
 from twinalign.files.recordings import Recording
 from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.search.training_swaps import swap_parts
+from twinalign.verdict import trajectory
 from twinalign.verdict.training_comparison import compare_training
 
 CASE = f"{ROOT / 'tests' / 'twinalign' / 'search' / 'training_case.py'}:Training"
@@ -132,3 +133,28 @@ def test_what_cannot_be_made_is_refused_in_one_line(asked: dict[str, Any], words
         run(tmp_path, **asked)
     assert str(error.value).startswith(words)
     assert "\n" not in str(error.value)
+
+
+def test_curves_that_depart_behind_the_float64_steps_are_settled_by_more_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One repeat may miss how far rounding takes the port; here it is made to show nothing from the third step on."""
+    shown = trajectory._shown_by
+
+    def quiet(reference: np.ndarray, other: np.ndarray, least: float) -> np.ndarray:
+        floor = shown(reference, other, least)
+        if least == 2.0**-24 * np.abs(reference).max():  # of float32
+            floor[2:] = 1e-30
+        return floor
+
+    monkeypatch.setattr(trajectory, "_shown_by", quiet)
+    said: list[str] = []
+    asked = {"options": {"float64_train_steps": "2"}, "stages": ["train"], "out": tmp_path, "locate": False}
+    found = twinalign.run(CASE, progress=lambda side, text: said.append(text), **asked).stages["train"]
+    begin = "06 train: inconclusive, "
+    assert any(text.startswith(begin) and "with 3 (float64_train_steps in the case)" in text for text in said)
+    assert "06 train: 5 steps in float64, to tell rounding that grows from a fault" in said
+    assert found.verdict == "aligned"
+    assert len(Recording.load(tmp_path / "float64" / "train_paddle.npy").arrays["curve.loss"]) == 5
+    again = twinalign.run(CASE, **asked).stages["train"]  # with the recordings that are there
+    assert again.verdict == "aligned"

@@ -104,3 +104,35 @@ def test_one_kind_of_nonfinite_is_not_another(first: float, second: float) -> No
 def test_curves_without_a_number_prove_nothing() -> None:
     assert judge_trajectory([NAN, NAN], [NAN, NAN]).verdict == "inconclusive"
     assert judge_trajectory([1.0, NAN], [1.0, NAN]).verdict == "aligned"
+
+
+def quiet_repeat() -> np.ndarray:
+    """A repeat that moves a thousandth as far as the port does."""
+    reference, reproduced = both()
+    return reference + 1e-3 * (reproduced - reference)
+
+
+@pytest.mark.parametrize(
+    ("exact_steps", "verdict", "kind"),
+    [(0, "diverged", "slope"), (2, "inconclusive", "growth"), (STEPS, "rounding", "growth")],
+)
+def test_growth_that_the_repeat_does_not_show_is_left_to_float64(exact_steps: int, verdict: str, kind: str) -> None:
+    found = judge_trajectory(*both(), reference_repeat=quiet_repeat(), exact_steps=exact_steps)
+    assert (found.verdict, found.kind) == (verdict, kind)
+    assert found.parted_at is not None
+    if verdict == "inconclusive":
+        assert found.reason == (
+            f"the curves depart from step {found.parted_at} on by more than the reference's repeat shows; the float64 "
+            f"runs agree in all their 2 steps: with {found.parted_at + 1} (float64_train_steps in the case) they would "
+            "tell rounding that grows from a fault"
+        )
+
+
+def test_float64_steps_excuse_no_offset_no_jump_and_nothing_that_rounding_does_not_move() -> None:
+    for change, kind in ((at(0, 0.97), "offset"), (at(9, 0.97), "jump")):
+        found = judge_trajectory(*both(change), reference_repeat=quiet_repeat(), exact_steps=STEPS)
+        assert (found.verdict, found.kind) == ("diverged", kind)
+    rates = np.linspace(1.0, 0.1, STEPS)
+    wrong = rates + np.maximum(0, np.arange(STEPS) - 1) * 1e-5
+    found = judge_trajectory(rates, wrong, reference_repeat=rates, exact_steps=STEPS, name="learning_rate")
+    assert found.verdict == "diverged"

@@ -15,6 +15,7 @@ from twinalign.recorder.recording_plan import not_checked
 from twinalign.reports import write_report
 from twinalign.runs.built_constants import BUILT_IN_FLOAT64, settled_constants
 from twinalign.runs.experiments import check_experiments, explain_training, record_seeds, record_switched
+from twinalign.runs.longer_float64 import trained_longer
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.tensorboard import TensorBoardLogs, fill_logs
 from twinalign.sides import FOUND, INITIAL, stage_number
@@ -75,6 +76,8 @@ def _run(recorder: Recorder, kept: KeptProcesses | None, report: bool) -> RunRes
             recorder.points = logs.named(" switched").points
         record_switched(recorder, progress)
         _judge_stage(recorder, stage, result)
+        if trained_longer(recorder, result.stages[stage]):
+            _judge_stage(recorder, stage, result)
         explain_training(recorder, result.stages[stage], progress)
     if logs is not None:
         logs.close()

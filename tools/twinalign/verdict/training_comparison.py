@@ -84,7 +84,8 @@ def compare_training(
                     times=f"{times:.2g}"
                 )
             )
-        tensors, facts = _judge(reference, reproduced, precision, "", times, allowed)
+        exact_steps = _steps(reference64) if agree else 0
+        tensors, facts = _judge(reference, reproduced, precision, "", times, allowed, exact_steps)
         tensors += of_float64
         facts = {name: [*facts[name], *more[name]] for name in facts}
     training: dict[str, Any] = {**facts, "outcomes": [outcome.to_json() for outcome in outcomes]}
@@ -98,6 +99,21 @@ def compare_training(
 def without_experiments(arrays: Arrays) -> dict[str, np.ndarray]:
     """The arrays of the training itself."""
     return {name: array for name, array in arrays.items() if not name.startswith((SEEDS_PREFIX, SWITCHED_PREFIX))}
+
+
+def _steps(arrays: Arrays) -> int:
+    """How many steps every curve of a recording has at least."""
+    return min((len(array) for name, array in arrays.items() if name.startswith(CURVE_PREFIX)), default=0)
+
+
+def unsettled_step(comparison: Comparison) -> int | None:
+    """The last step at which a curve departs that float64 runs of as many steps would settle; None if there is none."""
+    steps = [
+        tensor.parted_at
+        for tensor in comparison.tensors
+        if tensor.verdict == INCONCLUSIVE and tensor.name.startswith(CURVE_PREFIX) and tensor.parted_at is not None
+    ]
+    return max(steps, default=None)
 
 
 def _doubt_norms_alone(tensors: list[TensorVerdict]) -> None:
@@ -149,6 +165,7 @@ def _judge(
     suffix: str,
     own_times: float = 0.0,
     allowances: Sequence[Allowance] = (),
+    exact_steps: int = 0,
 ) -> tuple[list[TensorVerdict], dict[str, list[Any]]]:
     tensors, horizons = [], []
     for name, array in reference.items():
@@ -158,8 +175,8 @@ def _judge(
             tensors.append(lone(name + suffix, array, in_reference=True))
         elif name.startswith(CURVE_PREFIX):
             repeat = reference.get(REPEAT_PREFIX + name)
-            options: dict[str, Any] = {"reference_repeat": repeat, "own_times": own_times, "name": name + suffix}
-            judge = functools.partial(judge_trajectory, array, reproduced[name], **options)
+            options: dict[str, Any] = {"reference_repeat": repeat, "own_times": own_times, "exact_steps": exact_steps}
+            judge = functools.partial(judge_trajectory, array, reproduced[name], name=name + suffix, **options)
             judged, allowed = _judge_allowed(judge, name, precision, allowances)
             found = horizon(name.removeprefix(CURVE_PREFIX), precision, array, reproduced[name], repeat)
             tensors.append(_as_tensor(judged, array, reproduced[name], repeat, suffix, found))

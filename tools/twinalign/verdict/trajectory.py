@@ -41,7 +41,8 @@ class TrajectoryVerdict(results.JsonFields):
     name: str
     verdict: str
     kind: str
-    """"identical", "rounding", "chaos", "offset" (wrong from the start), "slope" (from an update on) or "jump"."""
+    """"identical", "rounding", "chaos", "offset" (wrong from the start), "slope" (from an update on), "jump", or
+    "growth": a slope that float64 shows to be rounding, or could still show to be."""
     reason: str
     steps: int
     parted_at: int | None
@@ -59,6 +60,7 @@ def judge_trajectory(
     *,
     reference_repeat: ArrayLike | None = None,
     own_times: float = 0.0,
+    exact_steps: int = 0,
     rounding: float = _ROUNDING,
     name: str = "loss",
 ) -> TrajectoryVerdict:
@@ -69,6 +71,7 @@ def judge_trajectory(
         reproduced: the port's.
         reference_repeat: the reference with another summation order, same steps.
         own_times: ratio of either side's own rounding to the floor (`own_rounding_over_floor`), 0 if unknown.
+        exact_steps: how many of the first steps were made in float64 too and agree there, in all curves.
         rounding: of one operation, relative, in the precision of `reference` and `reproduced`.
         name: for the verdict.
 
@@ -90,7 +93,7 @@ def judge_trajectory(
     # A repeat that is NaN where the reference is a number measures nothing there.
     if repeat is not None and (len(repeat) != steps or (np.isfinite(ours) & ~np.isfinite(repeat)).any()):
         repeat = None
-    return _Curves(name, ours, port, repeat, own_times, rounding).judge()
+    return _Curves(name, ours, port, repeat, own_times, exact_steps, rounding).judge()
 
 
 def _nonfinite_differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -113,6 +116,7 @@ class _Curves:
     reproduced: np.ndarray
     repeat: np.ndarray | None
     own_times: float
+    exact_steps: int
     rounding: float
 
     def __post_init__(self) -> None:
@@ -129,14 +133,42 @@ class _Curves:
         allowed = FLOOR_FACTOR * floor
         # Before the first step nothing is amplified yet: there the port must round like the reference.
         allowed[1:] = np.maximum(allowed[1:], _OWN_FACTOR * self.own_times * floor[1:])
-        return self._verdict("repeat", _first(self._difference > allowed))
+        over = _first(self._difference > allowed)
+        return self._grown(over) if over is not None and self._may_be_growth(over) else self._verdict("repeat", over)
+
+    def _may_be_growth(self, over: int) -> bool:
+        """Whether a curve that departs at a step grew as rounding does: from rounding, after an update, with no jump.
+
+        A curve that the repeat does not move at all, such as the learning rate, has no rounding to grow.
+        """
+        assert self.repeat is not None
+        moves = bool(np.nan_to_num(np.abs(self.reference - self.repeat)).any())
+        return moves and self.exact_steps > 0 and over > 1 and not self._jumps().any()
+
+    def _grown(self, over: int) -> TrajectoryVerdict:
+        """One repeat is one sample of how rounding grows, and may miss what takes the port further: float64 decides."""
+        found = self._verdict("repeat", None)
+        found.kind, found.parted_at = "growth", over
+        found.reason = f"the curves depart from step {over} on by more than the reference's repeat shows"
+        if over < self.exact_steps:
+            found.reason += ", and the float64 runs agree there: it is rounding that grows"
+        else:
+            found.verdict = results.INCONCLUSIVE
+            found.reason += (
+                f"; the float64 runs agree in all their {self.exact_steps} steps: with {over + 1} (float64_train_steps "
+                "in the case) they would tell rounding that grows from a fault"
+            )
+        return found
 
     def _first_over_growth(self) -> int | None:
+        return 0 if self._difference[0] > _START_FACTOR * _ROUNDING * self._scale else _first(self._jumps())
+
+    def _jumps(self) -> np.ndarray:
+        """The steps at which the difference becomes visible by growing a hundredfold."""
         relative = self._difference / self._scale
-        if relative[0] > _START_FACTOR * _ROUNDING:
-            return 0
         envelope = np.maximum(_envelope(relative), _ROUNDING)
-        return _first(np.concatenate([[False], relative[1:] > _JUMP * envelope[:-1]]) & (relative > 1e-5))
+        found: np.ndarray = np.concatenate([[False], relative[1:] > _JUMP * envelope[:-1]]) & (relative > 1e-5)
+        return found
 
     def _verdict(self, basis: str, over: int | None) -> TrajectoryVerdict:
         relative = self._difference / self._scale
