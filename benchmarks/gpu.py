@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 CASES = {
-    "small MoCo v3, ViT": "pipeline.small_moco:SmallMoCoViT",
+    "small MoCo v3, ViT": "benchmarks/gpu_cases.py:SettledMoCoViT",
     "small MoCo v3, ResNet-18": "pipeline.small_moco:SmallMoCoResNet",
     "MobileNetV3-Small": "benchmarks/zoo_cases.py:MobileNetV3Small",
     "ResNet-18": "benchmarks/zoo_cases.py:ResNet18",
@@ -152,8 +152,21 @@ def record_tf32(folder: Path) -> dict[str, Any]:
     with torch.no_grad():
         truth = model.double()(images.double())
         found = model.float().cuda()(images.cuda()).cpu()
+    torch.backends.cuda.matmul.allow_tf32 = False  # as torch has it by itself, for the steps that are timed later
     found_in = compare(out["gpu"], out["cpu"], words=("--allow", "paddle_hard_activation"))
     return found_in | {"error with TF32": float((found - truth).norm() / truth.norm())}
+
+
+def attach(folder: Path) -> dict[str, Any]:
+    """A trainer recorded by `twinalign attach` on the GPU, its repeat there, and the same on the CPU."""
+    out = {name: folder / f"attached_{name}" for name in ("gpu", "repeat", "cpu")}
+    for name, place in out.items():
+        words = ["attach", "--out", str(place), *(["--repeat"] if name == "repeat" else []), "--", sys.executable]
+        finished = twinalign(*words, "benchmarks/gpu_trainer.py", "cpu" if name == "cpu" else "cuda")
+        if finished.returncode:
+            raise SystemExit(f"{' '.join(words)}: {finished.stderr}")
+    finished = twinalign("compare", str(out["gpu"]), str(out["cpu"]), "--ref-repeat", str(out["repeat"]), "--json", "-")
+    return of_comparison(json.loads(finished.stdout))
 
 
 def pretrain(mode: str, device: str, folder: Path) -> dict[str, Any]:
@@ -239,6 +252,7 @@ def record_all(out: Path) -> None:
             ("survey",): pool.submit(survey),
             ("tf32",): pool.submit(record_tf32, work),
         }
+        parts[("attached",)] = pool.submit(attach, work)
         parts |= {("cases", name): pool.submit(record_case, name, work) for name in CASES}
         parts |= {("half", name): pool.submit(record_half, name, work) for name in HALVES}
         parts |= {
@@ -293,7 +307,7 @@ def verdicts(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             if entry is not None and entry["not aligned"]:
                 cells[-1] += f" ({len(entry['not aligned'])} of {entry['tensors']})"
             elif entry is not None:
-                cells[-1] += f", {entry['tensors']} tensors"
+                cells[-1] += f", {entry['tensors']} tensor{'s' * (entry['tensors'] != 1)}"
         yield f"| {name} | {' | '.join(cells)} |"
 
 
@@ -317,6 +331,9 @@ def page(found: Mapping[str, Any], ported: Mapping[str, Any]) -> Iterator[str]:
     alike = sum(entry["same bits"] for stages in again.values() for entry in stages.values())
     yield f"\n{alike} of {sum(map(len, again.values()))} of these recordings have the same bits; the rest differ by"
     yield "what atomic additions leave."
+    attached = found["attached"]
+    yield f"\nA trainer recorded by `twinalign attach` on the GPU and on the CPU: {attached['verdict']},"
+    yield f"{attached['tensors']} tensors."
     yield "\n### TF32\n"
     stages = {stage: entry for stage, entry in found["tf32"].items() if stage in STAGES}
     aligned = sum(entry["verdict"] == "aligned" for entry in stages.values())

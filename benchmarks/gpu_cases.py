@@ -1,16 +1,27 @@
-"""A case for benchmarks/gpu.py that computes less precisely on a GPU than twinalign asks for."""
+"""Cases for benchmarks/gpu.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from benchmarks.zoo_cases import MobileNetV3Small
+from pipeline.small_moco import SmallMoCoViT
+from twinalign import Case
+
+
+class SettledMoCoViT(SmallMoCoViT):
+    """The small ViT, trained in float64 for as many steps as in float32, so that two recordings settle its curves."""
+
+    def part(self, stage: str) -> Case:
+        """The case of a stage."""
+        found = super().part(stage)
+        if stage == "train":
+            found.float64_train_steps = 10
+        return found
 
 
 class WithTF32(MobileNetV3Small):
-    """Switches TF32 on after twinalign has switched it off."""
-
-    name = "mobilenet_v3_small"
+    """Allows TF32, which twinalign has forbidden."""
 
     def reference(self) -> Any:
         """torchvision's model, with tensor cores that keep ten bits of the fraction."""

@@ -129,9 +129,13 @@ def test_growth_that_the_repeat_does_not_show_is_left_to_float64(exact_steps: in
 
 
 def test_float64_steps_excuse_no_offset_no_jump_and_nothing_that_rounding_does_not_move() -> None:
-    for change, kind in ((at(0, 0.97), "offset"), (at(9, 0.97), "jump")):
-        found = judge_trajectory(*both(change), reference_repeat=quiet_repeat(), exact_steps=STEPS)
+    for change, kind, exact_steps in ((at(0, 0.97), "offset", STEPS), (at(9, 0.97), "jump", 5)):
+        found = judge_trajectory(*both(change), reference_repeat=quiet_repeat(), exact_steps=exact_steps)
         assert (found.verdict, found.kind) == ("diverged", kind)
+    jump = judge_trajectory(*both(at(9, 0.97)), reference_repeat=quiet_repeat(), exact_steps=5, may_jump=True)
+    assert (jump.verdict, jump.kind) == ("inconclusive", "growth")
+    proven = judge_trajectory(*both(at(9, 0.97)), reference_repeat=quiet_repeat(), exact_steps=STEPS)
+    assert (proven.verdict, proven.kind) == ("rounding", "growth")
     rates = np.linspace(1.0, 0.1, STEPS)
     wrong = rates + np.maximum(0, np.arange(STEPS) - 1) * 1e-5
     found = judge_trajectory(rates, wrong, reference_repeat=rates, exact_steps=STEPS, name="learning_rate")

@@ -33,6 +33,7 @@ MARGIN = SEEDS_PREFIX + "margin"
 SWITCHED_PREFIX = "switched."
 """Before the recording of a training that began on the other side; `switched.step` is the number of steps there."""
 SWITCHED_STEP = SWITCHED_PREFIX + "step"
+_OF_SINGLE_TENSORS = (CURVE_PREFIX + WEIGHT_NORM, CURVE_PREFIX + BUFFER_NORM)
 _PORTS_ROUNDING = "the port's own rounding is up to {times} times the reference's"
 _REFERENCES_ROUNDING = "the reference's own rounding is up to {times} times what its repeat shows"
 _ONE_REPEAT = 12.7
@@ -123,7 +124,7 @@ def _doubt_norms_alone(tensors: list[TensorVerdict]) -> None:
     reference need not show that in the same tensor as the port.
     """
     wrong = [tensor for tensor in tensors if tensor.verdict == DIVERGED]
-    if all(tensor.name.startswith((CURVE_PREFIX + WEIGHT_NORM, CURVE_PREFIX + BUFFER_NORM)) for tensor in wrong):
+    if all(tensor.name.startswith(_OF_SINGLE_TENSORS) for tensor in wrong):
         for tensor in wrong:
             tensor.verdict = INCONCLUSIVE
             tensor.reason += (
@@ -176,7 +177,8 @@ def _judge(
         elif name.startswith(CURVE_PREFIX):
             repeat = reference.get(REPEAT_PREFIX + name)
             options: dict[str, Any] = {"reference_repeat": repeat, "own_times": own_times, "exact_steps": exact_steps}
-            judge = functools.partial(judge_trajectory, array, reproduced[name], name=name + suffix, **options)
+            options |= {"name": name + suffix, "may_jump": name.startswith(_OF_SINGLE_TENSORS)}
+            judge = functools.partial(judge_trajectory, array, reproduced[name], **options)
             judged, allowed = _judge_allowed(judge, name, precision, allowances)
             found = horizon(name.removeprefix(CURVE_PREFIX), precision, array, reproduced[name], repeat)
             tensors.append(_as_tensor(judged, array, reproduced[name], repeat, suffix, found))

@@ -61,6 +61,7 @@ def judge_trajectory(
     reference_repeat: ArrayLike | None = None,
     own_times: float = 0.0,
     exact_steps: int = 0,
+    may_jump: bool = False,
     rounding: float = _ROUNDING,
     name: str = "loss",
 ) -> TrajectoryVerdict:
@@ -72,6 +73,8 @@ def judge_trajectory(
         reference_repeat: the reference with another summation order, same steps.
         own_times: ratio of either side's own rounding to the floor (`own_rounding_over_floor`), 0 if unknown.
         exact_steps: how many of the first steps were made in float64 too and agree there, in all curves.
+        may_jump: whether rounding alone can make a jump, as it does in the norm of a single tensor: a gradient near
+            zero that changes its sign is a full step of AdamW.
         rounding: of one operation, relative, in the precision of `reference` and `reproduced`.
         name: for the verdict.
 
@@ -93,7 +96,7 @@ def judge_trajectory(
     # A repeat that is NaN where the reference is a number measures nothing there.
     if repeat is not None and (len(repeat) != steps or (np.isfinite(ours) & ~np.isfinite(repeat)).any()):
         repeat = None
-    return _Curves(name, ours, port, repeat, own_times, exact_steps, rounding).judge()
+    return _Curves(name, ours, port, repeat, own_times, exact_steps, may_jump, rounding).judge()
 
 
 def _nonfinite_differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -117,6 +120,7 @@ class _Curves:
     repeat: np.ndarray | None
     own_times: float
     exact_steps: int
+    may_jump: bool
     rounding: float
 
     def __post_init__(self) -> None:
@@ -137,13 +141,15 @@ class _Curves:
         return self._grown(over) if over is not None and self._may_be_growth(over) else self._verdict("repeat", over)
 
     def _may_be_growth(self, over: int) -> bool:
-        """Whether a curve that departs at a step grew as rounding does: from rounding, after an update, with no jump.
+        """Whether a curve that departs at a step may have grown as rounding does: after an update, without a jump.
 
-        A curve that the repeat does not move at all, such as the learning rate, has no rounding to grow.
+        A curve that the repeat does not move at all, such as the learning rate, has no rounding to grow. Up to where
+        float64 agrees, a jump is rounding too.
         """
         assert self.repeat is not None
         moves = bool(np.nan_to_num(np.abs(self.reference - self.repeat)).any())
-        return moves and self.exact_steps > 0 and over > 1 and not self._jumps().any()
+        smooth = self.may_jump or not self._jumps()[self.exact_steps :].any()
+        return moves and smooth and self.exact_steps > 0 and over > (0 if over < self.exact_steps else 1)
 
     def _grown(self, over: int) -> TrajectoryVerdict:
         """One repeat is one sample of how rounding grows, and may miss what takes the port further: float64 decides."""
