@@ -9,6 +9,7 @@ import torch
 
 from moco_paddle.models.moco import build_encoder as build_paddle_encoder
 from moco_ref.models.moco import build_encoder, build_moco
+from tests.twinalign.conversion.ledgers import source_keys_in
 from twinalign.conversion.checkpoint import read_checkpoint
 from twinalign.conversion.convert_file import convert_checkpoint
 from twinalign.conversion.options import Options
@@ -77,7 +78,7 @@ def test_within_one_framework_no_model_is_needed(checkpoint, form):
     found = tree if form == "timm" else tree[{"deit": "model", "linear-probe": "state_dict"}[form]]
     assert set(found) == {prefix + key for key in expected}
     assert all(torch.equal(found[prefix + key], value) for key, value in expected.items())
-    assert set(model.state_dict()) <= set(report.ledger.source_keys)
+    assert set(model.state_dict()) <= source_keys_in(report.ledger)
     with pytest.raises(InputError, match="an export within torch converts nothing; leave out --verify"):
         convert_checkpoint(folder / "a.pth.tar", folder / "own.pth", Options(export=form, verify=True))
 

@@ -36,11 +36,6 @@ class Ledger:
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     """About the whole: files, formats, frameworks, what `--verify` measured."""
 
-    @property
-    def source_keys(self) -> list[str]:
-        """Every source key that an entry mentions, each once."""
-        return list(dict.fromkeys(key for entry in self.entries for key in entry.source))
-
     def totals(self) -> dict[str, int]:
         """How many entries each action applies to."""
         counted = Counter(action for entry in self.entries for action in entry.actions)

@@ -27,13 +27,8 @@ def schedule(sides: Sides) -> Iterator[dict[str, Any]]:
         return
     ratios = [b / a for a, b in zip(theirs, ours, strict=True) if a]
     if len(ratios) == len(steps) and max(ratios) - min(ratios) < 1e-6 * max(ratios):
-        yield cause_of(
-            "learning_rate",
-            wrong[0],
-            "setting",
-            f"the port's learning rate is {ratios[0]:.6g} times the reference's in every step",
-            factor=ratios[0],
-        )
+        text = f"the port's learning rate is {ratios[0]:.6g} times the reference's in every step"
+        yield cause_of("learning_rate", wrong[0], "setting", text, factor=ratios[0])
     # A shift that one step alone shows may as well be another interval.
     for least, ways in ((2, _moved), (1, _interval), (1, _moved)):
         yield from ways(rates, steps, wrong[0], least)
@@ -41,12 +36,8 @@ def schedule(sides: Sides) -> Iterator[dict[str, Any]]:
         text = f"the port's learning rate stays {ours[0]:.4g}, the reference's moves: its schedule is never stepped"
         yield cause_of("schedule_not_stepped", wrong[0], "setting", text)
     place = steps.index(wrong[0])
-    yield cause_of(
-        "schedule",
-        wrong[0],
-        "setting",
-        f"the port's learning rate is {ours[place]:.6g}, the reference's {theirs[place]:.6g}",
-    )
+    text = f"the port's learning rate is {ours[place]:.6g}, the reference's {theirs[place]:.6g}"
+    yield cause_of("schedule", wrong[0], "setting", text)
 
 
 Rates = Sequence[Mapping[int, float]]
@@ -93,9 +84,8 @@ def optimizer(sides: Sides) -> Iterator[dict[str, Any]]:
             continue
         kinds = {(reference.settings[name]["kind"], port.settings[name]["kind"]) for name in names}
         if any(a != b for a, b in kinds):
-            yield cause_of(
-                "optimizer", n, "updated", f"the port steps with {min(kinds)[1]}, the reference with {min(kinds)[0]}"
-            )
+            text = f"the port steps with {min(kinds)[1]}, the reference with {min(kinds)[0]}"
+            yield cause_of("optimizer", n, "updated", text)
             continue
         for key in _SETTINGS:
             pairs = {m: [float(s.settings[m].get(key, 0.0)) for s in (reference, port)] for m in names}
@@ -115,14 +105,8 @@ def decay(sides: Sides) -> Iterator[dict[str, Any]]:
         apart = [m for m in apart if reference.settings[m]["weight_decay"] or port.settings[m]["weight_decay"]]
         if apart and (proof := _proof(reference, port, apart, "decoupled")) is not None:
             words = ["decoupled from" if s.settings[apart[0]]["decoupled"] else "added to" for s in (port, reference)]
-            yield cause_of(
-                "decay_coupled",
-                n,
-                "updated",
-                f"the port's weight decay is {words[0]} the gradient, the reference's {words[1]} it",
-                parameters=apart,
-                **proof,
-            )
+            text = f"the port's weight decay is {words[0]} the gradient, the reference's {words[1]} it"
+            yield cause_of("decay_coupled", n, "updated", text, parameters=apart, **proof)
         wrong = [
             m for m in names if not same(reference.settings[m]["weight_decay"], port.settings[m]["weight_decay"], 1e-6)
         ]
@@ -210,9 +194,5 @@ def skipped(sides: Sides) -> Iterator[dict[str, Any]]:
     """A gradient scaler skipped a step of the port."""
     for theirs, ours in zip(*sides.numbers, strict=False):
         if ours.get("skipped") and not theirs.get("skipped"):
-            yield cause_of(
-                "step_skipped",
-                int(ours["step"]),
-                "updated",
-                "the port's gradient scaler skipped this step, the reference's did not",
-            )
+            text = "the port's gradient scaler skipped this step, the reference's did not"
+            yield cause_of("step_skipped", int(ours["step"]), "updated", text)
