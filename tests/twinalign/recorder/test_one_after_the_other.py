@@ -56,3 +56,13 @@ def test_a_side_releases_its_model_once_it_has_recorded(
     other = [] if sequential else [("paddle", gives_way)]  # its process ends with the run
     assert asked == [("ref", "record"), ("ref", gives_way), ("paddle", "record"), *other]
     assert [done.get(), done.get()] == [(one, None) for one in jobs]
+
+
+def test_what_an_ended_side_had_half_written_is_removed(tmp_path: Path) -> None:
+    recorder = Recorder(RunSettings("tests.cases.variety:Everything", out=tmp_path))
+    (tmp_path / "float64").mkdir()
+    left = tmp_path / "float64" / ".forward_paddle.npy.99999999.part"  # no process has this number
+    left.write_bytes(b"half")
+    with pytest.raises(RuntimeError, match="ref failed"), recorder._closing_on_error():
+        raise RuntimeError("ref failed")
+    assert not left.exists()

@@ -23,10 +23,10 @@ from twinalign.files.freshness import MISSING, hash_path
 from twinalign.files.recordings import hash_arrays, read_metadata
 from twinalign.files.strict_json import check_form
 from twinalign.files.text import shown
-from twinalign.recorder.recorder import SIDES, WeightFiles
+from twinalign.recorder.recorder import WeightFiles
 from twinalign.recorder.recording_plan import recorded_identity, recorded_precisions
 from twinalign.reports import load_summary
-from twinalign.sides import FRAMEWORK_OF_SIDE, INITIAL, STAGES
+from twinalign.sides import FRAMEWORK_OF_SIDE, INITIAL, SIDES, STAGES
 from twinalign.stages import STAGE_BY_NAME
 
 _PACKAGE = Path(__file__).resolve().parents[1]

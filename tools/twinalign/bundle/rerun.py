@@ -14,9 +14,10 @@ from twinalign.bundle.layout import REPEAT, SOURCE
 from twinalign.errors import InputError, SideCrashError
 from twinalign.files.text import shown
 from twinalign.processes import guardian
-from twinalign.recorder.recorder import SIDES, Recorder, RunSettings
+from twinalign.recorder.recorder import Recorder, RunSettings
 from twinalign.runs.run_result import RunResult
 from twinalign.runs.run_stages import run
+from twinalign.sides import SIDES
 from twinalign.stages import STAGE_BY_NAME
 from twinalign.verdict.compare import compare_same_side
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import glob
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +23,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _clear_abandoned(path)
+        clear_abandoned(path.parent.glob(f".{glob.escape(path.name)}.*.part"))
         try:
             with open(beside, "wb") as file:
                 with contextlib.suppress(OSError):  # a file system without locks
@@ -35,9 +35,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 beside.unlink(missing_ok=True)
 
 
-def _clear_abandoned(path: Path) -> None:
-    """Remove partial files of `path` whose writer is dead and holds no lock."""
-    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+def clear_abandoned(parts: Iterable[Path]) -> None:
+    """Remove those partial files whose writer is dead and holds no lock."""
+    for part in parts:
         number = part.name.removesuffix(".part").rpartition(".")[2]
         if not number.isdigit() or _is_alive(int(number)):
             continue

@@ -15,10 +15,10 @@ from twinalign.files.recordings import Recording
 from twinalign.notebook import Shown
 from twinalign.planted_faults.catalogue import PlantableFault, catalogue
 from twinalign.planted_faults.spoiled_port import explore, plant, unplant
-from twinalign.recorder.recorder import SIDES, PlannedRecording, Recorder, RunSettings
+from twinalign.recorder.recorder import PlannedRecording, Recorder, RunSettings
 from twinalign.search.faults import Fault
 from twinalign.search.locator import Locator
-from twinalign.sides import INITIAL
+from twinalign.sides import INITIAL, SIDES
 from twinalign.verdict.compare import compare_stage
 from twinalign.verdict.initial_weights import compare_initial
 from twinalign.verdict.results import DIVERGED

@@ -1,7 +1,6 @@
 """Make the recordings of a run: both sides of a case, stage by stage.
 
-Each framework has one process; both work at the same time if memory allows. Recordings that are still up to date with
-the code, data and packages that made them are reused.
+Each framework has one process. Recordings that are up to date with code, data and packages are reused.
 """
 
 import concurrent.futures
@@ -21,6 +20,7 @@ from twinalign.errors import InputError, SideCrashError
 from twinalign.files.half_precision import no_kernels
 from twinalign.files.rank_recordings import is_ranked, join_ranks
 from twinalign.files.recordings import metadata_path
+from twinalign.files.writer import clear_abandoned
 from twinalign.processes.guardian import temporary_folder
 from twinalign.processes.machine import available_memory, processors
 from twinalign.processes.rank_group import RankGroup
@@ -34,8 +34,7 @@ from twinalign.recorder.refused_inputs import is_of_call, refused_inputs
 from twinalign.recorder.run_settings import RunSettings as RunSettings
 from twinalign.recorder.served_sources import serving
 from twinalign.recorder.worker import RankWorker, Worker
-from twinalign.sides import HALVES, INITIAL
-from twinalign.sides import SIDES as SIDES
+from twinalign.sides import HALVES, INITIAL, SIDES
 from twinalign.stages import STAGE_BY_NAME
 
 _MEMORY_FOR_BOTH = 8 << 30
@@ -197,7 +196,7 @@ class Recorder(RecordingPlan):
             futures = {side: pool.submit(ask, self.processes[side]) for side in sides}
             with self._closing_on_error():
                 concurrent.futures.wait(futures.values(), return_when=concurrent.futures.FIRST_EXCEPTION)
-                for future in [f for f in futures.values() if f.done()]:
+                for future in filter(concurrent.futures.Future.done, futures.values()):
                     future.result()
             return {side: future.result() for side, future in futures.items()}
 
@@ -208,8 +207,9 @@ class Recorder(RecordingPlan):
             yield
         except BaseException:
             self._close()
-            for thread in [thread for thread in threads if thread.is_alive()]:
+            for thread in filter(threading.Thread.is_alive, threads):
                 thread.join()
+            clear_abandoned(self.out.rglob(".*.part"))  # the other side may have been writing when it was ended
             raise
 
     def _close(self) -> None:
