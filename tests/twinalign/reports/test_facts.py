@@ -37,7 +37,11 @@ def test_a_curve_says_where_and_why_it_leaves_the_band() -> None:
 @pytest.mark.parametrize(
     ("text", "evidence", "lines"),
     [
-        ("a term is left out: the first operand", {"lines_of_port": [["/a/port.py", 7, 9]]}, ["line 7 of port.py"]),
+        (
+            "a term is left out: the first operand",
+            {"lines_of_port": [["/a/port.py", 7, 9]]},
+            ["line 7 of port.py in the port"],
+        ),
         ("a line differs: `x` in place of `y`, line 7 of port.py", {"lines_of_port": [["/a/port.py", 7, 9]]}, []),
         (
             "the bias is not applied",
@@ -45,6 +49,11 @@ def test_a_curve_says_where_and_why_it_leaves_the_band() -> None:
             ["line 3 of ref.py in the reference"],
         ),
         ("the bias is not applied", {}, []),
+        (
+            "a term is left out: `+`, line 3 of ref.py: return a + b",
+            {"lines_of_port": [["/a/port.py", 7, 9]], "reference_calls": [{"line": "line 3 of ref.py"}]},
+            ["line 7 of port.py in the port"],
+        ),
     ],
 )
 def test_the_lines_that_a_cause_does_not_name_stand_behind_it(

@@ -56,16 +56,17 @@ def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def unnamed_lines(cause: Mapping[str, Any]) -> list[str]:
-    """Words for the lines of a cause that its sentence does not name: the port's, else those of the reference's calls.
+    """Words for the lines of a cause that its sentence does not name: the port's, and those of the reference's calls.
 
-    A line of the port that is proven to be wrong says where to look; one of the reference, what the port lacks.
+    A line of the port that is proven to be wrong says where to look; one of the reference, what the port lacks. A
+    sentence that names any line names the reference's.
     """
     text, proof = str(cause.get("text", "")), cause.get("evidence") or {}
     port = [f"line {first} of {Path(str(file)).name}" for file, first, _ in proof.get("lines_of_port", ())]
     calls = [str(call.get("line", "")) for call in proof.get("reference_calls", ())]
-    lines = [*port, *(f"{line} in the reference" for line in calls if line)]
-    said = _A_LINE.search(text) is not None
-    return [] if said else [legible(line, 200) for line in dict.fromkeys(lines)][:_SHOWN]
+    theirs = [f"{line} in the reference" for line in calls if line and not _A_LINE.search(text)]
+    lines = [f"{line} in the port" for line in port if line not in text] + theirs
+    return [legible(line, 200) for line in dict.fromkeys(lines)][:_SHOWN]
 
 
 def remarks(located: Mapping[str, Any]) -> list[str]:
