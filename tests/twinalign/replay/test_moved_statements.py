@@ -93,6 +93,16 @@ def test_a_statement_that_has_moved_says_across_what(port: str, said: str) -> No
     assert len(found.lines) == 2
 
 
+def test_a_statement_that_has_left_a_block_and_has_another_number_says_both() -> None:
+    reference = REFERENCE.replace(UPDATE, "    with torch.no_grad():\n        self.table.mul_(0.9)\n")
+    port = REFERENCE.replace(UPDATE, "").replace(LOOKUP, "    self.table.mul_(0.8)\n" + LOOKUP)
+    (found,) = moved(lines_between(reference, port))
+    assert found.detail == (
+        "`self.table.mul_(0.8)` stands before `found = index @ self.table`, in the reference behind it, where that "
+        "reads `self.table.mul_(0.9)`, line 3 of port.py and line 6 of ref.py"
+    )
+
+
 def test_what_only_one_side_has_has_not_moved() -> None:
     assert moved(lines_between(REFERENCE, REFERENCE.replace(UPDATE, ""))) == []
     other = REFERENCE.replace(UPDATE, "").replace(LOOKUP, "    print(index, x)\n" + LOOKUP)

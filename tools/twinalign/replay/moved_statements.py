@@ -56,6 +56,8 @@ def _saying(both: LinesVariant, added: Difference, lacking: Difference, statemen
     if crossed is not None:
         sides = ("before", "behind") if is_before else ("behind", "before")
         where = f" {sides[0]} `{shortened(crossed)}`, in the reference {sides[1]} it"
+    if _numbers(old) != _numbers(statement):
+        where = f"{where or ' elsewhere'}, where that reads `{shortened(old)}`"
     lines = f"{line_of(added.ours, statement)} and {line_of(lacking.theirs, old)}"
     detail = f"`{shortened(statement)}` stands{where or ' elsewhere'}, {lines}"
     return LinesVariant(detail, both.lines, both.module, both.names, both.helpers)
@@ -69,15 +71,22 @@ def _crossed(added: Difference, lacking: Difference) -> tuple[ast.AST | None, bo
     tree, (anchor, kind) = added.theirs.tree, added.place
     for node in ast.walk(tree):
         for run in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
-            if not isinstance(run, list) or lacking.old not in run:
+            if not isinstance(run, list):
                 continue
-            was = run.index(lacking.old)
+            inside = [any(one is lacking.old for one in ast.walk(item)) for item in run]
+            if True not in inside:
+                continue
+            was = inside.index(True)
             at = next((number for number, one in enumerate(run) if id(one) == anchor and kind == "before"), None)
             at = len(run) if at is None and id(node) == anchor and kind == "behind" else at
             if at is not None:
                 between = run[at:was] if at <= was else run[was + 1 : at]
                 return max(between, key=lambda one: _bound(one, lacking.old), default=None), at <= was
     return None, False
+
+
+def _numbers(node: ast.AST) -> list[Any]:
+    return [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
 
 
 def _bound(one: ast.AST, other: ast.AST | None) -> tuple[int, int]:

@@ -166,8 +166,9 @@ def edits_of(program: Program, backward: bool) -> Edits:
     near = frontier if backward else program.near()
     parts, known = list[list[Site]](), set[Key]()
     for part in (near, frontier, () if program.mended else program.operations):
-        parts.append([operation for operation in part if operation.key not in known])
-        known |= {operation.key for operation in part}
+        lines = {(one.line, one.name) for one in part}  # all calls of them: in a loop some give what the port has, too
+        parts.append([one for one in program.operations if (one.line, one.name) in lines and one.key not in known])
+        known |= {operation.key for operation in parts[-1]}
     keys = [{operation.key for operation in part} for part in parts]
     for number, operations in enumerate(parts):
         for kind in (of_calls.hooks, of_calls.gradients, *VOCABULARY) if backward else VOCABULARY:

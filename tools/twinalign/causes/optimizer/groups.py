@@ -30,15 +30,15 @@ def of_other_groups(
 ) -> Iterator[tuple[str, StepChange]]:
     """What the port gives its parameters for a setting, if two values have changed places, or else if they have not.
 
-    None if no value gives the steps of some parameters: then something else is wrong. `further` are values that no
-    group of the reference needs to have.
+    None if no value gives the steps of some parameters: then something else is wrong; and none of a training, whose
+    curves tell of no parameter alone. `further` are values that no group of the reference needs to have.
     """
 
     def kind(name: str) -> tuple[Any, ...]:
         return (*subject.kind(name), float(subject.group_of.get(name, {}).get(key, 0.0)))
 
-    values, fitting = _values(subject, key, further), {kind(name): list[float]() for name in subject.names}
-    for value, at in values.items() if 1 < len(values) <= _MOST_VALUES else ():
+    values, fitting = _values(subject, key, further), {kind(n): list[float]() for n in getattr(subject, "names", ())}
+    for value, at in values.items() if fitting and 1 < len(values) <= _MOST_VALUES else ():
         with subject.changed("", settings=lambda moment, at=at: {key: at(moment.step)}).apply():
             taken = subject.run()
         wrong = {kind(name.split(".", 2)[2]) for name, array in taken.items() if is_refuted(subject, {name: array})}
