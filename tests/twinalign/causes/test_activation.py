@@ -91,7 +91,7 @@ CASES: list[Case] = [
     case("softmax_axis", lambda: nn.LogSoftmax(1), changed(dim=2), X, name="layer"),
     case("softmax_kind", unit(lambda s, x: x.softmax(-1)), doing(lambda s, x: torch.log(F.softmax(x, -1))), X),
     case(
-        "step_missing",  # not softmax for sigmoid, which is 1 over a single element
+        "edited_program",  # not softmax for sigmoid, which is 1 over a single element
         unit(lambda s, x: x * x.mean((2, 3), keepdim=True).sigmoid()),
         doing(lambda s, x: x),
         (2, 4, 5, 5),

@@ -12,9 +12,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.twinalign.causes.units import Case, case, doing, identified, unit
+from tests.twinalign.causes.units import Case, case, doing, explained, identified, unit
 
 TOKENS = (2, 5, 12)
+
+
+def gates(order):
+    """A step of a recurrent unit, with its three gates in this order and a product of matrices that is no attention."""
+
+    def forward(self, x):
+        parts = self.gates(x).chunk(3, -1)
+        reset, update, new = (parts[at] for at in order)
+        return torch.sigmoid(update) * torch.tanh(new @ self.mix + torch.sigmoid(reset) * x).softmax(-1)
+
+    return forward
 
 
 def attention(
@@ -285,3 +296,14 @@ def test_a_parameter_that_a_change_returns_is_not_registered_by_the_layer() -> N
         layer(torch.ones(1, 3))
     assert "weight_norm" in seen
     assert list(layer.state_dict()) == names
+
+
+def test_only_what_feeds_an_attention_is_called_queries_keys_and_values() -> None:
+    found = explained(planted("qkv_order", attention(order=(1, 0, 2)), fused))
+    assert found is not None
+    assert found.text.endswith("k, q, v where q, k, v are meant")
+    right = unit(gates((0, 1, 2)), gates=nn.Linear(12, 36), mix=nn.Parameter(torch.eye(12)))
+    found = explained(case("qkv_order", right, doing(gates((1, 0, 2))), TOKENS, forced=["gates"]))
+    assert found is not None
+    assert found.id == "qkv_order"
+    assert found.text.endswith(": 2, 1, 3 where 1, 2, 3 are meant")

@@ -279,7 +279,7 @@ CASES: list[Case] = [
         name="padded",
     ),
     case(
-        "step_missing",
+        "edited_program",
         unit(lambda s, x: s.one(x.mean((2, 3)))[:, :, None, None] * x, one=nn.Linear(6, 6)),
         doing(lambda s, x: x),
         DEPTHWISE,

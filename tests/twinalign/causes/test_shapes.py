@@ -213,8 +213,8 @@ CASES: list[Case] = [
     case(
         "operation_swapped", both(lambda x, y: torch.sin(x * y)), instead(lambda x, y: torch.sin(x / y)), TOKENS, TOKENS
     ),
-    case("step_missing", both(lambda x: torch.sin(x) + 1), instead(lambda x: x + 1), TOKENS),
-    case("step_twice", both(lambda x: torch.sin(x) + 1), instead(lambda x: torch.sin(torch.sin(x)) + 1), TOKENS),
+    case("edited_program", both(lambda x: torch.sin(x) + 1), instead(lambda x: x + 1), TOKENS),
+    case("edited_program", both(lambda x: torch.sin(x) + 1), instead(lambda x: torch.sin(torch.sin(x)) + 1), TOKENS),
     case("output_scaled", lambda: nn.Linear(12, 4), lambda r: unit(lambda s, x: s.l(x) * 1.37, l=r)(), TOKENS),
     case(
         "interpolate_align_corners",

@@ -27,6 +27,7 @@ def fault_of(cause, name, changed, arguments, kind, **evidence):
     explanation = {"id": cause, "text": cause, "evidence": {"reference_calls": [call]}}
     return {
         "paddle_layer": "layer",
+        "reference_layer": "layer",
         "phase": "forward",
         "explanation": explanation,
         "reference_edits": [],
@@ -34,15 +35,17 @@ def fault_of(cause, name, changed, arguments, kind, **evidence):
     }
 
 
-def mended(tmp_path, text, kind, fault, built=True):
-    """The text of the only line with the likeliest edit, None if none is proposed."""
+def mended(tmp_path, text, kind, fault, built=True, certain=True, reference=(), others=(), faults=()):
+    """The text of the only line with the likeliest edit, None if none is proposed, or is `certain`."""
     file = str(tmp_path / "port.py")
     (tmp_path / "port.py").write_text(text, encoding="utf-8")
     call = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     place = [file, call.lineno, call.col_offset, call.end_lineno, call.end_col_offset]
     layer = {"class": kind, "calls": [place] if built else [], "code": [] if built else [[file, 1, text.count("\n")]]}
+    layer |= {"others": [others], "around": []}
     places = {"layers": {"layer": layer, "optimizer": layer}, "parameters": PARAMETERS}
-    edits = Proposals(places, {}, {}).for_fault(fault)
+    made = Proposals(places, {"layer": [[one, 1, 1] for one in reference]}, {}, faults=faults)
+    edits = made.for_fault(fault) if certain else made.from_reference(fault)
     return applied(text, edits[:1]) if edits else None
 
 
@@ -100,6 +103,38 @@ def test_an_argument_of_a_layer(text, kind, cause, name, changed, arguments, exp
     line = f"é = '…'; layer = {text}  # kept\n"
     made = f"é = '…'; layer = nn.{kind}({expected})  # kept\n"
     assert mended(tmp_path, line, f"paddle.nn.{kind}", fault) == made
+
+
+def test_a_call_that_builds_right_layers_as_well_is_not_edited(tmp_path):
+    fault = fault_of("norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "LayerNorm")
+    text, kind = "layers = nn.LayerNorm(8)\n", "paddle.nn.LayerNorm"
+    made = "layers = nn.LayerNorm(8, epsilon=1e-6)\n"
+    assert mended(tmp_path, text, kind, fault, others=["norms.1"], faults=[fault]) is None
+    other = {**fault, "paddle_layer": "norms.1"}
+    assert mended(tmp_path, text, kind, fault, others=["norms.1"], faults=[fault, other]) == made
+    unlike = {**other, "explanation": {**other["explanation"], "text": "another number"}}
+    assert mended(tmp_path, text, kind, fault, others=["norms.1"], faults=[fault, unlike]) is None
+
+
+def test_a_reduction_of_a_line_that_has_fewer_of_them_is_not_exchanged(tmp_path):
+    reference = tmp_path / "ref.py"
+    fault = fault_of("reduction_kind", "sum", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})
+    fault["explanation"]["evidence"]["reference_calls"][0]["line"] = "line 1 of ref.py"
+    text = "def loss(x):\n    return x.abs().mean()\n"
+    made = []
+    for line in ("x.sum(1).mean()", "x.sum()"):
+        reference.write_text(f"{line}\n")
+        made.append(mended(tmp_path, text, "port.Block", fault, built=False, reference=[str(reference)]))
+    assert made == [None, text.replace("mean", "sum")]
+
+
+def test_an_edit_of_code_is_certain_where_it_is_the_only_one_or_in_a_line_that_is_wrong(tmp_path):
+    text = "def forward(self, x):\n    x = F.gelu(self.one(x))\n    return F.gelu(self.two(x))\n"
+    fault = fault_of("gelu_form", "gelu", [], {"approximate": "tanh"}, "Block")
+    assert mended(tmp_path, text, "port.Block", fault, built=False) is None
+    fault["explanation"]["evidence"]["lines_of_port"] = [["/here/port.py", 3, 3]]
+    made = text.replace("two(x))", "two(x), approximate=True)")
+    assert mended(tmp_path, text, "port.Block", fault, built=False) == made
 
 
 def test_both_arguments_of_two_causes_in_one_call(tmp_path):
@@ -166,10 +201,11 @@ def test_what_edits_need_of_paddle():
 def test_an_expression_of_the_line_that_goes_wrong(cause, name, arguments, before, after, tmp_path):
     inside = {"unknown": {"file": "port.py", "line": 2}}
     text = "def forward(self, x):\n    x = {}\n    return x - 1, x.mean()\n"
-    made = mended(
-        tmp_path, text.format(before), "port.Block", fault_of(cause, name, [], arguments, "Block", inside=inside), False
-    )
+    fault = fault_of(cause, name, [], arguments, "Block", inside=inside)
+    several = cause == "layer_missing"  # a line has more than one value that a layer may be called on
+    made = mended(tmp_path, text.format(before), "port.Block", fault, built=False, certain=not several)
     assert made == text.format(after)
+    assert not several or mended(tmp_path, text.format(before), "port.Block", fault, built=False) is None
 
 
 @pytest.mark.parametrize(
@@ -256,7 +292,7 @@ FORWARD = """def forward(self, x):
 def test_the_layer_that_takes_a_wrong_value_says_where_to_look(cause, name, path, value, before, after, tmp_path):
     fault = fault_of(cause, name, [], {"path": path} if path else {}, "port.Block", values={value: {"relative": 1.0}})
     text, expected = (FORWARD.format(taken=taken, reduced=reduced) for taken, reduced in (before, after))
-    assert mended(tmp_path, text, "port.Block", fault, built=False) == expected
+    assert mended(tmp_path, text, "port.Block", fault, built=False, certain=not path) == expected
 
 
 def test_a_value_that_no_call_of_the_code_takes_says_nothing(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from PIL import Image
 
 from tests.twinalign.reports.runs import stage, tensor
 from twinalign.reports.curves import Curve
+from twinalign.reports.fault_facts import entries
 from twinalign.reports.faults import amplified
 from twinalign.reports.language import language
 from twinalign.reports.plots import curve_plot, plotting
 from twinalign.reports.stage_tables import stage_tables
+from twinalign.terminal.faults import fault_text
 
 
 def test_a_curve_says_where_and_why_it_leaves_the_band() -> None:
@@ -29,6 +32,39 @@ def test_a_curve_says_where_and_why_it_leaves_the_band() -> None:
     assert judged.leaves is None
     assert "(the circle)" not in text
     assert text.endswith("aligned: rounding flips a sign.")
+
+
+@pytest.mark.parametrize(
+    ("text", "evidence", "lines"),
+    [
+        (
+            "a term is left out: the first operand",
+            {"lines_of_port": [["/a/port.py", 7, 9]]},
+            ["line 7 of port.py in the port"],
+        ),
+        ("a line differs: `x` in place of `y`, line 7 of port.py", {"lines_of_port": [["/a/port.py", 7, 9]]}, []),
+        (
+            "the bias is not applied",
+            {"reference_calls": [{"line": "line 3 of ref.py"}, {"line": ""}]},
+            ["line 3 of ref.py in the reference"],
+        ),
+        ("the bias is not applied", {}, []),
+        (
+            "a term is left out: `+`, line 3 of ref.py: return a + b",
+            {"lines_of_port": [["/a/port.py", 7, 9]], "reference_calls": [{"line": "line 3 of ref.py"}]},
+            ["line 7 of port.py in the port"],
+        ),
+    ],
+)
+def test_the_lines_that_a_cause_does_not_name_stand_behind_it(
+    text: str, evidence: dict[str, Any], lines: list[str]
+) -> None:
+    fault = {"phase": "forward", "paddle_layer": "x", "reference_layer": "x", "evidence": {}}
+    cause = {"id": "x", "text": text, "evidence": evidence}
+    (shown,) = entries([{**fault, "explanation": cause}, {**fault, "paddle_layer": "y", "explanation": cause}])
+    assert shown["lines"] == lines
+    said = str(fault_text("1.", {**shown, "suggestion": ""}))
+    assert f"cause: {', '.join([text, *lines])} [x]" in said
 
 
 def test_accepted_tensors_are_folded_behind_what_is_undecided() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ REFERENCES: dict[str, Callable[[list[torch.nn.Parameter]], Any]] = {
     "adamw_rates": lambda p: torch.optim.AdamW(
         [{"params": p[:3], "lr": RATE}, {"params": p[3:], "lr": RATE / 10}], RATE, weight_decay=DECAY
     ),
+    "adamw_three": lambda p: torch.optim.AdamW(three_groups(p), RATE),
     "adam": lambda p: torch.optim.Adam(p, RATE, weight_decay=DECAY),
     "sgd": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY),
     "dampened": lambda p: torch.optim.SGD(p, RATE, momentum=0.9, weight_decay=DECAY, dampening=0.1),
@@ -66,6 +67,15 @@ def flat(parameter: Any) -> bool:
     return parameter.ndim <= 1
 
 
+def of_three(parameter: Any) -> int:
+    return 1 if flat(parameter) else 2 * (list(parameter.shape) == [1, 5])
+
+
+def three_groups(parameters: list[Any]) -> list[dict[str, Any]]:
+    decays = (DECAY, 0.0, DECAY / 2)
+    return [{"params": [p for p in parameters if of_three(p) == at], "weight_decay": d} for at, d in enumerate(decays)]
+
+
 def adamw(parameters: list[Any], decayed: Callable[[Any], bool] = lambda p: True, **settings: Any) -> Any:
     names = {p.name for p in parameters if decayed(p)}
     return paddle.optimizer.AdamW(
@@ -73,6 +83,16 @@ def adamw(parameters: list[Any], decayed: Callable[[Any], bool] = lambda p: True
         parameters=parameters,
         apply_decay_param_fun=lambda name: name in names,
     )
+
+
+def in_groups(parameters: list[Any], number: Callable[[Any], int], **values: Sequence[float]) -> Any:
+    """paddle's AdamW with groups, each with its own of the values; `number` says in which group a parameter is."""
+    count = len(next(iter(values.values())))
+    groups = [
+        {"params": [p for p in parameters if number(p) == at], **{name: of[at] for name, of in values.items()}}
+        for at in range(count)
+    ]
+    return paddle.optimizer.AdamW(RATE, parameters=groups)
 
 
 class ByHand(paddle.optimizer.Optimizer):
@@ -237,6 +257,13 @@ FAULTS: dict[tuple[str, str], Callable[[list[Any]], Any]] = {
     ("adamw_exempt", "decay_on_one_dimensional"): adamw,
     ("adamw_exempt", "decay_on_bias"): lambda p: adamw(p, lambda q: q.ndim > 1 or q.name.endswith("b_0")),
     ("adamw_exempt", "decay_on_norm"): lambda p: adamw(p, lambda q: q.ndim > 1 or "norm" in q.name),
+    ("adamw_exempt", "group_decays_exchanged"): lambda p: in_groups(p, flat, weight_decay=(0.0, DECAY)),
+    ("adamw_three", "decay_on_other_parameters"): lambda p: in_groups(
+        p, of_three, weight_decay=(0.0, DECAY / 2, DECAY)
+    ),
+    ("adamw_rates", "group_rates_exchanged"): lambda p: in_groups(
+        p, lambda q: all(q is not other for other in p[:3]), learning_rate=(0.1, 1.0), weight_decay=(DECAY, DECAY)
+    ),
     ("adamw", "decay_on_other_parameters"): lambda p: adamw(p, lambda q: q is not p[0] and q is not p[3]),
     ("adamw", "decay_coefficient"): lambda p: adamw(p, weight_decay=0.0123),
     ("adamw_plain", "decay_added"): lambda p: adamw(p, weight_decay=0.3),

@@ -260,7 +260,8 @@ def test_a_mask_that_is_the_same_on_every_draw_is_drawn_anew_to_tell_named_cause
     (fault,) = locate(RunSettings(case, tmp_path / "out", options={"folder": str(tmp_path)})).faults
     assert fault.explanation is not None
     # On the recorded mask other slices of it do the same, of its columns that are one in every row.
-    assert fault.explanation.text == "a step is left out: where"
+    assert fault.explanation.text.startswith("one step of the code differs: line 15 of net_source.py: ")
+    assert fault.explanation.text.endswith("`where`: left out, `input` is what remains")
     assert "rivals" not in fault.explanation.evidence
 
 

@@ -16,7 +16,7 @@ from tests.twinalign.search.counted_cases import COUNTS
 from twinalign.causes.layers.mended import _needless, _Result
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.recorder import Recorder, RunSettings
-from twinalign.replay.case_run import PLAIN, REDRAWN
+from twinalign.replay.case_run import MOVED, PLAIN, REDRAWN
 from twinalign.replay.forced_call import ForcedCall
 from twinalign.replay.judged_before import able_to_stand, clearly_wrong, distances_alone, last_to_end, stands_for
 from twinalign.replay.layer_calls import Call, Tensor
@@ -103,7 +103,7 @@ def test_where_the_wrong_units_do_not_run_alone_everything_runs(tmp_path: Path) 
     search = CauseSearch(sides.ask, sides.forward, sides.backward, tmp_path, [], [], [])
     suspect = {"call": 3, "children": [], "facts": {"epsilon": 1.0}, "differences": {"output.0": {}}}
     found = search._second_draw([(Fault("x", "x", "forward", None, {}), suspect)])
-    assert found == {3: {**suspect, "facts": {"epsilon": 2.0}}}
+    assert found == {3: {**suspect, "facts": {"epsilon": 2.0}, "phase": "forward"}}
     second = "reference_second_forward"
     assert sides.asked == [f"{second} False", "port False", f"{second} True", "port True", "reference_second_backward"]
 
@@ -128,6 +128,31 @@ def test_where_a_side_does_not_run_on_inputs_drawn_anew_the_case_s_own_are_taken
     assert list(search._second_draw([(fault, suspect)])) == [3]
     assert draws == [REDRAWN, PLAIN]
     assert "notes" not in fault.evidence
+
+
+def test_where_gradients_differ_parameters_of_one_value_are_moved_if_both_sides_run_then(tmp_path: Path) -> None:
+    draws: list[int] = []
+
+    def ask(_: str, function: Any, text: str, **given: Any) -> dict[str, Any]:
+        if "draw" in given:
+            draws.append(given["draw"])
+        return {}
+
+    def forward(calls: Any, folder: Path, draw: int, **given: Any) -> dict[str, Any]:
+        if draw == MOVED:
+            raise ChildError("forward", "the reference moves a part of it alone", died=False)
+        return {}
+
+    def backward(back: Any, folder: Path) -> dict[str, Any]:
+        different = {"output.0": {}, "gradient.input.0": {}}
+        return {"suspects": [{"call": 3, "children": [], "facts": {}, "differences": different}]}
+
+    search = CauseSearch(ask, forward, backward, tmp_path, [], [], [])
+    suspect = {"call": 3, "children": [], "facts": {}, "differences": {"gradient.parameter.x": {}}}
+    found = search._second_draw([(Fault("x", "x", "backward", None, {}), suspect)])
+    assert draws == [MOVED, REDRAWN]
+    # What a cause must give there is also what only differs there.
+    assert list(found[3]["differences"]) == ["gradient.parameter.x", "output.0"]
 
 
 def test_a_copy_of_a_layer_without_a_cause_of_its_own_names_the_cause_of_the_first(tmp_path: Path) -> None:

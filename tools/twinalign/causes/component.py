@@ -7,7 +7,6 @@ values up to rounding.
 import abc
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,8 @@ from twinalign.causes.registry import Cause, Variant, Within, cause, enter, know
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, functions_of
 from twinalign.replay.fitting import fitting_number
-from twinalign.replay.port_lines import lines_of, together
+from twinalign.replay.moved_statements import moved, moved_in_other_words
+from twinalign.replay.port_lines import lines_of
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 CLEARLY_LESS = 0.1
@@ -214,7 +214,6 @@ def _residual(component: Component, variant: Variant) -> np.ndarray:
     return np.concatenate(parts)
 
 
-_MOST_MOVED = 24
 _PORT_CODE: list[Mapping[str, Any]] = []
 """The functions that the port's component runs."""
 
@@ -229,11 +228,7 @@ def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
     found = lines_of(_PORT_CODE, component.begins, theirs=component.code)
     lines = sorted(found, key=lambda one: one.lines[0].has_same_words)
-    yield from lines
-    # A statement that stands elsewhere.
-    added = [one for one in lines if one.lines[0].old is None]
-    lacking = [one for one in lines if one.lines[0].new is None]
-    yield from (together(two) for two in itertools.islice(itertools.product(added, lacking), _MOST_MOVED))
+    yield from (*moved(lines), *lines, *moved_in_other_words(lines))
 
 
 for _phase in ("optimizer", "data", "metric", "train"):

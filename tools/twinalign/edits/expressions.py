@@ -44,6 +44,11 @@ def reductions_as(source: Source, name: str, lines: Sequence[int]) -> Iterator[E
             yield source.edit(node, called_otherwise(node, name))
 
 
+def reductions_in(source: Source, line: int) -> int:
+    """How many reductions begin in a line."""
+    return sum(isinstance(node, cst.Call) and name_of(node) in _REDUCTIONS for node in source.within([line]))
+
+
 def meaning_as(source: Source, causes: Collection[str], lines: Sequence[int]) -> Iterator[Edit | None]:
     """Calls of these lines that paddle takes otherwise than torch, written so that they mean what torch's do."""
     for node in source.within(lines):

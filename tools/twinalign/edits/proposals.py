@@ -3,6 +3,7 @@
 import ast
 import builtins
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,10 +13,12 @@ from typing import Any
 import libcst as cst
 
 from twinalign.edits.case_edits import exchanged_pairs, known_names, stored_otherwise
+from twinalign.edits.certainty import builds_right_ones, certain, line_of_call, lines_near, taker_of, wrong_lines
 from twinalign.edits.expressions import (
     meaning_as,
     operations_as,
     reductions_as,
+    reductions_in,
     with_a_term_added,
     with_item,
     with_layer,
@@ -59,6 +62,7 @@ class Proposals:
         reference: of `replay.construction_places.reference_code`.
         sources: real path -> text that stands for a file.
         layers: path of a layer in the reference -> in the port.
+        faults: all that were found, as JSON.
     """
 
     def __init__(
@@ -67,20 +71,35 @@ class Proposals:
         reference: Mapping[str, Sequence[Sequence[Any]]],
         sources: Mapping[str, str],
         layers: Mapping[str, str] | None = None,
+        faults: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self._places, self._reference, self._texts = places, reference, sources
+        self._places, self._reference, self._texts, self._faults = places, reference, sources, faults
         self._children = _child_names(layers or {})
 
     def for_fault(self, fault: Mapping[str, Any]) -> list[Edit]:
-        """Edits that may mend a fault, given as JSON; the likeliest first, none where none is known."""
+        """Edits that mend a fault, given as JSON; the likeliest first, none where none is certain."""
+        found = self._from_cause(fault)
         if fault["explanation"] is None:
             return []
-        found: Iterable[Edit | None]
-        found = self._of_optimizer(fault) if fault["phase"] == "optimizer" else self._of_layer(fault)
-        return self.readable([*found, *self._accepted(fault)])
+        certain_ones = found if fault["phase"] == "optimizer" or self._is_built(fault) else certain(fault, found)
+        return self.readable([*certain_ones, *self._accepted(fault)])
+
+    def _from_cause(self, fault: Mapping[str, Any]) -> list[Edit]:
+        """Edits that may mend a fault, by its cause; of code each place that may be meant."""
+        if fault["explanation"] is None:
+            return []
+        return self.readable(self._of_optimizer(fault) if fault["phase"] == "optimizer" else self._of_layer(fault))
+
+    def _is_built(self, fault: Mapping[str, Any]) -> bool:
+        """Whether a fault's layer is one of paddle's own, which has no code but the call that builds it."""
+        place = self._places["layers"].get(fault["paddle_layer"], {"class": ""})
+        return bool(place["class"].startswith("paddle."))
 
     def from_reference(self, fault: Mapping[str, Any]) -> list[Edit]:
-        """Edits that make the code of a fault's layer what the reference's has in its place; unproven, all of them."""
+        """Edits that make the code of a fault's layer what the reference's has in its place; unproven, all of them.
+
+        What may follow from the cause comes first.
+        """
         place = self._places["layers"].get(fault["paddle_layer"], {"code": [], "around": []})
         wrong = wrong_lines(fault)
         found: list[tuple[bool, int, Edit]] = []
@@ -91,7 +110,7 @@ class Proposals:
                 edits = edits_from_reference(self._source(span[0]), _lines(span), theirs, _lines(partner))
                 found += [((Path(one.file).name, one.line) not in wrong, size, one) for size, one in edits]
         found.sort(key=lambda one: one[:2])
-        return self.readable(edit for *_, edit in found)
+        return self.readable([*self._from_cause(fault), *(edit for *_, edit in found)])
 
     def is_likely(self, edit: Edit) -> bool:
         """Whether an unproven edit is in the port's own words, and in code that is none of the reference's."""
@@ -159,17 +178,22 @@ class Proposals:
         for call in fault["explanation"]["evidence"].get("reference_calls", []):
             name = called_function(call)
             if place["class"].startswith("paddle."):
-                yield from self._construction(place, name, call, causes)
+                yield from self._construction(fault, place, name, call, causes)
             else:
                 yield from self._code(fault, place, name, call, causes)
 
     def _construction(
-        self, place: Mapping[str, Any], name: str, call: Mapping[str, Any], causes: Sequence[str]
+        self,
+        fault: Mapping[str, Any],
+        place: Mapping[str, Any],
+        name: str,
+        call: Mapping[str, Any],
+        causes: Sequence[str],
     ) -> Iterator[Edit | None]:
-        """Edits of the call that builds a layer, the innermost of the user's own lines first."""
-        for file, *position in place["calls"]:
+        """Edits of the call that builds a layer and no right one, the innermost of the user's own lines first."""
+        for (file, *position), others in zip(place["calls"], place.get("others", itertools.repeat(())), strict=False):
             source = self._source(file)
-            built = source.call_at(position)
+            built = None if builds_right_ones(fault, self._faults, others) else source.call_at(position)
             if built is None or hasattr(builtins, name_of(built)):  # `eval` takes no argument of a layer
                 continue
             kind = place["class"].rpartition(".")[2]
@@ -193,7 +217,7 @@ class Proposals:
         """Edits of the calls in a layer's or a loss's own code, those of the line that went wrong first."""
         inside = fault["evidence"].get("inside") or {}
         wrong = inside.get("unknown") or {}
-        taker = _taker(fault)
+        taker = taker_of(fault)
         for file, first, last in place["code"]:
             source = self._source(file)
             calls = list(source.calls(first, last))
@@ -207,9 +231,9 @@ class Proposals:
                     yield source.edit(found, with_arguments(found, values, parameters))
                 elif any(cause in EXCHANGED for cause in causes) and called in _alike(name) and called != function:
                     yield source.edit(found, called_otherwise(found, function))
-            lines = _lines_near(source, inside, taker, first, last)
+            lines = lines_near(source, inside, taker, first, last)
             yield from meaning_as(source, causes, lines)
-            yield from reductions_as(source, name, lines)
+            yield from reductions_as(source, name, self._with_as_many_reductions(fault, call, source, lines))
             if {"sign_wrong", "operation_swapped"} & set(causes):
                 yield from operations_as(source, name, lines)
             if "layer_missing" in causes:
@@ -218,6 +242,15 @@ class Proposals:
                 near: Sequence[int | None] = lines[::-1] if inside else lines or [None]
                 for line in near:
                     yield from with_a_term_added(source, line, first, last)
+
+    def _with_as_many_reductions(
+        self, fault: Mapping[str, Any], call: Mapping[str, Any], source: Source, lines: Sequence[int]
+    ) -> list[int]:
+        """Lines with as many reductions as the reference's: in another number each of them stands for another one."""
+        files = [one[0] for one in self._reference.get(fault["reference_layer"], ())]
+        theirs = line_of_call(call, files)
+        number = reductions_in(self._source(theirs[0]), theirs[1]) if theirs is not None else None
+        return [line for line in lines if number is None or reductions_in(source, line) == number]
 
     def _accepted(self, fault: Mapping[str, Any]) -> Iterator[Edit]:
         """For a convention of paddle's, the case's class with its id in `accept`."""
@@ -272,15 +305,6 @@ def _lines(span: Sequence[Any]) -> tuple[int, int]:
     return span[1], span[2]
 
 
-def wrong_lines(fault: Mapping[str, Any]) -> set[tuple[str, int]]:
-    """File name and number of the port's lines that are proven to be wrong, or stand where the values go wrong."""
-    known = fault["explanation"] or {"evidence": {}}
-    inside = fault["evidence"].get("inside") or {}
-    proven = known["evidence"].get("lines_of_port", ())
-    found = {(Path(file).name, line) for file, first, last in proven for line in range(first, last + 1)}
-    return found or {(at["file"], at["line"]) for at in (inside.get("unknown"), inside.get("known")) if at}
-
-
 def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of paddle's optimizers and the reference's values of them, of what a fault's causes are about."""
     settings = fault["evidence"].get("reference_optimizer", {})
@@ -327,31 +351,6 @@ def paddle_values(name: str, call: Mapping[str, Any], causes: Sequence[str], for
     if "axis" in values and isinstance(values["axis"], int) and values["axis"] == rank - 1:
         values["axis"] = -1
     return values
-
-
-def _taker(fault: Mapping[str, Any]) -> str:
-    """Path of the child layer that is called on a wrong value; empty if none is known.
-
-    Such values go by `input.PATH#CALL.ARGUMENT`.
-    """
-    names = fault["evidence"].get("values") or {}
-    return next((name[len("input.") :].partition("#")[0] for name in names if name.startswith("input.")), "")
-
-
-def _lines_near(source: Source, inside: Mapping[str, Any], taker: str, first: int, last: int) -> list[int]:
-    """Lines that may be the wrong one, the likeliest first, out of these; none if nothing is known.
-
-    What is left out shows in the next line only: the last right line may be the one to edit. Where no line is known to
-    be wrong, it is that which calls the layer `taker`, or one ahead of it.
-    """
-    known = [at for at in (inside.get("unknown"), inside.get("known")) if at]
-    if known:
-        found = [at["line"] for at in known if Path(source.file).name == at["file"]]
-        return [line for line in found if first <= line <= last]
-    places = [
-        source.span(call)[0] for call in source.calls(first, last) if source.text_of(call.func) == f"self.{taker}"
-    ]
-    return list(range(min(places), first - 1, -1)) if places else []
 
 
 def _known(values: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, Any]:

@@ -90,4 +90,6 @@ def _where(fault: Mapping[str, Any]) -> str:
     inside = fault["evidence"].get("inside") or {}
     places = [(Path(file).name, line) for file, line, _ in known["evidence"].get("lines_of_port", ())]
     places += [_place_in(at) for at in (inside.get("unknown"), inside.get("known")) if at]
+    if str(fault["evidence"].get("paddle_class", "")).startswith("paddle."):  # its code is the call that builds it
+        places += [(Path(file).name, line) for file, line, _ in fault["evidence"].get("source", ())]
     return f"{layer}, near {places[0][0]}:{places[0][1]}" if places else layer

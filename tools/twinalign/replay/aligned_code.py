@@ -13,6 +13,7 @@ from typing import Any
 
 from twinalign.replay.code_lines import Function, noting
 from twinalign.replay.likeness import partners_in_order, ratio
+from twinalign.replay.opened_blocks import header, inner, opened
 
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
 _SPELLED = {
@@ -44,7 +45,7 @@ class Code:
 
 
 Place = tuple[int, str]
-"""id of a node of the reference's tree, and which part of it is meant: `instead`, `before`, `behind`, `head`."""
+"""id of a node of the reference's tree, and what is done: `instead`, `before`, `behind`, or a block is `opened`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,11 @@ class Difference:
             code, node = (self.ours, self.new) if self.old is None else (self.theirs, self.old)
             side = "the port alone has" if self.old is None else "the port lacks"
             return f"{side} `{shortened(node)}`, {line_of(code, node)}"
-        old, new = _smallest(self.old, self.new)
+        statement = inner(self.new)
+        if statement is self.new or statement is None or words_of(statement) == words_of(self.old):
+            old, new = _smallest(self.old, self.new)
+        else:
+            old, new = _smallest(self.old, statement)
         return (
             f"`{shortened(new)}` in place of `{shortened(old)}`, "
             f"{line_of(self.ours, new, self.new)} and {line_of(self.theirs, old, self.old)}"
@@ -248,8 +253,9 @@ def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
     own = [name for name in mine if name not in others]
     pairs = list(zip(own, [name for name in others if name not in mine and name != "self"], strict=False))
     for one in _aligned(theirs, ours, theirs.tree, theirs.tree.body, ours.tree.body):
-        if isinstance(one.old, ast.Assign) and isinstance(one.new, ast.Assign):
-            targets = _targets(one.new), _targets(one.old)
+        old, new = one.old, inner(one.new)
+        if isinstance(old, ast.Assign) and isinstance(new, ast.Assign):
+            targets = _targets(new), _targets(old)
             pairs += zip(*targets, strict=True) if len(targets[0]) == len(targets[1]) else []
     known = {node.id for node in ast.walk(theirs.tree) if isinstance(node, ast.Name)} | set(_parameters(theirs.tree))
     names: dict[str, str] = {}
@@ -309,7 +315,9 @@ def _aligned(
 ) -> Iterator[Difference]:
     """Differences of two runs of statements that stand in each other's place, and of those inside them."""
     left = right = 0
-    pairs = partners_in_order([words_of(one) for one in old], [words_of(one) for one in new])
+    old, new, blocks = opened(old, new)
+    yield from (Difference(theirs, ours, (id(block), "opened"), header(block), None) for block in blocks)
+    pairs = partners_in_order([words_of(one) for one in old], [words_of(inner(one)) for one in new])
     for at, to in [*pairs, (len(old), len(new))]:
         anchor = (id(old[at]), "before") if at < len(old) else (id(parent), "behind")
         if at - left == to - right:  # as many without a likeness on either side: they stand in each other's place
@@ -326,14 +334,14 @@ def _aligned(
 
 
 def _paired(theirs: Code, ours: Code, old: ast.stmt, new: ast.stmt) -> Iterator[Difference]:
-    inner = [field for field in _FIELDS if getattr(old, field, None) or getattr(new, field, None)]
-    if type(old) is not type(new) or not inner or _is_given_others(old, new):
+    fields = [field for field in _FIELDS if getattr(old, field, None) or getattr(new, field, None)]
+    if type(old) is not type(new) or not fields or new is not inner(new) or _is_given_others(old, new):
         yield Difference(theirs, ours, (id(old), "instead"), old, new)
         return
     for field in ("test", "iter"):
         if (head := getattr(old, field, None)) is not None:
             yield Difference(theirs, ours, (id(head), "instead"), head, getattr(new, field))
-    for field in inner:
+    for field in fields:
         yield from _aligned(theirs, ours, old, getattr(old, field, []), getattr(new, field, []))
 
 

@@ -22,8 +22,11 @@ _CHECKED = 256
 """Elements of a parameter that are looked at to see whether it has changed; an update changes all elements."""
 
 _STEP, _BUILT_IN_FLOAT64 = "step of the inputs", "models are built in float64"
-PLAIN, REDRAWN = 1, 2
-"""Second draws of inputs: what the case gives, and the same where what does not differ from the first is drawn anew."""
+PLAIN, REDRAWN, MOVED = 1, 2, 3
+"""Second draws: the inputs that the case gives; the same where what does not differ from the first is drawn anew; and
+that where parameters that begin with one value in all elements have others, too (`moves_of_constants`)."""
+_FARTHEST = 0.5
+"""By so much, relative to its value, or absolute where that is 0, a parameter of one value is moved."""
 _TRIES = 8
 
 
@@ -45,7 +48,7 @@ class CaseRun:
     step: int = 0
     """The step whose inputs it gets."""
     draw: int = 0
-    """Which draw of these inputs it gets: 0 is the step's own, then `PLAIN` or `REDRAWN`."""
+    """Which draw of these inputs it gets: 0 is the step's own, then `PLAIN`, `REDRAWN` or `MOVED`."""
     parts: int = 1
     """Into so many parts the batch is cut (`Case.share`), of which it gets the first."""
 
@@ -108,7 +111,7 @@ def _drawn_inputs(case: Case, step: int, draw: int) -> dict[str, np.ndarray]:
     same = {name for name, array in arrays.items() if name in first and _is_same(array, first[name])}
     turned = hash_arrays(arrays) == hash_arrays(first)
     found = {name: np.flip(array, -1).copy() if array.ndim and turned else array for name, array in arrays.items()}
-    if draw == REDRAWN:
+    if draw >= REDRAWN:
         generators = {name: np.random.default_rng([case.seed, step, at]) for at, name in enumerate(arrays)}
         found |= {name: _redrawn(arrays[name], generators[name]) for name in same}
     return found
@@ -138,6 +141,20 @@ def _redrawn(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         fits = left & (np.equal(ends, least).any(0) & np.equal(ends, most).any(0))
         found[fits], left = new[fits], left & ~fits
     return found.reshape(array.shape)
+
+
+def moves_of_constants(run: CaseRun) -> dict[str, np.ndarray]:
+    """By how much each trainable parameter whose elements are all equal is moved, by the names of this side.
+
+    A term with a factor of zeros, or a bias of zeros, shows in no value until it is moved.
+    """
+    found = {}
+    for at, (name, tensor) in enumerate(run.backend.named_parameters(run.model).items()):
+        array = run.backend.to_array(tensor) if run.backend.trainable(tensor) else np.zeros(0)
+        if array.size and array.min() == array.max():
+            moves = np.random.default_rng([run.case.seed, at]).uniform(-_FARTHEST, _FARTHEST, array.shape)
+            found[name] = moves * (abs(float(array.flat[0])) or 1.0)
+    return found
 
 
 def is_whole(array: np.ndarray) -> bool:

@@ -47,7 +47,8 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
 
     Returns:
         `layers`: path -> `class` (its path in paddle or elsewhere), `calls` (each `[file, line, column, end line, end
-        column]`, lines from 1, columns in bytes from 0, the innermost first), `code` (`[file, first line, last
+        column]`, lines from 1, columns in bytes from 0, the innermost first), `others` (for each of them the other
+        layers of the class that it builds), `code` (`[file, first line, last
         line]` of its own methods and the functions that they call), `constructor` (the same of its own) and `around`
         (of the constructors that build it, its own first, and of what stands outside functions, in line
         `OUTSIDE_FUNCTIONS`); `parameters`: function -> the names of its parameters in order, keyword-only ones last;
@@ -67,11 +68,16 @@ def port_places(worker: Any, stage: str, paths: Sequence[str], functions: Sequen
         with layers_built(note):
             model = worker.construct(case)
         named = dict(worker.backend.named_layers(model))
+    built: dict[Any, list[str]] = {}
+    for path, layer in named.items():
+        for call in calls.get(id(layer), []):
+            built.setdefault((type(layer), *call), []).append(path)
     layers: dict[str, Any] = {}
     for path in paths:
         if path in named:
-            kind = type(named[path])
-            of_kind = {"class": f"{kind.__module__}.{kind.__qualname__}", "calls": calls.get(id(named[path]), [])}
+            kind, own_calls = type(named[path]), calls.get(id(named[path]), [])
+            of_kind = {"class": f"{kind.__module__}.{kind.__qualname__}", "calls": own_calls}
+            of_kind["others"] = [[one for one in built[kind, *call] if one != path] for call in own_calls]
         elif is_component(path):
             of_kind = {"class": "", "calls": []}
         else:

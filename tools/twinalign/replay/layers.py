@@ -13,7 +13,7 @@ import numpy as np
 from twinalign.backends.layer_classes import full_name
 from twinalign.case.definition import Case
 from twinalign.files.recordings import save_npz
-from twinalign.replay.case_run import PLAIN, CaseRun
+from twinalign.replay.case_run import MOVED, PLAIN, CaseRun
 from twinalign.replay.code_lines import narrowed_down
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
@@ -28,6 +28,8 @@ from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import difference, root_mean_square
 
 KEPT, SECOND = "locate", "locate on a second draw"
+MOVES = "moves.npz"
+"""File with the moves of parameters that begin with one value, in the folder of a second draw."""
 WHOLE = "whole.npz"
 """File with what the port's whole pass gives, for the reference to reproduce."""
 
@@ -80,21 +82,25 @@ def reference_second_forward(
         open_calls = with_those_around([second.last], calls) - {second.last}
     first.store.discard()
     _restore(worker, first)
+    if draw == MOVED:
+        second.move_constants(Path(folder) / MOVES)
     try:
         with contextlib.nullcontext() if gradients else first.backend.no_grad():
             found = second.forward()
     except Exception as error:  # the user's code may not take these inputs
-        _restore(worker, first)
+        _restore(worker, second if second.moved else first)
         return {"unlike": f"the reference raises {type(error).__name__}: {error}"[:LONGEST_REASON]}
     if not gradients:
         _restore(worker, first)
     forms = [[_form(call, call.number not in open_calls) for call in one.stack.calls] for one in (first, second)]
     forms[0] = forms[0] if second.last is None else forms[0][: max(len(forms[1]), second.last + 1)]
     if forms[0] != forms[1]:
+        _restore(worker, second)
         return {"unlike": "the reference calls other layers, or has other shapes"}
     both = zip(first.stack.calls, second.stack.calls, strict=False)
     pairs = [two for one, other in both for two in zip(one.outputs, other.outputs, strict=False)]
     if draw != PLAIN and any(np.isfinite(one.sample).all() > np.isfinite(other.sample).all() for one, other in pairs):
+        _restore(worker, second)
         return {"unlike": "the reference gives values that are not finite"}
     return found
 

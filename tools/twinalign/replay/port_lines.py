@@ -231,6 +231,8 @@ def _rebuilt(node: Any, changes: Mapping[Place, ast.AST | None]) -> Any:
                 items += _statements(changes.get((id(item), "before")))
                 if (id(item), "instead") in changes and isinstance(item, ast.stmt):
                     items += _statements(changes[id(item), "instead"])
+                elif (id(item), "opened") in changes:
+                    items += _rebuilt(item, changes).body
                 else:
                     items.append(_exchanged(item, changes))
             if field == "body":

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twinalign.backends.layer_classes import full_name
 from twinalign.files.recordings import save_npz
-from twinalign.replay.case_run import CaseRun, checksum
+from twinalign.replay.case_run import MOVED, CaseRun, checksum
 from twinalign.replay.forced_call import UnitFailedError
 from twinalign.replay.forced_pass import Pairs, passed
 from twinalign.replay.judged_before import (
@@ -24,7 +26,7 @@ from twinalign.replay.judged_before import (
     with_those_around,
 )
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call
-from twinalign.replay.layers import KEPT, WHOLE
+from twinalign.replay.layers import KEPT, MOVES, WHOLE
 from twinalign.replay.path_names import PathNames
 from twinalign.replay.port_forward import ForcedForward
 from twinalign.replay.port_own import own_forward, same_as_own
@@ -233,6 +235,19 @@ def _unchanged(worker: Any) -> CaseRun | None:
     return dataclasses.replace(run, model=model)
 
 
+def _move_constants(run: CaseRun, moves: Path) -> None:
+    """Move the port's parameters as the reference has moved its own; raises ValueError where only a part of one is."""
+    parameters = run.backend.named_parameters(run.model)
+    with np.load(moves, allow_pickle=False) as known:
+        for name, tensor in parameters.items():
+            parts = run.canonical.parts(name)
+            if any(part.name in known for part in parts):
+                move = run.canonical.from_reference(name, known)
+                if move is None:
+                    raise ValueError(f"{name}: the reference moves a part of it alone")
+                run.backend.assign(tensor, run.backend.to_array(tensor) + move)
+
+
 def port_forced_forward(
     worker: Any,
     stage: str,
@@ -265,6 +280,8 @@ def port_forced_forward(
     def begin(standing: StandIns | None, partners: Pairs) -> ForcedForward:
         run = (standing and _unchanged(worker)) or CaseRun.of(worker, stage, weights)
         run = dataclasses.replace(run, draw=draw)
+        if draw == MOVED:
+            _move_constants(run, Path(folder) / MOVES)
         alone = {} if wanted else distances_alone(worker.kept[_OWN], partners)
         return forcing.begin(run, partners, wanted=kept, alone=alone, standing=standing)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from twinalign.files.recordings import random_projections, save_npz
 from twinalign.patching import replaced
-from twinalign.replay.case_run import CaseRun, checksum, in_evaluation_mode
+from twinalign.replay.case_run import CaseRun, checksum, in_evaluation_mode, moves_of_constants
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, Tensor, wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.tensor_store import TensorStore
@@ -49,6 +49,8 @@ class ReferencePass:
         """Number of the call behind which the pass ends, if not with the loss."""
         self.moved = False
         """Whether the forward pass has changed the model."""
+        self.constants: dict[str, np.ndarray] = {}
+        """Parameters that began with one value in all elements, as they are in this pass, if it moves them."""
         self._known: dict[int, tuple[Any, int, int]] = {}
         self._watched: dict[int, list[tuple[Any, Callable[[Any], None]]]] = {}
         """Address of values → aliases there, while they live, and what receives the gradient of each."""
@@ -74,11 +76,20 @@ class ReferencePass:
         changed = {}
         for path, layer in layers:
             changed.update({f"{path}.{name}".lstrip("."): n for name, n in self._changed_state(path, layer).items()})
-        self.moved = bool(changed)
+        self.moved = bool(changed or self.constants)
         tensors = self.backend.state_tensors(run.model).items()
         self.final |= {f"state.{n}": self.backend.to_array(t) for n, t in tensors if not self.backend.trainable(t)}
         calls = [call.to_json() for call in self.stack.calls]
         return {"calls": calls, "state": changed, "bytes_written": self.store.bytes_written}
+
+    def move_constants(self, path: Path) -> None:
+        """Move parameters that begin with one value, and write by how much to the .npz file `path`."""
+        moves, parameters = moves_of_constants(self.run), self.backend.named_parameters(self.run.model)
+        self.constants = {name: self.backend.to_array(parameters[name]) + move for name, move in moves.items()}
+        for name, array in self.constants.items():
+            self.backend.assign(parameters[name], array)
+        self.moved = bool(moves)
+        save_npz(path, moves)
 
     def backward(self, kept: Path | None) -> dict[str, Any]:
         """Run backward; returns where the gradients are, and writes those of parameters to the .npz file `kept`."""

@@ -272,6 +272,10 @@ class RerunUnit:
         tensors = backend.state_tensors(self._root)
         self._kept.keep(tensors)
         own = backend.own_state(self.module) if self.module is not None else {}
+        inside = f"{call.path}." if self.module is not None and call.path else ""
+        for name, array in self._pass.constants.items():
+            if name.startswith(inside):
+                backend.assign(tensors[name.removeprefix(inside)], array)
         for name, number in call.state.items():
             backend.assign(own[name], self._pass.state_store.read(number))
         if noise.keywords["size"]:

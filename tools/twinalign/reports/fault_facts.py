@@ -1,5 +1,6 @@
 """Facts about a fault in words, for terminal and report, from its JSON."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from twinalign.reports.shown_values import figure, legible
 _SHOWN = 4
 _SHOWN_CURVES = 8
 _SIDE = {"ref": "the reference", "paddle": "the port"}
+_A_LINE = re.compile(r"line \d+ of ")
 PATHS_OF_IMAGES = "both images: "
 """Start of the fact with the paths of pictures on the machine of the run."""
 
@@ -31,7 +33,8 @@ def layer_class(fault: Mapping[str, Any]) -> str:
 def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Faults with one cause, down to its details, as the first of them.
 
-    Two fields are added: `also`, the places of the others, and `edits`, the different likeliest edits of them all.
+    Three fields are added: `also`, the places of the others; `edits`, the different likeliest edits of them all; and
+    `lines`, words for the lines that the cause's sentence does not name.
     Bugs come first, then conventions of the framework, then what the case accepts.
     """
     found: dict[Any, dict[str, Any]] = {}
@@ -42,13 +45,28 @@ def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if key in found:
             found[key]["also"].append(fault["paddle_layer"])
         else:
-            found[key] = {**fault, "also": [], "edits": []}
+            found[key] = {**fault, "also": [], "edits": [], "lines": []}
+        found[key]["lines"] += [line for line in unnamed_lines(cause or {}) if line not in found[key]["lines"]]
         edit = fault.get("edit")
         if edit is not None and edit not in found[key]["edits"]:
             found[key]["edits"].append(edit)
     return sorted(
         found.values(), key=lambda fault: ("accepted" in fault["evidence"], "convention" in fault["evidence"])
     )
+
+
+def unnamed_lines(cause: Mapping[str, Any]) -> list[str]:
+    """Words for the lines of a cause that its sentence does not name: the port's, and those of the reference's calls.
+
+    A line of the port that is proven to be wrong says where to look; one of the reference, what the port lacks. A
+    sentence that names any line names the reference's.
+    """
+    text, proof = str(cause.get("text", "")), cause.get("evidence") or {}
+    port = [f"line {first} of {Path(str(file)).name}" for file, first, _ in proof.get("lines_of_port", ())]
+    calls = [str(call.get("line", "")) for call in proof.get("reference_calls", ())]
+    theirs = [f"{line} in the reference" for line in calls if line and not _A_LINE.search(text)]
+    lines = [f"{line} in the port" for line in port if line not in text] + theirs
+    return [legible(line, 200) for line in dict.fromkeys(lines)][:_SHOWN]
 
 
 def remarks(located: Mapping[str, Any]) -> list[str]:

@@ -92,7 +92,8 @@ def _faults(summary: Mapping[str, Any], say: Language) -> list[str]:
     for fault in shown[:_FAULTS]:
         where = f"{short_name(fault['paddle_layer']) or say('faults.own_code')} {layer_class(fault)}".rstrip()
         where += f" (+{len(fault['also'])})" if fault["also"] else ""
-        cause = fault["explanation"]["text"] if fault.get("explanation") else _unexplained(fault, say)
+        known = fault.get("explanation")
+        cause = ", ".join([known["text"], *fault["lines"]]) if known else _unexplained(fault, say)
         phase = say.known("phase", shown_phase(fault))
         end = "".join(f" ({plain(text)})" for text in acceptance(fault, say))
         lines.append(f"- **{plain(where)}** ({plain(phase)}): {plain(cause)}{end}")

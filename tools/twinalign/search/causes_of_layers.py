@@ -8,9 +8,10 @@ from typing import Any
 from twinalign.causes.layers.explaining import SECOND_DRAW, reference_explain
 from twinalign.causes.registry import Explanation
 from twinalign.processes.side_process import ChildError
-from twinalign.replay.case_run import PLAIN, REDRAWN
+from twinalign.replay.case_run import MOVED, PLAIN, REDRAWN
 from twinalign.replay.layer_calls import Call
 from twinalign.replay.layers import reference_second_backward, reference_second_forward
+from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.faults import Fault
 
 _MOST_KNOWN = 6
@@ -84,26 +85,29 @@ class CauseSearch:
         return {"output": call.outputs[0].sample, "seen": seen[:_MOST_SEEN]}
 
     def _second_draw(
-        self, asked: Sequence[tuple[Fault, Mapping[str, Any]]], everything: bool = False, draw: int = REDRAWN
+        self, asked: Sequence[tuple[Fault, Mapping[str, Any]]], everything: bool = False, draw: int | None = None
     ) -> dict[int, Mapping[str, Any]]:
         """What the port's units compute on a second draw of inputs, which a cause must give as well, by their calls.
 
         Faults whose causes stand on one draw alone, since the two passes are unlike, get a note. `everything`: whether
         all units run, and not the wrong ones alone. A mask that is the same on both draws tells nothing of what reads
-        it apart: such inputs are drawn anew, unless a side does not run on that.
+        it apart: such inputs are drawn anew. Where gradients alone differ, parameters that begin with one value are
+        moved, too: what is done with zeros shows in no output. Where a side does not run on that, it runs on less.
         """
         asked = [(fault, suspect) for fault, suspect in asked if fault.phase != "state"]
         if not asked:  # in that phase one draw decides
             return {}
         folder = self.folder / SECOND_DRAW
         wanted = [(suspect["call"], list(suspect["differences"])) for _, suspect in asked]
-        gradients = everything or any(fault.phase == "backward" for fault, _ in asked)
+        of_gradients = {suspect["call"] for fault, suspect in asked if fault.phase == "backward"}
+        gradients = everything or bool(of_gradients)
+        draw = draw or (MOVED if of_gradients else REDRAWN)
         given = {"folder": str(folder), "gradients": gradients, "opened": self.opened}
         given |= {"wanted": [number for number, _ in wanted], "draw": draw}
         calls = self.ask("ref", reference_second_forward, "forward on other inputs", **given)
         if "unlike" in calls:
-            if draw == REDRAWN:
-                return self._second_draw(asked, everything, PLAIN)
+            if draw > PLAIN:
+                return self._second_draw(asked, everything, draw - 1)
             for fault, _ in asked:
                 fault.note(f"tried on one draw of inputs alone: on a second one {calls['unlike']}")
             return {}
@@ -117,13 +121,25 @@ class CauseSearch:
         except ChildError as error:
             if error.died:
                 raise
-            return self._second_draw(asked, everything, PLAIN) if draw == REDRAWN else {}
+            return self._second_draw(asked, everything, draw - 1) if draw > PLAIN else {}
         first = {suspect["call"]: suspect for _, suspect in asked}
         return {
-            (number := other["call"]): {**first[number], "facts": other["facts"]}
+            other["call"]: _drawn_again(first[other["call"]], other, other["call"] in of_gradients)
             for other in found
             if other["call"] in first and other["children"] == first[other["call"]]["children"]
         }
+
+
+def _drawn_again(first: Mapping[str, Any], second: Mapping[str, Any], of_gradients: bool) -> Mapping[str, Any]:
+    """A suspect on the second draw, with the `phase` in which it differs there.
+
+    Parameters that are moved may show in values what shows in gradients alone; then these decide.
+    """
+    found = {**first, "facts": second["facts"], "phase": "forward"}
+    if not of_gradients:
+        return found
+    values = {name: one for name, one in second["differences"].items() if phase_of(name) == "forward"}
+    return {**found, "phase": "forward" if values else "backward", "differences": first["differences"] | values}
 
 
 def _of_same_code(

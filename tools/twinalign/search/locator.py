@@ -274,7 +274,7 @@ class Locator:
                 places = self._recorder.processes["paddle"].call(port_places, **given)
                 theirs = list(dict.fromkeys(fault.reference_layer for fault in wrong))
                 code = self._recorder.processes["ref"].call(reference_code, stage=stage, paths=theirs)
-                proposals = Proposals(places, code, self._recorder.settings.sources, layers)
+                proposals = Proposals(places, code, self._recorder.settings.sources, layers, asked)
                 found = [
                     [
                         [{**edit.to_json(), "likely": proposals.is_likely(edit)} for edit in edits(fault)]

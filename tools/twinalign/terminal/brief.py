@@ -27,7 +27,7 @@ def causes(found: Mapping[str, Any]) -> list[str]:
 def _cause(fault: Mapping[str, Any]) -> str:
     cause = fault["explanation"]
     more = f" and {len(fault['also'])} more" if fault["also"] else ""
-    said = f"[{cause['id']}] {cause['text']}" if cause else "unexplained"
+    said = f"[{cause['id']}] {', '.join([cause['text'], *fault['lines']])}" if cause else "unexplained"
     place = f", {edit_place(fault['edits'][0])}" if fault["edits"] else ""
     return printable(f"{fault['paddle_layer'] or 'the model itself'}{more} ({fault['phase']}): {said}{place}")
 

@@ -114,7 +114,7 @@ def fault_text(mark: str, fault: Mapping[str, Any]) -> Text:
         shown = found["text"] or f"relative difference {figure(found['relative'])}, at most {figure(found['max_abs'])}"
         text.append(f"\n   {name}: {shown}", style="dim")
     if (explanation := fault["explanation"]) is not None:
-        text.append(f"\n   cause: {explanation['text']}", style="green")
+        text.append(f"\n   cause: {', '.join([explanation['text'], *fault['lines']])}", style="green")
         text.append(f" [{explanation['id']}]", style="dim")
         for edit in fault["edits"]:
             text.append(f"\n   edit: {edit_line(edit)}", style="cyan")

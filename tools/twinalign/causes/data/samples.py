@@ -97,11 +97,6 @@ def _numbered(subject: LabelSubject) -> dict[str, Change]:
     return {numbers: lambda labels: np.array([number.get(label, label) for label in labels.tolist()])}
 
 
-def _shifts(subject: LabelSubject) -> list[int]:
-    off = int(subject.port["labels"][0] - subject.reference["labels"][0])
-    return [shift for shift in (1, -1, off) if shift]
-
-
 enter_rows("data", OrderSubject, "change", (
     ("order_shifted", "samples at the beginning are left out", {},
      lambda s: {f"{n}": operator.itemgetter(slice(n, None)) for n in (*range(1, _MOST_SHIFT + 1), s.batch)}),
@@ -129,7 +124,8 @@ enter_rows("data", OrderSubject, "change", (
 
 enter_rows("data", LabelSubject, "change", (
     ("labels_shifted", "labels are shifted by a number", {},
-     lambda s: {f"{shift:+d}": functools.partial(np.add, shift) for shift in _shifts(s)}),
+     lambda s: {f"{shift:+d}": functools.partial(np.add, shift)
+                for shift in (1, -1, int(s.port["labels"][0] - s.reference["labels"][0])) if shift}),
     ("labels_of_neighbours", "samples have the labels of other samples beside them", {},
      lambda s: {f"{by:+d}{among}": lambda labels, by=by, to=to: np.roll(labels[:to], by)
                 for by in (1, -1, 2, -2, 3, -3, 4, -4)

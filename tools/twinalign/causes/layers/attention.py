@@ -15,7 +15,6 @@ from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.ways import choice, made, taken_for_input
 
 ORDERS = tuple(itertools.permutations(range(3)))[1:]
-_LETTERS = "qkv"
 _MASKED = ("masked_fill", "scaled_dot_product_attention", "multi_head_attention_forward", "add")
 _TAKING_APART = ("chunk", "split", "unbind", "permute")
 _ATTENDING = ("matmul", "bmm", "einsum", "baddbmm", "scaled_dot_product_attention")
@@ -41,12 +40,12 @@ def attention_scale(site: Site, subject: LayerSubject) -> Changes:
 
 @forward(LAYER, "linear", "conv1d", *_TAKING_APART)
 def qkv_order(site: Site, subject: LayerSubject) -> Changes:
-    """Queries, keys and values are in another order."""
-    shape = site.output.shape
+    """Three parts of a tensor, such as queries, keys and values, are in another order."""
+    shape, names = site.output.shape, "qkv" if _feeds_attention(site, subject) else "123"
     if site.name in _TAKING_APART and not subject.named(*_ATTENDING):
         return
     for order in ORDERS:
-        detail = f"{', '.join(_LETTERS[at] for at in order)} where q, k, v are meant"
+        detail = f"{', '.join(names[at] for at in order)} where {', '.join(names)} are meant"
         if site.name in (LAYER, "linear", "conv1d"):
             axis = 1 if site.name == "conv1d" else len(shape) - 1
             if len(shape) < 2 or shape[axis] % 3 or shape[axis] == 3:
@@ -58,6 +57,15 @@ def qkv_order(site: Site, subject: LayerSubject) -> Changes:
                 yield detail, channels_permuted(order, 0)
         elif site.get("chunks", 3) == 3:
             yield detail, _parts_permuted(order)
+
+
+def _feeds_attention(site: Site, subject: LayerSubject) -> bool:
+    """Whether both sides of a product, of which the softmax is taken, come from a call, or attention's own function."""
+    if subject.leads_to(site, "scaled_dot_product_attention", "multi_head_attention_forward"):
+        return True
+    behind = subject.behind(site)
+    products = [one for one in subject.named(*_ATTENDING) if sum(key in behind for key in one.givers) > 1]
+    return any(subject.leads_to(product, "softmax") for product in products)
 
 
 def _rows_or_channels(site: Site, subject: LayerSubject, detail: str, channels: Sequence[int], axis: int) -> Changes:

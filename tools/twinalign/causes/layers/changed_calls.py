@@ -20,10 +20,10 @@ change that cannot run is passed over, so no cause need ask whether it fits.
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site, TensorFacts
+from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Key, Site, TensorFacts
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Cause, enter, sentence_of
@@ -139,7 +139,7 @@ def calls_of_reference(subject: LayerSubject, variant: CallVariant) -> list[dict
     """The reference's calls that a variant changes, as data from which the port's source can be edited.
 
     Each has the function's `name`, its `arguments` that are plain values, the names of the `changed` ones (none where
-    the call as a whole is made otherwise), the `path` of a child layer, and the `shape` of its input.
+    the call as a whole is made otherwise), the `path` of a child layer, the `shape` of its input, and its `line`.
     """
     found = []
     for site in subject.sites:
@@ -150,9 +150,8 @@ def calls_of_reference(subject: LayerSubject, variant: CallVariant) -> list[dict
         path = str(site.arguments.get("path", "")) if site.name == LAYER else ""
         settings = vars(site.arguments["module"]) if site.name in (LAYER, UNIT) else {}
         plain |= {name: value for name, value in settings.items() if name[0] != "_" and _is_plain(value)}
-        found.append(
-            {"name": site.name, "arguments": plain, "changed": changed, "path": path, "shape": list(site.shape())}
-        )
+        call = {"name": site.name, "arguments": plain, "changed": changed, "path": path, "shape": list(site.shape())}
+        found.append(call | {"line": site.line.partition(": ")[0]})
     return found
 
 
@@ -228,6 +227,24 @@ def names_in(value: Any) -> list[str]:
     if isinstance(value, (tuple, list)):
         return [name for item in value for name in names_in(item)]
     return [value.name] if isinstance(value, TensorFacts) and value.name is not None else []
+
+
+def where_used(subject: LayerSubject, names: Collection[str], change: Callable[[Any], Any]) -> dict[Key, Change]:
+    """Each call that is given some of these parameters, with something done to them first."""
+    found = {}
+    for site in subject.sites:
+        arguments = [name for name, value in site.arguments.items() if not set(names).isdisjoint(names_in(value))]
+        if arguments:
+            found[site.key] = _done_to(arguments, names, change)
+    return found
+
+
+@as_change
+def _done_to(call: FunctionCall, arguments: Iterable[str], names: Collection[str], change: Callable[[Any], Any]) -> Any:
+    def changed(value: Any) -> Any:
+        return change(value) if call.name_of(value) in names else value
+
+    return call.run(**{name: nested(call[name], changed) for name in arguments})
 
 
 def joined(*parts: str) -> str:

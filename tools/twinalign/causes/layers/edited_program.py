@@ -6,7 +6,7 @@ one line that run again, in a loop or in another call, are edited together first
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import (
@@ -23,9 +23,8 @@ from twinalign.backends.torch.reference_only.operations import (
     taken,
 )
 from twinalign.causes.layers import edits_of_calls as of_calls
-from twinalign.causes.layers.changed_calls import as_change, called
+from twinalign.causes.layers.changed_calls import as_change, called, joined
 from twinalign.causes.layers.edits_of_calls import (
-    Edit,
     Edits,
     argument_name,
     name_of,
@@ -81,7 +80,7 @@ def readers_exchanged(program: Program, operation: Site) -> Edits:
                 if changes:
                     text = f"what it gives and what comes from {place(other)} are exchanged where they are used"
                     made = {key: _reading(places) for key, places in changes.items()}
-                    yield Edit(text, made, frozenset((mine.key, value.key)))
+                    yield CallVariant(text, made, None, frozenset((mine.key, value.key)))
 
 
 def earlier_value(call: FunctionCall, value: Value) -> Any:
@@ -114,7 +113,7 @@ def moved(program: Program, operation: Site) -> Edits:
         for own in mine:
             kept: dict[str, FunctionCall] = {}
             text = f"done behind {place(reader)}, not before, with `{argument_name(own)}`"
-            yield Edit(text, {operation.key: _held(kept, own), reader.key: _after(kept, own)})
+            yield CallVariant(text, {operation.key: _held(kept, own), reader.key: _after(kept, own)})
 
 
 def before_layer(program: Program, operation: Site) -> Edits:
@@ -130,7 +129,7 @@ def before_layer(program: Program, operation: Site) -> Edits:
             known = [(p, value) for p, value in others if value is not None]
             changes = {given.key: _done_to_input(operation, path, known), operation.key: operand_of(path)}
             text = f"done to what {name_of(layer)} is given, not to what it returns"
-            yield Edit(text, changes, frozenset(value.key for _, value in known))
+            yield CallVariant(text, changes, None, frozenset(value.key for _, value in known))
 
 
 @as_change
@@ -156,26 +155,28 @@ def _after(call: FunctionCall, kept: dict[str, FunctionCall], path: Path) -> Any
 
 VOCABULARY: tuple[Callable[[Program, Site], Edits], ...] = (
     of_calls.exchanged, of_calls.kin, of_calls.left_out, of_calls.slices, of_calls.other_values, moved, before_layer,
-    of_calls.turned, of_calls.arranged, elsewhere, readers_exchanged, of_calls.in_place, of_calls.cast,
+    of_calls.turned, of_calls.arranged, elsewhere, readers_exchanged, of_calls.in_place,
 )  # fmt: skip
 """In the order in which they are tried."""
 
 
-def edits_of(program: Program, backward: bool) -> Iterator[Edit]:
+def edits_of(program: Program, backward: bool) -> Edits:
     """Every edit; at the frontier first where the forward pass is wrong, the gradient's first where it is not."""
     frontier = program.operations if backward else program.frontier()
     near = frontier if backward else program.near()
     parts, known = list[list[Site]](), set[Key]()
     for part in (near, frontier, () if program.mended else program.operations):
-        parts.append([operation for operation in part if operation.key not in known])
-        known |= {operation.key for operation in part}
+        lines = {(one.line, one.name) for one in part}  # all calls of them: in a loop some give what the port has, too
+        parts.append([one for one in program.operations if (one.line, one.name) in lines and one.key not in known])
+        known |= {operation.key for operation in parts[-1]}
     keys = [{operation.key for operation in part} for part in parts]
     for number, operations in enumerate(parts):
         for kind in (of_calls.hooks, of_calls.gradients, *VOCABULARY) if backward else VOCABULARY:
             # Values that the port has, too, may be exchanged where they are read.
             chosen = program.operations if kind is readers_exchanged and operations else operations
-            stops = ("detach",) if backward else ()
-            chosen = [one for one in chosen if one.line and (one.name not in NO_STEPS or one.name in stops)]
+            # In a framework's own code no line is known; that a step of it is left out may be said all the same.
+            has_line = (one for one in chosen if one.line or kind is of_calls.left_out)
+            chosen = [one for one in has_line if one.name not in NO_STEPS]
             for edit in _together_and_alone(program, kind, chosen):
                 if kind is not readers_exchanged or number == next(
                     (at for at, part in enumerate(keys) if not part.isdisjoint(edit.changes)), len(keys) - 1
@@ -184,22 +185,22 @@ def edits_of(program: Program, backward: bool) -> Iterator[Edit]:
 
 
 def _together_and_alone(program: Program, kind: Callable[..., Edits], operations: list[Site]) -> Edits:
-    found: dict[tuple[str, str, int, str], list[Edit]] = {}
+    found: dict[tuple[str, str, int, str], list[CallVariant]] = {}
     for operation in reversed(operations):
         for edit in kind(program, operation):
-            text = f"{operation.line}, `{name_of(operation)}`: {edit.detail}"
+            text = f"{joined(operation.line, f'`{name_of(operation)}`')}: {edit.detail}"
             found.setdefault((operation.line, name_of(operation), operation.group, text), []).append(edit)
     for (*_, text), same in found.items():
         changes = {key: change for edit in same for key, change in edit.changes.items()}
-        yield Edit(text, changes, frozenset().union(*(edit.reads for edit in same)))
+        yield CallVariant(text, changes, None, frozenset().union(*(edit.reads for edit in same)))
         if 1 < len(same) <= 6:
             for number, edit in enumerate(reversed(same), start=1):
-                yield Edit(f"{text}, time {number} of {len(same)}", edit.changes, edit.reads)
+                yield dataclasses.replace(edit, detail=f"{text}, time {number} of {len(same)}")
 
 
-def _variants(subject: LayerSubject) -> Iterator[CallVariant]:
+def _variants(subject: LayerSubject) -> Edits:
     for edit in edits_of(subject.program, subject.backward):
-        yield CallVariant(edit.detail, edit.changes, subject.module, edit.reads)
+        yield dataclasses.replace(edit, module=subject.module)
 
 
 for _id, _phase, _text in (

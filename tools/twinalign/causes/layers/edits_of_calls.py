@@ -1,6 +1,5 @@
 """Edits of a single call: other arguments, its kin, left out or done twice, another arrangement of what it returns."""
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,7 +17,8 @@ from twinalign.backends.torch.reference_only.operations import (
     taken,
 )
 from twinalign.backends.torch.reference_only.signatures import ARGUMENTS
-from twinalign.causes.layers.changed_calls import OPERATORS, as_change, called, changing, of_input, through_type
+from twinalign.causes.layers.changed_calls import OPERATORS, as_change, called, changing, of_input
+from twinalign.causes.layers.subject import CallVariant
 from twinalign.replay.unit_program import Program
 
 _MOST_AXES = 4
@@ -52,21 +52,12 @@ _ORDERED = ("permute", "transpose", "t", "mT", "T", "movedim")
 _RESHAPES = ("reshape", "view", "flatten", "unflatten")
 
 
-@dataclasses.dataclass(frozen=True)
-class Edit:
-    """Another way to make some calls, and the calls whose results it needs."""
-
-    detail: str
-    changes: dict[Key, Change]
-    reads: frozenset[Key] = frozenset()
+Edits = Iterator[CallVariant]
 
 
-Edits = Iterator[Edit]
-
-
-def one_edit(operation: Site, detail: str, change: Change, *reads: Key) -> Edit:
+def one_edit(operation: Site, detail: str, change: Change, *reads: Key) -> CallVariant:
     """An edit of this call alone; `reads` are the calls whose results its change reads again."""
-    return Edit(detail, {operation.key: change}, frozenset(reads))
+    return CallVariant(detail, {operation.key: change}, reads=frozenset(reads))
 
 
 def name_of(operation: Site) -> str:
@@ -240,14 +231,9 @@ def arranged(program: Program, operation: Site) -> Edits:
             yield one_edit(operation, text, on_result("roll", size // 2, axis))
 
 
-@as_change
-def _crossed(call: FunctionCall, shape: tuple[int, ...], one: int, two: int) -> Any:
-    return call["input"].transpose(one, two).reshape(shape)
-
-
-@as_change
-def _divided(call: FunctionCall, shape: tuple[int, ...], one: int, two: int) -> Any:
-    return call["input"].reshape(_swapped(shape, one, two)).transpose(one, two)
+_crossed = as_change(lambda call, shape, one, two: call["input"].transpose(one, two).reshape(shape))
+_divided = as_change(lambda call, shape, i, j: call["input"].reshape(_swapped(shape, i, j)).transpose(i, j))
+_parts = as_change(lambda call, one, two: tuple(_swapped(call.result, one, two)))
 
 
 @as_change
@@ -265,13 +251,6 @@ def turned(program: Program, operation: Site) -> Edits:
             yield one_edit(operation, text, on_operand(path, lambda tensor: tensor.transpose(-1, -2)))
 
 
-def cast(program: Program, operation: Site) -> Edits:
-    """The result goes through another type."""
-    if len(operation.results) == 1 and operation.results[0].kind == "f" and operation.name != LAYER:
-        for name in ("float16", "bfloat16", "float32", "int64"):
-            yield one_edit(operation, f"its result goes through {name}", through_type(name))
-
-
 def exchanged(program: Program, operation: Site) -> Edits:
     """Two operands change places."""
     if operation.name in _BINARY or operation.name.endswith("_loss"):
@@ -280,18 +259,14 @@ def exchanged(program: Program, operation: Site) -> Edits:
                 text = f"`{argument_name(one)}` and `{argument_name(two)}` are exchanged"
                 yield one_edit(operation, text, _exchange(one, two))
     for at, to in itertools.combinations(range(len(operation.results)), 2):
-        yield one_edit(operation, f"parts {at} and {to} of what it returns are exchanged", _parts(at, to))
+        text = f"parts {at} and {to} of what it returns are exchanged"
+        yield one_edit(operation, text, _parts(at, to))
 
 
 @as_change
 def _exchange(call: FunctionCall, one: Path, two: Path) -> Any:
     first, second = taken(call.arguments, one), taken(call.arguments, two)
     return call.run(**put(put(call.arguments, one, second), two, first))
-
-
-@as_change
-def _parts(call: FunctionCall, one: int, two: int) -> Any:
-    return tuple(_swapped(call.result, one, two))
 
 
 def left_out(program: Program, operation: Site) -> Edits:
@@ -315,10 +290,8 @@ def left_out(program: Program, operation: Site) -> Edits:
 
 
 def in_place(program: Program, operation: Site) -> Edits:
-    """The result is written into what the call was given, or is not."""
-    if operation.in_place:
-        yield one_edit(operation, "not in place", lambda call: call.apart())
-    elif operation.operands() and operation.results and operation.name not in (LAYER, HANDED):
+    """The result is written into what the call was given."""
+    if not operation.in_place and operation.operands() and operation.results and operation.name not in (LAYER, HANDED):
         path, operand = operation.operands()[0]
         if operand.value and operand.shape == operation.results[0].shape:
             written = "in place, which its other readers see"
@@ -332,9 +305,7 @@ def hooks(program: Program, operation: Site) -> Edits:
 
 
 def gradients(program: Program, operation: Site) -> Edits:
-    """The gradient stops, goes on, or is counted twice."""
-    if operation.name == "detach":
-        yield one_edit(operation, "left out, so that the gradient goes on", lambda call: call["input"])
+    """The gradient stops, or is counted twice."""
     for path, operand in operation.operands():
         if operand.kind == "f":
             for text, change in (("stops at", lambda t: t.detach()), ("is doubled at", lambda t: 2.0 * t - t.detach())):

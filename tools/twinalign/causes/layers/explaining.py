@@ -297,7 +297,8 @@ def reference_explain(
 
     Args:
         known: explanations of other units, which are tried first.
-        second: the same suspect on the second draw of inputs, which a cause must fit, too.
+        second: the same suspect on the second draw of inputs, which a cause must fit, too, with the `phase` in which it
+            differs there: parameters that are moved may show in values what shows in gradients alone.
         own: arguments for `activation_behind`.
 
     Returns:
@@ -313,7 +314,8 @@ def reference_explain(
             # What a pass moves in the model would have to be put back before a second draw: one draw decides there.
             if phase == "state":
                 second = None
-            other = RerunUnit(worker.kept[SECOND], second, Path(folder) / SECOND_DRAW, phase) if second else None
+            second_phase = second["phase"] if second else ""
+            other = RerunUnit(worker.kept[SECOND], second, Path(folder) / SECOND_DRAW, second_phase) if second else None
             activation = activation_behind(unit, **own) if own else None
             if activation is not None:
                 for one in filter(None, (unit, other)):

@@ -14,13 +14,14 @@ from twinalign.causes.layers.changed_calls import (
     rounded,
     stored,
     through_type,
+    where_used,
 )
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.ways import made
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 _WITH_INDICES = ("max", "min", "median", "sort", "topk", "kthvalue", "mode")
-PRECISIONS = ("float16", "bfloat16", "float32")
+PRECISIONS = ("float16", "bfloat16", "float32", "int64")
 _MOST_PLACES = 40
 _IN_PLACE = ("add", "sub", "mul", "div", "clamp", "relu", "copy", "fill", "zero", "setitem", "masked_fill")
 
@@ -58,20 +59,8 @@ def parameter_initial(subject: LayerSubject) -> Iterator[CallVariant]:
     names = {name for site in subject.sites for value in site.arguments.values() for name in names_in(value)}
     for name in sorted(names):
         for value in (0.0, 1.0):
-            changes = {
-                site.key: _filled(arguments, name, value)
-                for site in subject.sites
-                if (arguments := [key for key, given in site.arguments.items() if name in names_in(given)])
-            }
-            yield subject.variant(f"{name} is {value:g} everywhere", changes)
-
-
-@as_change
-def _filled(call: FunctionCall, arguments: Sequence[str], name: str, number: float) -> Any:
-    def filled(value: Any) -> Any:
-        return stored(lambda tensor: tensor * 0.0 + number)(value) if call.name_of(value) == name else value
-
-    return call.run(**{key: nested(call[key], filled) for key in arguments})
+            filled = stored(lambda tensor, value=value: tensor * 0.0 + value)
+            yield subject.variant(f"{name} is {value:g} everywhere", where_used(subject, {name}, filled))
 
 
 def _parts_for_size(site: Site, subject: LayerSubject) -> Changes:
@@ -106,10 +95,6 @@ def _mean_of_the_middle(call: FunctionCall) -> Any:
     return type(call.result)((call["input"].quantile(0.5, dim), call.result[1]))
 
 
-def _greatest_singular_value(call: FunctionCall) -> Any:
-    return call.torch.linalg.matrix_norm(call["input"], 2, tuple(call["dim"])).reshape(call.result.shape)
-
-
 enter_edits("forward", (
     # The mode downscale_in_infer of old paddle code scales in evaluation, not in training.
     ("dropout_mode", "dropout scales at the other time (downscale_in_infer)", _DROPOUTS, _scaled_at_the_other_time,
@@ -136,8 +121,9 @@ enter_edits("forward", (
          0, _scattered_rows(call), call.get("source"))}), {"difference": "scatter_semantics"}),
     # paddle.norm over two axes is that of a matrix, by default the greatest singular value.
     ("norm_of_matrix", "the norm over two axes is the matrix's greatest singular value, not that of its elements",
-     ("norm", "vector_norm"), made({"": _greatest_singular_value},
-                              lambda site: isinstance(axes := site.get("dim"), Sequence) and len(axes) == 2), {}),
+     ("norm", "vector_norm"),
+     made({"": lambda call: call.torch.linalg.matrix_norm(call["input"], 2, tuple(call["dim"])).reshape(
+         call.result.shape)}, lambda site: isinstance(axes := site.get("dim"), Sequence) and len(axes) == 2), {}),
     # Parts of a split are views in torch and copies in paddle.
     ("split_copied",
      "the parts of a split tensor, or an expanded one, are copies: changing them leaves the whole as it was",

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.backends.torch.reference_only.operations import ENTRY, LAYER, UNIT, Change, FunctionCall, Site
+from twinalign.backends.torch.reference_only.operations import LAYER, UNIT, Change, FunctionCall, Site
 from twinalign.causes.layers.activation import activation_of
 from twinalign.causes.layers.changed_calls import OPERATORS, Changes, as_change, enter_edits, forward, place_of
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, ValueVariant
@@ -46,30 +46,6 @@ def layer_swapped(site: Site, subject: LayerSubject) -> Changes:
     if library.startswith("paddle.") and kind.lower() != type(own).__name__.lower():
         detail = f"{kind}({facts['extra_repr']}) in place of {type(own).__name__}({own.extra_repr()})"
         yield detail, lambda call: paddle_spelling().layer(kind, facts, own)(call["input"])
-
-
-def _keeps_shape(site: Site, side: str = "input") -> bool:
-    # A single number is seldom what another function of it is, except that of arithmetic.
-    return (
-        site.name not in (LAYER, UNIT, ENTRY)
-        and site.shape(side) == site.output.shape
-        and (site.output.shape != () or site.name in OPERATORS)
-    )
-
-
-@forward(sites=lambda subject: [s for s in subject.sites if _keeps_shape(s) or _keeps_shape(s, "other")], rank=LAST)
-def step_missing(site: Site) -> Changes:
-    """A step is left out."""
-    if _keeps_shape(site):
-        yield site.name, lambda call: call["input"]
-    if _keeps_shape(site, "other"):
-        yield f"{site.name}, its second operand being what is left", lambda call: call["other"]
-
-
-@forward(sites=lambda subject: list(filter(_keeps_shape, subject.sites)), rank=LAST)
-def step_twice(site: Site) -> Changes:
-    """A step is taken twice."""
-    yield site.name, lambda call: call.run(input=call.result)
 
 
 def runs_children(subject: LayerSubject) -> bool:

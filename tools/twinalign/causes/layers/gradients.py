@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import ENTRY, GRADIENT_MODE, LAYER, UNIT, FunctionCall, Site
-from twinalign.causes.layers.changed_calls import Changes, as_change, backward, changed_calls, names_in, nested
+from twinalign.causes.layers.changed_calls import Changes, as_change, backward, changed_calls, nested, where_used
 from twinalign.causes.layers.normalisation import written_out
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.registry import Variant, Within
@@ -25,11 +25,7 @@ def parameters_frozen(subject: LayerSubject) -> Iterator[CallVariant]:
     frozen = _without_gradient(subject.reference, subject.port)
     if not frozen:
         return
-    changes = {}
-    for site in subject.sites:
-        names = [name for name, value in site.arguments.items() if frozen.intersection(names_in(value))]
-        if names:
-            changes[site.key] = _detached_arguments(names, frozen)
+    changes = where_used(subject, frozen, lambda tensor: tensor.detach())
     where = ", where this code itself uses them" if any("." in name for name in frozen) else ""
     yield subject.variant(", ".join(sorted(frozen)) + where, changes)
 
@@ -39,14 +35,6 @@ def _without_gradient(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndar
     prefix = "gradient.parameter."
     found = [name for name, values in one.items() if np.any(values) and not np.any(other.get(name, 0.0))]
     return {name.removeprefix(prefix) for name in found if name.startswith(prefix)}
-
-
-@as_change
-def _detached_arguments(call: FunctionCall, arguments: list[str], names: set[str]) -> Any:
-    def detached(value: Any) -> Any:
-        return value.detach() if call.name_of(value) in names else value
-
-    return call.run(**{name: nested(call[name], detached) for name in arguments})
 
 
 def _computing(subject: LayerSubject) -> list[Site]:
@@ -84,15 +72,11 @@ def gradient_not_stopped(subject: LayerSubject) -> Iterator[Variant]:
 @contextlib.contextmanager
 def _trained(module: Any, names: Iterable[str]) -> Iterator[None]:
     """Train some frozen parameters inside the block."""
-    parameters = [module.get_parameter(name) for name in names]
-    before = [parameter.requires_grad for parameter in parameters]
-    try:
-        for parameter in parameters:
+    with contextlib.ExitStack() as stack:
+        for parameter in map(module.get_parameter, names):
+            stack.callback(parameter.requires_grad_, parameter.requires_grad)
             parameter.requires_grad_(True)
         yield
-    finally:
-        for parameter, trained in zip(parameters, before, strict=True):
-            parameter.requires_grad_(trained)
 
 
 @backward("batch_norm", "layer_norm", "group_norm", "instance_norm", "normalize")

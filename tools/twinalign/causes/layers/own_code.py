@@ -11,6 +11,7 @@ from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.replay.aligned_code import Helpers
 from twinalign.replay.fewest import fewest
+from twinalign.replay.moved_statements import moved
 from twinalign.replay.port_lines import LinesVariant, lines_of, together, whole_functions
 from twinalign.verdict.array_difference import difference
 
@@ -33,6 +34,10 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     until = time.process_time() + _SECONDS_TO_MEASURE
     changes = {id(one): _change(subject, one) if time.process_time() < until else math.inf for one in lines}
     spelled = tuple(one.lines[0] for one in lines if _NOTHING < changes[id(one)] <= _ROUNDING)
+    moves = [dataclasses.replace(one, spelled=spelled) for one in moved(lines)]
+    yield from (moves := [one for one in moves if _gives_port(subject, [one])])
+    # A part of what has moved may give the port's values, too: what is done twice, where the second time does nothing.
+    lines = [one for one in lines if all(one.lines[0] not in move.lines for move in moves)]
     single = [one for one in lines if changes[id(one)] > _ROUNDING]
     single = [dataclasses.replace(one, spelled=spelled) for one in (*single, *_attributes(subject))]
     yield from single

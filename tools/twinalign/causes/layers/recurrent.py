@@ -21,12 +21,9 @@ def gate_order(site: Site, subject: LayerSubject) -> Changes:
     # Frameworks stack the gates i, f, g, o (LSTM) and r, z, n (GRU) in different orders.
     names = _GATES[site.name]
     for order in list(itertools.permutations(range(len(names))))[1:]:
-        for detail, change in both_ways(subject, functools.partial(_in_order, order), "weights"):
+        in_order = functools.partial(lambda to, w: w.unflatten(0, (len(to), -1))[list(to)].flatten(0, 1), order)
+        for detail, change in both_ways(subject, in_order, "weights"):
             yield joined(", ".join(names[at] for at in order), detail), change
-
-
-def _in_order(order: Sequence[int], weight: Any) -> Any:
-    return weight.unflatten(0, (len(order), -1))[list(order)].flatten(0, 1)
 
 
 @as_change

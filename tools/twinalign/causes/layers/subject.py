@@ -33,7 +33,7 @@ class CallVariant:
 
     detail: str
     changes: Mapping[Key, Change]
-    module: Any
+    module: Any = None
     reads: frozenset[Key] = frozenset()
     """Calls whose results later ones read again, through `FunctionCall.earlier`."""
 
@@ -176,13 +176,15 @@ class LayerSubject:
 
     def leads_to(self, site: Site, *names: str) -> bool:
         """Whether a call of one of these functions depends on what this call returns."""
+        return any(key[0] in names for key in self.behind(site) - {site.key})
+
+    def behind(self, site: Site) -> set[Key]:
+        """This call and those that depend on what it returns."""
         reached = {site.key}
         for call in self.traced[1]:
             if not reached.isdisjoint(call.givers):
-                if call.name in names:
-                    return True
                 reached.add(call.key)
-        return False
+        return reached
 
     def layers(self) -> list[Site]:
         return self.named(operations.LAYER)

@@ -53,10 +53,6 @@ def _rows(rows: slice, outputs: Outputs, labels: np.ndarray) -> Given:
     return [output[rows] for output in outputs], labels[rows]
 
 
-def _whole_batches(size: int, outputs: Outputs, labels: np.ndarray) -> Given:
-    return _rows(slice(None, len(labels) // size * size), outputs, labels)  # of each part of the samples by itself
-
-
 def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], Given]]:
     count = len(subject.labels)
     found: dict[str, Callable[[Outputs, np.ndarray], Given]] = {}
@@ -64,7 +60,9 @@ def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], 
         found[f"the last {left_out}"] = functools.partial(_rows, slice(None, count - left_out))
         found[f"the first {left_out}"] = functools.partial(_rows, slice(left_out, None))
     for size in range(2, count):
-        found[f"the last batch, of less than {size}"] = functools.partial(_whole_batches, size)
+        found[f"the last batch, of less than {size}"] = functools.partial(  # of each part of the samples by itself
+            lambda size, outputs, labels: _rows(slice(None, len(labels) // size * size), outputs, labels), size
+        )
     return found
 
 
@@ -84,10 +82,6 @@ def _order(output: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def _own(output: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (np.arange(output.shape[1]) == labels[:, None]).astype(float)
-
-
-def _batches(size: int, labels: np.ndarray) -> list[np.ndarray]:
-    return np.split(np.arange(len(labels)), range(size, len(labels), size))
 
 
 def _known(subject: MetricSubject) -> bool:
@@ -137,8 +131,9 @@ enter("take", (
 ))  # fmt: skip
 enter("groups", (
     ("metric_mean_of_batches", "the metric is averaged over batches, of which the last is smaller and counts as much",
-     _DROPPED, lambda s: {f"batches of {size}": functools.partial(_batches, size)
-                          for size in range(1, len(s.labels)) if len(s.labels) % size}),
+     _DROPPED, lambda s: {
+         f"batches of {size}": lambda labels, n=size: np.split(np.arange(len(labels)), range(n, len(labels), n))
+         for size in range(1, len(s.labels)) if len(s.labels) % size}),
     ("metric_mean_of_classes", "the metric is averaged over classes, each counting as much", {"where": _known},
      lambda s: {"": lambda labels: [np.flatnonzero(labels == label) for label in np.unique(labels)]}),
 ))  # fmt: skip

@@ -120,15 +120,13 @@ def _longer_warmups(subject: ScheduleSubject, curve: Curve) -> Pairs:
                 yield f"{other} steps for {curve.warmup}", longer.values(subject.steps)
 
 
-def _polynomial(power: float, progress: np.ndarray) -> np.ndarray:
-    left: np.ndarray = np.maximum(1.0 - progress, 0.0) ** power
-    return left
-
-
 _SHAPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "linear": lambda p: 1.0 - p,
     "linear, then 0": lambda p: np.maximum(1.0 - p, 0.0),
-    **{f"polynomial of power {power:g}": functools.partial(_polynomial, power) for power in (0.9, 2.0, 0.5)},
+    **{
+        f"polynomial of power {power:g}": functools.partial(lambda of, p: np.maximum(1.0 - p, 0.0) ** of, power)
+        for power in (0.9, 2.0, 0.5)
+    },
     "a quarter of a period": lambda p: np.cos(0.5 * np.pi * p),
     "a whole period": lambda p: 0.5 * (1.0 + np.cos(2.0 * np.pi * p)),
     "the cosine not halved": lambda p: 1.0 + np.cos(np.pi * p),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twinalign.causes.component import Others, enter_rows, fitted
+from twinalign.causes.optimizer.groups import of_other_groups
 from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
@@ -79,10 +80,6 @@ def _additions(subject: OptimizerSubject, choice: Choice, names: str = "") -> li
     ]
 
 
-def _missing(chosen: str, subject: OptimizerSubject) -> dict[str, StepChange]:
-    return {"": _without(choices(subject.dimensions)[chosen])}
-
-
 def _extra(chosen: str, subject: OptimizerSubject) -> Others:
     choice = choices(subject.dimensions)[chosen]
     return _additions(subject, choice) if any(choice(n) and n in subject.wrong for n in subject.group_of) else ()
@@ -90,7 +87,8 @@ def _extra(chosen: str, subject: OptimizerSubject) -> Others:
 
 def _on_others(subject: OptimizerSubject) -> Others:
     wrong, names = set(subject.wrong), listed(subject.wrong)
-    return [(f"not {names}", _without(wrong.__contains__)), *_additions(subject, wrong.__contains__, names)]
+    others = [(f"not {names}", _without(wrong.__contains__)), *_additions(subject, wrong.__contains__, names)]
+    return [*others, *of_other_groups(subject, DECAY, False, [0.0, *port_coefficients(subject)])]
 
 
 _SETS = {
@@ -107,7 +105,8 @@ _SETS = {
 """End of the id: key of `choices`, and how the sentence calls the parameters."""
 
 enter_rows("optimizer", OptimizerSubject, "change", [
-    (f"decay_missing_on_{end}", f"weight decay leaves out {called}", {}, functools.partial(_missing, chosen))
+    (f"decay_missing_on_{end}", f"weight decay leaves out {called}", {},
+     functools.partial(lambda chosen, s: {"": _without(choices(s.dimensions)[chosen])}, chosen))
     for end, (chosen, called) in _SETS.items()
 ])  # fmt: skip
 enter_rows("optimizer", OptimizerSubject, "change", [
@@ -181,6 +180,8 @@ def _without_rate(subject: OptimizerSubject) -> dict[str, StepChange]:
 enter_rows("optimizer", OptimizerSubject, "change", (
     ("decay_on_other_parameters", "weight decay reaches other parameters than in the reference",
      {"difference": "param_group_sticky", "rank": 2}, _on_others),
+    ("group_decays_exchanged", "parameter groups have each other's weight decay",
+     {"difference": "param_group_decay_override", "rank": 1}, lambda s: of_other_groups(s, DECAY, exchanged=True)),
     ("decay_missing", "no parameter is decayed", {"rank": -1, "where": reference_coefficient},
      lambda s: {"": _without(lambda name: True)}),
     ("decay_as_l2",

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from twinalign.causes.optimizer.subject import OptimizerSubject, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
 
+_Numbers = Sequence[float]
 TRUST = ("trust_coefficient", "trust_coeff", "eta")
 """What optimizers call the trust coefficient of LARS."""
 _MANY_STEPS = 10**9
@@ -38,9 +39,9 @@ def port_numbers(subject: OptimizerSubject, *names: str) -> list[float]:
     return [float(value) for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
 
-def setting(subject: OptimizerSubject, name: str, value: Any, detail: str | None = None) -> Variant:
+def setting(subject: OptimizerSubject, name: str, value: Any, detail: str | None = None, says: str = "") -> Variant:
     """The variant in which every group has another value of a setting."""
-    text = f"{value:.6g} for {present(subject, name):.6g}" if detail is None else detail
+    text = f"{says}{value:.6g} for {present(subject, name):.6g}" if detail is None else detail
     whole, _, place = name.partition(".")
     if place:
         value = tuple(value if at == int(place) else now for at, now in enumerate(present(subject, whole)))
@@ -48,18 +49,18 @@ def setting(subject: OptimizerSubject, name: str, value: Any, detail: str | None
 
 
 def other_values(
-    subject: OptimizerSubject, name: str, of_port: tuple[str, ...], usual: tuple[float, ...], is_fitted: bool = True
+    subject: OptimizerSubject, name: str, of_port: Sequence[str], usual: _Numbers, fit: bool = True, says: str = ""
 ) -> Iterator[Variant]:
-    """A setting with the port's number, usual ones, and the one that fits."""
+    """A setting with the port's number, usual ones, and the one that fits; the text `says` first what it is."""
     if not has(subject, name.partition(".")[0]):
         return
     now = present(subject, name)
     candidates = dict.fromkeys([*port_numbers(subject, *of_port), *usual])
-    yield from (setting(subject, name, value) for value in candidates if value != now)
-    if is_fitted:
+    yield from (setting(subject, name, value, says=says) for value in candidates if value != now)
+    if fit:
         # A beta is fitted by its distance from 1.
         start = 1.0 - 1.5 * (1.0 - now) if "." in name else now or 0.5
-        yield from fitted(subject, lambda value: setting(subject, name, value), start)
+        yield from fitted(subject, lambda value: setting(subject, name, value, says=says), start)
 
 
 def _switched(subject: OptimizerSubject, name: str) -> Iterator[Variant]:
@@ -92,7 +93,7 @@ enter_rows("optimizer", OptimizerSubject, "change", (
     ("adadelta_smoothing", "the smoothing constant of the squared gradients and updates differs",
      {"difference": _DEFAULTS}, functools.partial(other_values, name="rho", of_port=("rho",), usual=(0.95, 0.9))),
     ("optimizer_epsilon", "the epsilon of the optimizer's denominator differs", {"difference": _DEFAULTS},
-     functools.partial(other_values, name="eps", of_port=("epsilon", "eps"), usual=_EPSILONS, is_fitted=False)),
+     functools.partial(other_values, name="eps", of_port=("epsilon", "eps"), usual=_EPSILONS, fit=False)),
     ("accumulator_start", "the sum of the squared gradients starts with another value", {"difference": _DEFAULTS},
      _accumulator_starts),
     ("adam_beta1", "the first beta differs", {},
@@ -140,7 +141,7 @@ def _late(optimizer: Any, moments: list[Moment]) -> None:
 def dampening(subject: OptimizerSubject) -> Iterator[Variant]:
     """The momentum's dampening differs."""
     momentum, now = float(present(subject, "momentum")), float(present(subject, "dampening"))
-    yield from other_values(subject, "dampening", (), (0.0, momentum, 1.0 - momentum), is_fitted=False)
+    yield from other_values(subject, "dampening", (), (0.0, momentum, 1.0 - momentum), fit=False)
     for value in filter(None, dict.fromkeys([now, momentum])):
         # torch's buffer begins with the first gradient as it is.
         yield subject.changed(
@@ -169,14 +170,8 @@ def optimizer_setting(subject: OptimizerSubject) -> Iterator[Variant]:
     with_own_causes = {"lr", "weight_decay", "momentum", "eps", "alpha", "rho", "dampening", "initial_lr"}
     for name, now in next(iter(subject.group_of.values()), {}).items():
         is_number = isinstance(now, (int, float)) and not isinstance(now, bool) and math.isfinite(now)
-        if name in with_own_causes or not is_number:
-            continue
-
-        def variant(value: float, name: str = name, now: float = now) -> Variant:
-            return setting(subject, name, value, f"{name} {value:.6g} for {now:.6g}")
-
-        yield from (variant(value) for value in (*port_numbers(subject, name), 10 * now, now / 10) if value != now)
-        yield from fitted(subject, variant, now or 0.1)
+        if name not in with_own_causes and is_number:
+            yield from other_values(subject, name, (name,), (10 * now, now / 10), says=f"{name} ")
 
 
 @step_cause(rank=-1)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.causes.component import enter_rows, fitted
+from twinalign.causes.optimizer.groups import of_other_groups
 from twinalign.causes.optimizer.subject import OptimizerSubject, batch_size, linear_scaling, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
@@ -200,7 +201,10 @@ enter_rows("optimizer", OptimizerSubject, "change", (
      {"difference": "param_group_lr_multiplier"}, lambda s: _times(s, factors(s), _at_rate)),
     ("learning_rate_of_some", "some parameters have another learning rate",
      {"difference": "param_group_sticky", "rank": 2},
-     lambda s: _times(s, [], lambda factor: _at_rate(factor, set(s.wrong)), f"{listed(s.wrong)}: ")),
+     lambda s: [*_times(s, [], lambda factor: _at_rate(factor, set(s.wrong)), f"{listed(s.wrong)}: "),
+                *of_other_groups(s, "lr", exchanged=False)]),
+    ("group_rates_exchanged", "parameter groups have each other's learning rate",
+     {"difference": "param_group_lr_multiplier", "rank": 1}, lambda s: of_other_groups(s, "lr", exchanged=True)),
     ("gradient_scaled", "the optimizer is given a multiple of the gradient",
      {"difference": "grad_accumulation", "rank": 1}, _gradient_multiples),
     ("group_rate_ignored",

@@ -28,7 +28,7 @@ from twinalign.verdict.array_difference import root_mean_square
 FLOORS = {"update": 1e-6, "moment1": 1e-6, "velocity": 1e-6, "moment2": 1e-4, "infinity_norm": 1e-6}
 _EPSILON = float(np.finfo(np.float64).eps)
 _TRIED_SIZE = 200_000
-_TRIED_OF_A_KIND = 2
+_TRIED_OF_A_KIND, _FEW_SETTINGS = 2, 4
 
 
 class OptimizerSubject(ChangedSteps, Component):
@@ -105,6 +105,10 @@ class OptimizerSubject(ChangedSteps, Component):
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.parameters[name].shape)
+
+    def kind(self, name: str) -> tuple[int, str, bool]:
+        """What tells parameters apart: their axes, the last part of their names, and being wrong or not."""
+        return self.dimensions(name), name.rpartition(".")[2], name in self.wrong
 
     def dimensions(self, name: str) -> int:
         return len(self.shape(name))
@@ -198,10 +202,12 @@ class OptimizerSubject(ChangedSteps, Component):
         self.floors: dict[str, float] = of_chosen(self._all_floors)
 
     def _chosen(self) -> list[str]:
-        """The smallest parameter of each kind; kinds differ in axes, last part of the name and being wrong or not."""
-        kinds: dict[tuple[int, str, bool], list[str]] = {}
+        """The smallest parameters of each kind, and of each with one rate and decay if these are few."""
+        settings = {name: (own["lr"], own.get("weight_decay")) for name, own in self.group_of.items()}
+        few = len(set(settings.values())) <= _FEW_SETTINGS
+        kinds: dict[Any, list[str]] = {}
         for name in self.judged:
-            kinds.setdefault((self.dimensions(name), name.rpartition(".")[2], name in self.wrong), []).append(name)
+            kinds.setdefault((self.kind(name), settings.get(name) if few else None), []).append(name)
         chosen = {n for names in kinds.values() for n in sorted(names, key=self._size)[:_TRIED_OF_A_KIND]}
         smallest = sorted(self.judged, key=self._size)
         room = _TRIED_SIZE - sum(self._size(name) for name in chosen)

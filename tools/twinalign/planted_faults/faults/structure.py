@@ -148,7 +148,7 @@ def blocks(contents: CaseContents) -> str | None:
 in_forward(blocks, "layer_missing", id="block_skipped").add(
     "A block is skipped", replace_forward(lambda original, x, *_, **__: x * 1)
 )
-in_forward(blocks, "layer_twice", "step_twice", id="block_twice").add(
+in_forward(blocks, "layer_twice", "edited_program", id="block_twice").add(
     "A block runs twice in a row",
     replace_forward(lambda original, x, *others, **keywords: original(original(x, *others, **keywords))),
 )
@@ -164,7 +164,7 @@ def gate_added(site: ModelSite) -> None:
     site.first("multiply", lambda original, first, second: first + second, lambda a, b, *_: hasattr(b, "shape"))
 
 
-@in_forward(own_code("multiply", such=_gates), "step_missing", "layer_missing", "learned_factor_missing")
+@in_forward(own_code("multiply", such=_gates), "edited_program", "layer_missing", "learned_factor_missing")
 def gate_forgotten(site: ModelSite) -> None:
     """A squeeze and excitation hands its input on unchanged."""
 
