@@ -259,7 +259,7 @@ def test_a_line_that_only_serves_another_is_not_told_as_a_fault_of_its_own() -> 
     wrong = RIGHT.replace("    mixed = x\n", "    mixed = x * x.softmax(1).square() + x.softmax(1)\n")
     found = _explained(port, _with(wrong))
     assert found is not None
-    differing, _, beside = found.text.partition("; what belongs to it, and is no fault alone: ")
+    differing, _, beside = found.text.partition("; what one side alone has: ")
     assert "`out = inputs * more.square() + more` in place of `mixed = x`" in differing
     assert beside.startswith("the port alone has `more = F.softmax(inputs, 1)`")
 

@@ -133,6 +133,28 @@ class Patches(Case):
         return {"x": rng.standard_normal((2, 3, 8, 6), dtype="float32")}
 
 
+class Scattered(Patches):
+    """As above, and a line of the port does it."""
+
+    def reproduced(self) -> Any:
+        from paddle import nn
+
+        class Embed(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.proj, self.norm = nn.Conv2D(3, 5, 2, 2), nn.LayerNorm(5)
+
+            def forward(self, x: Any) -> Any:
+                x = self.proj(x)
+                x = x.flatten(2).transpose([0, 2, 1])
+                x = self.norm(x.reshape([x.shape[0], x.shape[2], x.shape[1]]).transpose([0, 2, 1]))
+                return x
+
+        made = super().reproduced()
+        made.embed = Embed()
+        return made
+
+
 class Exchanged(Case):
     """The port calls each of two like norms where the other belongs; no line of it differs."""
 

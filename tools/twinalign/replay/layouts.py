@@ -243,6 +243,12 @@ def layout_of(port: np.ndarray, reference: np.ndarray) -> Layout | None:
     return nearest[0][1]
 
 
+def layout_by_shape(port: np.ndarray, reference: np.ndarray) -> Layout | None:
+    """The form by the values of the arrays, else the one that their shapes allow; None for arrays of other sizes."""
+    found = Layouts().of(port, reference) if port.size == reference.size else None
+    return found if isinstance(found, Layout) else None
+
+
 def _layouts(reference: tuple[int, ...], port: tuple[int, ...]) -> Iterator[Layout]:
     """A reshape, then permutations before and behind it."""
     for shape in dict.fromkeys((reference, port)):

@@ -318,7 +318,7 @@ def _is_same(forms: Sequence[Code], run: Callable[[], Any], usual: Any) -> bool:
 def together(lines: Sequence[LinesVariant]) -> LinesVariant:
     """Lines at once; in words those first that say something else, and then what only they read or leave out.
 
-    What one side alone has changes nothing where nothing reads it: it belongs to the others, and is not why.
+    What one side alone has changes nothing where nothing reads it: it comes behind the others.
     """
     alone = [one for one in lines if any(line.old is None or line.new is None for line in one.lines)]
     others = [one for one in lines if one not in alone]
@@ -326,7 +326,7 @@ def together(lines: Sequence[LinesVariant]) -> LinesVariant:
     if not others or not alone:
         return all_of_them
     words, beside = ("; ".join(one.detail for one in some) for some in (others, alone))
-    return dataclasses.replace(all_of_them, detail=f"{words}; what belongs to it, and is no fault alone: {beside}")
+    return dataclasses.replace(all_of_them, detail=f"{words}; what one side alone has: {beside}")
 
 
 def whole_functions(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:

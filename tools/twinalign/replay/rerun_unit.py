@@ -15,7 +15,7 @@ from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.replay.case_run import KeptState, in_evaluation_mode, is_whole, mark_of
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
-from twinalign.replay.layouts import Layout, layout_of
+from twinalign.replay.layouts import Layout, layout_by_shape
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.wrong_unit import phase_of, rewriting
@@ -171,6 +171,7 @@ class RerunUnit:
             with wrapped(backend.named_layers(self._root), children.around):
                 result = self._invoke(call, [self._copy_of(tensor) for tensor in inputs])
             outputs, _ = take_apart(result, backend.is_tensor)
+            outputs = [self._in_reference_form(f"output.{i}", tensor) for i, tensor in enumerate(outputs)]
             values = {f"output.{i}": tensor for i, tensor in enumerate(outputs)} | children.values
             if self.phase == "backward":
                 values = self._gradients(call, inputs, outputs, children, noise)
@@ -181,6 +182,14 @@ class RerunUnit:
                 found |= self._evaluation(call, inputs)
         self.first = self.first or found
         return found
+
+    def _in_reference_form(self, name: str, tensor: Any) -> Any:
+        """What a changed unit returns, in the reference's form where the port returns it in another one, too."""
+        known = self.first.get(name)
+        if known is None or name not in self._report.get("forms", ()) or known.shape == tuple(tensor.shape):
+            return tensor
+        form = layout_by_shape(self.backend.to_array(tensor), known)
+        return tensor if form is None else form.tensor_to_reference(tensor)
 
     def _is_given_whole(self, call: Call) -> bool:
         """Whether all that the unit is given is whole numbers, which then have to be moved to show anything."""
@@ -322,7 +331,7 @@ class _Children:
             name, theirs = f"input.{child.label}.{i}", [one.shape for one in child.inputs[i : i + 1]]
             # A changed line may hand on what it has in another form, in which it wants the result, too.
             if theirs not in ([], [list(tensor.shape)]) and name in self._unit.first:
-                form = layout_of(backend.to_array(tensor), self._unit.first[name])
+                form = layout_by_shape(backend.to_array(tensor), self._unit.first[name])
                 tensor = tensor if form is None else form.tensor_to_reference(tensor)
             self.values[name] = self.ends[f"seed.input.{child.number}.{i}"] = tensor
         outputs = []

@@ -77,15 +77,14 @@ def _change(subject: LayerSubject, variant: LinesVariant) -> float:
 def _gives_port(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool | None:
     """Whether these lines at once give the port's values; None where they do not run together.
 
-    All lines are the port's code as it is written. If they do not give the port's values, what is wrong stands in none
-    of them, and two of them together fit by chance.
+    If all lines of the port do not, what is wrong stands in none of them, and two together fit by chance.
     """
     try:
         found = subject.run(functools.reduce(LinesVariant.merged, lines))
     except Exception:  # the code as a whole may need what some lines alone do not have
         return None
-    port = subject.unit.port.items()
-    return all(name not in found or difference(found[name], value).relative <= _ROUNDING for name, value in port)
+    port = [(name, value) for name, value in subject.unit.port.items() if name in subject.traced[0]]
+    return all(name in found and difference(found[name], value).relative <= _ROUNDING for name, value in port)
 
 
 def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
