@@ -24,7 +24,7 @@ from tests.twinalign.causes.units import explain
 from twinalign.backends.torch.reference_only import paddle_spelling
 from twinalign.causes.component import Component, line_of_port, set_port_code
 from twinalign.causes.component import explain as explain_component
-from twinalign.replay.aligned_code import Helpers, parsed
+from twinalign.replay.aligned_code import Helpers, differences, parsed
 from twinalign.replay.line_spelling import in_torch
 from twinalign.replay.port_lines import LinesVariant
 
@@ -259,7 +259,7 @@ def test_a_line_that_only_serves_another_is_not_told_as_a_fault_of_its_own() -> 
     wrong = RIGHT.replace("    mixed = x\n", "    mixed = x * x.softmax(1).square() + x.softmax(1)\n")
     found = _explained(port, _with(wrong))
     assert found is not None
-    differing, _, beside = found.text.partition("; what belongs to it, and is no fault alone: ")
+    differing, _, beside = found.text.partition("; what one side alone has: ")
     assert "`out = inputs * more.square() + more` in place of `mixed = x`" in differing
     assert beside.startswith("the port alone has `more = F.softmax(inputs, 1)`")
 
@@ -427,3 +427,28 @@ def test_lines_of_a_port_cannot_import_paddle_into_the_references_process(monkey
     with LinesVariant("", (), None, {}, Helpers({}, ())).apply(), pytest.raises(ImportError):
         importlib.import_module("paddle")
     assert "paddle" not in sys.modules
+
+
+def test_of_a_long_call_the_one_argument_that_differs_is_shown() -> None:
+    call = "    return self.a_function_of_a_long_name({}, the_second_argument, number_of_buckets=self.buckets, {})\n"
+    found = []
+    for first, last in (("x", "flag=not self.decoder"), ("x", "flag=self.decoder"), ("x.T", "flag=not self.decoder")):
+        code = parsed(f"def f(self, x, the_second_argument):\n{call.format(first, last)}", "f.py", 1, "f", "paddle")
+        assert code is not None
+        found.append(code)
+    (other_keyword,), (other_place,) = differences(found[0], found[1]), differences(found[0], found[2])
+    lines = "line 2 of f.py and line 2 of f.py"
+    assert other_keyword.text == f"`flag=self.decoder` in place of `flag=not self.decoder`, {lines}"
+    assert other_place.text == f"`x.T` in place of `x`, {lines}"
+
+
+def test_a_parameter_that_only_the_port_has_is_the_value_it_was_given() -> None:
+    theirs = parsed("def f(x, size):\n    return x.reshape(2, *size)\n", "f.py", 1, "f", "torch")
+    source = "def f(x, high, wide=3):\n    return x.reshape([2, high, wide])\n"
+    ours = parsed(source, "g.py", 1, "f", "paddle", arguments={"high": 4, "wide": 5})
+    assert theirs is not None
+    assert ours is not None
+    (found,) = differences(theirs, ours)
+    assert found.new is not None
+    assert ast.unparse(found.new) == "return x.reshape([2, 4, 5])"
+    assert "x.reshape([2, high, wide])" in found.text

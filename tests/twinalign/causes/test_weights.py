@@ -37,7 +37,22 @@ def same_padding(self, x):
     return F.conv2d(F.pad(x, (0, 1, 0, 1)), self.weight, self.bias, stride=2)
 
 
+def in_turn(*names):
+    def function(self, x):
+        for name in names:
+            x = torch.relu(getattr(self, name)(x))
+        return x
+
+    return function
+
+
 CASES: list[Case] = [
+    case(
+        "layers_exchanged",
+        unit(in_turn("one", "other"), one=nn.Linear(8, 8), other=nn.Linear(8, 8)),
+        doing(in_turn("other", "one")),
+        TOKENS,
+    ),
     case("weight_transposed", lambda: nn.Linear(8, 8), applied(weight=lambda w: w.T), TOKENS),
     case("weight_transposed", lambda: nn.Linear(8, 8), applied(weight=lambda w: w.T), TOKENS, phase="backward"),
     case(

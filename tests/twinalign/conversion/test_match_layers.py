@@ -15,6 +15,8 @@ from torch import nn as n
 from twinalign.backends.paddle import backend as paddle_backend
 from twinalign.backends.torch import backend as torch_backend
 from twinalign.conversion.convert_file import convert_between
+from twinalign.conversion.layers_to_match import Matchable
+from twinalign.conversion.match_by_running import pair_by_position
 from twinalign.conversion.options import Options
 from twinalign.conversion.remote_model import RemoteModel
 from twinalign.conversion.trial_model import TrialModel
@@ -521,3 +523,16 @@ def test_an_adapter_s_matrices_find_each_other_transposed_and_whoever_holds_them
     assert (pairs["0.down.weight"], pairs["0.up"]) == ("0.lora_a", "0.lora_b")
     assert (pairs["2.down.weight"], pairs["2.up"]) == ("2.lora_a", "2.lora_b")
     assert facts_of(found) == {}
+
+
+def test_what_nothing_else_tells_apart_meets_its_like_in_the_block_of_the_same_number():
+    def named(*names):
+        return [Matchable(name, name, "linear", ("linear", ()), ()) for name in names]
+
+    reference = named("l.0.norm", "l.0.key", "l.1.norm", "l.1.key")
+    paddle = named("d.0.norm", "d.1.key", "d.1.norm", "d.0.key")  # keys of all blocks are computed at another time
+    colours = [{u.name: u.name[1:] if "norm" in u.name else "key" for u in side} for side in (reference, paddle)]
+    assert pair_by_position(reference, paddle, tuple(colours))["l.0.key"] == "d.0.key"
+    others = named("d.1.norm", "d.1.key", "d.2.norm", "d.2.key")  # counted from one: numbers say nothing
+    found = {u.name: f".{int(u.name[2]) - 1}.norm" if "norm" in u.name else "key" for u in others}
+    assert pair_by_position(reference, others, (colours[0], found))["l.0.key"] == "d.1.key"

@@ -37,6 +37,19 @@ def test_a_unit_with_a_generator_of_its_own_is_not_judged_and_the_report_says_wh
     assert "every run gives something else" in layers.left_out["first"]
 
 
+@pytest.mark.parametrize(
+    ("case", "phase", "cause"),
+    [("CachedStopped", "backward", "line_of_port"), ("CachedWrong", "forward", "attention_scale")],
+)
+def test_a_unit_that_writes_to_what_it_is_given_finds_it_as_it_was_in_each_run(
+    tmp_path: Path, case: str, phase: str, cause: str
+) -> None:
+    (fault,) = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out")).faults
+    assert (fault.paddle_layer, fault.phase) == ("one", phase)
+    assert fault.explanation is not None
+    assert fault.explanation.id == cause
+
+
 class Unit:
     """Returns one recorded value after the other."""
 

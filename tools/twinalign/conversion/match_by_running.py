@@ -228,7 +228,8 @@ def _groups(colours: Mapping[str, str]) -> dict[str, list[str]]:
 def pair_by_position(
     reference: _Matchables, paddle: _Matchables, colours: _Colours, runs: tuple[Run, Run] | None = None
 ) -> dict[str, str]:
-    """Pair the matchables of each colour: those between the same pairs and of the same last name first, then by order.
+    """Pair the matchables of each colour: by the numbers in their paths if both sides have the same ones, then those
+    between the same pairs and of the same last name first, then by order.
 
     The order is that of their first calls, without `runs` that of their registration. What is left where the sides have
     different numbers of them is not paired.
@@ -240,14 +241,19 @@ def pair_by_position(
         if len(names) == len(groups[1].get(colour, [])) == 1
     }
     orders = [_in_order(side, runs[number] if runs else None) for number, side in enumerate((reference, paddle))]
-    sorts = ("gap", "name"), ("gap",), ("name",), ()
+    sorts = ("numbers", "name"), ("gap", "name"), ("gap",), ("name",), ()
     gaps = [_gaps(order, set(fixed)) for order, fixed in zip(orders, (pairs, pairs.values()), strict=True)]
+    numbered = {
+        colour
+        for colour, names in groups[0].items()
+        if Counter(map(_numbers, names)) == Counter(map(_numbers, groups[1].get(colour, ())))
+    }
     for wanted in sorts:
         left: tuple[dict[Any, list[str]], dict[Any, list[str]]] = ({}, {})
         for side, (order, taken) in enumerate(zip(orders, (set(pairs), set(pairs.values())), strict=True)):
             for name in order:
-                if name not in taken:
-                    facts = {"gap": gaps[side][name], "name": name.rpartition(".")[2]}
+                if name not in taken and ("numbers" not in wanted or colours[side][name] in numbered):
+                    facts = {"gap": gaps[side][name], "name": name.rpartition(".")[2], "numbers": _numbers(name)}
                     key = (colours[side][name], *(facts[fact] for fact in wanted))
                     left[side].setdefault(key, []).append(name)
         for key, names in left[0].items():
@@ -261,6 +267,11 @@ def _in_order(matchables: _Matchables, run: Run | None) -> list[str]:
     for number, call in enumerate(run.calls if run else ()):
         first.setdefault(call["path"], number)
     return [u.name for u in sorted(matchables, key=lambda u: first.get(u.path, len(first)))]
+
+
+def _numbers(name: str) -> tuple[str, ...]:
+    """The numbers among the parts of a path, such as which block of a list a layer is in."""
+    return tuple(part for part in name.split(".") if part.isdigit())
 
 
 def _gaps(order: Sequence[str], fixed: set[str]) -> dict[str, int]:

@@ -36,6 +36,8 @@ class Code:
     file: str
     name: str
     globals: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Parameters that had one plain value in all calls → that value."""
     functions: Sequence[Any] = ()
     """The reference's function objects of this code: one for each time that a class inside a function was made."""
 
@@ -247,11 +249,14 @@ def differences(theirs: Code, ours: Code) -> list[Difference]:
 def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
     """The port's function with the reference's names where parameters or aligned assignments have others.
 
-    A parameter that only the port's function has stands for its default.
+    A parameter that only the port's function has stands for the plain value that it was given, or for its default.
     """
     mine, others = _parameters(ours.tree), _parameters(theirs.tree)
     own = [name for name in mine if name not in others]
-    pairs = list(zip(own, [name for name in others if name not in mine and name != "self"], strict=False))
+    lacking = [name for name in others if name not in mine and name != "self"]
+    if len(own) != len(lacking):  # a height and a width for a size
+        own = [name for name in own if name not in ours.arguments]
+    pairs = list(zip(own, lacking, strict=False))
     for one in _aligned(theirs, ours, theirs.tree, theirs.tree.body, ours.tree.body):
         old, new = one.old, inner(one.new)
         if isinstance(old, ast.Assign) and isinstance(new, ast.Assign):
@@ -262,16 +267,19 @@ def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:
     for name, other in pairs:
         if name != other and name not in known:
             names.setdefault(name, other)
-    constants = {name: value for name, value in _defaults(ours.tree).items() if name not in (*names, *known)}
+    plain = {**_defaults(ours.tree), **{name: ast.Constant(value) for name, value in ours.arguments.items()}}
+    changed = {
+        node.id for node in ast.walk(ours.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    constants = {name: value for name, value in plain.items() if name not in (*names, *known, *changed)}
     return _with_names(ours.tree, names, constants)
 
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, ast.Constant]:
-    """Parameters that have a plain value by default, and that the function does not change."""
+    """Parameters that have a plain value by default."""
     pairs = [*zip(_parameters(tree)[-len(tree.args.defaults) :], tree.args.defaults, strict=False)]
     pairs += [(one.arg, value) for one, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]
-    changed = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return {name: value for name, value in pairs if isinstance(value, ast.Constant) and name not in changed}
+    return {name: value for name, value in pairs if isinstance(value, ast.Constant)}
 
 
 def _with_names(
@@ -360,9 +368,12 @@ def _smallest(old: ast.AST, new: ast.AST) -> tuple[ast.AST, ast.AST]:
         if len(ours) != len(theirs):
             return old, new
         different = [(one, two) for one, two in zip(theirs, ours, strict=True) if words_of(one) != words_of(two)]
-        # A bare number or name says nothing without what it stands in.
+        if len(different) == 1 and all(isinstance(node, ast.keyword) for node in different[0]):
+            return different[0] if len({getattr(node, "arg", "") for node in different[0]}) == 1 else (old, new)
+        # A bare number or name says nothing without what it stands in, unless that is cut off.
+        bare = () if len(ast.unparse(old)) > _LONGEST else (ast.Constant, ast.Name)
         if len(different) == 1 and all(
-            isinstance(node, ast.expr) and not isinstance(node, (ast.Constant, ast.Name)) for node in different[0]
+            isinstance(node, ast.expr) and not isinstance(node, bare) for node in different[0]
         ):
             called = isinstance(old, ast.Call) and different[0][0] is old.func
             plain = {

@@ -63,6 +63,7 @@ class Function:
         globals: names that it reads from its module, or from a function around it → what they are:
             `["name", "paddle.nn.functional"]` for a module or something that has its place in one, `["value", 0.5]` for
             a plain value.
+        arguments: parameters that had the same plain value in all of its calls → that value.
     """
 
     file: str
@@ -70,6 +71,13 @@ class Function:
     name: str
     source: str
     globals: dict[str, list[Any]]
+    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def called_again(self, frame: FrameType) -> None:
+        """Forget the arguments that are others in this call."""
+        now = _plain_arguments(frame)
+        for name in [name for name, value in self.arguments.items() if now.get(name, self) != value]:
+            del self.arguments[name]
 
 
 @contextlib.contextmanager
@@ -144,8 +152,11 @@ class OwnCode:
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not is_own_code(frame):
             return None
-        if (unit := self._unit()) is not None and frame.f_code not in unit.functions:
-            unit.functions[frame.f_code] = function_of(frame)
+        if (unit := self._unit()) is not None:
+            if frame.f_code in unit.functions:
+                unit.functions[frame.f_code].called_again(frame)
+            else:
+                unit.functions[frame.f_code] = function_of(frame)
         return _Frame(self, frame)
 
     def note(self, name: str, frame: FrameType, line: int, tensor: Any) -> None:
@@ -199,7 +210,16 @@ def function_of(frame: FrameType) -> Function:
     # A model that is defined inside a function may have its framework imported there.
     read |= {name: frame.f_locals[name] for name in code.co_freevars if name in frame.f_locals}
     described = {name: found for name, value in read.items() if (found := _described(value)) is not None}
-    return Function(Path(code.co_filename).name, code.co_firstlineno, code.co_qualname, source, described)
+    place = Path(code.co_filename).name, code.co_firstlineno
+    return Function(*place, code.co_qualname, source, described, _plain_arguments(frame))
+
+
+def _plain_arguments(frame: FrameType) -> dict[str, Any]:
+    """Parameters that are given plain values in a call that begins, by name."""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    given = {name: frame.f_locals.get(name, code) for name in names}
+    return {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str, type(None)))}
 
 
 def _described(value: Any) -> list[Any] | None:

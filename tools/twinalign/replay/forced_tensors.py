@@ -11,7 +11,7 @@ from twinalign.replay.aligned_tensors import aligned
 from twinalign.replay.case_run import CaseRun
 from twinalign.replay.forced_call import SHARED, ForcedCall
 from twinalign.replay.layer_calls import Tensor
-from twinalign.replay.layouts import Form, Layouts, repeated
+from twinalign.replay.layouts import Form, Layouts, masked, repeated
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.verdict.array_difference import Difference, difference
 
@@ -31,6 +31,8 @@ class ForcedTensors:
         self._layouts = Layouts()
         self._shared: dict[int, tuple[Any, int, Form | None]] = {}
         """id of a tensor of the port → the tensor, the number of the reference's tensor that it replaces, its form."""
+        self._blames: dict[int, list[tuple[ForcedCall, str, Difference, np.ndarray, np.ndarray]]] = {}
+        """id of a form that is a layer's doing → whose difference it is, if what takes it is wrong for that."""
 
     def order(self, ours: Sequence[Any], theirs: Sequence[Tensor]) -> list[int]:
         """Places of the port's tensors, those first that stand for the reference's, as `aligned` finds them."""
@@ -82,13 +84,15 @@ class ForcedTensors:
             if known is not None and known[0] is tensor and known[1] == theirs.number:
                 if known[2] is not None:
                     unit.layouts[f"input.{unit.call.number}.{number}"] = known[2]
+                    unit.forms += self._blames.get(id(known[2]), ())
                 unit.given.append(tensor)
                 unit.inputs.append(self._backend.detached(tensor, theirs.differentiable))
                 continue
             name = f"input.{unit.label}.{number}"
             unit.given.append(tensor)
             place = f"input.{unit.call.number}.{number}"
-            layout = self._layout(unit, place, tensor, theirs)
+            layout = self._masked(unit, place, tensor, theirs) if number else None
+            layout = layout or self._layout(unit, place, tensor, theirs)
             if layout is not None and unit.parent is not None:
                 port, reference = np.array(self._backend.values_of(tensor)), np.array(self.read(theirs))
                 unit.forms.append((owner, name, difference(port, reference), port, reference))
@@ -111,7 +115,10 @@ class ForcedTensors:
             theirs = unit.call.outputs[number]
             layout = None
             if unit.layer is not None:
-                layout = self._layout(unit, f"output.{unit.call.number}.{number}", tensor, theirs)
+                place = f"output.{unit.call.number}.{number}"
+                # Of several results a later one is handed from layer to layer: a bias, a mask.
+                layout = self._masked(unit, place, tensor, theirs) if number else None
+                layout = layout or self._layout(unit, place, tensor, theirs)
             unit.handed_on.append(self._forced(unit, f"output.{number}", tensor, theirs, not unit.call.random, layout))
 
     def read(self, theirs: Tensor) -> np.ndarray:
@@ -125,6 +132,16 @@ class ForcedTensors:
         found = self._layouts.of(self._backend.values_of(tensor), self.read(theirs))
         if found is not None:
             unit.layouts[place] = found
+        return found
+
+    def _masked(self, unit: ForcedCall, place: str, tensor: Any, theirs: Tensor) -> Form | None:
+        """The form of a tensor to which the port has added a mask; who takes it may blame the unit for that."""
+        port, reference = self._backend.values_of(tensor), self.read(theirs)
+        found = masked(port, reference)
+        if found is not None:
+            unit.layouts[place] = found
+            blame = unit, place.replace(f".{unit.call.number}.", "."), difference(port, reference), port, reference
+            self._blames[id(found)] = [blame]
         return found
 
     def _forced(

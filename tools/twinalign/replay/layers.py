@@ -149,6 +149,7 @@ def port_forced_backward(
 
 
 def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
+    own = f"output.{unit.call.number}."
     save_npz(folder / f"{unit.call.number}_port.npz", unit.port)
     save_npz(folder / f"{unit.call.number}_reference.npz", unit.reference)
     save_npz(folder / f"{unit.call.number}_tables.npz", _tables(worker.backend, unit.layer))
@@ -162,6 +163,7 @@ def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
         "lacking": sorted(unit.lacking),
         "notes": unit.notes,
+        "forms": [place.replace(own, "output.") for place in unit.layouts if place.startswith(own)],
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,9 @@ _SAMPLES = 4096
 _CLOSE = 0.5
 """The right form is at most this far from the port's values, relative to their size, and from other forms' distance:
 values in a wrong order are about sqrt(2) away."""
+
+_HIDES, _USUAL = 5e3, 1e4
+"""What is less than minus the first is hidden by a mask, which is often minus the second."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +39,22 @@ class Layout:
         return np.ascontiguousarray(permuted.transpose(np.argsort(self.axes)).reshape(self.reference))
 
     gradient_to_port, gradient_to_reference = to_port, to_reference
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Whether axes are only permuted, split and joined, so that none is spread over others."""
+        permuted = [self.refined[axis] for axis in self.axes]
+        joined = zip((self.port, self.reference), (permuted, self.refined), strict=True)
+        return all(set(_ends(whole)) <= set(_ends(parts)) for whole, parts in joined)
+
+    def tensor_to_reference(self, tensor: Any) -> Any:
+        """`to_reference` of a tensor of torch, whose graph goes on."""
+        permuted = tensor.reshape([self.refined[axis] for axis in self.axes])
+        return permuted.permute(np.argsort(self.axes).tolist()).reshape(self.reference)
+
+    def tensor_to_port(self, tensor: Any) -> Any:
+        """`to_port` of a tensor of torch, whose graph goes on."""
+        return tensor.reshape(self.refined).permute(self.axes).reshape(self.port)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +85,59 @@ class Repeated:
         return _shared_out(array, self.reference)
 
 
-Form = Layout | Repeated
+@dataclasses.dataclass(frozen=True, eq=False)
+class Masked:
+    """The port has added a mask to what the reference keeps without: a bias that its next user finds masked already.
+
+    A mask of -1e4 leaves the values that it hides to be told; a larger one leaves nothing of them.
+    """
+
+    port: np.ndarray
+    """The port's tensor."""
+    hidden: np.ndarray
+    """Where the mask hides, in the port's form."""
+    reference: np.ndarray
+    """The reference's tensor, in the port's form."""
+    inner: Repeated | None
+    """The form that it has but for the mask."""
+
+    def to_port(self, array: np.ndarray) -> np.ndarray:
+        """The values of an array of the reference's shape in the port's form."""
+        return np.where(self.hidden, self.port, array if self.inner is None else self.inner.to_port(array))
+
+    def to_reference(self, array: np.ndarray) -> np.ndarray:
+        """The values of an array of the port's shape in the reference's form."""
+        there = array[self.hidden]
+        left = there + _USUAL if (np.abs(there + _USUAL) < _USUAL / 10).all() else self.reference[self.hidden]
+        seen = np.where(self.hidden, 0.0, array)
+        seen[self.hidden] = left
+        return seen if self.inner is None else self.inner.to_reference(seen)
+
+    def gradient_to_port(self, array: np.ndarray) -> np.ndarray:
+        """A gradient of the reference's shape in the port's form."""
+        return array if self.inner is None else self.inner.gradient_to_port(array)
+
+    def gradient_to_reference(self, array: np.ndarray) -> np.ndarray:
+        """A gradient of the port's shape in the reference's form."""
+        return array if self.inner is None else self.inner.gradient_to_reference(array)
+
+
+Form = Layout | Repeated | Masked
+
+
+def masked(port: np.ndarray, reference: np.ndarray) -> Masked | None:
+    """The form of a tensor to which the port has added a mask; None where it hides nothing, or the reference's does."""
+    inner = None
+    if port.shape != reference.shape:
+        axes = (1,) * (port.ndim - reference.ndim) + reference.shape
+        if len(axes) != port.ndim or any(one not in (1, many) for one, many in zip(axes, port.shape, strict=True)):
+            return None
+        inner = Repeated(reference.shape, port.shape)
+    theirs = reference if inner is None else inner.to_port(reference)
+    hidden = port < -_HIDES
+    if port.dtype.kind != "f" or not hidden.any() or hidden.all() or np.abs(reference).max() > _HIDES / 10:
+        return None
+    return Masked(port, hidden, theirs, inner)
 
 
 def repeated(port: np.ndarray, reference: np.ndarray) -> Repeated | None:
@@ -101,7 +174,8 @@ class Layouts:
 
     Where values differ too much to show one, as behind a shift that the reference has not, the form is the one in which
     another tensor of these shapes was held. Where the shapes differ in axes of length 1 alone, as `[B, C]` and
-    `[B, C, 1, 1]` behind a pool, the values are in the same order then.
+    `[B, C, 1, 1]` behind a pool, the values are in the same order then. Else it is the one way to join axes that are
+    neighbours, as height and width of a map, if there is only one.
     """
 
     def __init__(self) -> None:
@@ -112,8 +186,9 @@ class Layouts:
         if port.size != reference.size:
             return repeated(port, reference)
         found, shapes = layout_of(port, reference), (reference.shape, port.shape)
-        if found is None:
-            return self._seen.get(shapes) or _without_axes_of_one(*shapes)
+        if found is None or not found.keeps_axes:
+            # A reshape across axes is no form that layers could work on: values are scattered.
+            return self._seen.get(shapes) or _without_axes_of_one(*shapes) or _joined(*shapes) or found
         self._seen[shapes] = found
         return found
 
@@ -122,6 +197,27 @@ def _without_axes_of_one(reference: tuple[int, ...], port: tuple[int, ...]) -> L
     """The form that keeps the order of the values, if both shapes are the same but for axes of length 1."""
     ours, theirs = ([length for length in shape if length != 1] for shape in (port, reference))
     return Layout(reference, reference, tuple(range(len(reference))), port) if ours == theirs else None
+
+
+def _joined(reference: tuple[int, ...], port: tuple[int, ...]) -> Layout | None:
+    """The one form in which the side with fewer axes has joined neighbours of the other's, in their order."""
+    large, small = (reference, port) if len(reference) > len(port) else (port, reference)
+    found = []
+    for axes in itertools.permutations(range(len(large))) if len(small) < len(large) <= _MOST_AXES else ():
+        ends = [*itertools.accumulate((large[axis] for axis in axes), operator.mul)]
+        joins = [one for one, end in zip(itertools.pairwise(axes), ends, strict=False) if end not in _ends(small)]
+        if set(_ends(small)) <= set(ends) and all(after == before + 1 for before, after in joins):
+            found.append(axes)
+    if len(found) != 1:
+        return None
+    axes = found[0]
+    if large == reference:
+        return Layout(reference, reference, axes, port)
+    return Layout(reference, tuple(port[axis] for axis in axes), tuple(np.argsort(axes).tolist()), port)
+
+
+def _ends(shape: Sequence[int]) -> list[int]:
+    return list(itertools.accumulate(shape, operator.mul))
 
 
 def layout_of(port: np.ndarray, reference: np.ndarray) -> Layout | None:
@@ -145,6 +241,12 @@ def layout_of(port: np.ndarray, reference: np.ndarray) -> Layout | None:
     if nearest[0][0] > _CLOSE or (len(nearest) > 1 and nearest[0][0] > _CLOSE * nearest[1][0]):
         return None
     return nearest[0][1]
+
+
+def layout_by_shape(port: np.ndarray, reference: np.ndarray) -> Layout | None:
+    """The form by the values of the arrays, else the one that their shapes allow; None for arrays of other sizes."""
+    found = Layouts().of(port, reference) if port.size == reference.size else None
+    return found if isinstance(found, Layout) else None
 
 
 def _layouts(reference: tuple[int, ...], port: tuple[int, ...]) -> Iterator[Layout]:

@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import functools
 import importlib
+import itertools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -265,7 +266,18 @@ def lines_of(
         names: what the port's layer has under names that the reference's has not.
         theirs: the reference's own functions, if they are known; `run` may then stop before its end.
     """
-    ours = [parsed(f["source"], f["file"], f["line"], f["name"], "paddle", globals=f["globals"]) for f in functions]
+    ours = [
+        parsed(
+            f["source"],
+            f["file"],
+            f["line"],
+            f["name"],
+            "paddle",
+            globals=f["globals"],
+            arguments=f.get("arguments", {}),
+        )
+        for f in functions
+    ]
     known = [code for code in ours if code is not None]
     usual: list[Any] = []
     if theirs is None:
@@ -308,7 +320,7 @@ def _is_same(forms: Sequence[Code], run: Callable[[], Any], usual: Any) -> bool:
 def together(lines: Sequence[LinesVariant]) -> LinesVariant:
     """Lines at once; in words those first that say something else, and then what only they read or leave out.
 
-    What one side alone has changes nothing where nothing reads it: it belongs to the others, and is not why.
+    What one side alone has changes nothing where nothing reads it: it comes behind the others.
     """
     alone = [one for one in lines if any(line.old is None or line.new is None for line in one.lines)]
     others = [one for one in lines if one not in alone]
@@ -316,7 +328,7 @@ def together(lines: Sequence[LinesVariant]) -> LinesVariant:
     if not others or not alone:
         return all_of_them
     words, beside = ("; ".join(one.detail for one in some) for some in (others, alone))
-    return dataclasses.replace(all_of_them, detail=f"{words}; what belongs to it, and is no fault alone: {beside}")
+    return dataclasses.replace(all_of_them, detail=f"{words}; what one side alone has: {beside}")
 
 
 def whole_functions(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:
@@ -329,3 +341,18 @@ def whole_functions(lines: Sequence[LinesVariant]) -> Iterator[LinesVariant]:
         text = f"`{ours.name}`, {line_of(ours)}, as a whole in place of `{theirs.name}`, {line_of(theirs)}"
         if len(found) > 2:
             yield dataclasses.replace(found[0], detail=text, lines=tuple(one.lines[0] for one in found))
+
+
+def exchanged_layers(module: Any) -> Iterator[LinesVariant]:
+    """The reference's layer with two of its own layers in each other's place, if these have weights of the same shapes.
+
+    Each keeps the weights that the port's layer of its name has.
+    """
+    shapes = {
+        name: (type(layer), [(key, tuple(tensor.shape)) for key, tensor in layer.state_dict().items()])
+        for name, layer in (module.named_children() if module is not None else ())
+    }
+    for one, other in itertools.combinations([name for name, (_, tensors) in shapes.items() if tensors], 2):
+        if shapes[one] == shapes[other] and not one.isdigit():
+            places = ((one, getattr(module, other)), (other, getattr(module, one)))
+            yield LinesVariant(f"{one} and {other}", (), module, {}, Helpers({}, ()), places)

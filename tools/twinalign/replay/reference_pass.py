@@ -19,6 +19,7 @@ from twinalign.replay.case_run import CaseRun, checksum, in_evaluation_mode, mov
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, Tensor, wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.tensor_store import TensorStore
+from twinalign.replay.written_objects import Arguments
 from twinalign.verdict.array_difference import estimated_scale, quick_root_mean_square, sample_of
 
 _RECENT_GRADIENTS = 16
@@ -35,8 +36,8 @@ class ReferencePass:
         self.store = TensorStore(folder / "values")
         self.state_store = TensorStore(folder / "state")
         self.stack = CallStack()
-        self.signatures: dict[int, Any] = {}
-        """Number of a call → skeleton of its arguments, for calling the layer again."""
+        self.signatures: dict[int, Arguments] = {}
+        """Number of a call → its arguments without tensors, for calling the layer again."""
         self.results: dict[int, Any] = {}
         """Number of a call → skeleton of its result."""
         self.final: dict[str, np.ndarray] = {}
@@ -115,7 +116,7 @@ class ReferencePass:
             return forward(*arguments, **keywords)
         call = self.stack.begin(path, layer)
         tensors, signature = take_apart((arguments, keywords), backend.is_tensor)
-        self.signatures[call.number] = signature
+        given = self.signatures[call.number] = Arguments(signature, backend.is_tensor, self._detached)
         kept = self.kept is None or call.number in self.kept or call.parent in self.kept
         call.inputs = [self._tensor(tensor, kept) for tensor in tensors]
         buffers = {}
@@ -130,6 +131,7 @@ class ReferencePass:
             result = forward(*arguments, **keywords)
         finally:
             self.stack.end(call)
+        given.settle()
         returned, self.results[call.number] = take_apart(result, backend.is_tensor)
         call.outputs = [self._tensor(tensor, kept) for tensor in returned]
         if layer is None:
@@ -146,6 +148,9 @@ class ReferencePass:
         if call.number == self.last:
             raise Enough
         return put_together(self.results[call.number], returned)
+
+    def _detached(self, tensor: Any) -> Any:
+        return self.backend.detached(tensor, False)
 
     def _watch(self, call: Call, number: int, layer: Any, tensor: Any) -> Any:
         """Record the gradient that this call alone sends back, where there is one."""

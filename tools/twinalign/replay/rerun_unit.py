@@ -15,6 +15,7 @@ from twinalign.recorder.plain_attributes import PlainAttributes
 from twinalign.replay.case_run import KeptState, in_evaluation_mode, is_whole, mark_of
 from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
+from twinalign.replay.layouts import Layout, layout_by_shape
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.wrong_unit import phase_of, rewriting
@@ -45,6 +46,8 @@ class RerunUnit:
         )
         """First part of a child layer's path in the port → in the reference, where they differ."""
         self.held: Collection[str] = frozenset()
+        self.first: dict[str, np.ndarray] = {}
+        """What the first run gave, in which nothing was changed."""
         self._leaves: dict[tuple[int, str], Any] = {}
         self._given: dict[int, tuple[Any, Any, tuple[int, float]]] = {}
         """id of a leaf → the leaf, its copy that code was given, and what tells whether that is as it was."""
@@ -168,6 +171,7 @@ class RerunUnit:
             with wrapped(backend.named_layers(self._root), children.around):
                 result = self._invoke(call, [self._copy_of(tensor) for tensor in inputs])
             outputs, _ = take_apart(result, backend.is_tensor)
+            outputs = [self._in_reference_form(f"output.{i}", tensor) for i, tensor in enumerate(outputs)]
             values = {f"output.{i}": tensor for i, tensor in enumerate(outputs)} | children.values
             if self.phase == "backward":
                 values = self._gradients(call, inputs, outputs, children, noise)
@@ -176,7 +180,16 @@ class RerunUnit:
                 found |= self._moved_state() | children.found_state
             if any(name.startswith("eval.") for name in self.port):
                 found |= self._evaluation(call, inputs)
+        self.first = self.first or found
         return found
+
+    def _in_reference_form(self, name: str, tensor: Any) -> Any:
+        """What a changed unit returns, in the reference's form where the port returns it in another one, too."""
+        known = self.first.get(name)
+        if known is None or name not in self._report.get("forms", ()) or known.shape == tuple(tensor.shape):
+            return tensor
+        form = layout_by_shape(self.backend.to_array(tensor), known)
+        return tensor if form is None else form.tensor_to_reference(tensor)
 
     def _is_given_whole(self, call: Call) -> bool:
         """Whether all that the unit is given is whole numbers, which then have to be moved to show anything."""
@@ -184,7 +197,7 @@ class RerunUnit:
 
     def _invoke(self, call: Call, inputs: list[Any]) -> Any:
         run = self._pass.run
-        arguments, keywords = put_together(self._pass.signatures[call.number], inputs)
+        arguments, keywords = put_together(self._pass.signatures[call.number].again(), inputs)
         if call.path not in (FORWARD, LOSS):
             return self.module(*arguments, **keywords)
         given = run.inputs()
@@ -317,14 +330,21 @@ class _Children:
         backend = self._unit.backend
         if self._unit.phase == "state":
             self._move_state_of(child)
+        form: Layout | None = None
         for i, tensor in enumerate(take_apart((arguments, keywords), backend.is_tensor)[0]):
-            self.values[f"input.{child.label}.{i}"] = tensor
-            self.ends[f"seed.input.{child.number}.{i}"] = tensor
+            name, theirs = f"input.{child.label}.{i}", [one.shape for one in child.inputs[i : i + 1]]
+            # A changed line may hand on what it has in another form, in which it wants the result, too.
+            if theirs not in ([], [list(tensor.shape)]) and name in self._unit.first:
+                form = layout_by_shape(backend.to_array(tensor), self._unit.first[name])
+                tensor = tensor if form is None else form.tensor_to_reference(tensor)
+            self.values[name] = self.ends[f"seed.input.{child.number}.{i}"] = tensor
         outputs = []
         for i, described in enumerate(child.outputs):
             tensor = self._unit._leaf(self._call, f"child.{child.number}.{i}", described.differentiable, self._noise)
             self.starts[f"gradient.child.{child.label}.{i}"] = tensor
             outputs.append(self._unit._copy_of(tensor))
+        if form is not None:
+            outputs = [form.tensor_to_port(one) if tuple(one.shape) == form.reference else one for one in outputs]
         return put_together(self._unit._pass.results[child.number], outputs)
 
     def _move_state_of(self, child: Call) -> None:

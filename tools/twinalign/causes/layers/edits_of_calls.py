@@ -122,7 +122,8 @@ def _values(program: Program, operation: Site, path: Path, value: Any) -> Iterab
     elif isinstance(value, str):
         found = [word for words in _WORDS if value in words for word in words]
         if operation.name == "einsum":
-            found += [_letters(value, at, to) for at in range(len(value)) for to in range(at) if value[at] != value[to]]
+            letters = [at for at, letter in enumerate(value) if letter.isalpha()]
+            found += ["".join(_swapped(value, at, to)) for to, at in itertools.combinations(letters, 2)]
     elif isinstance(value, int):
         found = [value + 1, value - 1, -value, 0, 1, -1, 2 * value, value // 2, 2, 3, *program.sizes]
         found += [int(number) for number in program.literals if number == int(number) and abs(number) < 4096]
@@ -141,10 +142,6 @@ def _values(program: Program, operation: Site, path: Path, value: Any) -> Iterab
     ends = path[-1] in ("start", "stop")
     found = [None, *found, -1] if ends else found
     return [other for other in dict.fromkeys(found) if (ends or other is not None) and other != value]
-
-
-def _letters(text: str, at: int, to: int) -> str:
-    return "".join(_swapped(text, at, to)) if text[at].isalpha() and text[to].isalpha() else text
 
 
 def _swapped(items: Iterable[Any], one: int, two: int) -> list[Any]:

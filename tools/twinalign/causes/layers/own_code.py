@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
+from twinalign.causes.registry import Cause, enter
 from twinalign.replay.aligned_code import Helpers
 from twinalign.replay.fewest import fewest
 from twinalign.replay.moved_statements import moved
-from twinalign.replay.port_lines import LinesVariant, lines_of, together, whole_functions
+from twinalign.replay.port_lines import LinesVariant, exchanged_layers, lines_of, together, whole_functions
 from twinalign.verdict.array_difference import difference
 
 _ROUNDING, _NOTHING = 1e-6, 1e-12
@@ -51,7 +52,11 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
             yield dataclasses.replace(together(needed), spelled=spelled)
     elif whole is None and len(single) + len(added) <= _MOST_TOGETHER:
         yield from (together(both) for both in itertools.combinations((*added, *single), 2))
-    yield from (dataclasses.replace(one, spelled=spelled) for one in whole_functions(lines))
+    for function in whole_functions(lines):
+        parts = [one for one in lines if one.lines[0] in function.lines]
+        needed = fewest(parts, lambda some: bool(_gives_port(subject, some))) if _gives_port(subject, parts) else parts
+        part = together(needed) if len(needed) < len(parts) else function
+        yield dataclasses.replace(part, spelled=spelled)
 
 
 @state(alone=True, own_code=True)
@@ -60,34 +65,31 @@ def line_of_port_for_buffers(subject: LayerSubject) -> Iterator[LinesVariant]:
     yield from line_of_port(subject)
 
 
+_EXCHANGED = "two like layers stand in each other's place, by the code or by their weights"
+enter(Cause("layers_exchanged", "forward", _EXCHANGED, LayerSubject, lambda s: exchanged_layers(s.module), rank=-1))
+
+
 def _change(subject: LayerSubject, variant: LinesVariant) -> float:
     """The greatest relative change of the unit's values that a line makes; infinite where it does not run."""
     try:
         found = subject.run(variant)
     except Exception:  # a line may need names that the reference's function does not have, or another line
         return math.inf
-    usual = subject.traced[0]
-    if any(name not in found or found[name].shape != usual[name].shape for name in usual):
-        return math.inf
-    return max((difference(found[name], usual[name]).relative for name in usual), default=0.0)
+    usual = subject.traced[0].items()
+    return max((difference(found[n], v).relative if n in found else math.inf for n, v in usual), default=0.0)
 
 
 def _gives_port(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool | None:
     """Whether these lines at once give the port's values; None where they do not run together.
 
-    All lines are the port's code as it is written. If they do not give the port's values, what is wrong stands in none
-    of them, and two of them together fit by chance.
+    If all lines of the port do not, what is wrong stands in none of them, and two together fit by chance.
     """
-    if not lines:
-        return None
     try:
         found = subject.run(functools.reduce(LinesVariant.merged, lines))
     except Exception:  # the code as a whole may need what some lines alone do not have
         return None
-    return all(
-        name not in found or (found[name].shape == value.shape and difference(found[name], value).relative <= _ROUNDING)
-        for name, value in subject.port.items()
-    )
+    port = [(name, value) for name, value in subject.unit.port.items() if name in subject.traced[0]]
+    return all(name in found and difference(found[name], value).relative <= _ROUNDING for name, value in port)
 
 
 def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
