@@ -81,6 +81,22 @@ def test_betas_in_float32_are_no_alarm_in_float64(kind: str) -> None:
     assert judged(arrays).verdict == "diverged"
 
 
+@pytest.mark.parametrize(("beta", "verdict"), [(float(np.float32(0.9)), "aligned"), (0.9 + 1e-6, "diverged")])
+def test_a_moment_that_a_gradient_cancels_keeps_the_error_of_beta1(beta: float, verdict: str) -> None:
+    rng = np.random.default_rng(2)
+    first = rng.standard_normal(3)
+
+    def moments(beta: float, noise: float) -> dict[str, np.ndarray]:
+        found, moment = {}, np.zeros(3)
+        for step, gradient in enumerate([first, -0.87 * first]):
+            moment = beta * moment + (1 - beta) * gradient * (1 + noise * rng.standard_normal(3))
+            found[f"step{step}.moment1.gates"] = moment.astype("f4" if noise else "f8")
+        return found
+
+    found = judged([moments(0.9, 1e-6), moments(beta, 1e-6), moments(0.9, 0.0), moments(beta, 0.0)])
+    assert found.verdict == verdict, [tensor.reason for tensor in found.tensors]
+
+
 def test_adamax_keeps_averages_of_the_same_names_on_both_sides() -> None:
     first, second = (adam_steps(framework, "float64", np.ones((4, 2)), "Adamax") for framework in ("torch", "paddle"))
     assert list(first) == list(second)

@@ -116,6 +116,7 @@ KNOWN_ALLOWANCES = {
             2.0**-25 / 0.1,
             "paddle's NAdam and RAdam subtract beta1 from 1 in float32",
             pattern="*moment1*",
+            of_rounding=0.25,  # a gradient that cancels the moment so far leaves this error of both, and their rounding
             of_update=True,
         ),
         Allowance(
