@@ -228,6 +228,30 @@ def test_a_pool_of_another_kind_keeps_its_window(tmp_path):
     assert made == "p = nn.AvgPool2D(3, padding=1, exclusive=True)\n"
 
 
+@pytest.mark.parametrize(
+    ("port", "reference", "after", "said"),
+    [
+        ("r * (x + h)", "x + r * h", "x + r * h", "write `x + r * h` in place of `r * (x + h)`"),
+        ("F.gelu(x)", "torch.tanh(2 * x)", "F.tanh(2 * x)", "write `F.tanh(2 * x)` in place of `F.gelu(x)`"),
+        ("x.sum(axis=1)", "x.view(2, n).sum(dim=1)", "x.reshape([2, n]).sum(axis=1)",
+         "write `x.reshape([2, n]).sum(axis=1)` in place of `x.sum(axis=1)`"),
+        # Not all that the reference has, another function, torch's pair, paddle's layout.
+        ("z * n", "z * n + (1 - z) * h", "z * n + h", "do as line 9 of net.py does"),
+        ("x.mean(1)", "x.sum(1)", "x.mean(1)", "do as line 9 of net.py does"),
+        ("d.max(1)", "d.min(1)[0]", "d.min(1)[0]", "do as line 9 of net.py does"),
+        ('F.pad(x, [1, 0], data_format="NCL")', "F.pad(x, (0, 1))", "F.pad(x, [0, 1])", "do as line 9 of net.py does"),
+    ],
+)  # fmt: skip
+def test_a_line_is_to_be_written_as_the_reference_has_it(port, reference, after, said):
+    text = f"a line of the port computes something else: `{port}` in place of `{reference}`"
+    fault = fault_of("line_of_port", "", [], {}, "Block")
+    fault["explanation"] |= {"text": f"{text}, line 7 of port.py and line 9 of net.py", "evidence": {}}
+    fault["explanation"]["evidence"]["lines_of_port"] = [["/here/port.py", 7, 7]]
+    edit = {"file": "/here/port.py", "line": 7, "before": port, "after": after, "likely": False}
+    fault["reference_edits"] = [{**edit, "line": 6, "after": "x"}, {**edit, "before": "h"}, edit]
+    assert suggestion(fault) == f"in layer, near port.py:7: {said}"
+
+
 def test_what_to_write_in_words():
     fault = fault_of("norm_epsilon", "layer_norm", ["eps"], {"eps": 1e-6}, "LayerNorm")
     assert suggestion(fault) == "write layer_norm(…, epsilon=1e-06) in layer"

@@ -27,7 +27,7 @@ _SPELLED = {
 }
 _KEYWORDS_ALONE = frozenset({"bias", "lr"})
 """Names that mean something else where they are no keyword."""
-_WITH_LISTS = {"permute": "transpose", "reshape": "reshape", "view": "reshape", "expand": "expand", "repeat": "tile"}
+WITH_LISTS = {"permute": "transpose", "reshape": "reshape", "view": "reshape", "expand": "expand", "repeat": "tile"}
 """Methods of torch that take several numbers where paddle's, of this name, takes a list of them."""
 _OF_DIMENSIONS = re.compile(r"([A-Z]\w*[a-z])([123])d")
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
@@ -120,7 +120,7 @@ def with_lists(reference: Source, port: Source) -> Source:
     edits = []
     for call in reference.of_type(cst.Call):
         name = call.func.attr if isinstance(call.func, cst.Attribute) else None
-        listed = _WITH_LISTS.get(name.value) if name is not None else None
+        listed = WITH_LISTS.get(name.value) if name is not None else None
         if listed is None or name is None or not _is_of_numbers(call):
             continue
         span, first, last = (reference.span(node) for node in (name, call.args[0], call.args[-1]))
@@ -133,7 +133,7 @@ def with_lists(reference: Source, port: Source) -> Source:
 def _takes_list(call: cst.Call) -> bool:
     return (
         isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in _WITH_LISTS.values()
+        and call.func.attr.value in WITH_LISTS.values()
         and any(isinstance(argument.value, cst.List) for argument in call.args)
     )
 

@@ -1,13 +1,24 @@
 """What to write against a fault, in words; for what no edit is known of, too."""
 
+import ast
+import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from twinalign.edits.paddle_calls import FUNCTIONS, OPTIMIZER_CLASSES, OPTIMIZER_SETTINGS
 from twinalign.edits.proposals import called_function, optimizer_values, paddle_values
+from twinalign.edits.statements import WITH_LISTS, spelled
 
 _SHOWN_LINES = 4
+_OF_LINES = ("line_of_port", "line_of_port_for_buffers")
+"""Causes whose sentence quotes the code of both sides and names the lines."""
+_QUOTED = re.compile(r"`([^`]+)` in place of `([^`]+)`")
+_PAIRS = ("max", "min", "median", "sort")
+"""Functions that return indices as well in torch alone, if they are given an axis."""
+_MODULES = ("torch", "paddle", "F", "nn")
+_LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,]+)$")
 
 
 def suggestion(fault: Mapping[str, Any]) -> str:
@@ -37,10 +48,85 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     written = _written(fault)
     if written:
         return f"write {written} in {where}"
+    if explanation["id"] in _OF_LINES and (line := _line_as_in_reference(fault)):
+        return f"in {where}: {line}"
     made = explanation["evidence"].get("reference_calls", [])
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does; now {explanation['text']}"
+
+
+def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
+    """What to write in a line of which the cause quotes the code of both sides; nothing if it names no line of both.
+
+    The code of the reference is shown in paddle's words if an edit is known that replaces what is quoted of the port.
+    """
+    explanation = fault["explanation"]
+    wrong = {(Path(file).name, line) for file, line, _ in explanation["evidence"].get("lines_of_port", ())}
+    if (quoted := _QUOTED.search(explanation["text"])) is not None:
+        port, reference = (_parsed(code) for code in quoted.groups())
+        for edit in fault["reference_edits"]:
+            before, after = (_parsed(edit[key]) for key in ("before", "after"))
+            if _place_of(edit) in wrong and _is_exchange(before, after, port, reference):
+                return f"write {_in_one_line(edit['after'])} in place of {_in_one_line(edit['before'])}"
+    line = _LINE_OF_REFERENCE.search(explanation["text"])
+    return f"do as {line[1]} does" if line is not None else ""
+
+
+def _parsed(code: str) -> ast.AST | None:
+    """The code as a tree; None for a part of an expression and for what was shortened."""
+    try:
+        return ast.parse(code.strip())
+    except SyntaxError:
+        return None
+
+
+def _is_exchange(
+    before: ast.AST | None, after: ast.AST | None, port: ast.AST | None, reference: ast.AST | None
+) -> bool:
+    """Whether an edit exchanges the port's code for all of the reference's, which may call things by torch's names."""
+    if before is None or after is None or port is None or reference is None:
+        return False
+    return (
+        ast.dump(before) == ast.dump(port)
+        and _operands(after) == _operands(reference)
+        and _functions(after) <= {WITH_LISTS.get(name, spelled(name, keyword=False)) for name in _functions(reference)}
+        and _layouts(before) == _layouts(after)
+        and not _takes_of_pair(after)
+    )
+
+
+def _takes_of_pair(code: ast.AST) -> bool:
+    """Whether something is taken of the pair that torch's function returns, where paddle's returns the values alone."""
+    return any(
+        isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and _functions(node.value) & set(_PAIRS)
+        for node in ast.walk(code)
+    )
+
+
+def _functions(code: ast.AST) -> set[str]:
+    """Names of the functions and methods that are called."""
+    called = [node.func for node in ast.walk(code) if isinstance(node, ast.Call)]
+    return {one.attr if isinstance(one, ast.Attribute) else ast.unparse(one) for one in called}
+
+
+def _operands(code: ast.AST) -> Counter[str]:
+    """How often each name, attribute and number stands in code; not those of functions and their keywords."""
+    functions = {id(node.func) for node in ast.walk(code) if isinstance(node, ast.Call)}
+    found = Counter[str]()
+    for node in ast.walk(code):
+        if isinstance(node, ast.Constant):
+            found[repr(node.value)] += 1
+        elif isinstance(node, ast.Name) and id(node) not in functions and node.id not in _MODULES:
+            found[node.id] += 1
+        elif isinstance(node, ast.Attribute) and id(node) not in functions:
+            found[node.attr] += 1
+    return found
+
+
+def _layouts(code: ast.AST) -> int:
+    """How many calls say which layout their tensors have, which torch has no word for."""
+    return sum(isinstance(node, ast.keyword) and node.arg == "data_format" for node in ast.walk(code))
 
 
 def _is_right_there(edit: Mapping[str, Any], inside: Mapping[str, Any]) -> bool:
