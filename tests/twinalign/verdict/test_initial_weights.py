@@ -228,6 +228,63 @@ def test_a_run_shows_them_and_does_not_count_them(twinalign: Any, tmp_path: Path
     assert "Kaiming uniform(a=√5) by fan_in" in (tmp_path / "out" / "report.html").read_text()
 
 
+TABLES = """
+import numpy as np
+from twinalign import Case
+
+INDEX = np.arange(6).reshape(2, 3)
+
+class Tables(Case):
+    def reference(self):
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.randn(6))
+                self.register_buffer("index", torch.from_numpy(INDEX.copy()))
+                self.register_buffer("mask", torch.ones(3, 3).triu(1))
+            def forward(self, x):
+                return self.weight[self.index] @ (x * self.mask)
+        return Net()
+    def reproduced(self):
+        import paddle
+        class Net(paddle.nn.Layer):
+            def __init__(self):
+                super().__init__()
+                normal = paddle.nn.initializer.Normal(0, 1)
+                self.weight = self.create_parameter([6], default_initializer=normal)
+                self.register_buffer("index", paddle.to_tensor({index}))
+                self.register_buffer("mask", paddle.ones([3, 3]).triu({mask}))
+            def forward(self, x):
+                return self.weight[self.index] @ (x * self.mask)
+        return Net()
+    def inputs(self, rng):
+        return {{"x": rng.standard_normal((3, 3), dtype="float32")}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("index", "mask", "said"),
+    [
+        ("INDEX", 1, None),
+        ("INDEX[::-1].copy()", 1, "index is the same for every seed, but not the same as in the reference"),
+        ("INDEX[::-1].copy()", 2, "index, mask are the same for every seed, but not the same as in the reference"),
+    ],
+)
+def test_tables_that_the_port_computes_otherwise_are_named_though_conversion_hides_them(
+    twinalign: Any, tmp_path: Path, index: str, mask: int, said: str | None
+) -> None:
+    path = tmp_path / "tables.py"
+    path.write_text(TABLES.format(index=index, mask=mask))
+    finished = twinalign("run", path, "--out", tmp_path / "out")
+    assert finished.returncode == 0, finished.stderr
+    assert ("the same for every seed" in finished.stdout) is (said is not None)
+    if said is not None:
+        assert said in finished.stdout
+        assert "The run cannot show this, because the port is given the reference's values." in finished.stdout
+        assert said in twinalign("report", tmp_path / "out", "--md", "-").stdout
+
+
 @pytest.mark.slow
 def test_a_bundle_has_them_and_its_claim_is_checked(twinalign: Any, tmp_path: Path) -> None:
     path, bundle = tmp_path / "own.py", tmp_path / "own.zip"

@@ -12,7 +12,7 @@ _LARGEST_GRAM = 512
 
 
 def record_initial(context: StageContext) -> None:
-    """Build the model with several seeds, and record of each floating-point tensor of its state
+    """Build the model with several seeds, and record of each real tensor of its state, tables of indices included,
 
     - `draws/NAME`: float32 [seeds, at most 4096], the same elements of each seed's tensor;
     - `extremes/NAME`: float64 [seeds, 2], the least and the largest of all elements;
@@ -28,7 +28,7 @@ def record_initial(context: StageContext) -> None:
         model = context.construct(number)
         # Only looked at, so not copied.
         state = ((key, context.backend.values_of(t)) for key, t in context.backend.state_tensors(model).items())
-        items = (("", key, array) for key, array in state if array.dtype.kind in "fV")
+        items = (("", key, array) for key, array in state if array.dtype.kind in "fViub")
         shapes: dict[str, list[int]] = {}
         for _, name, array in context.canonical.to_reference(items):
             values = np.asarray(array, np.float32)
