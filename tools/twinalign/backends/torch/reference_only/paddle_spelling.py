@@ -22,6 +22,7 @@ _SAME_THING = {
     "concat": "cat", "multiply": "mul", "subtract": "sub", "divide": "div", "mod": "remainder", "swish": "silu",
     "floor_mod": "remainder", "less_than": "lt", "less_equal": "le", "greater_than": "gt", "greater_equal": "ge",
     "equal": "eq", "not_equal": "ne", "less": "lt", "greater": "gt", "neg": "negative", "elementwise_mul": "mul",
+    "log_sigmoid": "logsigmoid", "unstack": "unbind",
 }  # fmt: skip
 _OTHER_ATTRIBUTES = {
     "_mean": "running_mean", "_variance": "running_var", "_epsilon": "eps", "_num_heads": "num_heads",
