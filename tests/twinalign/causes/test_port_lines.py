@@ -341,19 +341,26 @@ def test_a_line_that_moves_a_buffer_is_named() -> None:
     assert "self.mean.set_value(" in found.text
 
 
-def test_a_table_that_only_the_constructor_knows_is_named() -> None:
-    wrong = _with(RIGHT.replace("* self.scale", "* self.table"))
+@pytest.mark.parametrize(
+    ("names", "said"), [(("sines",), "`sines`"), (("cosines", "sines"), "`cosines`, `sines`")], ids=["one", "two"]
+)
+def test_tables_that_only_the_constructor_knows_are_named(names: tuple[str, ...], said: str) -> None:
+    """Of two that one function makes both are wrong: with either of them alone the values are not the port's."""
+    forward = _with(RIGHT.replace("* self.scale", "* self.cosines * self.sines"))
     right = Mixed()
-    right.forward = types.MethodType(_with(RIGHT.replace("* self.scale", "* self.table")), right)
+    right.forward = types.MethodType(forward, right)
+    angles = torch.linspace(0.3, 1.2, 4, dtype=torch.float64)[:, None]
+    right.cosines, right.sines = angles.cos(), angles.sin()
     other = copy.deepcopy(right)
-    right.table, other.table = torch.full((4, 1), 0.5, dtype=torch.float64), torch.arange(4.0).double()[:, None]
-    other.forward = types.MethodType(wrong, other)
+    for name in names:
+        setattr(other, name, getattr(right, name).flip(0) + 0.1)
+    other.forward = types.MethodType(forward, other)
     unit = ModuleUnit(right, [INPUT], {})
     unit.port = ModuleUnit(other, [INPUT], {}).reference
-    unit.tables = lambda: {"table": other.table}  # type: ignore[attr-defined]
+    unit.tables = lambda: {name: getattr(other, name) for name in names}  # type: ignore[attr-defined]
     found = explain(unit)
     assert found is not None
-    assert found.text.endswith("`table`, which the constructor makes and nothing stores, has other values")
+    assert found.text.endswith(f"{said}: what the constructor makes and nothing stores has other values")
 
 
 def _share_right(scores: np.ndarray, labels: np.ndarray) -> float:

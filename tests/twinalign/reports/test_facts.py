@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.twinalign.reports.runs import stage, tensor
 from twinalign.reports.curves import Curve
-from twinalign.reports.fault_facts import entries
+from twinalign.reports.fault_facts import entries, facts
 from twinalign.reports.faults import amplified
 from twinalign.reports.language import language
 from twinalign.reports.plots import curve_plot, plotting
@@ -94,3 +94,9 @@ def test_the_difference_of_two_pictures_is_amplified_to_white() -> None:
     assert np.abs(shown - expected).max() <= 1
     assert amplified(png(reference), png(reference)) is None
     assert amplified(png(reference), png(reference[:2])) is None
+
+
+def test_what_gives_the_same_is_told_once_and_never_in_the_words_of_the_cause() -> None:
+    cause = {"text": "`a` in place of `b`, line 7", "evidence": {"alike": ["`a` in place of `b`, line 7", "c", "c"]}}
+    fault = {"phase": "forward", "evidence": {}, "explanation": cause}
+    assert facts(fault) == ["gives the same, on other inputs as well: c"]

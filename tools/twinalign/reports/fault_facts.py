@@ -148,7 +148,7 @@ def facts(fault: Mapping[str, Any]) -> list[str]:
     describe = {"optimizer": _of_steps, "data": _of_data, "metric": _of_metric, "train": _of_steps}.get(fault["phase"])
     lines = also + ([f"differs in {evidence['where']}"] if evidence.get("where") else [])
     lines += _of_lines(evidence["inside"]) if evidence.get("inside") else []
-    lines += _of_other_causes((fault.get("explanation") or {}).get("evidence", {}))
+    lines += _of_other_causes(fault.get("explanation") or {})
     return lines + (describe(evidence) if describe else []) + [str(note) for note in evidence.get("notes", [])]
 
 
@@ -158,9 +158,12 @@ def some(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
 
 
-def _of_other_causes(proof: Mapping[str, Any]) -> list[str]:
+def _of_other_causes(cause: Mapping[str, Any]) -> list[str]:
+    proof = cause.get("evidence", {})
     lines = [f"fits as well, though other inputs would tell them apart: {text}" for text in proof.get("rivals", [])]
-    return lines + [f"gives the same, on other inputs as well: {text}" for text in proof.get("alike", [])]
+    # Of the cause's line with others that do nothing, the sentence is the cause's own.
+    alike = [text for text in dict.fromkeys(proof.get("alike", [])) if text != cause.get("text")]
+    return lines + [f"gives the same, on other inputs as well: {text}" for text in alike]
 
 
 def _of_lines(inside: Mapping[str, Any]) -> list[str]:

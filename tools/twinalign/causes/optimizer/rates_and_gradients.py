@@ -228,7 +228,7 @@ enter_rows("optimizer", OptimizerSubject, "change", (
     ("gradient_not_cleared", "gradients of earlier steps are not cleared, and add up",
      {"difference": "grad_accumulation"}, lambda s: {"": StepChange(gradient=_summed)}),
     # This is paddle's ClipGradByNorm, whose name is that of torch's global clipping.
-    ("gradient_clipped_each", "every gradient is clipped by its own norm, not by the norm of all together",
+    ("gradient_clipped_each", "every gradient is clipped by its own norm",
      {"difference": "clip_by_norm_value"},
      lambda s: _to_each_bound(s, lambda bound, added, moment: _to_norm(
          moment, bound, moment.gradient.norm().item() + added))),
