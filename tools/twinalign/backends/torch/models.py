@@ -12,7 +12,8 @@ import torch
 
 from twinalign.backends import state_layout as layout
 from twinalign.backends.matrix_probe import probe_matrices, probe_norm
-from twinalign.backends.torch.process import device_of, forbid_tf32
+from twinalign.backends.torch.process import device_of
+from twinalign.backends.torch.reference_only.exact_kernels import forbid_tf32
 from twinalign.backends.torch.tensors import tensors_in, to_array, values_of
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from twinalign.backends.torch.reference_only.exact_kernels import make_float64_exact
+from twinalign.backends.torch.reference_only.exact_kernels import forbid_tf32, make_float64_exact
 
 FRAMEWORK = "torch"
 MODEL_CLASS = "torch.nn.Module"
@@ -55,12 +55,6 @@ def configure(device: str, threads: int | None) -> None:
     forbid_tf32()
     if device != "cpu":
         make_float64_exact("cuda")
-
-
-def forbid_tf32() -> None:
-    """Let CUDA compute float32 with all its bits: with TF32, the reference's rounding would excuse a port's faults."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
 
 
 def import_for_optimizers() -> None:

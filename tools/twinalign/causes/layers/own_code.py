@@ -105,7 +105,7 @@ def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
             if value != mine:
                 detail = f"`{name}` is {value!r} in place of {mine!r}"
                 yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),))
-    tables = getattr(subject.unit, "tables", dict)()
+    tables = dict[str, object](getattr(subject.unit, "tables", dict)())
     for one in [{name: tables[name]} for name in tables] + [tables] * (len(tables) > 1):
         detail = f"`{'`, `'.join(one)}`: what the constructor makes and nothing stores has other values"
         yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.items()))

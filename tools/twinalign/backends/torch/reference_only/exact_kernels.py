@@ -1,4 +1,4 @@
-"""Constants that torch's CUDA kernels keep in float32: the reference's float64 runs on a GPU get them exactly.
+"""What torch's CUDA kernels compute less exactly than the type they compute in, put right for the reference.
 
 `hardsigmoid` and `hardswish` multiply by a sixth, which the CUDA kernels have as a float32: in float64 they return
 3e-8 too much, relatively, where the CPU's kernels are exact (docs/gpu.md).
@@ -8,6 +8,12 @@ import functools
 from collections.abc import Callable
 
 import torch
+
+
+def forbid_tf32() -> None:
+    """Let CUDA compute float32 with all its bits: with TF32, the reference's rounding would excuse a port's faults."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def make_float64_exact(device: str) -> None:
