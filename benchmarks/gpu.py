@@ -4,8 +4,9 @@
     python benchmarks/gpu.py page OUT --page docs/gpu.md   # on a machine with paddle: records the port on its CPU
 
 `record` records the reference of each case on the GPU twice and on the CPU once and compares these recordings: right
-computations on two devices have to be aligned, and a case that switches TF32 on again has to diverge. `page` takes the
-recordings of the GPU (OUT/recordings.tar.gz), records the paddle side on the CPU with the same weights and compares.
+computations on two devices have to be aligned, also those of a case that allows TF32, which twinalign forbids again.
+`page` takes the recordings of the GPU (OUT/recordings.0 and so on), records the paddle side on the CPU with the same
+weights and compares.
 """
 
 from __future__ import annotations
@@ -92,7 +93,6 @@ def of_comparison(comparison: Mapping[str, Any]) -> dict[str, Any]:
         "not aligned": [entry["name"] for entry in tensors if entry["verdict"] == "diverged"],
         "noise": max((entry["noise_ratio"] or 0.0 for entry in tensors), default=0.0),
         "error": max((entry["max_abs"] or 0.0 for entry in tensors), default=0.0),
-        "same bits": not any(entry["mismatched"] for entry in tensors),
     }
 
 
@@ -328,9 +328,12 @@ def page(found: Mapping[str, Any], ported: Mapping[str, Any]) -> Iterator[str]:
     yield "\n### The same reference twice on the GPU\n"
     again = {name: case["against itself"] for name, case in found["cases"].items()}
     yield from verdicts(again)
-    alike = sum(entry["same bits"] for stages in again.values() for entry in stages.values())
-    yield f"\n{alike} of {sum(map(len, again.values()))} of these recordings have the same bits; the rest differ by"
-    yield "what atomic additions leave."
+    errors = [(stage, entry["error"]) for stages in again.values() for stage, entry in stages.items()]
+    apart = {stage: max(error for one, error in errors if one == stage) for stage, error in errors if error}
+    said = ", ".join(f"in {stage} by up to {error:.1e}" for stage, error in apart.items())
+    same = sum(not error for _, error in errors)
+    yield f"\n{same} of these {len(errors)} pairs have no difference at all; the others"
+    yield f"differ {said}."
     attached = found["attached"]
     yield f"\nA trainer recorded by `twinalign attach` on the GPU and on the CPU: {attached['verdict']},"
     yield f"{attached['tensors']} tensors."

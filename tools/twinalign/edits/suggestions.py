@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from twinalign.edits.certainty import wrong_lines
 from twinalign.edits.paddle_calls import FUNCTIONS, OPTIMIZER_CLASSES, OPTIMIZER_SETTINGS
 from twinalign.edits.proposals import called_function, optimizer_values, paddle_values
 from twinalign.edits.statements import WITH_LISTS, spelled
@@ -62,7 +63,7 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
     The code of the reference is shown in paddle's words if an edit is known that replaces what is quoted of the port.
     """
     explanation = fault["explanation"]
-    wrong = {(Path(file).name, line) for file, line, _ in explanation["evidence"].get("lines_of_port", ())}
+    wrong = wrong_lines(fault)
     if (quoted := _QUOTED.search(explanation["text"])) is not None:
         port, reference = (_parsed(code) for code in quoted.groups())
         for edit in fault["reference_edits"]:

@@ -2,11 +2,10 @@
 
 from twinalign.recorder.recorder import Recorder
 from twinalign.recorder.recording_plan import PlannedRecording
+from twinalign.runs.experiments import TRAIN
 from twinalign.sides import FOUND, SIDES
 from twinalign.verdict.results import Comparison
 from twinalign.verdict.training_comparison import unsettled_step
-
-TRAIN = "train"
 
 
 def trained_longer(recorder: Recorder, comparison: Comparison) -> bool:
