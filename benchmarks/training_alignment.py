@@ -27,12 +27,14 @@ CURVES = ("loss", "gradient_norm", "ema_distance")
 STEPS_LIMIT, POINTS_LIMIT, MINUTES_LIMIT = 50, 10.0, 20.0
 MINUTES = "minutes.json"
 FLOAT64_STEPS, SWITCH_AT = 60, 52
+SETTINGS = ["--set", "epochs=5", "--set", f"float64_train_steps={FLOAT64_STEPS}"]
+"""One epoch more than the main job trains, so that the curves go on for longer."""
 
 
 def run(out: Path, seeds: int, margin: float) -> dict[str, float]:
     """Minutes of the run, and of processor time: on a busy machine the former mean little."""
     started = time.monotonic()
-    options = ["--seeds", str(seeds), "--margin", f"{margin:g}", "--set", f"float64_train_steps={FLOAT64_STEPS}"]
+    options = ["--seeds", str(seeds), "--margin", f"{margin:g}", *SETTINGS]
     command = [sys.executable, "-m", "twinalign", "run", "pipeline.digits:DigitsTraining", "--stages", "train"]
     finished = subprocess.run([*command, *options, "--out", str(out), "--no-locate"], cwd=HERE, check=False)
     if finished.returncode not in (0, 1, 3):
@@ -47,7 +49,7 @@ def run(out: Path, seeds: int, margin: float) -> dict[str, float]:
 
 def switch(out: Path) -> None:
     """The run once more, which reuses its recordings, with a training that changes framework on the way."""
-    options = ["--set", f"float64_train_steps={FLOAT64_STEPS}", "--switch-at", str(SWITCH_AT), "--no-locate"]
+    options = [*SETTINGS, "--switch-at", str(SWITCH_AT), "--no-locate"]
     command = [sys.executable, "-m", "twinalign", "run", "pipeline.digits:DigitsTraining", "--stages", "train"]
     subprocess.run([*command, *options, "--out", str(out)], cwd=HERE, check=False)
 

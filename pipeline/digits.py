@@ -28,7 +28,7 @@ class DigitsTraining(Views):
     batch = 64
     dim = 64
     mlp_dim = 256
-    epochs = 5
+    epochs = 4
     warmup_epochs = 1
     lr = 2e-3
     weight_decay = 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -43,6 +44,37 @@ class Outputs(Case):
         return (count if framework == "paddle" else metric_faults.accuracies)(outputs.numpy(), labels)
 
 
+class _WithLoss:
+    """A model in torch or paddle whose call returns a single number beside its outputs."""
+
+    @staticmethod
+    def of(library: Any) -> Any:
+        base = library.nn.Module if library.__name__ == "torch" else library.nn.Layer
+
+        class Model(base):  # type: ignore[misc, valid-type]
+            def forward(self, x: Any) -> Any:
+                return x, x.mean()
+
+        return Model()
+
+
+class OutputsWithLoss(Outputs):
+    """The metric takes the first of two outputs; the other has no rows."""
+
+    def reference(self) -> Any:
+        import torch
+
+        return _WithLoss.of(torch)
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        return _WithLoss.of(paddle)
+
+    def metric(self, outputs: Any, labels: np.ndarray, framework: str) -> dict[str, Any]:
+        return super().metric(outputs[0], labels, framework)
+
+
 class Features(Case):
     """Neighbours of features, from the twins' own evaluation; the model has a batch norm."""
 
@@ -57,7 +89,8 @@ class Features(Case):
     def reproduced(self) -> Any:
         import paddle
 
-        return paddle.nn.Sequential(paddle.nn.Linear(5, 5, bias_attr=False), paddle.nn.BatchNorm1D(5))
+        further = [paddle.nn.Tanh()] if self.fault.startswith("layer") else []
+        return paddle.nn.Sequential(paddle.nn.Linear(5, 5, bias_attr=False), paddle.nn.BatchNorm1D(5), *further)
 
     def evaluate(self, model: Any, framework: str, dtype: str) -> dict[str, Any]:
         rng = np.random.default_rng(2)
@@ -69,9 +102,9 @@ class Features(Case):
         if framework == "paddle" and self.fault == "evaluation_mode":
             model.train()
         convert = library.from_numpy if framework == "torch" else library.to_tensor
-        features, labels = model(convert(images)), convert(labels)
-        if framework == "paddle":
-            features = self.changed(features)
+        features, labels = self.features(model, convert(images), framework), convert(labels)
+        if framework == "paddle" and self.fault == "scaled_features":
+            features = features * 1.01
         package = importlib.import_module("moco_ref.training.evaluation" if framework == "torch" else "metric_faults")
         knn = package.knn_accuracy
         settings = self.settings() if framework == "paddle" else {}
@@ -84,6 +117,11 @@ class Features(Case):
             found["knn"], found["knn_of_few"] = found["knn_of_few"], found["knn"]
         return found
 
+    def features(self, model: Any, images: Any, framework: str) -> Any:
+        if framework == "paddle" and self.fault == "layer_called_alone":
+            return functools.reduce(lambda values, layer: layer(values), model, images)
+        return model(images)
+
     def settings(self) -> dict[str, Any]:
         return {
             "metric_top_k": {"k": 3},
@@ -92,5 +130,10 @@ class Features(Case):
             "unknown": {"shift": 1},
         }.get(self.fault, {})
 
-    def changed(self, features: Any) -> Any:
-        return features * 1.01 if self.fault == "layer" else features
+
+class Accuracies(Features):
+    """The same evaluation, which returns numbers alone: they do not tell a wrong model from a wrong metric."""
+
+    def evaluate(self, model: Any, framework: str, dtype: str) -> dict[str, Any]:
+        found = super().evaluate(model, framework, dtype)
+        return {name: found[name] for name in ("knn", "knn_of_few")}

@@ -21,11 +21,13 @@ from twinalign.search.metric import locate_metric  # noqa: E402
 CASE = HERE / "metric_case.py"
 
 
-def locate(processes: Any, folder: Path, name: str, fault: str) -> list[Fault]:
+def locate(processes: Any, folder: Path, name: str, fault: str, **known: bool) -> list[Fault]:
     folder.mkdir()
     rng = np.random.default_rng(1)
-    state = {} if name == "Outputs" else {"0.weight": rng.standard_normal((5, 5)), "1.weight": np.ones(5)}
-    statistics = {} if name == "Outputs" else {"1.bias": np.zeros(5), "mean": 0.1 * np.ones(5), "variance": np.ones(5)}
+    state = {} if name.startswith("Outputs") else {"0.weight": rng.standard_normal((5, 5)), "1.weight": np.ones(5)}
+    statistics = (
+        {} if name.startswith("Outputs") else {"1.bias": np.zeros(5), "mean": 0.1 * np.ones(5), "variance": np.ones(5)}
+    )
     given: dict[str, Any] = {}
     for side, spelled in (("ref", "1.running_{}"), ("paddle", "1._{}")):
         own = {"mean": spelled.format("mean"), "variance": spelled.format("var" if side == "ref" else "variance")}
@@ -38,7 +40,7 @@ def locate(processes: Any, folder: Path, name: str, fault: str) -> list[Fault]:
         given[side] = {"path": str(folder / f"{side}.npz")}
     given["paddle"]["canonical"] = {name: [[name, name == "0.weight"]] for name in (*state, "1.bias")}
     sides = processes(f"{CASE}:{name}", {"fault": fault})
-    return locate_metric(ComponentContext(sides, folder, ("forward", "metric"), {"metric": given}))
+    return locate_metric(ComponentContext(sides, folder, ("forward", "metric"), {"metric": given}, **known))
 
 
 @pytest.mark.parametrize("fault", [name for name in metric_faults.METRICS if name != "unknown"])
@@ -48,6 +50,13 @@ def test_a_wrong_metric_is_explained(processes: Any, folder: Path, fault: str) -
     assert found.explanation is not None, found.evidence
     assert found.explanation.id == fault, found.explanation
     assert found.evidence["on_reference_outputs"]
+
+
+@pytest.mark.parametrize("fault", ["metric_drop_last", "metric_mean_of_batches", "metric_labels"])
+def test_an_output_without_rows_goes_along(processes: Any, folder: Path, fault: str) -> None:
+    (found,) = locate(processes, folder, "OutputsWithLoss", fault)
+    assert found.explanation is not None, found.evidence
+    assert found.explanation.id == fault
 
 
 @pytest.mark.parametrize(
@@ -71,5 +80,21 @@ def test_a_metric_that_no_cause_makes_is_unexplained(processes: Any, folder: Pat
     assert found.evidence["values"]
 
 
-def test_a_wrong_model_is_not_counted_against_the_metric(processes: Any, folder: Path) -> None:
-    assert locate(processes, folder, "Features", "layer") == []
+@pytest.mark.parametrize("name", ["Features", "Accuracies"])
+def test_a_wrong_model_is_not_counted_against_the_metric(processes: Any, folder: Path, name: str) -> None:
+    assert locate(processes, folder, name, "layer") == []
+
+
+def test_what_an_evaluation_does_with_the_outputs_counts(processes: Any, folder: Path) -> None:
+    (found,) = locate(processes, folder, "Features", "scaled_features")
+    assert set(found.evidence["values"]) >= {"metric.features"}
+    assert found.evidence["on_reference_outputs"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_numbers_of_a_wrong_model_count_only_if_no_layer_is_known_to_be_wrong(
+    processes: Any, folder: Path, known: bool
+) -> None:
+    # The port's evaluation calls other layers than the reference's, so nothing can be put in place of what they return.
+    found = locate(processes, folder, "Accuracies", "layer_called_alone", is_wrong_before=known)
+    assert [fault.evidence["on_reference_outputs"] for fault in found] == ([] if known else [False])

@@ -1,7 +1,7 @@
 """Records a metric on given outputs and labels, or a whole evaluation, on one side."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
 from twinalign.replay.code_lines import noted
+from twinalign.replay.evaluation_calls import EvaluationCalls
+from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.optimizer import gradient_of_step
 from twinalign.stages.context import StageContext
@@ -21,7 +23,7 @@ STAGE = "metric"
 PART = "@"
 """Stands between the name of a result and the number of the part of the rows that it was measured on."""
 PARTS, LEAST_ROWS = 4, 6
-_OUTPUT, _LABELS = "output.", "labels"
+_OUTPUT, _LABELS, _CALL = "output.", "labels", "call."
 
 
 @noted
@@ -34,55 +36,95 @@ def record_metric(
         weights: as for `Worker.build_model`.
         path: the `.npz` file to write: `result.NAME` (for parts of the rows `result.NAME@PART`), `output.NUMBER` and
             `labels`.
-        given: a file of the other side, whose outputs and labels are measured.
+        given: a file of the other side, whose outputs and labels are measured; an evaluation as a whole goes on with
+            what the other side's model returned.
         variations: how many more models `Case.evaluate` evaluates; their numbers are `result.NAME@NUMBER`.
 
     Returns:
-        `isolated`: whether the given outputs were measured.
+        `isolated`: whether the given outputs were measured; `whole`: whether it is an evaluation as a whole.
     """
     case = worker.fresh_case(STAGE)
-    backend = worker.backend
-    backend.set_seed(case.seed)
-    arrays: dict[str, np.ndarray] = {}
-    with backend.default_dtype("float64"), backend.no_grad():
-        model = worker.build_model(case, STAGE, "float64", weights)
-        backend.set_training(model, False)
-        if type(case).evaluate is not Case.evaluate:
-            result, isolated = case.evaluate(model, worker.framework, "float64"), False
-            for number in range(variations):
-                model = varied_model(worker, case, weights, number)
-                found = numbers_of(backend, case.evaluate(model, worker.framework, "float64"))
-                arrays |= {f"result.{name}{PART}{number}": value for name, value in found.items()}
+    whole = type(case).evaluate is not Case.evaluate
+    worker.backend.set_seed(case.seed)
+    with worker.backend.default_dtype("float64"), worker.backend.no_grad():
+        if whole:
+            arrays, isolated = _evaluations(worker, weights, [None, *range(variations)], given)
         else:
-            outputs, labels = outputs_and_labels(worker, case, model)
-            tensors, skeleton = take_apart(outputs, backend.is_tensor)
-            isolated = True
-            if given:
-                with np.load(given, allow_pickle=False) as other:
-                    arrays_given = [other[key] for key in sorted_outputs(other)]
-                    labels = other[_LABELS]
-                isolated = [list(a.shape) for a in arrays_given] == [list(t.shape) for t in tensors]
-                if isolated:
-                    tensors = [backend.to_tensor(array, "float64", worker.device) for array in arrays_given]
-            arrays |= {f"{_OUTPUT}{number}": backend.to_array(tensor) for number, tensor in enumerate(tensors)}
-            arrays[_LABELS] = labels
-            result = case.metric(put_together(skeleton, tensors), labels, worker.framework)
-            for number, rows in enumerate(parts(len(labels))):
-                chosen = [backend.to_array(tensor)[rows] for tensor in tensors]
-                some = put_together(skeleton, [backend.to_tensor(a, "float64", worker.device) for a in chosen])
-                with contextlib.suppress(Exception):  # a metric may refuse fewer samples
-                    found = numbers_of(backend, case.metric(some, labels[rows], worker.framework))
-                    arrays |= {f"result.{name}{PART}{number}": value for name, value in found.items()}
-    arrays |= {f"result.{name}": value for name, value in numbers_of(backend, result).items()}
+            arrays, isolated = _measured(worker, case, weights, given)
     save_npz(Path(path), arrays)
-    return {"isolated": isolated}
+    return {"isolated": isolated, "whole": whole}
+
+
+def _measured(
+    worker: Any, case: Case, weights: Mapping[str, Any], given: str | None
+) -> tuple[dict[str, np.ndarray], bool]:
+    """`Case.metric` of all rows and of parts of them, with what it measured, and whether that was given."""
+    backend = worker.backend
+    outputs, labels = outputs_and_labels(worker, case, _built(worker, case, weights))
+    tensors, skeleton = take_apart(outputs, backend.is_tensor)
+    isolated = True
+    if given:
+        with np.load(given, allow_pickle=False) as other:
+            arrays_given = [other[key] for key in sorted_outputs(other)]
+            labels = other[_LABELS]
+        isolated = [list(a.shape) for a in arrays_given] == [list(t.shape) for t in tensors]
+        if isolated:
+            tensors = [backend.to_tensor(array, "float64", worker.device) for array in arrays_given]
+    arrays = {f"{_OUTPUT}{number}": backend.to_array(tensor) for number, tensor in enumerate(tensors)}
+    arrays[_LABELS] = labels
+    result = case.metric(put_together(skeleton, tensors), labels, worker.framework)
+    arrays |= {f"result.{name}": value for name, value in numbers_of(backend, result).items()}
+    for number, rows in enumerate(parts(len(labels))):
+        chosen = [rows_of(backend.to_array(tensor), rows, len(labels)) for tensor in tensors]
+        some = put_together(skeleton, [backend.to_tensor(a, "float64", worker.device) for a in chosen])
+        with contextlib.suppress(Exception):  # a metric may refuse fewer samples
+            found = numbers_of(backend, case.metric(some, labels[rows], worker.framework))
+            arrays |= {f"result.{name}{PART}{number}": value for name, value in found.items()}
+    return arrays, isolated
+
+
+def _evaluations(
+    worker: Any, weights: Mapping[str, Any], numbers: Sequence[int | None], given: str | None
+) -> tuple[dict[str, np.ndarray], bool]:
+    """What `Case.evaluate` returns for the model (None) and varied ones, and whether the given outputs were used."""
+    kept = None
+    if given:
+        with np.load(given, allow_pickle=False) as other:
+            kept = {name: other[name] for name in other if name.startswith(_CALL)}
+    found, isolated = _evaluated(worker, weights, numbers, kept)
+    return (found, isolated) if isolated or not given else _evaluated(worker, weights, numbers, None)
+
+
+def _evaluated(
+    worker: Any,
+    weights: Mapping[str, Any],
+    numbers: Sequence[int | None],
+    kept: Mapping[str, np.ndarray] | None,
+) -> tuple[dict[str, np.ndarray], bool]:
+    arrays: dict[str, np.ndarray] = {}
+    isolated = kept is not None
+    for number in numbers:
+        case = worker.fresh_case(STAGE)
+        model = _built(worker, case, weights) if number is None else varied_model(worker, case, weights, number)
+        calls = EvaluationCalls(worker.backend, worker.device, f"{_CALL}{number}", kept)
+        with wrapped(worker.backend.named_layers(model), calls.around):
+            found = numbers_of(worker.backend, case.evaluate(model, worker.framework, "float64"))
+        part = "" if number is None else f"{PART}{number}"
+        arrays |= {f"result.{name}{part}": value for name, value in found.items()} | calls.arrays
+        isolated = isolated and calls.followed
+    return arrays, isolated
+
+
+def _built(worker: Any, case: Case, weights: Mapping[str, Any]) -> Any:
+    model = worker.build_model(case, STAGE, "float64", weights)
+    worker.backend.set_training(model, False)
+    return model
 
 
 def varied_model(worker: Any, case: Case, weights: Mapping[str, Any], number: int) -> Any:
     """The model with every element of its parameters scaled, in the same way on both sides."""
     backend = worker.backend
-    model = worker.build_model(case, STAGE, "float64", weights)
-    backend.set_training(model, False)
+    model = _built(worker, case, weights)
     parameters = backend.named_parameters(model)
     names = CanonicalNames.of(weights)
     items = (("", key, backend.to_array(parameter)) for key, parameter in parameters.items())
@@ -99,6 +141,11 @@ def parts(count: int) -> list[np.ndarray]:
         return []
     rng = np.random.RandomState(0)
     return [np.sort(rng.permutation(count)[: count - 1 - number]) for number in range(PARTS)]
+
+
+def rows_of(output: np.ndarray, rows: np.ndarray | slice, count: int) -> np.ndarray:
+    """The chosen of `count` rows; an output that does not have so many, such as a loss beside the scores, as it is."""
+    return output[rows] if output.ndim and len(output) == count else output
 
 
 def sorted_outputs(arrays: Any) -> list[str]:

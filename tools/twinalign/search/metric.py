@@ -21,27 +21,29 @@ _VARIATIONS = 3
 def locate_metric(context: ComponentContext) -> list[Fault]:
     """The fault of the metric (component `metric`), if there is one.
 
-    If an array that `Case.evaluate` returns differs, the model may be wrong: then the metric is blamed only if a cause
-    within the metric is proven.
+    An evaluation that cannot be given what the reference's model returned shows what is wrong in the model, too. Where
+    a layer is wrong, or an array that `Case.evaluate` returns differs, such a metric is blamed only if a cause within
+    it is proven.
     """
     if STAGE not in context.stages or STAGE not in context.weights:
         return []
     weights = context.weights[STAGE]
     paths = {side: context.folder / f"metric_{side}.npz" for side in SIDES}
-    isolated, results = _record(context, weights, paths)
+    answer, results = _record(context, weights, paths)
     wrong = differing(results["ref"], results["paddle"])
-    if wrong and not isolated and context.explain:
+    if wrong and answer["whole"] and context.explain:
         # One or two accuracies prove little, so more models are evaluated.
-        _, results = _record(context, weights, paths, _VARIATIONS)
+        answer, results = _record(context, weights, paths, _VARIATIONS)
         wrong = differing(results["ref"], results["paddle"])
     faults = []
     if wrong:
         explanation = context.explanation(
             explain_metric, weights=weights["ref"], reference=str(paths["ref"]), port=str(paths["paddle"])
         )
-        inherited = not isolated and any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
+        arrays_differ = any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
+        inherited = not answer["isolated"] and (context.is_wrong_before or arrays_differ)
         if explanation is not None or not inherited:
-            faults.append(Fault(METRIC, METRIC, "metric", explanation, _evidence(wrong, results, isolated)))
+            faults.append(Fault(METRIC, METRIC, "metric", explanation, _evidence(wrong, results, answer["isolated"])))
     for path in paths.values():
         path.unlink(missing_ok=True)
     return faults
@@ -49,9 +51,10 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
 
 def _record(
     context: ComponentContext, weights: Mapping[str, Any], paths: Mapping[str, Path], variations: int = 0
-) -> tuple[bool, dict[str, dict[str, np.ndarray]]]:
-    """Whether the port was measured on the reference's outputs, and both sides' numbers by name."""
-    isolated, results = True, {}
+) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    """What `record_metric` says of the port, and both sides' numbers by name."""
+    answer: dict[str, Any] = {}
+    results = {}
     for side in SIDES:
         answer = context.processes[side].call(
             record_metric,
@@ -60,10 +63,9 @@ def _record(
             given=str(paths["ref"]) if side == "paddle" else None,
             variations=variations,
         )
-        isolated = bool(answer["isolated"])
         with np.load(paths[side], allow_pickle=False) as stored:
             results[side] = {k.removeprefix(_RESULT): stored[k] for k in stored if k.startswith(_RESULT)}
-    return isolated, results
+    return answer, results
 
 
 def differing(reference: Mapping[str, np.ndarray], port: Mapping[str, np.ndarray]) -> list[str]:

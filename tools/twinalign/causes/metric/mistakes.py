@@ -12,7 +12,7 @@ from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import enter_rows
 from twinalign.causes.metric.subject import MetricSubject, Numbers
 from twinalign.causes.registry import Variant
-from twinalign.replay.metric import PART, parts
+from twinalign.replay.metric import PART, parts, rows_of
 
 Outputs = list[np.ndarray]
 Given = tuple[Outputs, np.ndarray]
@@ -50,7 +50,7 @@ def _softmax(x: np.ndarray) -> np.ndarray:
 
 
 def _rows(rows: slice, outputs: Outputs, labels: np.ndarray) -> Given:
-    return [output[rows] for output in outputs], labels[rows]
+    return [rows_of(output, rows, len(labels)) for output in outputs], labels[rows]
 
 
 def _fewer(subject: MetricSubject) -> dict[str, Callable[[Outputs, np.ndarray], Given]]:

@@ -1,0 +1,80 @@
+"""Calls of layers in an evaluation, so that the port's own can go on with what the reference's model returned."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from twinalign.backends.protocol import Backend
+from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.verdict.array_difference import distance, root_mean_square
+
+_ROUNDING = 1e-6
+_MOST_KEPT = 1 << 30
+
+
+class EvaluationCalls:
+    """The calls of a model's layers that an evaluation makes itself, not those that other layers make.
+
+    On the reference's side they are kept. On the port's side each call that is given what the reference's was returns
+    what the reference's returned, so that a wrong model does not show in the numbers of the evaluation.
+
+    Attributes:
+        arrays: what was kept: `NAME.CALL.given.NUMBER`, `NAME.CALL.returned.NUMBER` and `NAME.CALL.training`.
+    """
+
+    def __init__(self, backend: Backend, device: str, name: str, kept: Mapping[str, np.ndarray] | None = None) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self._backend, self._device, self._name, self._kept = backend, device, name, kept
+        self._follows, self._is_inside = kept is not None, False
+        self._calls = itertools.count()
+        self._size = 0
+
+    @property
+    def followed(self) -> bool:
+        """Whether every call returned what the reference's did, and there were as many."""
+        last = next(self._calls) - 1
+        known = self._kept or {}
+        ended = f"{self._name}.{last}.training" in known and f"{self._name}.{last + 1}.training" not in known
+        return self._follows and ended
+
+    def around(
+        self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        """A call of a layer, as `layer_calls.wrapped` sends it here."""
+        if self._is_inside:
+            return forward(*arguments, **keywords)
+        self._is_inside = True
+        try:
+            result = forward(*arguments, **keywords)
+        finally:
+            self._is_inside = False
+        prefix = f"{self._name}.{next(self._calls)}."
+        is_tensor, to_array = self._backend.is_tensor, self._backend.to_array
+        given = take_apart((arguments, keywords), is_tensor)[0]
+        returned, skeleton = take_apart(result, is_tensor)
+        here = {f"{prefix}given.{number}": to_array(tensor) for number, tensor in enumerate(given)}
+        here[f"{prefix}training"] = np.asarray(layer.training)
+        if self._kept is None:
+            here |= {f"{prefix}returned.{number}": to_array(tensor) for number, tensor in enumerate(returned)}
+            self._keep(here)
+            return result
+        names = [f"{prefix}returned.{number}" for number in range(len(returned))]
+        theirs = [self._kept[name] for name in names if name in self._kept]
+        fits = [list(array.shape) for array in theirs] == [list(tensor.shape) for tensor in returned]
+        self._follows &= fits and all(_is_same(self._kept.get(name), array) for name, array in here.items())
+        if not self._follows:
+            return result
+        return put_together(skeleton, [self._backend.to_tensor(a, "float64", self._device) for a in theirs])
+
+    def _keep(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._size += sum(array.nbytes for array in arrays.values())
+        if self._size <= _MOST_KEPT:
+            self.arrays |= arrays
+
+
+def _is_same(theirs: np.ndarray | None, ours: np.ndarray) -> bool:
+    return theirs is not None and distance(theirs, ours) <= _ROUNDING * root_mean_square(theirs)
