@@ -128,6 +128,25 @@ def test_a_reduction_of_a_line_that_has_fewer_of_them_is_not_exchanged(tmp_path)
     assert made == [None, text.replace("mean", "sum")]
 
 
+@pytest.mark.parametrize(
+    ("line", "edited"),
+    [
+        ("x.mean(0), x.var(0)", "x.mean(0), x.var(0, unbiased=False)"),
+        ("x.mean(0), paddle.var(x, 0, True)", "x.mean(0), paddle.var(x, 0, False)"),
+        ("x.mean(0), x.mean(0)", None),
+    ],
+)
+def test_a_variance_gets_the_divisor_of_the_reference_and_the_mean_beside_it_stays(line, edited, tmp_path):
+    (tmp_path / "ref.py").write_text("x.mean(0), x.var(0, unbiased=False)\n")
+    inside = {"unknown": {"file": "port.py", "line": 2}}
+    fault = fault_of("reduction_kind", "var", [], {"dim": 0, "unbiased": False}, "Block", inside=inside)
+    fault["explanation"]["evidence"]["reference_calls"][0]["line"] = "line 1 of ref.py"
+    text = f"def moments(x):\n    return {line}\n"
+    expected = None if edited is None else text.replace(line, edited)
+    reference = [str(tmp_path / "ref.py")]
+    assert mended(tmp_path, text, "port.Block", fault, built=False, reference=reference) == expected
+
+
 def test_an_edit_of_code_is_certain_where_it_is_the_only_one_or_in_a_line_that_is_wrong(tmp_path):
     text = "def forward(self, x):\n    x = F.gelu(self.one(x))\n    return F.gelu(self.two(x))\n"
     fault = fault_of("gelu_form", "gelu", [], {"approximate": "tanh"}, "Block")
@@ -235,6 +254,11 @@ def test_a_pool_of_another_kind_keeps_its_window(tmp_path):
         ("F.gelu(x)", "torch.tanh(2 * x)", "F.tanh(2 * x)", "write `F.tanh(2 * x)` in place of `F.gelu(x)`"),
         ("x.sum(axis=1)", "x.view(2, n).sum(dim=1)", "x.reshape([2, n]).sum(axis=1)",
          "write `x.reshape([2, n]).sum(axis=1)` in place of `x.sum(axis=1)`"),
+        # The same words in another order say something else.
+        ("x.mean().pow(2)", "x.pow(2).mean()", "x.mean().pow(2).mean()", "do as line 9 of net.py does"),
+        ("x.mean().pow(2)", "x.pow(2).mean()", "x.pow(2).mean()",
+         "write `x.pow(2).mean()` in place of `x.mean().pow(2)`"),
+        ("i = x.argsort(0)", "v, i = torch.sort(x, 0)", "v, i = paddle.sort(x, 0)", "do as line 9 of net.py does"),
         # Not all that the reference has, another function, torch's pair, paddle's layout.
         ("z * n", "z * n + (1 - z) * h", "z * n + h", "do as line 9 of net.py does"),
         ("x.mean(1)", "x.sum(1)", "x.mean(1)", "do as line 9 of net.py does"),

@@ -169,6 +169,43 @@ def test_constants_and_tables_are_compared_exactly() -> None:
     assert found.text == "values that no seed changes differ"
 
 
+def test_no_initialiser_is_proposed_for_a_table() -> None:
+    first, second = (torch.linspace(-5.0, 3.0, 12), torch.linspace(-5.0, 3.0, 12) ** 3 / 25)
+    sides = []
+    for table, seeds in ((first, range(4)), (second, range(10, 14))):
+        side = recording(lambda weight, table=table: weight.copy_(table), seeds, (12,))
+        drawn = recording(nn.init.normal_, seeds, (12,))  # beside it: else the side would have no seeds
+        side.arrays |= {name.replace("layer", "other"): array for name, array in drawn.arrays.items()}
+        about = side.metadata["initial"]
+        about["shapes"]["other.weight"] = [12]
+        about["own_names"]["other.weight"] = "other.weight"
+        sides.append(side)
+    [found] = compare_initial(
+        StageRecordings({("ref", "float32"): sides[0], ("paddle", "float32"): sides[1]})
+    ).differences
+    assert found.reference == "the same with every seed: mean -1, deviation 2.51, from -5 to 3"
+    assert found.port.startswith("the same with every seed: mean ")
+    assert (found.cause, found.remedy) == ("initial_table_differs", None)
+
+
+@pytest.mark.parametrize("shape", [(32, 100), (16, 8, 3, 3)])
+def test_the_gain_of_an_orthogonal_matrix_is_said(shape: tuple[int, ...]) -> None:
+    def orthogonal(gain: float, seeds: range) -> Recording:
+        found = recording(lambda weight: nn.init.orthogonal_(weight, gain), seeds, shape)
+        found.arrays["gram/layer.weight"] = np.zeros(1)
+        return found
+
+    for gain, said, remedy in ((0.01, ", gain 0.01", "gain=0.01"), (1.0, "", "")):
+        sides = {
+            ("ref", "float32"): orthogonal(gain, range(4)),
+            ("paddle", "float32"): orthogonal(2**0.5, range(9, 13)),
+        }
+        [found] = compare_initial(StageRecordings(sides)).differences
+        assert (found.reference, found.port) == (f"orthogonal{said}", "orthogonal, gain 1.41")
+        assert found.remedy == f"paddle.nn.initializer.Orthogonal({remedy})"
+        assert found.cause == "initializer_scale_differs"
+
+
 def test_a_reference_that_seeds_itself_gives_one_draw() -> None:
     def seeded(weight: torch.Tensor) -> None:
         torch.manual_seed(7)

@@ -19,7 +19,7 @@ from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, functions_of
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.moved_statements import moved, moved_in_other_words
-from twinalign.replay.port_lines import lines_of
+from twinalign.replay.port_lines import LinesVariant, lines_of
 from twinalign.verdict.array_difference import distance, root_mean_square
 
 CLEARLY_LESS = 0.1
@@ -146,7 +146,7 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
         `Explanation.to_json`; None where none is proven. `stopped`: what was not tried and why, else None.
     """
     found, stopped, wrong = None, None, wrong_names(component)
-    if wrong and not _repeats(component):
+    if wrong and not repeats(component):
         stopped = "no cause can be tried: the reference's component gives something else when it runs again"
     elif wrong:
         with BUDGET.of_one():
@@ -181,11 +181,14 @@ class _ExaminedComponent(Examined):
             return None
         finally:
             component.impatient = False
-        evidence = {"unexplained_error": 1.0, "remaining_error": found.share}
+        evidence: dict[str, Any] = {"unexplained_error": 1.0, "remaining_error": found.share}
+        if isinstance(variant, LinesVariant):
+            evidence["lines_of_port"] = variant.lines_of_port
         return Outcome(True, found.share <= SHARE, found.share, evidence)
 
 
-def _repeats(component: Component) -> bool:
+def repeats(component: Component) -> bool:
+    """Whether the reference's component gives what was recorded of it when it runs again."""
     found: list[Mapping[str, np.ndarray]] = []
     component.code = functions_of(lambda: found.append(component.run())) if _PORT_CODE else None
     values = found[0] if found else component.run()

@@ -1,5 +1,6 @@
 """Edits of the expressions of a line: its operators, its reductions, and the layers that it calls."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -44,9 +45,19 @@ def reductions_as(source: Source, name: str, lines: Sequence[int]) -> Iterator[E
             yield source.edit(node, called_otherwise(node, name))
 
 
-def reductions_in(source: Source, line: int) -> int:
-    """How many reductions begin in a line."""
-    return sum(isinstance(node, cst.Call) and name_of(node) in _REDUCTIONS for node in source.within([line]))
+def divisors_as(source: Source, name: str, unbiased: bool, lines: Sequence[int]) -> Iterator[Edit | None]:
+    """Each such variance or deviation of these lines with the divisor that it has in the reference."""
+    for node in source.within(lines):
+        if isinstance(node, cst.Call) and name_of(node) == name:
+            is_method = source.text_of(node.func).partition(".")[0] not in ("paddle", "torch")
+            parameters = ["axis", "unbiased"] if is_method else ["x", "axis", "unbiased"]
+            yield source.edit(node, with_arguments(node, {"unbiased": unbiased}, parameters))
+
+
+def reductions_in(source: Source, line: int) -> Counter[str]:
+    """How many reductions of each name begin in a line."""
+    calls = [name_of(node) for node in source.within([line]) if isinstance(node, cst.Call)]
+    return Counter(name for name in calls if name in _REDUCTIONS)
 
 
 def meaning_as(source: Source, causes: Collection[str], lines: Sequence[int]) -> Iterator[Edit | None]:

@@ -15,6 +15,7 @@ import libcst as cst
 from twinalign.edits.case_edits import exchanged_pairs, known_names, stored_otherwise
 from twinalign.edits.certainty import builds_right_ones, certain, line_of_call, lines_near, taker_of, wrong_lines
 from twinalign.edits.expressions import (
+    divisors_as,
     meaning_as,
     operations_as,
     reductions_as,
@@ -233,7 +234,7 @@ class Proposals:
                     yield source.edit(found, called_otherwise(found, function))
             lines = lines_near(source, inside, taker, first, last)
             yield from meaning_as(source, causes, lines)
-            yield from reductions_as(source, name, self._with_as_many_reductions(fault, call, source, lines))
+            yield from self._reductions(fault, call, source, name, lines)
             if {"sign_wrong", "operation_swapped"} & set(causes):
                 yield from operations_as(source, name, lines)
             if "layer_missing" in causes:
@@ -243,14 +244,22 @@ class Proposals:
                 for line in near:
                     yield from with_a_term_added(source, line, first, last)
 
-    def _with_as_many_reductions(
-        self, fault: Mapping[str, Any], call: Mapping[str, Any], source: Source, lines: Sequence[int]
-    ) -> list[int]:
-        """Lines with as many reductions as the reference's: in another number each of them stands for another one."""
+    def _reductions(
+        self, fault: Mapping[str, Any], call: Mapping[str, Any], source: Source, name: str, lines: Sequence[int]
+    ) -> Iterator[Edit | None]:
+        """Reductions of these lines made the reference's call, or its divisor written where that stands there already.
+
+        Only in lines with as many reductions as the reference's: in another number each of them stands for another one.
+        """
         files = [one[0] for one in self._reference.get(fault["reference_layer"], ())]
-        theirs = line_of_call(call, files)
-        number = reductions_in(self._source(theirs[0]), theirs[1]) if theirs is not None else None
-        return [line for line in lines if number is None or reductions_in(source, line) == number]
+        place = line_of_call(call, files)
+        theirs = None if place is None else reductions_in(self._source(place[0]), place[1])
+        for line in lines:
+            ours = reductions_in(source, line)
+            if theirs is None or (ours.total() == theirs.total() and ours[name] < theirs[name]):
+                yield from reductions_as(source, name, [line])
+            elif ours == theirs and name in ("std", "var") and "unbiased" in call["arguments"]:
+                yield from divisors_as(source, name, call["arguments"]["unbiased"], [line])
 
     def _accepted(self, fault: Mapping[str, Any]) -> Iterator[Edit]:
         """For a convention of paddle's, the case's class with its id in `accept`."""

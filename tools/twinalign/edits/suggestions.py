@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ _QUOTED = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 _PAIRS = ("max", "min", "median", "sort")
 """Functions that return indices as well in torch alone, if they are given an axis."""
 _MODULES = ("torch", "paddle", "F", "nn")
-_LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,]+)$")
+_LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,)]+)\)?$")
 
 
 def suggestion(fault: Mapping[str, Any]) -> str:
@@ -91,24 +91,33 @@ def _is_exchange(
     return (
         ast.dump(before) == ast.dump(port)
         and _operands(after) == _operands(reference)
-        and _functions(after) <= {WITH_LISTS.get(name, spelled(name, keyword=False)) for name in _functions(reference)}
+        and _is_part(_calls(after), [WITH_LISTS.get(name, spelled(name, keyword=False)) for name in _calls(reference)])
         and _layouts(before) == _layouts(after)
         and not _takes_of_pair(after)
     )
 
 
+def _is_part(some: Sequence[str], whole: Sequence[str]) -> bool:
+    """Whether some names stand among the whole, in the same order."""
+    remaining = iter(whole)
+    return all(name in remaining for name in some)
+
+
 def _takes_of_pair(code: ast.AST) -> bool:
     """Whether something is taken of the pair that torch's function returns, where paddle's returns the values alone."""
-    return any(
-        isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and _functions(node.value) & set(_PAIRS)
-        for node in ast.walk(code)
-    )
+    taken = [node.value for node in ast.walk(code) if isinstance(node, ast.Subscript)]
+    taken += [
+        node.value for node in ast.walk(code) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
+    ]
+    return any(isinstance(value, ast.Call) and _calls(value)[-1] in _PAIRS for value in taken)
 
 
-def _functions(code: ast.AST) -> set[str]:
-    """Names of the functions and methods that are called."""
-    called = [node.func for node in ast.walk(code) if isinstance(node, ast.Call)]
-    return {one.attr if isinstance(one, ast.Attribute) else ast.unparse(one) for one in called}
+def _calls(code: ast.AST) -> list[str]:
+    """Names of the functions and methods that are called, in the order in which they run."""
+    found = [name for child in ast.iter_child_nodes(code) for name in _calls(child)]
+    if isinstance(code, ast.Call):
+        found.append(code.func.attr if isinstance(code.func, ast.Attribute) else ast.unparse(code.func))
+    return found
 
 
 def _operands(code: ast.AST) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""Calls of layers in an evaluation, so that the port's own can go on with what the reference's model returned."""
+"""What an evaluation gets from the model, so that the port's can go on with what the reference's model returned."""
 
 from __future__ import annotations
 
@@ -78,3 +78,8 @@ class EvaluationCalls:
 
 def _is_same(theirs: np.ndarray | None, ours: np.ndarray) -> bool:
     return theirs is not None and distance(theirs, ours) <= _ROUNDING * root_mean_square(theirs)
+
+
+def rows_of(output: np.ndarray, rows: np.ndarray | slice, count: int) -> np.ndarray:
+    """The chosen of `count` rows; an output that does not have so many, such as a loss beside the scores, as it is."""
+    return output[rows] if output.ndim and len(output) == count else output

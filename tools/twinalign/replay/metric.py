@@ -12,7 +12,7 @@ from twinalign.case.definition import Case
 from twinalign.conversion.canonical_names import CanonicalNames
 from twinalign.files.recordings import save_npz
 from twinalign.replay.code_lines import noted
-from twinalign.replay.evaluation_calls import EvaluationCalls
+from twinalign.replay.evaluation_calls import EvaluationCalls, rows_of
 from twinalign.replay.layer_calls import wrapped
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.optimizer import gradient_of_step
@@ -141,11 +141,6 @@ def parts(count: int) -> list[np.ndarray]:
         return []
     rng = np.random.RandomState(0)
     return [np.sort(rng.permutation(count)[: count - 1 - number]) for number in range(PARTS)]
-
-
-def rows_of(output: np.ndarray, rows: np.ndarray | slice, count: int) -> np.ndarray:
-    """The chosen of `count` rows; an output that does not have so many, such as a loss beside the scores, as it is."""
-    return output[rows] if output.ndim and len(output) == count else output
 
 
 def sorted_outputs(arrays: Any) -> list[str]:

@@ -64,6 +64,11 @@ class LinesVariant:
             if isinstance(node, (ast.expr, ast.stmt))
         ]
 
+    @property
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        """File, first and last line of the port's code."""
+        return [place for one in self.lines for place in one.lines_of_port]
+
     def stands_in(self, lines: Iterable[str]) -> bool:
         """Whether one of the reference's lines, as calls name them, is one that takes another form."""
         places = [found for line in lines if (found := _LINE.match(line))]

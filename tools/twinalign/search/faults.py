@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from twinalign.causes.registry import Explanation
 
 LATER_STEP = "step_of_inputs"
 """Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""
+_NO_BRACKETS = str.maketrans("", "", ":()")
 _OF_FLOAT32 = 1e-6
 """Relative: what float32 leaves of a constant that a constructor has made, in the values computed with it."""
 
@@ -73,3 +75,35 @@ def where_in_unit(path: str, values: Mapping[str, Any]) -> str:
         "state": f"{len(values)} of the model's tensors that were moved",
         "gradient": "the gradient that it sends back",
     }[kind]
+
+
+def each_once(faults: Iterable[Fault]) -> list[Fault]:
+    """Faults without those of training and metric that repeat another, which takes over the cause if it has none."""
+    kept = list(faults)
+    for fault in [fault for fault in kept if fault.phase in ("train", "metric") and fault.explanation is not None]:
+        same = next((other for other in kept if _shows_there(other, fault)), None)
+        if same is not None:
+            same.explanation = same.explanation or fault.explanation
+            kept.remove(fault)
+    return kept
+
+
+def _shows_there(other: Fault, fault: Fault) -> bool:
+    """Whether a fault found elsewhere is the cause of this wrong training or evaluation."""
+    cause = fault.explanation.id if fault.explanation else ""
+    if fault.explanation is not None and other is not fault and other.explanation is not None:
+        # The same is said of a layer with its detail behind a colon, of a training with it in brackets.
+        here, there = (one.text.translate(_NO_BRACKETS) for one in (fault.explanation, other.explanation))
+        if here == there and cause == other.explanation.id:
+            return True
+        if (lines := _lines_of(fault)) and lines <= _lines_of(other):
+            return True
+    if cause == "training_batch_norm_momentum":
+        return other.explanation is not None and "batch_norm_momentum" in other.explanation.id.split("+")
+    return cause in ("training_rates", "training_rate", "warmup_missing") and other.reference_layer == "schedule"
+
+
+def _lines_of(fault: Fault) -> set[tuple[str, int]]:
+    """File name and number of the port's lines that are proven to be wrong."""
+    proven = fault.explanation.evidence.get("lines_of_port", ()) if fault.explanation is not None else ()
+    return {(Path(file).name, line) for file, first, last in proven for line in range(first, last + 1)}

@@ -105,8 +105,19 @@ class _Tensor:
         return (self.draws == self.draws[0]).all(axis=0)
 
     @property
+    def is_table(self) -> bool:
+        """Whether several seeds gave the same values."""
+        return len(self.draws) > 1 and bool(self.fixed.all())
+
+    @property
     def orthogonal(self) -> bool:
         return self.gram is not None and self.gram < _ORTHOGONAL
+
+    def gain(self, shape: Sequence[int]) -> str:
+        """Factor of an orthogonal matrix `[rows, *columns]`, from the mean square of its elements; empty if it is 1."""
+        found = float(np.sqrt(np.square(self.draws, dtype=np.float64).mean() * max(shape[0], math.prod(shape[1:]))))
+        written = f"{found:.{3 if self.draws.shape[1] == math.prod(shape) else 2}g}"
+        return "" if written in ("1", "1.0") else written
 
     @property
     def constant(self) -> float | None:
@@ -248,21 +259,15 @@ def _named(
     all tensors in the reference.
     """
     known = [
-        [] if one.constant is not None or one.orthogonal else fitting(one.draws, shape, weight)
+        [] if one.constant is not None or one.orthogonal or one.is_table else fitting(one.draws, shape, weight)
         for one in (first, second)
     ]
     # A test has told the two apart, so what the reference starts from is not what the port starts from.
     known[1] = [one for one in known[1] if one not in known[0][:1]]
-    said = [
-        f"constant {one.constant:g}"
-        if one.constant is not None
-        else "orthogonal"
-        if one.orthogonal
-        else described(one.draws, found)
-        for one, found in zip((first, second), known, strict=True)
-    ]
+    said = [_said(one, found, shape) for one, found in zip((first, second), known, strict=True)]
     if first.orthogonal:
-        remedy: str | None = "Orthogonal()"
+        gain = first.gain(shape)
+        remedy: str | None = f"Orthogonal(gain={gain})" if gain else "Orthogonal()"
     elif first.constant is not None:
         remedy = f"Constant({first.constant:g})"
     else:
@@ -276,6 +281,16 @@ def _named(
         text = "; ".join([text, *(f"{one} fits" for one in factors)])
     written = remedy and f"paddle.nn.initializer.{remedy}"
     return InitialDifference(*place, text, said[0], said[1], cause, written)
+
+
+def _said(one: _Tensor, known: Sequence[Initializer], shape: Sequence[int]) -> str:
+    """What the values of a side are, in words."""
+    if one.constant is not None:
+        return f"constant {one.constant:g}"
+    if one.orthogonal:
+        return f"orthogonal, gain {gain}" if (gain := one.gain(shape)) else "orthogonal"
+    values = described(one.draws, known)
+    return f"the same with every seed: {values}" if one.is_table else values
 
 
 def _cause(
@@ -299,10 +314,11 @@ def _cause(
         return "initial_value_random" if first.constant is not None else "initial_value_constant"
     if first.orthogonal != second.orthogonal:
         return "initializer_family_differs"
-    fixed = [bool(one.fixed.all()) and len(one.draws) > 1 for one in (first, second)]
-    if any(fixed):
+    if first.orthogonal and first.gain(shape) != second.gain(shape):
+        return "initializer_scale_differs"
+    if first.is_table or second.is_table:
         kinds = {(True, True): "initial_table_differs", (True, False): "initial_value_random"}
-        return kinds.get((fixed[0], fixed[1]), "initial_value_constant")
+        return kinds.get((first.is_table, second.is_table), "initial_value_constant")
     apart = "initializer_family_differs" if all(families) and not families[0] & families[1] else None
     if not wanted or not found:
         return apart

@@ -12,7 +12,8 @@ from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import enter_rows
 from twinalign.causes.metric.subject import MetricSubject, Numbers
 from twinalign.causes.registry import Variant
-from twinalign.replay.metric import PART, parts, rows_of
+from twinalign.replay.evaluation_calls import rows_of
+from twinalign.replay.metric import PART, parts
 
 Outputs = list[np.ndarray]
 Given = tuple[Outputs, np.ndarray]

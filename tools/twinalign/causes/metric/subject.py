@@ -9,17 +9,9 @@ import numpy as np
 from twinalign.backends.torch.reference_only.operations import FunctionCall
 from twinalign.causes.component import Component, explain, is_refuted
 from twinalign.patching import replaced
+from twinalign.replay.evaluation_calls import rows_of
 from twinalign.replay.layer_calls import wrapped
-from twinalign.replay.metric import (
-    PART,
-    STAGE,
-    numbers_of,
-    outputs_and_labels,
-    parts,
-    rows_of,
-    sorted_outputs,
-    varied_model,
-)
+from twinalign.replay.metric import PART, STAGE, numbers_of, outputs_and_labels, parts, sorted_outputs, varied_model
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.wrong_unit import rewriting
 from twinalign.verdict.array_difference import root_mean_square
@@ -93,9 +85,8 @@ class MetricSubject(Component):
             outputs, labels = self.take(outputs, labels)
         if self.groups is None:
             return self._metric(outputs, labels)
-        found = [
-            self._metric([rows_of(o, rows, len(labels)) for o in outputs], labels[rows]) for rows in self.groups(labels)
-        ]
+        chosen = [([rows_of(o, rows, len(labels)) for o in outputs], labels[rows]) for rows in self.groups(labels)]
+        found = [self._metric(*given) for given in chosen]
         return {name: np.mean([numbers[name] for numbers in found], axis=0) for name in found[0]}
 
     def _metric(self, outputs: list[np.ndarray], labels: np.ndarray) -> Numbers:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.component import Component, explain, is_refuted, remainder, wrong_names
+from twinalign.causes.component import Component, explain, is_refuted, remainder, repeats, wrong_names
 from twinalign.causes.registry import Variant, cause
 from twinalign.files.recordings import Recording, sample
 from twinalign.replay.changed_steps import ChangedSteps, Moment, StepChange
@@ -66,6 +66,9 @@ class OptimizerSubject(ChangedSteps, Component):
         self.wrong = list(dict.fromkeys(name.split(".", 2)[2] for name in wrong_names(self)))
         self.judged, self.clips = self.names, self.plain_step is not None
         self._look_at(self._chosen())
+        self._together = not repeats(self)  # a step that clips by the norm of all gradients needs all of them
+        if self._together:
+            self._look_at(self.judged)
 
     def trainable(self) -> list[Any]:
         return [p for p in self.parameters.values() if self.backend.trainable(p)]
@@ -184,6 +187,8 @@ class OptimizerSubject(ChangedSteps, Component):
             self._look_at(chosen)
 
     def _portions(self) -> Iterator[list[str]]:
+        if self._together:
+            return
         before = itertools.accumulate(map(self._size, self.judged), initial=0)
         portion_of = dict(zip(self.judged, (size // (20 * _TRIED_SIZE) for size in before), strict=False))
         for _, names in itertools.groupby(self.judged, key=portion_of.__getitem__):
