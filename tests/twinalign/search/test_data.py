@@ -137,3 +137,55 @@ def test_a_pipeline_whose_steps_are_unknown_is_explained_as_a_whole(found: Any, 
     assert fault_found.explanation is not None, fault_found.evidence
     assert fault_found.explanation.id == fault.split()[0], fault_found.explanation
     assert fault_found.evidence["step"] == "(sample)"
+
+
+RECORDS = """
+import numpy as np
+
+
+def encode(event, length=4):
+    ids = np.zeros(length, "int64")
+    ids[:] = event["items"][-length:]
+    return {"items": ids, "price": np.log1p(event["price"]).astype("float32"), "label": np.int64(event["label"])}
+"""
+RECORDS_CASE = """
+import importlib
+
+import numpy as np
+
+from twinalign import Case
+
+
+class Records(Case):
+    def reference(self): ...
+
+    def reproduced(self): ...
+
+    def dataset(self, framework, split):
+        module = importlib.import_module("NAME_ref" if framework == "torch" else "NAME_port")
+        rng = np.random.default_rng(0)
+        for _ in range(8):
+            items = rng.integers(0, 50, 9)
+            yield module.encode({"items": items, "price": rng.uniform(1, 9), "label": rng.integers(0, 2)})
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [("[-length:]", "[:length]"), ("np.log1p(", "np.log(")],
+)
+@pytest.mark.parametrize("splits", [("train",), ("train", "val")])
+def test_a_line_that_makes_a_sample_is_named_whatever_the_samples_hold(
+    processes: Any, folder: Path, splits: tuple[str, ...], line: str, wrong: str
+) -> None:
+    own, name = folder.parent, folder.parent.name  # processes are shared, and import a module once
+    (own / f"{name}_ref.py").write_text(RECORDS)
+    (own / f"{name}_port.py").write_text(RECORDS.replace(line, wrong))
+    (own / "case.py").write_text(RECORDS_CASE.replace("NAME", name) + f"\n    splits = {splits!r}\n")
+    folder.mkdir()
+    found = locate_data(ComponentContext(processes(f"{own / 'case.py'}:Records", {}), folder, ("data",)))
+    assert [fault.paddle_layer for fault in found] == [f"dataset.{split}" for split in splits]
+    for fault in found:
+        assert fault.explanation is not None, fault.evidence
+        assert fault.explanation.id == "line_of_port"
+        assert f"of {name}_port.py" in fault.explanation.text

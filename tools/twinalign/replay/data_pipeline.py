@@ -40,6 +40,14 @@ def record_samples(worker: Any, folder: str) -> dict[str, Any]:
     return {"splits": found}
 
 
+@noted
+def read_samples(worker: Any, split: str, count: int) -> dict[str, Any]:
+    """Read the first samples of a split, so that the functions that make them are noted."""
+    for _ in itertools.islice(worker.fresh_case(STAGE).dataset(worker.framework, split), count):
+        pass
+    return {}
+
+
 def sample_arrays(backend: Any, sample: Any, prefix: str = "") -> dict[str, np.ndarray]:
     """Every value of a sample by its path; a single one by the prefix alone."""
     leaves = named_values(sample, backend.is_tensor, "")

@@ -30,7 +30,7 @@ class ComponentContext:
         curves: side → curves that the run has recorded of the whole training; empty without a run.
         steps: curves of the reference's first steps that the run has recorded in float64; empty without a run.
         searched: the stages that are searched.
-        is_wrong_before: whether a layer is known to be wrong, which a training shows as well.
+        is_wrong_before: whether a layer or the data are known to be wrong, which metric and training show as well.
         explained_before: whether the cause is known of a layer that gives the training wrong values or gradients.
         allowances: those that the case names.
         stopped: what was not tried for want of time, in words; the searches add to it.

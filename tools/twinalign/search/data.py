@@ -10,7 +10,7 @@ import numpy as np
 
 from twinalign.causes.data.samples import explain_labels, explain_order
 from twinalign.causes.data.subject import explain_chain, explain_samples, explain_step
-from twinalign.replay.data_pipeline import SAMPLE, STAGE, keep_pictures, record_samples, record_steps
+from twinalign.replay.data_pipeline import SAMPLE, STAGE, keep_pictures, read_samples, record_samples, record_steps
 from twinalign.search.components import ComponentContext
 from twinalign.search.faults import Fault
 from twinalign.sides import SIDES
@@ -160,6 +160,7 @@ class _Split:
             [np.atleast_1d(item[name]).tolist() for item in items] for items in (self.reference.items, self.port.judged)
         ]
         explanation = self._explained(explain_labels, reference=values[0], port=values[1])
+        explanation = explanation or self._samples_explained(name, differing)
         evidence = {"kind": "labels", "value": name, "sample": differing[0]}
         return [self._fault(explanation, {**evidence, "reference": values[0][:4], "port": values[1][:4]})]
 
@@ -262,16 +263,20 @@ class _Split:
             evidence |= {"reference_values": sorted(one), "port_values": sorted(other)}
             return self._fault(None, evidence)
         name = wrong[0]
+        explanation = self._samples_explained(name, differing)
+        evidence |= pixel_evidence(one[name], other[name]) | self._pictures(name, one[name], other[name])
+        return self._fault(explanation, evidence)
+
+    def _samples_explained(self, name: str, differing: Sequence[int]) -> Any:
+        """The cause, from the first samples whose value of this name differs and from the code that makes them."""
         paths = {}
         for side, samples in (("ref", self.reference), ("paddle", self.port)):
             kept = {str(i): samples.items[i][name] for i in differing[:_MOST_SAMPLES] if name in samples.items[i]}
             paths[side] = self._file(side, "_samples")
             np.savez(paths[side], **kept)  # type: ignore[arg-type]
-        explanation = self._explained(
-            explain_samples, name=name, reference=paths["ref"], port=paths["paddle"], indices=differing[:_MOST_SAMPLES]
-        )
-        evidence |= pixel_evidence(one[name], other[name]) | self._pictures(name, one[name], other[name])
-        return self._fault(explanation, evidence)
+        self.context.processes["paddle"].call(read_samples, split=self.split, count=differing[0] + 1)
+        given = {"reference": paths["ref"], "port": paths["paddle"], "indices": differing[:_MOST_SAMPLES]}
+        return self._explained(explain_samples, name=name, **given)
 
     def _pictures(self, name: str, one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
         """Keep both images as arrays and as pictures; returns their paths."""

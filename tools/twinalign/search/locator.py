@@ -135,7 +135,6 @@ class Locator:
             },
             gradients=gradients if gradients.exists() else None,
             explain=explain,
-            is_wrong_before=bool(result.faults),
             explained_before=_explained_in(result.layers.get(description["parts"].get("train", ""))),
             stopped=stopped,
             curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
@@ -148,7 +147,8 @@ class Locator:
             self._progress("both", component)
             with self._noting(result, component):
                 stopped.clear()
-                faults = search(context)
+                wrong_before = any(fault.phase != "optimizer" for fault in result.faults)
+                faults = search(dataclasses.replace(context, is_wrong_before=wrong_before))
                 for fault in faults if stopped else ():
                     if fault.explanation is None:
                         fault.note(*stopped)
