@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import Unit, explain, unit, values_of
 from tests.twinalign.causes.units import case as fault
-from twinalign.causes.budget import Budget
 from twinalign.causes.layers.generic import is_writable
 from twinalign.causes.layers.target import CONSTANTS, Target
 from twinalign.causes.registry import Explanation
+from twinalign.replay.budget import Budget
 
 RNG = np.random.default_rng(5)
 TOKENS = RNG.standard_normal((4, 6, 8))

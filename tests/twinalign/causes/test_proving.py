@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from twinalign.causes.budget import Budget
 from twinalign.causes.layers.explaining import ALMOST
 from twinalign.causes.layers.target import CONSTANTS, Target
 from twinalign.causes.proving import Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause
+from twinalign.replay.budget import Budget
 from twinalign.reports.fault_facts import facts
 
 

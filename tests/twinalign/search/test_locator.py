@@ -14,8 +14,8 @@ from twinalign.processes.side_process import ChildError
 from twinalign.recorder.recorder import RunSettings
 from twinalign.reports.fault_facts import remarks
 from twinalign.search import locator
-from twinalign.search.faults import Fault
-from twinalign.search.locator import _each_once, locate
+from twinalign.search.faults import Fault, each_once
+from twinalign.search.locator import locate
 from twinalign.terminal import show
 
 NORM = Explanation("batch_norm_momentum+running_variance_biased", "another momentum")
@@ -27,7 +27,7 @@ def of_training(identifier: str) -> Fault:
 
 def test_a_schedule_and_its_rates_in_the_training_are_one_fault() -> None:
     schedule = Fault("schedule", "schedule", "optimizer")
-    (found,) = _each_once([schedule, of_training("training_rates")])
+    (found,) = each_once([schedule, of_training("training_rates")])
     assert found is schedule
     assert found.explanation is not None
     assert found.explanation.id == "training_rates"
@@ -45,8 +45,8 @@ def test_a_line_that_a_layer_runs_is_not_told_again_of_the_training(elsewhere: s
     layer = Fault("block", "block", "forward", Explanation("line_of_port", elsewhere))
     text = "another line (`a * (b + c)` in place of `a * b`, line 3 of port.py)"
     training = Fault("train", "train", "train", Explanation("line_of_port", text))
-    assert _each_once([layer, training])[0] is layer
-    assert len(_each_once([layer, training])) == count
+    assert each_once([layer, training])[0] is layer
+    assert len(each_once([layer, training])) == count
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_only_what_is_the_same_is_told_once(
     cause: str, layer: str, explanation: Explanation | None, count: int
 ) -> None:
     other = Fault(layer, layer, "optimizer" if layer == "schedule" else "state", explanation)
-    assert len(_each_once([other, of_training(cause)])) == count
+    assert len(each_once([other, of_training(cause)])) == count
     assert other.explanation is explanation
 
 

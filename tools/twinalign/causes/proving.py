@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from twinalign.causes.budget import Budget
 from twinalign.causes.registry import Cause, Explanation
 from twinalign.patching import replaced
+from twinalign.replay.budget import Budget
 
 SHARE = 1e-6
 """At most this share of a difference may remain after its cause is applied."""

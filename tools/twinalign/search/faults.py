@@ -11,6 +11,8 @@ LATER_STEP = "step_of_inputs"
 _OF_FLOAT32 = 1e-6
 """Relative: what float32 leaves of a constant that a constructor has made, in the values computed with it."""
 
+_NO_BRACKETS = str.maketrans("", "", ":()")
+
 
 @dataclasses.dataclass
 class Fault:
@@ -73,3 +75,27 @@ def where_in_unit(path: str, values: Mapping[str, Any]) -> str:
         "state": f"{len(values)} of the model's tensors that were moved",
         "gradient": "the gradient that it sends back",
     }[kind]
+
+
+def each_once(faults: Iterable[Fault]) -> list[Fault]:
+    """Faults without those of the training that repeat another fault, which takes over the cause if it has none."""
+    kept = list(faults)
+    for fault in [fault for fault in kept if fault.phase == "train" and fault.explanation is not None]:
+        same = next((other for other in kept if _shows_in_training(other, fault)), None)
+        if same is not None:
+            same.explanation = same.explanation or fault.explanation
+            kept.remove(fault)
+    return kept
+
+
+def _shows_in_training(other: Fault, fault: Fault) -> bool:
+    """Whether a fault found elsewhere is the cause of this wrong training."""
+    cause = fault.explanation.id if fault.explanation else ""
+    if fault.explanation is not None and other is not fault and other.explanation is not None:
+        # The same is said of a layer with its detail behind a colon, of a training with it in brackets.
+        here, there = (one.text.translate(_NO_BRACKETS) for one in (fault.explanation, other.explanation))
+        if here == there and cause == other.explanation.id:
+            return True
+    if cause == "training_batch_norm_momentum":
+        return other.explanation is not None and "batch_norm_momentum" in other.explanation.id.split("+")
+    return cause in ("training_rates", "training_rate", "warmup_missing") and other.reference_layer == "schedule"

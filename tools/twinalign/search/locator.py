@@ -4,13 +4,12 @@ import contextlib
 import dataclasses
 import functools
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from twinalign.causes.budget import set_budget
 from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
 from twinalign.errors import ExitCode
@@ -21,16 +20,18 @@ from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.replay.budget import set_budget
 from twinalign.replay.case_run import build_in_float64, use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
 from twinalign.search.components import ComponentContext, NotSearchedError
 from twinalign.search.data import locate_data
-from twinalign.search.faults import LATER_STEP, Fault, are_rounded
+from twinalign.search.faults import LATER_STEP, Fault, are_rounded, each_once
 from twinalign.search.layers import LayerFaults, locate_layers
 from twinalign.search.metric import locate_metric
 from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
+from twinalign.search.ties import TieSearch
 from twinalign.search.training import locate_training
 from twinalign.sides import SIDES
 from twinalign.verdict.excuses import CONVENTIONS
@@ -45,8 +46,6 @@ _COMPONENTS = {
     "metric": ("metric", locate_metric),
     "train": ("training", locate_training),
 }
-
-_NO_BRACKETS = str.maketrans("", "", ":()")
 
 SEARCHED_STAGES = (*_MODEL_STAGES, "data", "metric", "train")
 """Stages in which faults can be located."""
@@ -120,6 +119,8 @@ class Locator:
         wanted = [stage for stage in description["stages"] if not stages or stage in stages]
         result = LocateResult(description["name"])
         gradients = self._folder / "gradients.npz"
+        trained = self._weights.get(description["parts"].get("backward", "")) if "backward" in wanted else None
+        ties = TieSearch(self._recorder.processes, trained, self._folder, explain)
         for stage in self._model_stages(wanted):
             # A search that was asked for some stages judges what these show.
             backward = not stages or stage == "backward"
@@ -155,11 +156,12 @@ class Locator:
                         fault.note(*stopped)
                 result.faults += faults
         gradients.unlink(missing_ok=True)
+        result.faults = [*ties.faults(result.faults), *result.faults]
         if "backward" in self._model_stages(wanted) and not result.faults and not result.not_searched:
             self._search_later_steps(result, explain)
         if any(fault.phase != "train" for fault in result.faults):
             # Other faults show in the training too; it counts as a fault only with a cause of its own.
-            result.faults = _each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
+            result.faults = each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
         for fault in result.faults:
             _accept(fault, description["accept"])
         if explain and result.faults:
@@ -327,30 +329,6 @@ def _explained_in(layers: LayerFaults | None) -> bool:
     proven = [fault for fault in (layers.faults if layers is not None else ()) if fault.explanation is not None]
     values = [name for fault in proven if fault.phase != "state" for name in fault.evidence["values"]]
     return any(not name.startswith("eval.") for name in values)
-
-
-def _each_once(faults: Iterable[Fault]) -> list[Fault]:
-    """Faults without those of the training that repeat another fault, which takes over the cause if it has none."""
-    kept = list(faults)
-    for fault in [fault for fault in kept if fault.phase == "train" and fault.explanation is not None]:
-        same = next((other for other in kept if _shows_in_training(other, fault)), None)
-        if same is not None:
-            same.explanation = same.explanation or fault.explanation
-            kept.remove(fault)
-    return kept
-
-
-def _shows_in_training(other: Fault, fault: Fault) -> bool:
-    """Whether a fault found elsewhere is the cause of this wrong training."""
-    cause = fault.explanation.id if fault.explanation else ""
-    if fault.explanation is not None and other is not fault and other.explanation is not None:
-        # The same is said of a layer with its detail behind a colon, of a training with it in brackets.
-        here, there = (one.text.translate(_NO_BRACKETS) for one in (fault.explanation, other.explanation))
-        if here == there and cause == other.explanation.id:
-            return True
-    if cause == "training_batch_norm_momentum":
-        return other.explanation is not None and "batch_norm_momentum" in other.explanation.id.split("+")
-    return cause in ("training_rates", "training_rate", "warmup_missing") and other.reference_layer == "schedule"
 
 
 def _accept(fault: Fault, accepted: Sequence[str]) -> None:

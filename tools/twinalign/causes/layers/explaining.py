@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
-from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
@@ -17,6 +16,7 @@ from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSu
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Variant, known_causes
+from twinalign.replay.budget import BUDGET
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.repeating import not_repeated
