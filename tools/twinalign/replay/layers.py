@@ -144,15 +144,16 @@ def port_forced_backward(
     judged(units, state_alone)
     told = [unit for unit in (*units, *state_alone) if unit.differences or unit.wanted]
     wrong = sorted(told, key=lambda unit: unit.call.number)
-    suspects = [_reported(worker, unit, Path(folder)) for unit in wrong]
+    suspects = [_reported(run, unit, Path(folder)) for unit in wrong]
     return {"suspects": suspects, "left_out": judged.left_out}
 
 
-def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
+def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
     own = f"output.{unit.call.number}."
     save_npz(folder / f"{unit.call.number}_port.npz", unit.port)
     save_npz(folder / f"{unit.call.number}_reference.npz", unit.reference)
-    save_npz(folder / f"{unit.call.number}_tables.npz", _tables(worker.backend, unit.layer))
+    save_npz(folder / f"{unit.call.number}_tables.npz", _tables(run.backend, unit.layer))
+    save_npz(folder / f"{unit.call.number}_alone.npz", _weights_alone(run, unit))
     in_forward = any(phase_of(name) == "forward" for name in unit.differences)
     return {
         "call": unit.call.number,
@@ -168,6 +169,15 @@ def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),
     }
+
+
+def _weights_alone(run: CaseRun, unit: ForcedCall) -> dict[str, np.ndarray]:
+    """What a layer of paddle's own stores, if the reference stores none of it."""
+    if unit.layer is None or not full_name(type(unit.layer)).startswith("paddle."):
+        return {}
+    found = run.backend.own_state(unit.layer)
+    has_partner = any(run.canonical.parts(f"{unit.path}.{name}".lstrip(".")) for name in found)
+    return {} if has_partner else {name.lstrip("_"): run.backend.to_array(value) for name, value in found.items()}
 
 
 def _tables(backend: Any, layer: Any) -> dict[str, np.ndarray]:

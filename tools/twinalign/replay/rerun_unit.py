@@ -37,6 +37,8 @@ class RerunUnit:
         self.port_class: str = report["layer"]
         self.steps = report["steps"]
         self.functions: Sequence[Mapping[str, Any]] = report["functions"]
+        self.of_own_weights = bool(report.get("of_own_weights"))
+        """Whether both layers have weights, and none of the port's are known to be the reference's."""
         self._report = report
         self._pass, self.backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
@@ -118,6 +120,13 @@ class RerunUnit:
             if not np.array_equal(self.backend.to_array(own), array, equal_nan=array.dtype.kind == "f"):
                 found[name] = self.backend.to_tensor_like(array, own)
         return found
+
+    def weights_alone(self) -> dict[str, Any]:
+        """What the port's layer, one of paddle's own, stores and the reference's does not."""
+        if not (self._folder / f"{self._call.number}_alone.npz").is_file():
+            return {}
+        stored = self._stored(f"{self._call.number}_alone.npz")
+        return {name: self._tensor(array, False) for name, array in stored.items()}
 
     def intermediates(self) -> list[Print]:
         """Everything that the unit computes in the forward pass, its inputs and its own parameters and buffers."""

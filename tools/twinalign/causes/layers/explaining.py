@@ -102,7 +102,10 @@ class _ExaminedUnit(Examined):
     @property
     def _causes(self) -> list[Cause]:
         # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
-        return [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
+        known = [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
+        # With other weights any cause would fit by chance, but for one that brings the port's.
+        own = getattr(self._subject.unit, "of_own_weights", False)
+        return [item for item in known if item.id == "layer_with_own_weights"] if own else known
 
     def known(self) -> Iterator[tuple[Sequence[Candidate], Variant]]:
         for explanation in self._known:

@@ -1,6 +1,6 @@
 """Faults that any code can have: a step left out, done twice, with another factor; tried after the particular ones."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,23 @@ def layer_missing(site: Site, subject: LayerSubject) -> Changes:
 @forward(UNIT, rank=2, float32_constants=True)
 def layer_swapped(site: Site, subject: LayerSubject) -> Changes:
     """Another kind of layer is used."""
+    yield from _of_port(site, subject, {})
+
+
+@forward(UNIT, rank=-1, float32_constants=True)
+def layer_with_own_weights(site: Site, subject: LayerSubject) -> Changes:
+    """Another kind of layer is used, with weights of its own."""
+    weights = dict[str, Any](getattr(subject.unit, "weights_alone", dict)())
+    yield from _of_port(site, subject, weights) if weights else ()
+
+
+def _of_port(site: Site, subject: LayerSubject, weights: Mapping[str, Any]) -> Changes:
     own, facts = site.arguments["module"], subject.unit.facts
     library, _, kind = subject.unit.port_class.rpartition(".")
-    if library.startswith("paddle.") and kind.lower() != type(own).__name__.lower():
+    # Conv2DTranspose and ConvTranspose2d are one kind.
+    if library.startswith("paddle.") and sorted(kind.lower()) != sorted(type(own).__name__.lower()):
         detail = f"{kind}({facts['extra_repr']}) in place of {type(own).__name__}({own.extra_repr()})"
-        yield detail, lambda call: paddle_spelling().layer(kind, facts, own)(call["input"])
+        yield detail, lambda call: paddle_spelling().layer(kind, facts, own, weights)(call["input"])
 
 
 def runs_children(subject: LayerSubject) -> bool:
