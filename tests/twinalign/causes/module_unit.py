@@ -57,7 +57,7 @@ class ModuleUnit:
         self.reference = self.run()
         self._replaying = True
 
-    def weights_alone(self) -> dict[str, torch.Tensor]:
+    def weights_alone(self, only_all: bool = False) -> dict[str, torch.Tensor]:
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in self.alone.items()}
 
     @property

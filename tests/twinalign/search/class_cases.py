@@ -59,3 +59,23 @@ class OtherSize(Weighted):
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": rng.standard_normal((4, 5, 6), dtype="float32")}
+
+
+class NormedLinear(Weighted):
+    """dim=0 of paddle's weight is the axis of the inputs, in the reference that of the outputs."""
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind = root.nn
+        return kind.Sequential(kind.Linear(6, 8), kind.utils.weight_norm(kind.Linear(8, 5), dim=0), kind.Linear(5, 3))
+
+
+class NormedWhole(Weighted):
+    """One length for the whole weight of a convolution in the port, one for each channel in the reference."""
+
+    def between(self, kind: Any, framework: str) -> Any:
+        if framework == "paddle":
+            return kind.utils.weight_norm(kind.Conv1D(5, 5, 3, padding=1), dim=None)
+        return kind.utils.parametrizations.weight_norm(kind.Conv1d(5, 5, 3, padding=1))
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((4, 5, 6), dtype="float32")}

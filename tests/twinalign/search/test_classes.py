@@ -10,6 +10,7 @@ from twinalign.recorder.recorder import RunSettings
 from twinalign.search.locator import locate
 
 CASES = Path(__file__).with_name("class_cases.py")
+NORMED = "weight normalisation runs along another axis of the reference's weight: one length for "
 WITH_WEIGHTS = "another kind of layer is used, with weights of its own: "
 
 
@@ -24,6 +25,8 @@ WITH_WEIGHTS = "another kind of layer is used, with weights of its own: "
             "Weightless",
             f"{WITH_WEIGHTS}PReLU(num_parameters=1, data_format=NCHW, init=0.25, dtype=float64) in place of",
         ),
+        ("NormedLinear", f"{NORMED}axis 1 in place of axis 0 of its weight"),
+        ("NormedWhole", f"{NORMED}all entries in place of axis 0 of its weight"),
         ("OtherNorm", f"{WITH_WEIGHTS}LayerNorm(normalized_shape=[8], epsilon=1e-05) in place of BatchNorm1d(8, eps="),
     ],
 )

@@ -163,6 +163,7 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "child_paths": [child.path for child in unit.children],
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
         "lacking": sorted(unit.lacking),
+        "stored": len(run.backend.own_state(unit.layer)) if unit.layer is not None else 0,
         "notes": unit.notes,
         "forms": [place.replace(own, "output.") for place in unit.layouts if place.startswith(own)],
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
@@ -172,12 +173,12 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
 
 
 def _weights_alone(run: CaseRun, unit: ForcedCall) -> dict[str, np.ndarray]:
-    """What a layer of paddle's own stores, if the reference stores none of it."""
+    """What a layer of paddle's own stores and the reference does not."""
     if unit.layer is None or not full_name(type(unit.layer)).startswith("paddle."):
         return {}
     found = run.backend.own_state(unit.layer)
-    has_partner = any(run.canonical.parts(f"{unit.path}.{name}".lstrip(".")) for name in found)
-    return {} if has_partner else {name.lstrip("_"): run.backend.to_array(value) for name, value in found.items()}
+    alone = [name for name in found if not run.canonical.parts(f"{unit.path}.{name}".lstrip("."))]
+    return {name.lstrip("_"): run.backend.to_array(found[name]) for name in alone}
 
 
 def _tables(backend: Any, layer: Any) -> dict[str, np.ndarray]:

@@ -121,12 +121,17 @@ class RerunUnit:
                 found[name] = self.backend.to_tensor_like(array, own)
         return found
 
-    def weights_alone(self) -> dict[str, Any]:
-        """What the port's layer, one of paddle's own, stores and the reference's does not."""
+    def weights_alone(self, only_all: bool = False) -> dict[str, Any]:
+        """What the port's layer, one of paddle's own, stores and the reference's does not.
+
+        If `only_all`, nothing where the reference's layer stores a part of it.
+        """
         if not (self._folder / f"{self._call.number}_alone.npz").is_file():
             return {}
-        stored = self._stored(f"{self._call.number}_alone.npz")
-        return {name: self._tensor(array, False) for name, array in stored.items()}
+        found = self._stored(f"{self._call.number}_alone.npz")
+        if only_all and len(found) < self._report["stored"]:
+            return {}
+        return {name: self._tensor(array, False) for name, array in found.items()}
 
     def intermediates(self) -> list[Print]:
         """Everything that the unit computes in the forward pass, its inputs and its own parameters and buffers."""

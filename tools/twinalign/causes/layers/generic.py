@@ -47,7 +47,7 @@ def layer_swapped(site: Site, subject: LayerSubject) -> Changes:
 @forward(UNIT, rank=-1, float32_constants=True)
 def layer_with_own_weights(site: Site, subject: LayerSubject) -> Changes:
     """Another kind of layer is used, with weights of its own."""
-    weights = dict[str, Any](getattr(subject.unit, "weights_alone", dict)())
+    weights = subject.weights_alone(only_all=True)
     yield from _of_port(site, subject, weights) if weights else ()
 
 

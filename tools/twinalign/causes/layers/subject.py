@@ -198,6 +198,11 @@ class LayerSubject:
         tensor = dict(itertools.chain(*owned)).get(name)
         return None if tensor is None else np.asarray(tensor.detach().cpu().numpy())
 
+    def weights_alone(self, only_all: bool = False) -> Mapping[str, Any]:
+        """What the port's layer stores and the reference's does not; if `only_all`, where that is all of it."""
+        find = getattr(self.unit, "weights_alone", None)
+        return dict(find(only_all)) if find is not None else {}
+
     @functools.cached_property
     def port_numbers(self) -> Mapping[str, float]:
         """Every number known of the port's layer, by attribute name in lower case without leading underscores."""
