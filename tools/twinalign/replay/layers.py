@@ -248,7 +248,8 @@ def _confirmed(reference: ReferencePass, report: Mapping[str, Any], folder: Path
     phases, differences = _phases_beyond_rounding(reference, report, folder, allowed)
     inside = None
     if "forward" in phases and report["steps"]:
-        inside = narrowed_down(report["steps"], RerunUnit(reference, report, folder, "forward").intermediates())
+        unit = RerunUnit(reference, report, folder, "forward")
+        inside = narrowed_down(report["steps"], unit.intermediates(), unit.given())
     return {"phases": phases, "differences": differences, "inside": inside}
 
 

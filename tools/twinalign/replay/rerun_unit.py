@@ -133,6 +133,10 @@ class RerunUnit:
             return {}
         return {name: self._tensor(array, False) for name, array in found.items()}
 
+    def given(self) -> list[Print]:
+        """What the unit is handed: its inputs, and what matched layers return."""
+        return [print_of(array) for array in self._arrays[self._call.number].values()]
+
     def intermediates(self) -> list[Print]:
         """Everything that the unit computes in the forward pass, its inputs and its own parameters and buffers."""
         found: list[Print] = []
@@ -146,7 +150,7 @@ class RerunUnit:
         with rewriting().unchanged(self.module), rewriting().intercepting(self.module, handle):
             self.run()
         own = [self.backend.to_array(tensor) for tensor in self.backend.own_state(self._root).values()]
-        return [*map(print_of, (*self._arrays[self._call.number].values(), *own)), *found]
+        return [*self.given(), *map(print_of, own), *found]
 
     def _load(self, side: str, names: list[str]) -> dict[str, np.ndarray]:
         stored = self._stored(f"{self._call.number}_{side}.npz")

@@ -67,6 +67,7 @@ class CauseSearch:
             if answer["explanation"]:
                 proven.append((suspect["layer"], answer["explanation"]))
                 fault.explanation = Explanation(**answer["explanation"])
+                _leave_out_right_lines(fault, answer["explanation"]["evidence"])
             else:
                 texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
                 fault.note(*texts, *filter(None, [answer["stopped"]]))
@@ -128,6 +129,16 @@ class CauseSearch:
             for other in found
             if other["call"] in first and other["children"] == first[other["call"]]["children"]
         }
+
+
+def _leave_out_right_lines(fault: Fault, proof: Mapping[str, Any]) -> None:
+    """Where the wrong lines are proven, the first value that the reference lacks is told only if it stands in one."""
+    inside, lines = fault.evidence.get("inside"), proof.get("lines_of_port")
+    if inside is None or lines is None:
+        return
+    at = inside["unknown"]
+    if not any(Path(file).name == at["file"] and first <= at["line"] <= last for file, first, last in lines):
+        del fault.evidence["inside"]
 
 
 def _drawn_again(first: Mapping[str, Any], second: Mapping[str, Any], of_gradients: bool) -> Mapping[str, Any]:
