@@ -48,6 +48,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
     if "tied_in" in evidence:
         return f"in {where}: {_of_ties(evidence)}"
+    if (inside := explanation["evidence"].get("helper_edit")) is not None:
+        return f"in {where}: write `{inside['after']}` in place of `{inside['before']}`"
     written = _written(fault)
     if written:
         return f"write {written} in {where}"

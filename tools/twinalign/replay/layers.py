@@ -23,6 +23,7 @@ from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.repeating import NotRepeatedError, not_repeated
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
+from twinalign.replay.table_lines import constructor_of
 from twinalign.replay.wrong_unit import constants_in_float32, phase_of
 from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import difference, root_mean_square
@@ -152,7 +153,8 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
     own = f"output.{unit.call.number}."
     save_npz(folder / f"{unit.call.number}_port.npz", unit.port)
     save_npz(folder / f"{unit.call.number}_reference.npz", unit.reference)
-    save_npz(folder / f"{unit.call.number}_tables.npz", _tables(run.backend, unit.layer))
+    tables = _tables(run.backend, unit.layer)
+    save_npz(folder / f"{unit.call.number}_tables.npz", tables)
     save_npz(folder / f"{unit.call.number}_alone.npz", _weights_alone(run, unit))
     in_forward = any(phase_of(name) == "forward" for name in unit.differences)
     return {
@@ -169,6 +171,7 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),
+        "constructor": constructor_of(unit.layer) if tables else {},
     }
 
 

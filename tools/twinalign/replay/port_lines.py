@@ -54,6 +54,13 @@ class LinesVariant:
     attributes: tuple[tuple[str, Any], ...] = ()
     spelled: tuple[Difference, ...] = ()
     """Further lines that only compute with numbers that paddle holds in float32."""
+    makers: tuple[tuple[str, int, int], ...] = ()
+    """Lines of the port's constructor that make what `attributes` has."""
+
+    @property
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        """File, first and last line of what the port has."""
+        return [*self.makers, *(place for one in self.lines for place in one.lines_of_port)]
 
     @property
     def spans(self) -> list[tuple[str, int, int]]:

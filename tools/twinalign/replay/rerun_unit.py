@@ -37,6 +37,7 @@ class RerunUnit:
         self.port_class: str = report["layer"]
         self.steps = report["steps"]
         self.functions: Sequence[Mapping[str, Any]] = report["functions"]
+        self.constructor: Mapping[str, Any] = report.get("constructor", {})
         self.of_own_weights = bool(report.get("of_own_weights"))
         """Whether both layers have weights, and none of the port's are known to be the reference's."""
         self._report = report

@@ -16,8 +16,9 @@ from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, matching
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
-from twinalign.causes.registry import Cause, Variant, known_causes
+from twinalign.causes.registry import Cause, Explanation, Variant, known_causes
 from twinalign.replay.budget import BUDGET
+from twinalign.replay.helper_edits import mended_helper
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.repeating import not_repeated
@@ -154,7 +155,7 @@ class _ExaminedUnit(Examined):
         if proof.confirmed and isinstance(variant, CallVariant):
             evidence["reference_calls"] = calls_of_reference(self._subject, variant)
         if proof.confirmed and isinstance(variant, LinesVariant):
-            evidence["lines_of_port"] = [place for one in variant.lines for place in one.lines_of_port]
+            evidence["lines_of_port"] = variant.lines_of_port
         nearer = proof.distance < CLOSER * self._start.distance or proof.wrong < CLOSER * self._start.wrong
         close = isinstance(variant, CallVariant) and (nearer or any(arrived[-1:]))
         distance = proof.distance * proof.wrong * (ARRIVED if any(arrived[-1:]) else 1.0)
@@ -208,6 +209,16 @@ class _ExaminedUnit(Examined):
             return proof is not None and proof.confirmed
         except Exception:  # what runs in the port on both draws runs here on both, if the cause is right
             return False
+
+    def told_inside(self, found: Explanation) -> Explanation:
+        """The explanation with the line inside of the port's own function that a wrong line calls, if it is known."""
+        edit = mended_helper(self.applied, self._subject.run) if isinstance(self.applied, LinesVariant) else None
+        if edit is None or self.line is not None:
+            return found
+        head, _, detail = found.text.partition(": ")
+        lines = [edit.line_of_port, *found.evidence["lines_of_port"]]
+        evidence = {**found.evidence, "lines_of_port": lines, "helper_edit": edit.to_json()}
+        return Explanation(found.id, f"{head}: {edit.text}; called by {detail}", evidence=evidence)
 
     def same(self, one: Variant, other: Variant, share: float = 1e-9) -> bool:
         return all(self._same_in(one, other, draw, share) for draw in DRAWS)
@@ -336,6 +347,7 @@ def reference_explain(
             elif not right:
                 stopped = not_repeated(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)) or None
         if found is not None and examined is not None:
+            found = examined.told_inside(found)
             line = None if examined.line is None else (examined.line[0], examined.line[1].to_json())
             mend = Mend(suspect, phase, examined.applied, line, activation is not None)
             worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = mend

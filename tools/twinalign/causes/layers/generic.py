@@ -122,8 +122,7 @@ def _is_simple(number: float) -> bool:
 @forward("mul", "div", rank=3, float32_constants=True)
 def factor_wrong(site: Site, subject: LayerSubject) -> Changes:
     """A constant factor has another value."""
-    number = site.number
-    if number and 0.0 < number < 1e99:
+    if (number := site.number) and 0.0 < number < 1e99:
         usual = (1.0 / number, number**2, number**0.5, 2.0 * number, number / 2.0, number * 10.0, number / 10.0)
         yield from other_constants(number, (*usual, number - 1.0, number + 1.0, *subject.port_numbers.values()))
 

@@ -38,8 +38,7 @@ def loss_temperature(subject: LayerSubject) -> Iterator[CallVariant]:
 
 
 def _other_temperatures(site: Site, subject: LayerSubject) -> Changes:
-    number = site.number
-    if not number or not subject.leads_to(site, *_OF_LOGITS):
+    if not (number := site.number) or not subject.leads_to(site, *_OF_LOGITS):
         return
     yield "left out", tensor_operand
     yield from other_constants(number, (*_temperatures(number), *subject.port_numbers.values()))
@@ -53,9 +52,8 @@ def _temperatures(number: float) -> tuple[float, ...]:
 def loss_factor(site: Site, subject: LayerSubject) -> Changes:
     """The loss's constant factor is left out or differs."""
     # The factor is any number that the loss is multiplied with, such as twice the temperature.
-    number = site.number
     first = min((other.position for other in subject.named(*LOSSES)), default=math.inf)
-    if not number or site.position < first:
+    if not (number := site.number) or site.position < first:
         return
     yield f"left out ({number:.6g})", tensor_operand
     yield from other_constants(number, (number / 2.0, number * 2.0, 1.0 / number, number**2, number**0.5))
