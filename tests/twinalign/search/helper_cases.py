@@ -109,3 +109,36 @@ class Hopeless(OfModel):
     """More than one edit away from what it stands for."""
 
     wrong = staticmethod(softplus)
+
+
+class OfBlocks(OfModel):
+    """Two blocks call the wrong function."""
+
+    def reference(self) -> Any:
+        import torch
+        from torch.nn import functional
+
+        class Block(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first = torch.nn.Linear(6, 6)
+
+            def forward(self, x: Any) -> Any:
+                h = self.first(x)
+                return x + functional.gelu(h, approximate="tanh")
+
+        return torch.nn.Sequential(Block(), Block())
+
+    def reproduced(self) -> Any:
+        import paddle
+
+        class Block(paddle.nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first = paddle.nn.Linear(6, 6)
+
+            def forward(self, x: Any) -> Any:
+                h = self.first(x)
+                return x + gelu(h)
+
+        return paddle.nn.Sequential(Block(), Block())

@@ -48,3 +48,11 @@ def test_what_no_edit_mends_is_named_as_a_whole(tmp_path: Path) -> None:
     fault = found("Hopeless", tmp_path)
     assert fault.explanation is not None
     assert "called by" not in fault.explanation.text
+
+
+def test_layers_of_one_code_are_told_in_the_same_words(tmp_path: Path) -> None:
+    faults = locate(RunSettings(f"{CASES}:OfBlocks", tmp_path / "out")).faults
+    assert [fault.paddle_layer for fault in faults] == ["0", "1"]
+    texts = {fault.explanation.text for fault in faults if fault.explanation}
+    assert len(texts) == 1
+    assert "`0.44715` in place of `0.044715`" in texts.pop()

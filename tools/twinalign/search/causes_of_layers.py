@@ -65,7 +65,7 @@ class CauseSearch:
                 right.append((fault.reference_layer, fault.phase))
             left = f"; {answer['left']:.0f} s left for causes"
             if answer["explanation"]:
-                proven.append((suspect["layer"], answer["explanation"]))
+                proven.append((suspect["layer"], _as_tried(answer["explanation"])))
                 fault.explanation = Explanation(**answer["explanation"])
                 _leave_out_right_lines(fault, answer["explanation"]["evidence"])
             else:
@@ -129,6 +129,12 @@ class CauseSearch:
             for other in found
             if other["call"] in first and other["children"] == first[other["call"]]["children"]
         }
+
+
+def _as_tried(explanation: dict[str, Any]) -> dict[str, Any]:
+    """An explanation in the words of what was tried, by which it is known again in other layers."""
+    inside = explanation["evidence"].get("helper_edit", {})
+    return {**explanation, "text": inside.get("of", explanation["text"])}
 
 
 def _leave_out_right_lines(fault: Fault, proof: Mapping[str, Any]) -> None:

@@ -156,7 +156,9 @@ class Locator:
                         fault.note(*stopped)
                 result.faults += faults
         gradients.unlink(missing_ok=True)
-        result.faults = [*ties.faults(result.faults), *result.faults]
+        layers = result.layers.get(description["parts"].get("backward", ""))
+        left_out = layers.left_out if layers is not None else None
+        result.faults = [*ties.faults(result.faults, left_out), *result.faults]
         if "backward" in self._model_stages(wanted) and not result.faults and not result.not_searched:
             self._search_later_steps(result, explain)
         if any(fault.phase != "train" for fault in result.faults):

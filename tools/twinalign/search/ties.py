@@ -1,7 +1,7 @@
 """Finds weights that are one tensor on one side alone: they start equal, and the gradient parts or joins them."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,12 @@ class TieSearch:
         self._groups = _groups(weights["paddle"]) if weights else []
         self._use_ties(self._groups)
 
-    def faults(self, others: Sequence[Fault]) -> list[Fault]:
+    def faults(self, others: Sequence[Fault], left_out: Collection[str] | None) -> list[Fault]:
         """One fault for each group whose tie changes gradients; then the reference is what it was.
 
         A tie is proven where the reference with all of the port's ties gives the port's gradients on two draws of
-        inputs. Where `others` are wrong, too, the layers that use the weights must be right.
+        inputs. Where `others` are wrong, too, the layers that use the weights must be right by themselves, and none of
+        those that were `left_out` of the search (paths in the port; None: it did not run).
         """
         if not self._groups:
             return []
@@ -63,7 +64,9 @@ class TieSearch:
             names = [key for group in members for key in group.reference]
             values = _apart(port[0] if whole else tied[0], plain[0], names)
             wrong = {name: value for name, value in values.items() if not value.relative <= _SAME}
-            if not wrong or not (whole or _are_right(names, others)):
+            paths = {_layer(key) for group in members for key in group.port}
+            alone = left_out is not None and paths.isdisjoint(left_out) and _are_right(names, others)
+            if not wrong or not (whole or alone):
                 continue
             found.append(self._fault(members, wrong, left if whole else None))
         return found

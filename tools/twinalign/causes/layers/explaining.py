@@ -217,7 +217,7 @@ class _ExaminedUnit(Examined):
             return found
         head, _, detail = found.text.partition(": ")
         lines = [edit.line_of_port, *found.evidence["lines_of_port"]]
-        evidence = {**found.evidence, "lines_of_port": lines, "helper_edit": edit.to_json()}
+        evidence = {**found.evidence, "lines_of_port": lines, "helper_edit": edit.to_json() | {"of": found.text}}
         return Explanation(found.id, f"{head}: {edit.text}; called by {detail}", evidence=evidence)
 
     def same(self, one: Variant, other: Variant, share: float = 1e-9) -> bool:
@@ -344,10 +344,10 @@ def reference_explain(
             right = activation is not None and not _of(unit)[1].wrong()
             if examined is not None:
                 found, stopped = prove(examined, BUDGET), BUDGET.stopped(examined.not_tried)
+                found = examined.told_inside(found) if found is not None else None
             elif not right:
                 stopped = not_repeated(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)) or None
         if found is not None and examined is not None:
-            found = examined.told_inside(found)
             line = None if examined.line is None else (examined.line[0], examined.line[1].to_json())
             mend = Mend(suspect, phase, examined.applied, line, activation is not None)
             worker.kept.setdefault(MENDS, {})[suspect["call"], phase] = mend
