@@ -33,11 +33,11 @@ from faults import FAULTS, Fault  # noqa: E402
 from tests.twinalign.causes.module_unit import ModuleUnit  # noqa: E402
 from tests.twinalign.causes.units import Unit  # noqa: E402
 from twinalign.backends.torch import backend  # noqa: E402
-from twinalign.causes.budget import Budget  # noqa: E402
 from twinalign.causes.layers.explaining import examined_unit  # noqa: E402
 from twinalign.causes.layers.subject import LayerSubject  # noqa: E402
 from twinalign.causes.proving import prove  # noqa: E402
 from twinalign.causes.registry import Explanation  # noqa: E402
+from twinalign.replay.budget import Budget  # noqa: E402
 from twinalign.replay.code_lines import OwnCode  # noqa: E402
 
 SEED = 23

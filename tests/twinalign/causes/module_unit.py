@@ -27,6 +27,7 @@ class ModuleUnit:
         evaluate: whether `eval.output.N` is wanted besides.
         facts: what is known of the port's layer.
         port_class: the class of the port's layer.
+        alone: what that layer stores and the reference's does not.
     """
 
     call: Callable[..., Any]
@@ -39,6 +40,7 @@ class ModuleUnit:
     evaluate: bool = False
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     port_class: str = ""
+    alone: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
     held: Collection[str] = ()
     reference: Mapping[str, np.ndarray] = dataclasses.field(init=False)
 
@@ -54,6 +56,9 @@ class ModuleUnit:
                 self._force(path, self.module.get_submodule(path))
         self.reference = self.run()
         self._replaying = True
+
+    def weights_alone(self, only_all: bool = False) -> dict[str, torch.Tensor]:
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in self.alone.items()}
 
     @property
     def module(self) -> torch.nn.Module | None:

@@ -41,6 +41,13 @@ def column_norm(right):
     return unit(lambda s, x: x @ (v / torch.sqrt((v**2).sum(0)) * g[:, 0]).T + s.bias, bias=right.bias)()
 
 
+def inputs_norm(right, lengths):
+    """A length for each channel of the input, which the port alone has."""
+    v = right.parametrizations.weight.original1
+    weight = v / torch.sqrt((v**2).sum((0, 2), keepdim=True)) * torch.tensor(lengths).double()[:, None]
+    return unit(lambda s, x: F.conv1d(x, weight, s.bias), bias=right.bias)()
+
+
 def moco_loss(inside, behind):
     def loss(q, k):
         return F.cross_entropy(q @ k.T / inside, torch.arange(len(q))) * (2 * behind)
@@ -185,6 +192,14 @@ CASES: list[Case] = [
         TOKENS,
     ),
     case("weight_norm_axis", lambda: parametrizations.weight_norm(nn.Linear(8, 8)), column_norm, TOKENS),
+    case(
+        "weight_norm_axis",
+        lambda: parametrizations.weight_norm(nn.Conv1d(6, 8, 3)),
+        lambda right: inputs_norm(right, [0.5, 2.0, 1.0, 0.3, 0.7, 1.5]),
+        (2, 6, 5),
+        name="other length",
+        alone={"weight_g": [0.5, 2.0, 1.0, 0.3, 0.7, 1.5]},
+    ),
     case(
         "median_between",
         both(lambda x: x.median(-1)[0] * 2),

@@ -15,10 +15,11 @@ from torch.nn import functional as F
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import Unit, explain, unit, values_of
 from tests.twinalign.causes.units import case as fault
-from twinalign.causes.budget import Budget
 from twinalign.causes.layers.generic import is_writable
+from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Target
 from twinalign.causes.registry import Explanation
+from twinalign.replay.budget import Budget
 
 RNG = np.random.default_rng(5)
 TOKENS = RNG.standard_normal((4, 6, 8))
@@ -98,6 +99,19 @@ def test_two_causes_in_one_unit_are_both_found() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("right", "words"),
+    [
+        (lambda s, x: (x * 0.5 @ x.transpose(-1, -2)) * 0.25, "8 (the port lacks the factors 0.5 and 0.25)"),
+        (lambda s, x: (x / 3.0 @ x.transpose(-1, -2)).detach().clone() * 1.0, "3 (the port lacks the factor 0.333333)"),
+    ],
+    ids=["two", "one"],
+)
+def test_a_factor_is_told_by_what_the_port_lacks(right: Any, words: str) -> None:
+    subject = LayerSubject(ModuleUnit(unit(right)(), [TOKENS], {}))
+    assert subject.words_of_factor(float(words.partition(" ")[0])) == words
+
+
 def test_the_place_is_named_where_there_are_several() -> None:
     line = sys._getframe().f_lineno + 1
     right = unit(lambda s, x: F.gelu(F.gelu(x) + 1))
@@ -143,8 +157,9 @@ def test_what_was_found_before_goes_first() -> None:
     examined = ModuleUnit(unit(lambda s, x: x * 2.0)(), [TOKENS], {})
     examined.port = {"output.0": TOKENS}
     plain = explain(examined)
-    led = explain(examined, [{"id": "output_scaled", "text": "the output is scaled by a factor: 0.5"}])
-    other = explain(examined, [{"id": "output_scaled", "text": "the output is scaled by a factor: 0.25"}])
+    known = "the output is scaled by a factor: {} (the port lacks the factor 2)"
+    led = explain(examined, [{"id": "output_scaled", "text": known.format(0.5)}])
+    other = explain(examined, [{"id": "output_scaled", "text": known.format(0.25)}])
     assert plain == other
     assert plain is not None
     assert led is not None

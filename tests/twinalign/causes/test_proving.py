@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from twinalign.causes.budget import Budget
 from twinalign.causes.layers.explaining import ALMOST
 from twinalign.causes.layers.target import CONSTANTS, Target
 from twinalign.causes.proving import Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause
+from twinalign.replay.budget import Budget
 from twinalign.reports.fault_facts import facts
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
     detail: str
+    lines: tuple[int, ...] = ()
 
 
 class Given(Examined):
@@ -188,6 +189,32 @@ def test_other_edits_that_fit_are_said_and_so_is_whether_other_inputs_tell_them_
     assert (found.evidence["rivals"], found.evidence["alike"]) == (["cause_b is so: b1"], ["cause_a is so: a2"])
     lines = facts({"phase": "forward", "evidence": {}, "explanation": found.to_json()})
     assert [line.rpartition(": cause_")[2] for line in lines] == ["b is so: b1", "a is so: a2"]
+
+
+@pytest.mark.parametrize(("lines", "told"), [((1, 2), False), ((2,), True), ((), True)])
+def test_lines_that_do_nothing_beside_the_cause_are_not_said_to_give_the_same(
+    lines: tuple[int, ...], told: bool
+) -> None:
+    class Lines(Edits):
+        def candidates(self, wanted: Wanted = every) -> Any:
+            return [
+                (cause, dataclasses.replace(variant, lines={"a1": (1,), "a2": lines}.get(variant.detail, ())))
+                for cause, variant in super().candidates(wanted)
+            ]
+
+    found = prove(Lines({name: proven(0.0, exact=True) for name in ("a1", "a2")}))
+    assert found is not None
+    assert ("alike" in found.evidence) is told
+
+
+def test_the_cause_itself_is_not_said_to_give_the_same() -> None:
+    class Same(Edits):
+        def candidates(self, wanted: Wanted = every) -> Any:
+            return [(cause, Variant("a1", (at,))) for at, (cause, _) in enumerate(super().candidates(wanted))][:2]
+
+    found = prove(Same({"a1": proven(0.0, exact=True)}))
+    assert found is not None
+    assert "alike" not in found.evidence
 
 
 @pytest.mark.parametrize(("exact", "holds", "stated"), [(True, True, True), (False, True, False), (True, False, False)])

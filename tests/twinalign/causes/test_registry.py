@@ -105,7 +105,8 @@ def ids_with_a_test() -> set[str]:
         found.update(part for case in module.CASES for part in case.id.split("+"))
     paddle = importlib.import_module("tests.twinalign.causes.test_paddle")
     lines = importlib.import_module("tests.twinalign.causes.test_port_lines")
-    return found | lines.PROVEN | {part for pair in paddle.PAIRS.values() for part in pair.id.split("+")}
+    ties = importlib.import_module("tests.twinalign.search.test_ties")
+    return found | lines.PROVEN | ties.PROVEN | {part for pair in paddle.PAIRS.values() for part in pair.id.split("+")}
 
 
 def test_every_cause_about_layers_is_tested():

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from tests.twinalign.causes.module_unit import ModuleUnit
-from twinalign.causes.budget import Budget
 from twinalign.causes.layers.explaining import Known, examined_unit
 from twinalign.causes.proving import prove
 from twinalign.causes.registry import Explanation
+from twinalign.replay.budget import Budget
 from twinalign.replay.wrong_unit import WrongUnit
 
 

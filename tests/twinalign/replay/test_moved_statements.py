@@ -66,6 +66,18 @@ def test_a_condition_that_ends_the_run_or_computes_something_stays_whole(block: 
     ]
 
 
+def test_statements_that_one_side_alone_has_carry_their_own_lines() -> None:
+    more = "    index = index * 2\n    index = index + 1\n"
+    (one,) = lines_between(REFERENCE, REFERENCE.replace("    found", f"{more}    found"))
+    assert one.detail == "the port alone has `index = index * 2 index = index + 1`, line 3 of port.py"
+    assert one.lines[0].lines_of_port == [("port.py", 3, 4)]
+    details = [one.detail for one in lines_between(REFERENCE.replace("    found", f"{more}    found"), REFERENCE)]
+    assert details == [
+        "the port lacks `index = index * 2`, line 3 of ref.py",
+        "the port lacks `index = index + 1`, line 4 of ref.py",
+    ]
+
+
 LOOKUP = "    found = index @ self.table\n"
 COUNT = "    self.count.copy_(0.9 * self.count + 0.1 * index.sum(0))\n"
 UPDATE = "    self.table.copy_(self.total / self.count)\n"

@@ -15,6 +15,7 @@ from twinalign.reports.fault_facts import entries, facts
 from twinalign.reports.faults import amplified
 from twinalign.reports.language import language
 from twinalign.reports.plots import curve_plot, plotting
+from twinalign.reports.shown_values import figures
 from twinalign.reports.stage_tables import stage_tables
 from twinalign.terminal.faults import fault_text
 
@@ -65,6 +66,56 @@ def test_the_lines_that_a_cause_does_not_name_stand_behind_it(
     assert shown["lines"] == lines
     said = str(fault_text("1.", {**shown, "suggestion": ""}))
     assert f"cause: {', '.join([text, *lines])} [x]" in said
+
+
+def unexplained(path: str, **evidence: Any) -> dict[str, Any]:
+    values = {"output.0": {"relative": 0.1, "max_abs": 1.0, "text": ""}}
+    found = {"paddle_class": "port.Block", "where": "what it returns", "values": values, **evidence}
+    return {
+        "phase": "forward",
+        "paddle_layer": path,
+        "reference_layer": path,
+        "explanation": None,
+        "evidence": found,
+    }
+
+
+def test_unexplained_faults_of_like_layers_are_told_once() -> None:
+    step = {"name": "y", "file": "port.py", "line": 7, "source": "y = x"}
+    blocks = [unexplained(f"blocks.{n}.attn", inside={"unknown": step, "known": None}) for n in range(3)]
+    other = unexplained("blocks.3.attn", inside={"unknown": {**step, "line": 8}, "known": None})
+    shown = entries([*blocks, other, unexplained("head"), unexplained("tail")])
+    assert [(one["paddle_layer"], one["also"]) for one in shown] == [
+        ("blocks.0.attn", ["blocks.1.attn", "blocks.2.attn"]),
+        ("blocks.3.attn", []),
+        ("head", []),
+        ("tail", []),
+    ]
+    assert facts(shown[0])[0] == "the same in 2 more: blocks.1.attn, blocks.2.attn"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (1.0, 2.0, ("1", "2")),
+        (0.69314718, 0.69314722, ("0.69314718", "0.69314722")),
+        (1.0, 1.0 + 2**-52, ("1", "1.0000000000000002")),
+        (0.5, 0.5, ("0.5", "0.5")),
+        (None, 0.25, ("–", "0.25")),
+        (3, 4, ("3", "4")),
+        (float("nan"), 1.5, ("nan", "1.5")),
+    ],
+)
+def test_two_numbers_have_as_many_digits_as_tell_them_apart(one: Any, other: Any, expected: tuple[str, str]) -> None:
+    assert figures(one, other) == expected
+
+
+def test_curves_of_a_training_are_told_apart() -> None:
+    curve = {"first_step": 0, "reference": [0.69314718, 0.5], "port": [0.69314722, 0.25]}
+    fault = {"phase": "train", "evidence": {"values": {"loss": curve}}}
+    assert facts(fault) == [
+        "loss differs from step 0 on: [0.69314718, 0.5] in the reference, [0.69314722, 0.25] in the port"
+    ]
 
 
 def test_accepted_tensors_are_folded_behind_what_is_undecided() -> None:

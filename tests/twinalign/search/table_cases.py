@@ -41,3 +41,42 @@ class Shifted(Rounded):
     """The port's table is off by as little as rounding."""
 
     shift = 3e-7
+
+
+class Masked(OneNet):
+    """The port's mask, which nothing stores, leaves the next position open."""
+
+    def reference(self) -> Any:
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.query = nn.Linear(8, 8)
+                mask = torch.triu(torch.ones(5, 5), diagonal=1)
+                self.register_buffer("mask", mask, persistent=False)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return (self.query(x) @ x.transpose(-1, -2) - 1e3 * self.mask).softmax(-1) @ x
+
+        return Net()
+
+    def reproduced(self) -> Any:
+        import paddle
+        from paddle import nn
+
+        class Net(nn.Layer):
+            def __init__(self) -> None:
+                super().__init__()
+                self.query = nn.Linear(8, 8)
+                mask = paddle.triu(paddle.ones([5, 5]), diagonal=2)
+                self.register_buffer("mask", mask, persistable=False)
+
+            def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+                return nn.functional.softmax(self.query(x) @ x.transpose([0, 2, 1]) - 1e3 * self.mask, -1) @ x
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((2, 5, 8), dtype="float32")}

@@ -172,7 +172,7 @@ class Records(Case):
 
 @pytest.mark.parametrize(
     ("line", "wrong"),
-    [("[-length:]", "[:length]"), ("np.log1p(", "np.log(")],
+    [("[-length:]", "[:length]"), ("np.log1p(", "np.log("), ('np.int64(event["label"])', "np.int64(1)")],
 )
 @pytest.mark.parametrize("splits", [("train",), ("train", "val")])
 def test_a_line_that_makes_a_sample_is_named_whatever_the_samples_hold(

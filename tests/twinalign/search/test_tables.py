@@ -17,3 +17,20 @@ def test_small_differences_are_judged_with_constants_in_float64(tmp_path: Path, 
     found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"))
     assert found.not_searched == {}
     assert [fault.paddle_layer for fault in found.faults] == wrong
+
+
+def test_a_wrong_table_is_named_with_the_line_that_makes_it(tmp_path: Path) -> None:
+    (fault,) = locate(RunSettings(f"{CASES}:Masked", tmp_path / "out")).faults
+    assert fault.explanation is not None
+    texts = CASES.read_text(encoding="utf-8").splitlines()
+    port, reference = (
+        next(number for number, text in enumerate(texts, start=1) if f"mask = {side}.triu" in text)
+        for side in ("paddle", "torch")
+    )
+    assert fault.explanation.text.endswith(
+        "`mask`: what the constructor makes and nothing stores has other values; `paddle.triu(paddle.ones([5, 5]), "
+        "diagonal=2)` in place of `torch.triu(torch.ones(5, 5), diagonal=1)`, "
+        f"line {port} of table_cases.py and line {reference} of table_cases.py"
+    )
+    assert f"near table_cases.py:{port}: write " in fault.suggestion
+    assert "inside" not in fault.evidence  # the lines that read the mask are right

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.budget import BUDGET
 from twinalign.causes.proving import REDUCTION, SHARE, Candidate, Examined, Outcome, Wanted, every, prove
 from twinalign.causes.registry import Cause, Variant, Within, cause, enter, known_causes
 from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, functions_of
+from twinalign.replay.budget import BUDGET
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.moved_statements import moved, moved_in_other_words
 from twinalign.replay.port_lines import LinesVariant, lines_of

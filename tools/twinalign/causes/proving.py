@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from twinalign.causes.budget import Budget
 from twinalign.causes.registry import Cause, Explanation
 from twinalign.patching import replaced
+from twinalign.replay.budget import Budget
 
 SHARE = 1e-6
 """At most this share of a difference may remain after its cause is applied."""
@@ -259,7 +259,9 @@ def _prove_alone(examined: Examined, budget: Budget, close: Close | None = None)
         if outcome is None or not outcome.exact or not examined.holds(variant):
             continue
         if fitting and examined.same(fitting[0][0][1], variant):
-            alike.append((cause, variant))
+            first_lines, lines = (getattr(one, "lines", ()) for one in (fitting[0][0][1], variant))
+            if not first_lines or any(line not in lines for line in first_lines):  # else the others do nothing
+                alike.append((cause, variant))
         elif all(not examined.same(known, variant) for (_, known), _ in fitting[1:]):
             fitting.append(((cause, variant), outcome))
         until = min(until, time.process_time() + SECONDS_OF_RIVALS)
@@ -267,8 +269,10 @@ def _prove_alone(examined: Examined, budget: Budget, close: Close | None = None)
         return None
     (first, outcome), *rivals = fitting
     for name, others in (("rivals", [candidate for candidate, _ in rivals]), ("alike", alike)):
-        if others:
-            outcome.evidence[name] = [sentence_of(examined, candidate) for candidate in others[:MOST_RIVALS]]
+        texts = dict.fromkeys(sentence_of(examined, candidate) for candidate in others)
+        texts.pop(sentence_of(examined, first), None)
+        if texts:
+            outcome.evidence[name] = list(texts)[:MOST_RIVALS]
     return first, outcome
 
 

@@ -133,7 +133,8 @@ def convert_between(
         with models() as asked:
             plan = planning.by_matching(asked)
     made = dict(convert_arrays.execute(plan, arrays))
-    facts = unmatched_facts(plan.unmatched, planning.matching)
+    shapes = tuple({entry.key: entry.shape for entry in known[framework]} for framework in FRAMEWORK_OF_SIDE.values())
+    facts = unmatched_facts(plan.unmatched, planning.matching, (shapes[0], shapes[1]))
     ledger = Ledger(plan.entries, {"unmatched": facts} if facts else {})
     return convert_arrays.Conversion(made, ledger, plan.unproven, plan.moves, plan.alone)
 

@@ -239,10 +239,14 @@ def _unproven(mine: Sequence[Matchable], other: Sequence[Matchable]) -> str:
     )
 
 
-def unmatched_facts(alone: tuple[Sequence[str], Sequence[str]], matching: Matching | None) -> dict[str, Any]:
+def unmatched_facts(
+    alone: tuple[Sequence[str], Sequence[str]],
+    matching: Matching | None,
+    shapes: tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[int]]],
+) -> dict[str, Any]:
     """For the ledger: what has no partner or an unproven one, the reason, and the rename rules; empty if all is well.
 
-    `alone` are the keys of the reference and of the port without a partner.
+    `alone` are the keys of the reference and of the port without a partner, `shapes` those of all their keys.
     """
     guessed = dict(matching.guessed) if matching else {}
     if not any(alone) and not guessed:
@@ -252,6 +256,9 @@ def unmatched_facts(alone: tuple[Sequence[str], Sequence[str]], matching: Matchi
         "reason": matching.doubt if matching else "",
         "reference": list(alone[0]),
         "paddle": list(alone[1]),
+        "shapes": [
+            {key: list(known[key]) for key in keys if key in known} for keys, known in zip(alone, shapes, strict=True)
+        ],
         "guessed": guessed,
         "extra": list(matching.extra) if matching else [],
         "rename": rename_rules({mine: other for mine, other in pairs.items() if mine not in guessed}),

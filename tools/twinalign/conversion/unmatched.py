@@ -72,14 +72,15 @@ def note_of(facts: Mapping[str, Any], file: str) -> str:
             f"the port is another network: the reference has no counterpart of {layers}, and what the port returns "
             f"depends on {them}. {more}"
         )
-    parts = [facts["reason"]] if facts["reason"] else []
+    clashes = _clashes(facts)
+    parts = [*list(clashes.values())[:3], *([facts["reason"]] if facts["reason"] else [])]
     if facts["guessed"]:
         pairs = listed(f"{mine} with {other}" for mine, other in facts["guessed"].items())
         parts.append(f"by position alone, without proof, these layers were paired: {pairs}")
     for side, other in (("reference", "paddle"), ("paddle", "reference")):
-        if facts[side]:
+        if keys := [key for key in facts[side] if key not in clashes]:
             names = {"reference": "the reference", "paddle": "the port"}
-            parts.append(f"{names[side]} has tensors that {names[other]} lacks: {listed(facts[side])}")
+            parts.append(f"{names[side]} has tensors that {names[other]} lacks: {listed(keys)}")
     if not facts["reason"]:
         kept = "; both models were run with what each keeps there itself, and agree up to 1e-6"
     else:
@@ -87,12 +88,28 @@ def note_of(facts: Mapping[str, Any], file: str) -> str:
     return f"{'; '.join(parts)}{kept}. {more}"
 
 
+def _clashes(facts: Mapping[str, Any]) -> dict[str, str]:
+    """What stands without a partner on both sides under one name, in words with both shapes."""
+    ours, theirs = facts.get("shapes") or ({}, {})
+    return {
+        key: f"{key} has the shape {shown_shape(ours[key])} in the reference, {shown_shape(theirs[key])} in the port"
+        for key in ours
+        if key in theirs and [n for n in ours[key] if n > 1] != [n for n in theirs[key] if n > 1]
+    }
+
+
+def shown_shape(shape: Sequence[int]) -> str:
+    """A shape in words."""
+    return "×".join(map(str, shape)) or "scalar"
+
+
 def text_of(facts: Mapping[str, Any]) -> str:
     """All names, and a `rename` to paste into the case: proven pairs filled in, the others left to the reader."""
     lines = [facts["reason"], ""] if facts["reason"] else []
-    for side, title in (("reference", "The reference"), ("paddle", "The port")):
+    for number, (side, title) in enumerate((("reference", "The reference"), ("paddle", "The port"))):
         if facts[side]:
-            lines += [f"{title} alone has:", *(f"    {key}" for key in facts[side]), ""]
+            shapes = {key: f" ({shown_shape(one)})" for key, one in facts["shapes"][number].items()}
+            lines += [f"{title} alone has:", *(f"    {key}{shapes.get(key, '')}" for key in facts[side]), ""]
     lines += ["Paste this into the case, and complete the lines that begin with #:", "", "    rename = {"]
     lines += [f'        "{mine}": "{other}",' for mine, other in facts["rename"].items()]
     lines += [f'        # "{mine}": "",  # perhaps {other}' for mine, other in facts["guessed"].items()]

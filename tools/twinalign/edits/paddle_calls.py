@@ -102,7 +102,9 @@ KINDS = {**LAYERS, "identity": "Identity"}
 FUNCTIONS: Mapping[str, str] = _TABLES["functions"]
 """torch's function -> paddle's in `nn.functional`, where the names differ."""
 
-EXCHANGED = ("gelu_form", "activation_swapped", "layer_swapped", "pool_kind", "softmax_kind")
+EXCHANGED = (
+    *("gelu_form", "activation_swapped", "layer_swapped", "layer_with_own_weights", "pool_kind", "softmax_kind"),
+)
 """Causes whose remedy is the reference's call in place of the port's."""
 
 GIVEN_BY_CAUSE: Mapping[str, Sequence[str]] = _TABLES["given_by_cause"]

@@ -46,6 +46,10 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"compare {shown} with the reference, which reads otherwise there; `twinalign fix` tries its words"
     if explanation is None:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
+    if "tied_in" in evidence:
+        return f"in {where}: {_of_ties(evidence)}"
+    if (inside := explanation["evidence"].get("helper_edit")) is not None:
+        return f"in {where}: write `{inside['after']}` in place of `{inside['before']}`"
     written = _written(fault)
     if written:
         return f"write {written} in {where}"
@@ -55,6 +59,15 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
     return f"in {where}: {to_do} as the reference does; now {explanation['text']}"
+
+
+def _of_ties(evidence: Mapping[str, Any]) -> str:
+    """What to do about weights that are one tensor on one side alone."""
+    keys = [both["port"] for both in evidence["keys"]]
+    if evidence["tied_in"] == "paddle":
+        return f"build a layer for {' and '.join(f'`{one[-1]}`' for one in keys)} alone, and use no other's weights"
+    shared = " and ".join(f"`{other}` be `{first}`" for first, *others in keys for other in others)
+    return f"let {shared}, by using that layer again or by giving its weights to the other one"
 
 
 def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
@@ -186,6 +199,7 @@ def _where(fault: Mapping[str, Any]) -> str:
     inside = fault["evidence"].get("inside") or {}
     places = [(Path(file).name, line) for file, line, _ in known["evidence"].get("lines_of_port", ())]
     places += [_place_in(at) for at in (inside.get("unknown"), inside.get("known")) if at]
-    if str(fault["evidence"].get("paddle_class", "")).startswith("paddle."):  # its code is the call that builds it
+    of_library = str(fault["evidence"].get("paddle_class", "")).startswith("paddle.")
+    if of_library or "tied_in" in fault["evidence"]:  # its code is the call that builds it
         places += [(Path(file).name, line) for file, line, _ in fault["evidence"].get("source", ())]
     return f"{layer}, near {places[0][0]}:{places[0][1]}" if places else layer

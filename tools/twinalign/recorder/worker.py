@@ -70,8 +70,7 @@ class Worker:
     ) -> None:
         serve_sources(sources or {})
         self.emit, self.side, self.device = emit, side, device
-        self.case_reference, self.options = case, options
-        self.framework = FRAMEWORK_OF_SIDE[self.side]
+        self.case_reference, self.options, self.framework = case, options, FRAMEWORK_OF_SIDE[side]
         self.case = load_case(self.case_reference, self.options)
         other = next(framework for framework in FRAMEWORK_OF_SIDE.values() if framework != self.framework)
         if other in sys.modules:
@@ -85,6 +84,8 @@ class Worker:
         except RuntimeError as error:
             raise InputError(f"--device {self.device}: {error} in {sys.executable}; use --device cpu") from None
         self.planted: PlantedFault | None = None
+        self.retie: Callable[[Any], Any] = lambda model: model
+        """What gives a model that was just built the ties between weights that the other side's has."""
         self._model: tuple[tuple[str, str, bool], Any] | None = None
         self._attributes: PlainAttributes | None = None  # of that model
         self._untouched: tuple[str, Any] | None = None
@@ -190,8 +191,7 @@ class Worker:
             self.forget_model()  # one that was wrapped keeps the hooks that average its gradients
             path = str(rank_path(Path(path), self.rank))
         case = self.fresh_case(stage)
-        record = STAGE_BY_NAME[stage].record
-        started = time.perf_counter()
+        record, started = STAGE_BY_NAME[stage].record, time.perf_counter()
         self.backend.set_seed(case.seed)
         context = self.context(case, stage, dtype, weights, moved, built_in_float64)
         context.rounded_to, context.plan = rounded_to or "", TrainingPlan(**(plan or {}))
@@ -346,7 +346,7 @@ class Worker:
                 # Built in the default dtype, as the user's code is used to, and converted after.
                 with self.backend.default_dtype("float64" if built_in_float64 else "float32"):
                     built = self.construct(case)
-            self._model = key, self.backend.prepare_model(built, dtype, self.device)
+            self._model = key, self.retie(self.backend.prepare_model(built, dtype, self.device))
             self._attributes = PlainAttributes(self.backend, self._model[1])
             kept = set(weights.get("kept", ()))
             self._own = {name: array for name, array in self.backend.state_items(built) if name in kept} if kept else {}

@@ -63,10 +63,8 @@ class Difference:
     @property
     def lines_of_port(self) -> list[tuple[str, int, int]]:
         """File, first and last line of what the port has here; none where it lacks something."""
-        node = self.new
-        if not isinstance(node, (ast.expr, ast.stmt)):
-            return []
-        return [(self.ours.file, node.lineno, node.end_lineno or node.lineno)]
+        numbers = _numbers_of(self.new)
+        return [(self.ours.file, numbers[0], numbers[-1])] if numbers else []
 
     @property
     def has_same_words(self) -> bool:
@@ -209,8 +207,15 @@ def shortened(node: ast.AST | None) -> str:
 
 def line_of(code: Code, *nodes: ast.AST | None) -> str:
     """Words for the line in which a node stands, or another one where it has none."""
-    number = next((node.lineno for node in nodes if isinstance(node, (ast.expr, ast.stmt))), code.tree.lineno)
-    return f"line {number} of {code.file}"
+    numbers = next((found for node in nodes if (found := _numbers_of(node))), [code.tree.lineno])
+    return f"line {numbers[0]} of {code.file}"
+
+
+def _numbers_of(node: ast.AST | None) -> list[int]:
+    """The first and the last line of a node, or of the statements in one that stands for several."""
+    inside = node.body if isinstance(node, ast.Module) else [node]
+    placed = [one for one in inside if isinstance(one, (ast.expr, ast.stmt))]
+    return [placed[0].lineno, placed[-1].end_lineno or placed[-1].lineno] if placed else []
 
 
 def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, Code]]:

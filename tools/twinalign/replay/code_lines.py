@@ -13,6 +13,7 @@ import functools
 import inspect
 import linecache
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -105,6 +106,7 @@ def noting(functions: dict[CodeType, Function]) -> Iterator[None]:
 
 Record = Callable[..., dict[str, Any]]
 _NOTED = "functions"
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def noted(record: Record) -> Record:
@@ -250,24 +252,50 @@ def _members(returned: Any) -> list[Any]:
     return list(returned) if isinstance(returned, (tuple, list)) else [returned]
 
 
-def narrowed_down(steps: Sequence[Mapping[str, Any]], results: Sequence[Print]) -> dict[str, Any] | None:
+def narrowed_down(
+    steps: Sequence[Mapping[str, Any]], results: Sequence[Print], given: Sequence[Print] = ()
+) -> dict[str, Any] | None:
     """The first step whose values are not among `results`, and the last step before it whose values are, if any.
 
     A step counts only if a result has its shape, because another layout is no fault; nor is the same order of values
-    in another shape.
+    in another shape, nor what only the port computes on the way to values that both sides have. What layers return is
+    `given`, whatever the code has handed to them.
     """
+    shapes = {tuple(shape) for shape, _ in results}
+    known, handed = _are_among(steps, results), _are_among(steps, given)
+    computed = [one and not other for one, other in zip(known, handed, strict=True)]
+    last = None
+    for at, step in enumerate(steps):
+        if known[at]:
+            last = step
+        elif tuple(step["print"][0]) in shapes and not _leads_to_known(steps[at:], computed[at:]):
+            return {"unknown": _shown(step), "known": _shown(last) if last is not None else None}
+    return None
+
+
+def _are_among(steps: Sequence[Mapping[str, Any]], results: Sequence[Print]) -> list[bool]:
+    """Whether the values of each step are among the results, in any shape."""
     samples: dict[int, list[np.ndarray]] = {}
     for shape, sample in results:
         samples.setdefault(math.prod(shape), []).append(np.array(sample))
-    shapes = {tuple(shape) for shape, _ in results}
-    last = None
-    for step in steps:
-        shape, sample = step["print"]
-        if any(_is_same(np.array(sample), theirs) for theirs in samples.get(math.prod(shape), [])):
-            last = step
-        elif tuple(shape) in shapes:
-            return {"unknown": _shown(step), "known": _shown(last) if last is not None else None}
-    return None
+    prints = [step["print"] for step in steps]
+    return [
+        any(_is_same(np.array(sample), theirs) for theirs in samples.get(math.prod(shape), []))
+        for shape, sample in prints
+    ]
+
+
+def _leads_to_known(steps: Sequence[Mapping[str, Any]], known: Sequence[bool]) -> bool:
+    """Whether values that both sides compute come of the first step's, by the names that the lines read."""
+    names, returned = {steps[0]["name"]} - {""}, not steps[0]["name"]
+    for step, is_known in zip(steps[1:], known[1:], strict=True):
+        reads = returned or not names.isdisjoint(_WORD.findall(step["source"].partition("=")[2] or step["source"]))
+        if reads and is_known:
+            return True
+        returned = reads and not step["name"]
+        if step["name"]:
+            names = names | {step["name"]} if reads else names - {step["name"]}
+    return False
 
 
 def same_as_one_of(found: Print, known: Sequence[Print]) -> bool:

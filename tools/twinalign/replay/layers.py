@@ -23,6 +23,7 @@ from twinalign.replay.reaching import handed_without_effect, without_effect
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.repeating import NotRepeatedError, not_repeated
 from twinalign.replay.rerun_unit import PERTURBATION, RerunUnit
+from twinalign.replay.table_lines import constructor_of
 from twinalign.replay.wrong_unit import constants_in_float32, phase_of
 from twinalign.verdict.allowances import ALWAYS, resolve
 from twinalign.verdict.array_difference import difference, root_mean_square
@@ -144,15 +145,17 @@ def port_forced_backward(
     judged(units, state_alone)
     told = [unit for unit in (*units, *state_alone) if unit.differences or unit.wanted]
     wrong = sorted(told, key=lambda unit: unit.call.number)
-    suspects = [_reported(worker, unit, Path(folder)) for unit in wrong]
+    suspects = [_reported(run, unit, Path(folder)) for unit in wrong]
     return {"suspects": suspects, "left_out": judged.left_out}
 
 
-def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
+def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
     own = f"output.{unit.call.number}."
     save_npz(folder / f"{unit.call.number}_port.npz", unit.port)
     save_npz(folder / f"{unit.call.number}_reference.npz", unit.reference)
-    save_npz(folder / f"{unit.call.number}_tables.npz", _tables(worker.backend, unit.layer))
+    tables = _tables(run.backend, unit.layer)
+    save_npz(folder / f"{unit.call.number}_tables.npz", tables)
+    save_npz(folder / f"{unit.call.number}_alone.npz", _weights_alone(run, unit))
     in_forward = any(phase_of(name) == "forward" for name in unit.differences)
     return {
         "call": unit.call.number,
@@ -162,12 +165,23 @@ def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "child_paths": [child.path for child in unit.children],
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
         "lacking": sorted(unit.lacking),
+        "stored": len(run.backend.own_state(unit.layer)) if unit.layer is not None else 0,
         "notes": unit.notes,
         "forms": [place.replace(own, "output.") for place in unit.layouts if place.startswith(own)],
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),
+        "constructor": constructor_of(unit.layer) if tables else {},
     }
+
+
+def _weights_alone(run: CaseRun, unit: ForcedCall) -> dict[str, np.ndarray]:
+    """What a layer of paddle's own stores and the reference does not."""
+    if unit.layer is None or not full_name(type(unit.layer)).startswith("paddle."):
+        return {}
+    found = run.backend.own_state(unit.layer)
+    alone = [name for name in found if not run.canonical.parts(f"{unit.path}.{name}".lstrip("."))]
+    return {name.lstrip("_"): run.backend.to_array(found[name]) for name in alone}
 
 
 def _tables(backend: Any, layer: Any) -> dict[str, np.ndarray]:
@@ -237,7 +251,8 @@ def _confirmed(reference: ReferencePass, report: Mapping[str, Any], folder: Path
     phases, differences = _phases_beyond_rounding(reference, report, folder, allowed)
     inside = None
     if "forward" in phases and report["steps"]:
-        inside = narrowed_down(report["steps"], RerunUnit(reference, report, folder, "forward").intermediates())
+        unit = RerunUnit(reference, report, folder, "forward")
+        inside = narrowed_down(report["steps"], unit.intermediates(), unit.given())
     return {"phases": phases, "differences": differences, "inside": inside}
 
 

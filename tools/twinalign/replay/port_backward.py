@@ -117,10 +117,11 @@ class ForcedBackward:
     def _judge_alone(self, unit: ForcedCall, calls: Mapping[str, int]) -> None:
         # Wrong values have wrong gradients, so those of a unit that differs already tell nothing.
         right = not unit.differences
-        starts = self._starts(unit) if right else {}
+        # They are asked for all the same: paddle's PReLU crashes where its weight's gradient alone is wanted.
+        starts = self._starts(unit)
         parameters = self._parameters_of(unit)
         found = self._gradients(self._ends(unit), [*(t for t, _ in starts.values()), *parameters.values()])
-        for (name, (tensor, place)), gradient in zip(starts.items(), found, strict=False):
+        for (name, (tensor, place)), gradient in zip(starts.items() if right else (), found, strict=False):
             self._judge_start(unit, name, tensor, place, gradient)
         of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))
         if self._whole and right and calls[unit.path] == 1:

@@ -31,6 +31,7 @@ from twinalign.replay.aligned_code import (
     partners,
     with_branches_of,
 )
+from twinalign.replay.constants import exchanged
 from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, in_torch
 from twinalign.replay.wrong_unit import paddle_spelling
 from twinalign.verdict.array_difference import difference
@@ -53,6 +54,13 @@ class LinesVariant:
     attributes: tuple[tuple[str, Any], ...] = ()
     spelled: tuple[Difference, ...] = ()
     """Further lines that only compute with numbers that paddle holds in float32."""
+    makers: tuple[tuple[str, int, int], ...] = ()
+    """Lines of the port's constructor that make what `attributes` has."""
+
+    @property
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        """File, first and last line of what the port has."""
+        return [*self.makers, *(place for one in self.lines for place in one.lines_of_port)]
 
     @property
     def spans(self) -> list[tuple[str, int, int]]:
@@ -84,6 +92,11 @@ class LinesVariant:
             for sides in ([line.old for line in self.lines], [line.new for line in self.lines])
         )
         return new < old
+
+    @property
+    def exchanges_numbers(self) -> bool:
+        """Whether the port's lines have a number that the reference's have not, and the other way round."""
+        return exchanged([one.new for one in self.lines], [one.old for one in self.lines])
 
     def merged(self, other: "LinesVariant") -> "LinesVariant":
         """Both at once."""

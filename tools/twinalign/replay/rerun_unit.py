@@ -37,6 +37,9 @@ class RerunUnit:
         self.port_class: str = report["layer"]
         self.steps = report["steps"]
         self.functions: Sequence[Mapping[str, Any]] = report["functions"]
+        self.constructor: Mapping[str, Any] = report.get("constructor", {})
+        self.of_own_weights = bool(report.get("of_own_weights"))
+        """Whether both layers have weights, and none of the port's are known to be the reference's."""
         self._report = report
         self._pass, self.backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
@@ -119,6 +122,22 @@ class RerunUnit:
                 found[name] = self.backend.to_tensor_like(array, own)
         return found
 
+    def weights_alone(self, only_all: bool = False) -> dict[str, Any]:
+        """What the port's layer, one of paddle's own, stores and the reference's does not.
+
+        If `only_all`, nothing where the reference's layer stores a part of it.
+        """
+        if not (self._folder / f"{self._call.number}_alone.npz").is_file():
+            return {}
+        found = self._stored(f"{self._call.number}_alone.npz")
+        if only_all and len(found) < self._report["stored"]:
+            return {}
+        return {name: self._tensor(array, False) for name, array in found.items()}
+
+    def given(self) -> list[Print]:
+        """What the unit is handed: its inputs, and what matched layers return."""
+        return [print_of(array) for array in self._arrays[self._call.number].values()]
+
     def intermediates(self) -> list[Print]:
         """Everything that the unit computes in the forward pass, its inputs and its own parameters and buffers."""
         found: list[Print] = []
@@ -132,7 +151,7 @@ class RerunUnit:
         with rewriting().unchanged(self.module), rewriting().intercepting(self.module, handle):
             self.run()
         own = [self.backend.to_array(tensor) for tensor in self.backend.own_state(self._root).values()]
-        return [*map(print_of, (*self._arrays[self._call.number].values(), *own)), *found]
+        return [*self.given(), *map(print_of, own), *found]
 
     def _load(self, side: str, names: list[str]) -> dict[str, np.ndarray]:
         stored = self._stored(f"{self._call.number}_{side}.npz")

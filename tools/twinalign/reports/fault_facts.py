@@ -1,17 +1,19 @@
 """Facts about a fault in words, for terminal and report, from its JSON."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from twinalign.reports.language import Language
-from twinalign.reports.shown_values import figure, legible
+from twinalign.reports.shown_values import figure, figures, legible
 
 _SHOWN = 4
 _SHOWN_CURVES = 8
 _SIDE = {"ref": "the reference", "paddle": "the port"}
 _A_LINE = re.compile(r"line \d+ of ")
+_NUMBER = re.compile(r"\b\d+\b")
 PATHS_OF_IMAGES = "both images: "
 """Start of the fact with the paths of pictures on the machine of the run."""
 
@@ -31,7 +33,7 @@ def layer_class(fault: Mapping[str, Any]) -> str:
 
 
 def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Faults with one cause, down to its details, as the first of them.
+    """Faults with one cause, down to its details, as the first of them; so are like layers of which none is known.
 
     Three fields are added: `also`, the places of the others; `edits`, the different likeliest edits of them all; and
     `lines`, words for the lines that the cause's sentence does not name.
@@ -41,7 +43,7 @@ def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for number, fault in enumerate(faults):
         cause, evidence = fault.get("explanation"), fault["evidence"]
         alike = (evidence.get(name) for name in ("accepted", "accepted_causes", "convention"))
-        key = (fault["phase"], cause["text"], *map(str, alike)) if cause else number
+        key = (fault["phase"], cause["text"], *map(str, alike)) if cause else _alike(fault, number)
         if key in found:
             found[key]["also"].append(fault["paddle_layer"])
         else:
@@ -53,6 +55,15 @@ def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(
         found.values(), key=lambda fault: ("accepted" in fault["evidence"], "convention" in fault["evidence"])
     )
+
+
+def _alike(fault: Mapping[str, Any], number: int) -> Any:
+    """What unexplained faults of like layers have in common, such as all blocks; else `number`, this one's own."""
+    evidence, like = fault["evidence"], _NUMBER.sub("#", str(fault["paddle_layer"]))
+    if like == fault["paddle_layer"] or "accepted" in evidence:
+        return number
+    facts = [evidence.get(name) for name in ("paddle_class", "where", "inside", "notes", "fits_here")]
+    return fault["phase"], like, str(sorted(layer_values(fault))), *map(str, facts)
 
 
 def unnamed_lines(cause: Mapping[str, Any]) -> list[str]:
@@ -179,10 +190,13 @@ def _line(step: Mapping[str, Any]) -> str:
 def _of_steps(evidence: Mapping[str, Any]) -> list[str]:
     if "parameters" not in evidence:
         values = evidence.get("values", {})
-        lines = [
-            f"{name} differs from step {value['first_step']} on: {_numbers(value['reference'])} in the reference, "
-            f"{_numbers(value['port'])} in the port"
+        shown = [
+            (name, value["first_step"], *_numbers(value["reference"], value["port"]))
             for name, value in list(values.items())[:_SHOWN_CURVES]
+        ]
+        lines = [
+            f"{name} differs from step {step} on: {reference} in the reference, {port} in the port"
+            for name, step, reference, port in shown
         ]
         more = len(values) - _SHOWN_CURVES
         return lines + ([f"{more} more curves differ, which --json lists"] if more > 0 else [])
@@ -202,10 +216,10 @@ def _of_data(evidence: Mapping[str, Any]) -> list[str]:
         lines.append(f"steps of the reference: {', '.join(evidence['reference_steps'])}")
         lines.append(f"steps of the port: {', '.join(evidence['port_steps'])}")
     if "first_difference" in evidence:
-        both = evidence["values"]
+        reference, port = figures(evidence["values"]["reference"], evidence["values"]["port"])
         lines.append(
-            f"first at {evidence['first_difference']}: {figure(both['reference'])} in the reference, "
-            f"{figure(both['port'])} in the port; {100 * evidence['share_differing']:.3g}% of the values differ, "
+            f"first at {evidence['first_difference']}: {reference} in the reference, "
+            f"{port} in the port; {100 * evidence['share_differing']:.3g}% of the values differ, "
             f"by up to {figure(evidence['largest_difference'])}"
         )
     if "shapes" in evidence:
@@ -218,11 +232,14 @@ def _of_data(evidence: Mapping[str, Any]) -> list[str]:
 
 
 def _of_metric(evidence: Mapping[str, Any]) -> list[str]:
+    pairs = {name: figures(value.get("ref"), value.get("paddle")) for name, value in evidence.get("values", {}).items()}
+    return [f"{name}: {reference} in the reference, {port} in the port" for name, (reference, port) in pairs.items()]
+
+
+def _numbers(*sides: Sequence[Any]) -> list[str]:
+    """The first values of both sides, in as many digits as tell those of one place apart."""
+    pairs = [figures(*both) for both in itertools.zip_longest(*(values[:_SHOWN] for values in sides))]
     return [
-        f"{name}: {figure(value.get('ref'))} in the reference, {figure(value.get('paddle'))} in the port"
-        for name, value in evidence.get("values", {}).items()
+        f"[{', '.join(pair[at] for pair in pairs[: len(values)])}{', …' if len(values) > _SHOWN else ''}]"
+        for at, values in enumerate(sides)
     ]
-
-
-def _numbers(values: Sequence[Any]) -> str:
-    return "[" + ", ".join(figure(value) for value in values[:_SHOWN]) + (", …]" if len(values) > _SHOWN else "]")

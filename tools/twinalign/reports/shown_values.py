@@ -6,6 +6,8 @@ from typing import Any
 
 _LEGIBLE = 2000
 _NAME = 160
+_DIGITS = 17
+"""Any two numbers of float64 differ in so many."""
 # An underscore within a word is only an underscore; `://` and `www.` make links of an address without any syntax.
 _SPECIAL = r"(?i)([\\`*{}\[\]<>#|~@&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.)"
 
@@ -15,6 +17,14 @@ def figure(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def figures(one: Any, other: Any) -> tuple[str, str]:
+    """Two values as `figure` shows them, with as many digits as it takes to tell different ones apart."""
+    if not isinstance(one, float) or not isinstance(other, float) or one == other:
+        return figure(one), figure(other)
+    texts = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in range(3, _DIGITS + 1))
+    return next((both for both in texts if both[0] != both[1]), (figure(one), figure(other)))
 
 
 def number(value: Any) -> float | None:

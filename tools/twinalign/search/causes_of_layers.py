@@ -65,8 +65,9 @@ class CauseSearch:
                 right.append((fault.reference_layer, fault.phase))
             left = f"; {answer['left']:.0f} s left for causes"
             if answer["explanation"]:
-                proven.append((suspect["layer"], answer["explanation"]))
+                proven.append((suspect["layer"], _as_tried(answer["explanation"])))
                 fault.explanation = Explanation(**answer["explanation"])
+                _leave_out_right_lines(fault, answer["explanation"]["evidence"])
             else:
                 texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
                 fault.note(*texts, *filter(None, [answer["stopped"]]))
@@ -128,6 +129,22 @@ class CauseSearch:
             for other in found
             if other["call"] in first and other["children"] == first[other["call"]]["children"]
         }
+
+
+def _as_tried(explanation: dict[str, Any]) -> dict[str, Any]:
+    """An explanation in the words of what was tried, by which it is known again in other layers."""
+    inside = explanation["evidence"].get("helper_edit", {})
+    return {**explanation, "text": inside.get("of", explanation["text"])}
+
+
+def _leave_out_right_lines(fault: Fault, proof: Mapping[str, Any]) -> None:
+    """Where the wrong lines are proven, the first value that the reference lacks is told only if it stands in one."""
+    inside, lines = fault.evidence.get("inside"), proof.get("lines_of_port")
+    if inside is None or lines is None:
+        return
+    at = inside["unknown"]
+    if not any(Path(file).name == at["file"] and first <= at["line"] <= last for file, first, last in lines):
+        del fault.evidence["inside"]
 
 
 def _drawn_again(first: Mapping[str, Any], second: Mapping[str, Any], of_gradients: bool) -> Mapping[str, Any]:

@@ -13,6 +13,8 @@ _NO_BRACKETS = str.maketrans("", "", ":()")
 _OF_FLOAT32 = 1e-6
 """Relative: what float32 leaves of a constant that a constructor has made, in the values computed with it."""
 
+_NO_BRACKETS = str.maketrans("", "", ":()")
+
 
 @dataclasses.dataclass
 class Fault:

@@ -164,8 +164,6 @@ class _Search:
         answer = self._forced_backward(back, self.folder)
         self._left_out |= answer["left_out"]
         suspects = self._not_accepted(answer["suspects"])
-        # Of a layer whose weights are not known to be the reference's no cause is proven.
-        explain = explain and not any(_OWN_WEIGHTS in suspect["notes"] for suspect in suspects)
         faults = self._faults(suspects, explain)
         if self._crash is not None:
             if not faults:
@@ -251,7 +249,8 @@ class _Search:
         of_own_weights: list[Mapping[str, Any]] = []
         for suspect in suspects:
             if self._left_out.get(suspect["path"]) == _OWN_WEIGHTS:
-                of_own_weights.append({**suspect, "notes": [*suspect["notes"], _OWN_WEIGHTS]})
+                notes = [*suspect["notes"], _OWN_WEIGHTS]
+                of_own_weights.append({**suspect, "notes": notes, "of_own_weights": True})
                 continue
             path = self._calls[suspect["call"]].path
             rounding = _rounding_of_momentum(suspect["facts"])

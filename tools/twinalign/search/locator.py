@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from twinalign.causes.budget import set_budget
 from twinalign.causes.layers.explaining import PHASES_TRIED
 from twinalign.causes.registry import known_causes
 from twinalign.errors import ExitCode
@@ -21,6 +20,7 @@ from twinalign.notebook import Shown
 from twinalign.processes.side_process import ChildError
 from twinalign.recorder.kept_processes import KeptProcesses
 from twinalign.recorder.recorder import Recorder, RunSettings
+from twinalign.replay.budget import set_budget
 from twinalign.replay.case_run import build_in_float64, use_inputs_of_step
 from twinalign.replay.construction_places import port_places, reference_code
 from twinalign.replay.later_steps import port_later_weights, reference_later_weights
@@ -31,6 +31,7 @@ from twinalign.search.layers import LayerFaults, locate_layers
 from twinalign.search.metric import locate_metric
 from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
+from twinalign.search.ties import TieSearch
 from twinalign.search.training import locate_training
 from twinalign.sides import SIDES
 from twinalign.verdict.excuses import CONVENTIONS
@@ -119,6 +120,8 @@ class Locator:
         wanted = [stage for stage in description["stages"] if not stages or stage in stages]
         result = LocateResult(description["name"])
         gradients = self._folder / "gradients.npz"
+        trained = self._weights.get(description["parts"].get("backward", "")) if "backward" in wanted else None
+        ties = TieSearch(self._recorder.processes, trained, self._folder, explain)
         for stage in self._model_stages(wanted):
             # A search that was asked for some stages judges what these show.
             backward = not stages or stage == "backward"
@@ -154,6 +157,9 @@ class Locator:
                         fault.note(*stopped)
                 result.faults += faults
         gradients.unlink(missing_ok=True)
+        layers = result.layers.get(description["parts"].get("backward", ""))
+        left_out = layers.left_out if layers is not None else None
+        result.faults = [*ties.faults(result.faults, left_out), *result.faults]
         if "backward" in self._model_stages(wanted) and not result.faults and not result.not_searched:
             self._search_later_steps(result, explain)
         if any(fault.phase != "train" for fault in result.faults):

@@ -40,7 +40,10 @@ def activation_behind(unit: WrongUnit, output: Sequence[float], seen: Sequence[S
 
     with rewriting().unchanged(subject.module), rewriting().intercepting(subject.module, handle):
         unit.run()
-    activated = [float(value) for value in applied(found[0], np.array(output))]
+    try:
+        activated = [float(value) for value in applied(found[0], np.array(output))]
+    except RuntimeError:  # one with a parameter for each channel, which a sample does not have
+        return None
     if same_sample(activated, list(output), _SAME):
         return None
     return found[0] if any(same_sample(activated, list(sample), _SAME) for sample in seen) else None

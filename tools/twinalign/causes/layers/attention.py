@@ -9,7 +9,7 @@ import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import LAYER, FunctionCall, Site
 from twinalign.causes.layers.changed_calls import Changes, as_change, changing, enter_edits, forward, joined
-from twinalign.causes.layers.generic import constant_of, tensor_operand, with_constant
+from twinalign.causes.layers.generic import tensor_operand, with_constant
 from twinalign.causes.layers.linear import channels_permuted, rows_permuted
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.ways import choice, made, taken_for_input
@@ -25,7 +25,7 @@ _TILED = "tiled where each is repeated"
 def attention_scale(site: Site, subject: LayerSubject) -> Changes:
     """The attention's scale differs."""
     # Any number before a softmax counts, in a unit that multiplies matrices, but not what a mask is made of.
-    number = constant_of(site) or 0.0
+    number = site.number or 0.0
     softmax = [other.position for other in subject.named("softmax") if other.position > site.position]
     if not 0.0 < number < 1e4 or not softmax or not subject.named(*_ATTENDING):
         return

@@ -33,9 +33,10 @@ def residual_scaled(site: Site, subject: LayerSubject) -> Changes:
     if not is_residual(site):
         return
     for by in dict.fromkeys((*_FACTORS, *subject.port_numbers.values())):
-        yield f"the second operand by {by:.6g}", lambda call, by=by: call["input"] + call["other"] * by
-        yield f"the first operand by {by:.6g}", lambda call, by=by: call["input"] * by + call["other"]
-        yield f"the sum by {by:.6g}", lambda call, by=by: (call["input"] + call["other"]) * by
+        words = subject.words_of_factor(by)
+        yield f"the second operand by {words}", lambda call, by=by: call["input"] + call["other"] * by
+        yield f"the first operand by {words}", lambda call, by=by: call["input"] * by + call["other"]
+        yield f"the sum by {words}", lambda call, by=by: (call["input"] + call["other"]) * by
 
 
 @forward(rank=1)

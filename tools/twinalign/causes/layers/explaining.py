@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from twinalign.backends.torch.reference_only.operations import LAYER, Change, FunctionCall
-from twinalign.causes.budget import BUDGET
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
 from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, matching
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
-from twinalign.causes.registry import Cause, Variant, known_causes
+from twinalign.causes.registry import Cause, Explanation, Variant, known_causes
+from twinalign.replay.budget import BUDGET
+from twinalign.replay.helper_edits import mended_helper
 from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.repeating import not_repeated
@@ -37,6 +39,8 @@ TO_ROUNDING = 1e-10
 """Relative to the values: at most this is left by an edit of the program that is accepted."""
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
+_FACTOR = re.compile(r"\b(by|times) -?\d*\.\d")
+"""A factor in a cause's detail, which is no shift by whole numbers."""
 CLOSER = 0.9
 """A variant that leaves at most this share of the distance, or of the wrong elements, may be one of two causes."""
 ARRIVED = 0.01
@@ -102,7 +106,10 @@ class _ExaminedUnit(Examined):
     @property
     def _causes(self) -> list[Cause]:
         # What is wrong in this phase alone goes first: a fault of the forward pass would show there.
-        return [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
+        known = [item for phase in PHASES_TRIED[self._subject.unit.phase] for item in known_causes(phase)]
+        # With other weights any cause would fit by chance, but for one that brings the port's.
+        own = getattr(self._subject.unit, "of_own_weights", False)
+        return [item for item in known if item.id == "layer_with_own_weights"] if own else known
 
     def known(self) -> Iterator[tuple[Sequence[Candidate], Variant]]:
         for explanation in self._known:
@@ -203,6 +210,16 @@ class _ExaminedUnit(Examined):
         except Exception:  # what runs in the port on both draws runs here on both, if the cause is right
             return False
 
+    def told_inside(self, found: Explanation) -> Explanation:
+        """The explanation with the line inside of the port's own function that a wrong line calls, if it is known."""
+        edit = mended_helper(self.applied, self._subject.run) if isinstance(self.applied, LinesVariant) else None
+        if edit is None or self.line is not None:
+            return found
+        head, _, detail = found.text.partition(": ")
+        lines = [edit.line_of_port, *found.evidence["lines_of_port"]]
+        evidence = {**found.evidence, "lines_of_port": lines, "helper_edit": edit.to_json() | {"of": found.text}}
+        return Explanation(found.id, f"{head}: {edit.text}; called by {detail}", evidence=evidence)
+
     def same(self, one: Variant, other: Variant, share: float = 1e-9) -> bool:
         return all(self._same_in(one, other, draw, share) for draw in DRAWS)
 
@@ -216,10 +233,13 @@ class _ExaminedUnit(Examined):
     def may_name(self, line: Any, variant: Variant) -> bool:
         """Whether what changes are calls in the reference's line that the port's takes the place of.
 
-        A call with other arguments is no name for a line that makes fewer calls.
+        A call with other arguments is no name for a line that makes fewer calls, nor is a factor one for a line
+        that has one number in place of another: there it is what both make.
         """
         if not line.spans or not isinstance(variant, CallVariant):
             return True
+        if _FACTOR.search(variant.detail) and line.exchanges_numbers:
+            return False
         if line.drops_calls and all(isinstance(change, Changing) for change in variant.changes.values()):
             return False
         return all(line.stands_in([site.line]) for site in self._subject.sites if site.key in variant.changes)
@@ -324,6 +344,7 @@ def reference_explain(
             right = activation is not None and not _of(unit)[1].wrong()
             if examined is not None:
                 found, stopped = prove(examined, BUDGET), BUDGET.stopped(examined.not_tried)
+                found = examined.told_inside(found) if found is not None else None
             elif not right:
                 stopped = not_repeated(RerunUnit(worker.kept[KEPT], suspect, Path(folder), phase)) or None
         if found is not None and examined is not None:

@@ -80,13 +80,21 @@ def _zeroed_before(call: FunctionCall) -> Any:
     return call["input"].index_fill(0, rows, 0.0).index_add(0, rows, call.get("source"))
 
 
-def _norm_along_other_axis(call: FunctionCall) -> Any:
-    directions, lengths = call["input"], call["1"]
-    other = 1 - call.get("2", 0)
-    axes = tuple(axis for axis in range(directions.dim()) if axis != other)
-    sizes = [1] * directions.dim()
-    sizes[other] = -1
-    return directions / directions.norm(dim=axes, keepdim=True) * lengths.reshape(sizes)
+def _norm_along_others(site: Site, subject: LayerSubject) -> Changes:
+    alone = [value for name, value in subject.weights_alone().items() if name.endswith("_g")]
+    rank, now = len(site.shape()), site.get("2", 0)
+    for axis in [axis for axis in (*range(rank), None) if axis != (None if now == -1 else now % rank)]:
+        for lengths in (*alone, None):
+            where = ["all entries" if at in (None, -1) else f"axis {at}" for at in (axis, now)]
+            yield f"one length for {where[0]} in place of {where[1]} of its weight", _norm_along(axis, lengths)
+
+
+@as_change
+def _norm_along(call: FunctionCall, axis: int | None, lengths: Any) -> Any:
+    directions, lengths = call["input"], call["1"] if lengths is None else lengths
+    sizes = [-1 if at == axis else 1 for at in range(directions.dim())]
+    norms = directions.square().sum([at for at in range(directions.dim()) if at != axis], keepdim=True).sqrt()
+    return directions / (norms + 1e-12 * (axis is None)) * lengths.reshape(sizes)  # as paddle has it
 
 
 def _mean_of_the_middle(call: FunctionCall) -> Any:
@@ -103,8 +111,8 @@ enter_edits("forward", (
     ("split_sections", "a number is used as the number of parts, but it is their size, or the other way round",
      ("split", "chunk"), _parts_for_size, {"difference": "split_semantics"}),
     # dim=0 of paddle's [in, out] weight is the axis of the inputs.
-    ("weight_norm_axis", "weight normalisation runs along the other axis of the weight", ("weight_norm",),
-     made({"": _norm_along_other_axis}), {"difference": "weight_norm_names"}),
+    ("weight_norm_axis", "weight normalisation runs along another axis of the reference's weight", ("weight_norm",),
+     _norm_along_others, {"difference": "weight_norm_names"}),
     ("median_between", "the median of an even number of values is the mean of the two in the middle", ("median",),
      made({"": _mean_of_the_middle}), {"difference": "median_even"}),
     # `x += 1` makes a new tensor in paddle, so other names for the old one keep the old values.

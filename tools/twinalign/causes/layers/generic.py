@@ -1,6 +1,6 @@
 """Faults that any code can have: a step left out, done twice, with another factor; tried after the particular ones."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,23 @@ def layer_missing(site: Site, subject: LayerSubject) -> Changes:
 @forward(UNIT, rank=2, float32_constants=True)
 def layer_swapped(site: Site, subject: LayerSubject) -> Changes:
     """Another kind of layer is used."""
+    yield from _of_port(site, subject, {})
+
+
+@forward(UNIT, rank=-1, float32_constants=True)
+def layer_with_own_weights(site: Site, subject: LayerSubject) -> Changes:
+    """Another kind of layer is used, with weights of its own."""
+    weights = subject.weights_alone(only_all=True)
+    yield from _of_port(site, subject, weights) if weights else ()
+
+
+def _of_port(site: Site, subject: LayerSubject, weights: Mapping[str, Any]) -> Changes:
     own, facts = site.arguments["module"], subject.unit.facts
     library, _, kind = subject.unit.port_class.rpartition(".")
-    if library.startswith("paddle.") and kind.lower() != type(own).__name__.lower():
+    # Conv2DTranspose and ConvTranspose2d are one kind.
+    if library.startswith("paddle.") and sorted(kind.lower()) != sorted(type(own).__name__.lower()):
         detail = f"{kind}({facts['extra_repr']}) in place of {type(own).__name__}({own.extra_repr()})"
-        yield detail, lambda call: paddle_spelling().layer(kind, facts, own)(call["input"])
+        yield detail, lambda call: paddle_spelling().layer(kind, facts, own, weights)(call["input"])
 
 
 def runs_children(subject: LayerSubject) -> bool:
@@ -71,7 +83,8 @@ def _scaled_values(subject: LayerSubject) -> Iterator[ValueVariant]:
     if max(port.size for port, _ in pairs.values()) == 1 and not is_written(factor, 2):
         return  # a number is every other one times some factor
     if is_writable(factor):
-        yield ValueVariant(f"{factor:.9g}", lambda values: {name: value * factor for name, value in values.items()})
+        words = subject.words_of_factor(factor)
+        yield ValueVariant(words, lambda values: {name: value * factor for name, value in values.items()})
 
 
 enter(Cause("output_scaled", "forward", "the output is scaled by a factor", LayerSubject, _scaled_values, rank=LAST))
@@ -109,8 +122,7 @@ def _is_simple(number: float) -> bool:
 @forward("mul", "div", rank=3, float32_constants=True)
 def factor_wrong(site: Site, subject: LayerSubject) -> Changes:
     """A constant factor has another value."""
-    number = constant_of(site)
-    if number and 0.0 < number < 1e99:
+    if (number := site.number) and 0.0 < number < 1e99:
         usual = (1.0 / number, number**2, number**0.5, 2.0 * number, number / 2.0, number * 10.0, number / 10.0)
         yield from other_constants(number, (*usual, number - 1.0, number + 1.0, *subject.port_numbers.values()))
 
@@ -120,12 +132,6 @@ def other_constants(number: float, values: Iterable[float]) -> Changes:
     for value in dict.fromkeys(values):
         if value not in (number, 0.0):
             yield f"{value:.6g} in place of {number:.6g}", with_constant(value)
-
-
-def constant_of(site: Site) -> float | None:
-    """The number of a product, quotient, sum or difference of a tensor with a number; None for two tensors."""
-    values = (site.arguments.get(name) for name in ("other", "input"))
-    return next((float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)), None)
 
 
 def tensor_operand(call: FunctionCall) -> Any:
@@ -181,7 +187,7 @@ def added_constant(subject: LayerSubject) -> Iterator[CallVariant]:
     # For example the smoothing of a Dice loss, an offset, the 1 of `1 - x`.
     found: dict[tuple[str, float], list[Site]] = {}
     for site in subject.named(*("add", "sub")):
-        number = constant_of(site)
+        number = site.number
         if number is not None:
             found.setdefault((site.name, number), []).append(site)
     alone = [(number, [site]) for (_, number), sites in found.items() for site in sites]
@@ -222,13 +228,13 @@ def _worst(subject: LayerSubject) -> str | None:
 enter_edits("forward", (
     ("factor_forgotten", "a constant factor is left out", ("mul", "div"),
      lambda site, subject: [(f"{'times' if site.name == 'mul' else 'divided by'} {factor:.6g}", tensor_operand)]
-     if (factor := constant_of(site)) is not None else (), {"rank": 2}),
+     if (factor := site.number) is not None else (), {"rank": 2}),
     ("layer_twice", "a layer is applied twice", (LAYER, UNIT),
      lambda site, subject: [(site.arguments["path"] or str(site.arguments["kind"]),
                              lambda call: call["module"].forward(call["output"]))]
      if site.output.shape == site.shape() else (), {"rank": 4}),
     ("sign_wrong", "a sign is wrong", tuple(_SIGNS), lambda site, subject: _SIGNS[site.name].items()
-     if site.name != "mul" or constant_of(site) is not None else (), {"rank": 3}),
+     if site.name != "mul" or site.number is not None else (), {"rank": 3}),
     ("operation_swapped", "another arithmetic operation is used", ("add", "sub", "mul", "div", "maximum", "minimum"),
      lambda site, subject: [(f"`{name}` in place of `{OPERATORS.get(site.name, site.name)}`", _doing_something(change))
                             for name, change in _OPERATIONS.items() if name != OPERATORS.get(site.name, site.name)],

@@ -7,7 +7,7 @@ from typing import Any
 
 from twinalign.backends.torch.reference_only.operations import FunctionCall, Key, Site
 from twinalign.causes.layers.changed_calls import Changes, called, changed_calls, changing, enter_edits, forward
-from twinalign.causes.layers.generic import constant_of, other_constants, tensor_operand, with_constant
+from twinalign.causes.layers.generic import other_constants, tensor_operand, with_constant
 from twinalign.causes.layers.subject import CallVariant, LayerSubject
 from twinalign.causes.layers.ways import FLOAT32, choice, made, number
 
@@ -25,7 +25,7 @@ def loss_temperature(subject: LayerSubject) -> Iterator[CallVariant]:
     sites = subject.named("mul", "div")
     yield from changed_calls(subject, sites, lambda site: _other_temperatures(site, subject))
     # Then with the factors behind the loss, which may come from the same attribute.
-    numbers = [(site, number, subject.leads_to(site, *_OF_LOGITS)) for site in sites if (number := constant_of(site))]
+    numbers = [(site, number, subject.leads_to(site, *_OF_LOGITS)) for site in sites if (number := site.number)]
     for current in dict.fromkeys(number for _, number, before in numbers if before):
         for value in dict.fromkeys((*_temperatures(current), *subject.port_numbers.values())):
             if value not in (0.0, current):
@@ -38,8 +38,7 @@ def loss_temperature(subject: LayerSubject) -> Iterator[CallVariant]:
 
 
 def _other_temperatures(site: Site, subject: LayerSubject) -> Changes:
-    number = constant_of(site)
-    if not number or not subject.leads_to(site, *_OF_LOGITS):
+    if not (number := site.number) or not subject.leads_to(site, *_OF_LOGITS):
         return
     yield "left out", tensor_operand
     yield from other_constants(number, (*_temperatures(number), *subject.port_numbers.values()))
@@ -53,9 +52,8 @@ def _temperatures(number: float) -> tuple[float, ...]:
 def loss_factor(site: Site, subject: LayerSubject) -> Changes:
     """The loss's constant factor is left out or differs."""
     # The factor is any number that the loss is multiplied with, such as twice the temperature.
-    number = constant_of(site)
     first = min((other.position for other in subject.named(*LOSSES)), default=math.inf)
-    if not number or site.position < first:
+    if not (number := site.number) or site.position < first:
         return
     yield f"left out ({number:.6g})", tensor_operand
     yield from other_constants(number, (number / 2.0, number * 2.0, 1.0 / number, number**2, number**0.5))

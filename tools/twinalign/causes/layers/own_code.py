@@ -14,6 +14,7 @@ from twinalign.replay.aligned_code import Helpers
 from twinalign.replay.fewest import fewest
 from twinalign.replay.moved_statements import moved
 from twinalign.replay.port_lines import LinesVariant, exchanged_layers, lines_of, together, whole_functions
+from twinalign.replay.table_lines import made_in
 from twinalign.verdict.array_difference import difference
 
 _ROUNDING, _NOTHING = 1e-6, 1e-12
@@ -107,5 +108,6 @@ def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
                 yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),))
     tables = dict[str, object](getattr(subject.unit, "tables", dict)())
     for one in [{name: tables[name]} for name in tables] + [tables] * (len(tables) > 1):
-        detail = f"`{'`, `'.join(one)}`: what the constructor makes and nothing stores has other values"
-        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.items()))
+        text, places = made_in(list(one), getattr(subject.unit, "constructor", {}), module)
+        detail = f"`{'`, `'.join(one)}`: what the constructor makes and nothing stores has other values{text}"
+        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.items()), makers=places)

@@ -8,6 +8,7 @@ import functools
 import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
@@ -18,6 +19,7 @@ import numpy as np
 from twinalign.backends.torch.reference_only import operations
 from twinalign.backends.torch.reference_only.operations import HANDED, UNIT, Change, FunctionCall, Key, Site, Value
 from twinalign.replay.code_lines import Print, is_own_code, print_of, same_as_one_of, source_line
+from twinalign.replay.constants import constants_in_sources, factor_in_words
 from twinalign.replay.unit_program import Program, group_calls
 from twinalign.replay.wrong_unit import WrongUnit, rewriting
 
@@ -198,6 +200,11 @@ class LayerSubject:
         tensor = dict(itertools.chain(*owned)).get(name)
         return None if tensor is None else np.asarray(tensor.detach().cpu().numpy())
 
+    def weights_alone(self, only_all: bool = False) -> Mapping[str, Any]:
+        """What the port's layer stores and the reference's does not; if `only_all`, where that is all of it."""
+        find = getattr(self.unit, "weights_alone", None)
+        return dict(find(only_all)) if find is not None else {}
+
     @functools.cached_property
     def port_numbers(self) -> Mapping[str, float]:
         """Every number known of the port's layer, by attribute name in lower case without leading underscores."""
@@ -208,6 +215,15 @@ class LayerSubject:
             elif isinstance(value, (bool, int, float)):
                 numbers[str(name).lower().lstrip("_")] = float(value)
         return numbers
+
+    def words_of_factor(self, factor: float) -> str:
+        """A number by which the port's values are too large, and what in the code of both sides makes it."""
+        sources = [function["source"] for function in getattr(self.unit, "functions", ())]
+        port = [*constants_in_sources(map(textwrap.dedent, sources)), *self.port_numbers.values()]
+        products = [(site.number, site.name) for site in self.named("mul", "div") if site.number]
+        theirs = [number if name == "mul" else 1.0 / number for number, name in products if number]
+        words = factor_in_words(factor, port, theirs)
+        return f"{factor:.9g}{f' ({words})' if words else ''}"
 
     @functools.cached_property
     def program(self) -> Program:

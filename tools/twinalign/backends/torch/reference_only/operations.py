@@ -166,6 +166,12 @@ class Site:
         """Facts of the first returned tensor, those of a number where it returns none."""
         return self.results[0] if self.results else TensorFacts(())
 
+    @property
+    def number(self) -> float | None:
+        """The number of a product, quotient, sum or difference of a tensor with a number; None for two tensors."""
+        values = (self.arguments.get(name) for name in ("other", "input"))
+        return next((float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)), None)
+
     def atoms(self) -> list[tuple[Path, Any]]:
         """Everything in the arguments that is no container; of a child layer nothing, of what is handed on that."""
         if self.name in (LAYER, ENTRY):

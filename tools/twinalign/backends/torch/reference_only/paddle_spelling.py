@@ -7,6 +7,7 @@ torch lacks raises AttributeError: then the line proves nothing.
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -104,13 +105,16 @@ def call(name: str, *given: Any, **keywords: Any) -> Any:
     return getattr(given[0], spelled)(*given[1:], **keywords)
 
 
-def layer(kind: str, facts: Mapping[str, Any], own: Any) -> Callable[[Any], Any]:
+def layer(
+    kind: str, facts: Mapping[str, Any], own: Any, weights: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[[Any], Any]:
     """What one of paddle's own layers computes of a tensor: the function that its class is named after.
 
     Args:
         kind: the name of its class.
         facts: its attributes.
         own: torch's layer in its place, whose weight and bias it is given; where that has none, it has none either.
+        weights: those that it has of its own instead, in paddle's layout.
 
     Raises:
         KeyError: no function does what the layer does, or it draws random numbers.
@@ -120,7 +124,8 @@ def layer(kind: str, facts: Mapping[str, Any], own: Any) -> Callable[[Any], Any]
     name = _function_of(kind.lower())
     settings = {"kernel_size": facts.get("ksize"), "pad": facts.get("padding"), **facts}
     settings |= {KEYWORDS.get(key, key): value for key, value in settings.items()}
-    settings |= {parameter: getattr(own, parameter, None) for parameter in ("weight", "bias")}
+    settings |= {parameter: None if weights else getattr(own, parameter, None) for parameter in ("weight", "bias")}
+    settings |= weights
     given = {key: settings[key] for key in _arguments_of(name) if settings.get(key) is not None}
     if name == "batch_norm":
         return functools.partial(_batch_norm, own.training, given)
