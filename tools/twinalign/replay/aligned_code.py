@@ -20,7 +20,7 @@ _SPELLED = {
     "paddle": "torch", "axis": "dim", "epsilon": "eps", "concat": "cat", "clip": "clamp", "astype": "to",
     "tile": "repeat", "permute": "transpose", "stop_axis": "end_dim", "start_axis": "start_dim",
 }  # fmt: skip
-_LEAST_ALIKE = 0.4
+LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
 _FIELDS = ("body", "orelse", "finalbody")
 _LONGEST = 90
@@ -179,7 +179,7 @@ def with_branches_of(theirs: Code, ours: Code) -> Code | None:
     asked = {" ".join(words_of(node.test)) for node in ast.walk(ours.tree) if isinstance(node, ast.If)}
     tree = _Branches(asked, ours.words).visit(copy.deepcopy(theirs.tree))
     made = dataclasses.replace(theirs, tree=tree)
-    return made if ratio(made.words, ours.words) > max(ratio(theirs.words, ours.words), _LEAST_ALIKE) else None
+    return made if ratio(made.words, ours.words) > max(ratio(theirs.words, ours.words), LEAST_ALIKE) else None
 
 
 class _Branches(ast.NodeTransformer):
@@ -211,28 +211,6 @@ def line_of(code: Code, *nodes: ast.AST | None) -> str:
     """Words for the line in which a node stands, or another one where it has none."""
     number = next((node.lineno for node in nodes if isinstance(node, (ast.expr, ast.stmt))), code.tree.lineno)
     return f"line {number} of {code.file}"
-
-
-def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, Code]]:
-    """Functions of the reference with those of the port: of the same name, else the most alike."""
-    found: list[tuple[Code, Code]] = []
-    left, right = list(theirs), list(ours)
-    words = {code: code.words for code in (*left, *right)}
-    for part in (lambda name: name, lambda name: name.rpartition(".")[2], None):
-        scored = [
-            (ratio(words[one], words[two], _LEAST_ALIKE if part is None else 0.0), number, at, one, two)
-            for number, one in enumerate(left)
-            for at, two in enumerate(right)
-            if part is None or part(one.name) == part(two.name)
-        ]
-        for score, _, _, one, two in sorted(scored, key=lambda item: (-item[0], *item[1:3])):
-            # Any class has a constructor: that both are ones says nothing.
-            named = part is not None and (one.name == two.name or not one.name.endswith("__init__"))
-            if one in left and two in right and (named or score >= _LEAST_ALIKE):
-                found.append((one, two))
-                left.remove(one)
-                right.remove(two)
-    return found
 
 
 def differences(theirs: Code, ours: Code) -> list[Difference]:

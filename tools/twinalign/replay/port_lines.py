@@ -28,10 +28,10 @@ from twinalign.replay.aligned_code import (
     functions_of,
     line_of,
     parsed,
-    partners,
     with_branches_of,
 )
 from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, in_torch
+from twinalign.replay.partner_functions import partners
 from twinalign.replay.wrong_unit import paddle_spelling
 from twinalign.verdict.array_difference import difference
 

@@ -5,7 +5,9 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
@@ -18,6 +20,8 @@ from twinalign.verdict.array_difference import difference
 
 _ROUNDING, _NOTHING = 1e-6, 1e-12
 """A line that changes less than the first only computes with numbers that paddle holds in float32, or with none."""
+_SHARE = 1e-3
+"""Where the port differs by little more than that, a line counts that changes this share of it."""
 _SECONDS_TO_MEASURE = 3.0
 """Of processor time: to see what each line changes; of what is left then, each may be what is wrong."""
 _MOST_TOGETHER = 12
@@ -33,13 +37,14 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     if lines and (near := [site.line for site in subject.tried_first]):
         lines.sort(key=lambda line: not line.stands_in(near))
     until = time.process_time() + _SECONDS_TO_MEASURE
+    rounding = _rounding(subject)
     changes = {id(one): _change(subject, one) if time.process_time() < until else math.inf for one in lines}
-    spelled = tuple(one.lines[0] for one in lines if _NOTHING < changes[id(one)] <= _ROUNDING)
+    spelled = tuple(one.lines[0] for one in lines if _NOTHING < changes[id(one)] <= rounding)
     moves = [dataclasses.replace(one, spelled=spelled) for one in moved(lines)]
     yield from (moves := [one for one in moves if _gives_port(subject, [one])])
     # A part of what has moved may give the port's values, too: what is done twice, where the second time does nothing.
     lines = [one for one in lines if all(one.lines[0] not in move.lines for move in moves)]
-    single = [one for one in lines if changes[id(one)] > _ROUNDING]
+    single = [one for one in lines if changes[id(one)] > rounding]
     single = [dataclasses.replace(one, spelled=spelled) for one in (*single, *_attributes(subject))]
     yield from single
     # What only the port computes changes nothing until another line reads it.
@@ -75,8 +80,16 @@ def _change(subject: LayerSubject, variant: LinesVariant) -> float:
         found = subject.run(variant)
     except Exception:  # a line may need names that the reference's function does not have, or another line
         return math.inf
-    usual = subject.traced[0].items()
-    return max((difference(found[n], v).relative if n in found else math.inf for n, v in usual), default=0.0)
+    return _greatest(found, subject.traced[0])
+
+
+def _rounding(subject: LayerSubject) -> float:
+    """What a line may change without computing something else."""
+    return min(_ROUNDING, _SHARE * _greatest(subject.port, subject.reference))
+
+
+def _greatest(found: Mapping[str, np.ndarray], usual: Mapping[str, np.ndarray]) -> float:
+    return max((difference(found[n], v).relative if n in found else math.inf for n, v in usual.items()), default=0.0)
 
 
 def _gives_port(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool | None:
@@ -89,7 +102,8 @@ def _gives_port(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool | 
     except Exception:  # the code as a whole may need what some lines alone do not have
         return None
     port = [(name, value) for name, value in subject.unit.port.items() if name in subject.traced[0]]
-    return all(name in found and difference(found[name], value).relative <= _ROUNDING for name, value in port)
+    rounding = _rounding(subject)
+    return all(name in found and difference(found[name], value).relative <= rounding for name, value in port)
 
 
 def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:

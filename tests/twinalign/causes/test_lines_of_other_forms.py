@@ -1,0 +1,95 @@
+"""Lines of a port whose functions have another form than the reference's, or differ by next to nothing."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tests.twinalign.causes.module_unit import ModuleUnit
+from tests.twinalign.causes.units import explain
+from twinalign.causes.registry import Explanation
+
+NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
+INPUT = np.random.default_rng(3).standard_normal((2, 4, 6))
+
+
+def explained(right: nn.Module, wrong: str, port: str, *inputs: Any, **facts: Any) -> Explanation | None:
+    """What is found for a port of this text, whose values are those of `wrong`, the same mistake in torch."""
+    found: dict[str, Any] = {"torch": torch}
+    exec(textwrap.dedent(wrong), found)
+    other = type("Wrong", (type(right),), {"forward": found["forward"]})()
+    other.load_state_dict(right.state_dict())
+    unit = ModuleUnit(right, [INPUT, *inputs], {}, facts=facts)
+    unit.port = ModuleUnit(other, [INPUT, *inputs], {}).reference
+    described = {"source": textwrap.dedent(port).strip(), "file": "port.py", "line": 1, "globals": NAMES}
+    unit.functions = [{**described, "name": f"{type(right).__name__}.forward"}]  # type: ignore[attr-defined]
+    return explain(unit)
+
+
+class Scaled(nn.Module):
+    """Divides by the root mean square."""
+
+    epsilon = 1e-6
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        variance = x.pow(2).mean(-1, keepdim=True)
+        return x * torch.rsqrt(variance + self.epsilon)
+
+
+def test_a_line_is_found_that_changes_less_than_rounding_to_float32_does() -> None:
+    wrong = """
+    def forward(self, x):
+        variance = x.pow(2).mean(-1, keepdim=True)
+        return x / (variance.sqrt() + self.epsilon)
+    """
+    port = """
+    def forward(self, x):
+        variance = x.pow(2).mean(-1, keepdim=True)
+        return x / (paddle.sqrt(variance) + self.epsilon)
+    """
+    found = explained(Scaled(), wrong, port)
+    assert found is not None
+    assert "`x / (paddle.sqrt(variance) + self.epsilon)` in place of" in found.text
+
+
+class HandingOn(nn.Module):
+    """Does its work in another method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Linear(6, 6)
+
+    def _mixed(self, x: torch.Tensor) -> torch.Tensor:
+        q = self.proj(x)
+        scores = torch.matmul(q, x.transpose(1, 2))
+        weights = torch.softmax(scores, dim=-1)
+        return torch.matmul(weights, x) + q.cos().tan()
+
+    def forward(self, x: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+        if other is None:
+            return self._mixed(x)
+        return self._mixed(x + other)
+
+
+def test_a_port_may_do_at_once_what_the_reference_hands_on_to_another_method() -> None:
+    wrong = """
+    def forward(self, x):
+        q = self.proj(x)
+        weights = torch.softmax(torch.matmul(q, x.transpose(1, 2)), dim=-1)
+        return torch.matmul(weights, x) + q.tan().cos()
+    """
+    port = """
+    def forward(self, x):
+        q = self.proj(x)
+        scores = paddle.matmul(q, x.transpose([0, 2, 1]))
+        weights = F.softmax(scores, axis=-1)
+        return paddle.matmul(weights, x) + q.tan().cos()
+    """
+    found = explained(HandingOn(), wrong, port)
+    assert found is not None
+    assert "q.tan().cos()` in place of" in found.text
+    assert "lacks" not in found.text
