@@ -1,6 +1,7 @@
 """What `twinalign locate` finds: faults, each with its place and, if one is proven, its cause."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ LATER_STEP = "step_of_inputs"
 """Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""
 _OF_FLOAT32 = 1e-6
 """Relative: what float32 leaves of a constant that a constructor has made, in the values computed with it."""
+_CLEARLY_MORE = 1e3
 
 
 @dataclasses.dataclass
@@ -73,3 +75,14 @@ def where_in_unit(path: str, values: Mapping[str, Any]) -> str:
         "state": f"{len(values)} of the model's tensors that were moved",
         "gradient": "the gradient that it sends back",
     }[kind]
+
+
+def shows_more(fault: Fault, other: Fault) -> bool:
+    """Whether a call differs by so much more than another of its layer that this one may only round constants."""
+    return _greatest(fault) > _CLEARLY_MORE * _greatest(other)
+
+
+def _greatest(fault: Fault) -> float:
+    """The greatest relative difference of its values; infinite where some cannot be compared."""
+    sizes = (found["relative"] for found in fault.evidence["values"].values())
+    return max((math.inf if size is None else size for size in sizes), default=0.0)
