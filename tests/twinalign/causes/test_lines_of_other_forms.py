@@ -17,16 +17,28 @@ NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
 INPUT = np.random.default_rng(3).standard_normal((2, 4, 6))
 
 
-def explained(right: nn.Module, wrong: str, port: str, *inputs: Any, **facts: Any) -> Explanation | None:
-    """What is found for a port of this text, whose values are those of `wrong`, the same mistake in torch."""
+def explained(right: nn.Module, wrong: str, port: str, *inputs: Any, ran: str = "", **facts: Any) -> Explanation | None:
+    """What is found for a port of this text, whose values are those of `wrong`, the same mistake in torch.
+
+    `ran`: words of the port's lines that have assigned tensors.
+    """
     found: dict[str, Any] = {"torch": torch}
     exec(textwrap.dedent(wrong), found)
     other = type("Wrong", (type(right),), {"forward": found["forward"]})()
     other.load_state_dict(right.state_dict())
     unit = ModuleUnit(right, [INPUT, *inputs], {}, facts=facts)
     unit.port = ModuleUnit(other, [INPUT, *inputs], {}).reference
-    described = {"source": textwrap.dedent(port).strip(), "file": "port.py", "line": 1, "globals": NAMES}
+    described: dict[str, Any] = {
+        "source": textwrap.dedent(port).strip(),
+        "file": "port.py",
+        "line": 1,
+        "globals": NAMES,
+    }
     unit.functions = [{**described, "name": f"{type(right).__name__}.forward"}]  # type: ignore[attr-defined]
+    lines = [at for at, line in enumerate(described["source"].splitlines(), start=1) if ran and ran in line]
+    unit.steps = [  # type: ignore[attr-defined]
+        {"file": "port.py", "line": line, "source": "", "print": [[9], [0.0] * 9]} for line in lines
+    ]
     return explain(unit)
 
 
@@ -93,3 +105,52 @@ def test_a_port_may_do_at_once_what_the_reference_hands_on_to_another_method() -
     assert found is not None
     assert "q.tan().cos()` in place of" in found.text
     assert "lacks" not in found.text
+
+
+class Reduced(nn.Module):
+    """An attention that makes keys and values fewer, in a branch of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool: nn.Module | None = None
+        self.norm = nn.LayerNorm(6)
+        self.mix = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, size: tuple[int, int] = (2, 2)) -> torch.Tensor:
+        h, w = size
+        if self.pool is not None:
+            x = x.permute(0, 2, 1).reshape(2, 6, h, w)
+            x = self.pool(x)
+        else:
+            x = x.permute(0, 2, 1).reshape(2, 6, h, w)
+            x = self.mix(x).reshape(2, 6, h * w).permute(0, 2, 1)
+            x = self.norm(x)
+        return x.sin() * 2.0
+
+
+def test_a_branch_that_stands_elsewhere_in_the_port_is_compared_with_the_one_that_ran() -> None:
+    wrong = """
+    def forward(self, x):
+        x = self.norm(x).permute(0, 2, 1).reshape(2, 6, 2, 2)
+        x = self.mix(x).reshape(2, 6, 4).permute(0, 2, 1)
+        return x.sin() * 2.0
+    """
+    port = """
+    def forward(self, x, h, w):
+        if not self.linear:
+            if self.ratio > 1:
+                y = self.norm(x).transpose([0, 2, 1]).reshape([2, 6, h, w])
+                y = self.mix(y)
+                y = y.reshape([2, 6, h * w]).transpose([0, 2, 1])
+                x = y
+            else:
+                x = x.transpose([0, 2, 1]).reshape([2, 6, h, w])
+        else:
+            x = x.transpose([0, 2, 1]).reshape([2, 6, h, w])
+            x = self.pool(x)
+        return x.sin() * 2.0
+    """
+    found = explained(Reduced(), wrong, port, ran="self.mix(y)", linear=False, ratio=2)
+    assert found is not None
+    assert found.id == "line_of_port"
+    assert "`self.norm(x).transpose([0, 2, 1]).reshape([2, 6, h, w])` in place of" in found.text

@@ -1,7 +1,6 @@
 """Where the code of the port and that of the reference differ: functions paired, and their statements aligned."""
 
 import ast
-import copy
 import dataclasses
 import gc
 import re
@@ -12,7 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from twinalign.replay.code_lines import Function, noting
-from twinalign.replay.likeness import partners_in_order, ratio
+from twinalign.replay.likeness import partners_in_order
 from twinalign.replay.opened_blocks import header, inner, opened
 
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
@@ -171,31 +170,6 @@ def functions_of(run: Callable[[], Any]) -> list[Code]:
     return [one for one in made if one is not None]
 
 
-def with_branches_of(theirs: Code, ours: Code) -> Code | None:
-    """The reference's function with the branch that is more like the port's in place of each `if` that the port lacks.
-
-    None if that makes it no more like the port's function, or leaves it another one that only has its name.
-    """
-    asked = {" ".join(words_of(node.test)) for node in ast.walk(ours.tree) if isinstance(node, ast.If)}
-    tree = _Branches(asked, ours.words).visit(copy.deepcopy(theirs.tree))
-    made = dataclasses.replace(theirs, tree=tree)
-    return made if ratio(made.words, ours.words) > max(ratio(theirs.words, ours.words), LEAST_ALIKE) else None
-
-
-class _Branches(ast.NodeTransformer):
-    def __init__(self, kept: Container[str], words: Sequence[str]) -> None:
-        self._kept, self._words = kept, words
-
-    def visit_If(self, node: ast.If) -> Any:
-        self.generic_visit(node)
-        if not node.orelse or " ".join(words_of(node.test)) in self._kept:
-            return node
-        return max(node.orelse, node.body, key=self._likeness)
-
-    def _likeness(self, branch: Sequence[ast.stmt]) -> float:
-        return ratio([word for statement in branch for word in words_of(statement)], self._words)
-
-
 def words_of(node: ast.AST | None) -> list[str]:
     """The words of a piece of code, in one spelling of both frameworks' commonest names."""
     return [] if node is None else [_SPELLED.get(word, word) for word in _WORD.findall(ast.unparse(node))]
@@ -221,7 +195,14 @@ def differences(theirs: Code, ours: Code) -> list[Difference]:
     for old, new in defaults:
         if words_of(old) != words_of(new):
             found.append(Difference(theirs, ours, (id(old), "instead"), old, new))
+    given = set(_parameters(ours.tree)) - set(_parameters(theirs.tree))
+    found = [one for one in found if one.new is not None or not _unpacks(one.old, given)]
     return sorted(found, key=lambda one: one.has_same_words)
+
+
+def _unpacks(statement: ast.AST | None, given: Container[str]) -> bool:
+    """Whether the reference only takes apart what the port is given one by one: `h, w = size`."""
+    return isinstance(statement, ast.Assign) and all(name in given for name in _targets(statement))
 
 
 def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:

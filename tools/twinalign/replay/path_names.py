@@ -70,14 +70,14 @@ class PathNames:
             outer_reference, _, their_last = reference.rpartition(".")
             if not outer_port or not outer_reference or last != their_last:
                 return
-            if not self._hold_alike(outer_port, outer_reference):
+            if not self._hold_alike(outer_port, outer_reference, exactly=last.isdigit()):
                 return
             port, reference = outer_port, outer_reference
 
-    def _hold_alike(self, port: str, reference: str) -> bool:
-        """Whether two modules share most of their weights: a number as the last name says nothing of a list's owner."""
+    def _hold_alike(self, port: str, reference: str, exactly: bool) -> bool:
+        """Whether two modules share their weights, or most of them: that both hold a `0` says nothing."""
         ours, theirs = (held.get(path, set()) for held, path in zip(self._held, (port, reference), strict=True))
-        return 2 * len(ours & theirs) >= len(ours | theirs)
+        return ours == theirs if exactly else 2 * len(ours & theirs) >= len(ours | theirs)
 
     def reference_path(self, port: str) -> str:
         if port in self._known:
