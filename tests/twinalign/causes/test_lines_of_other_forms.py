@@ -11,6 +11,7 @@ from torch import nn
 
 from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import explain
+from twinalign.causes.layers.target import Target
 from twinalign.causes.registry import Explanation
 
 NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
@@ -154,3 +155,11 @@ def test_a_branch_that_stands_elsewhere_in_the_port_is_compared_with_the_one_tha
     assert found is not None
     assert found.id == "line_of_port"
     assert "`self.norm(x).transpose([0, 2, 1]).reshape([2, 6, h, w])` in place of" in found.text
+
+
+def test_what_stands_beside_a_mask_of_the_least_number_is_judged_by_its_own_size() -> None:
+    mask = np.full(6, np.finfo(np.float64).min)
+    target = Target({"slopes": np.ones(6), "mask": mask}, {"slopes": np.full(6, 2.0), "mask": mask})
+    assert target.wrong() == ["slopes"]
+    assert target.reproduces_reference({"slopes": np.full(6, 2.0), "mask": mask})
+    assert not target.reproduces_reference({"slopes": np.ones(6), "mask": mask})
