@@ -15,9 +15,10 @@ from tests.twinalign.causes.module_unit import ModuleUnit
 from tests.twinalign.causes.units import explain
 from twinalign.causes.layers import own_code
 from twinalign.causes.layers.subject import LayerSubject
-from twinalign.replay.aligned_code import parsed, with_branches_of
+from twinalign.replay.aligned_code import parsed
 from twinalign.replay.code_lines import print_of
 from twinalign.replay.port_lines import lines_of
+from twinalign.replay.ran_branches import with_branches_of
 
 NAMES = {"paddle": ["name", "paddle"], "F": ["name", "paddle.nn.functional"]}
 

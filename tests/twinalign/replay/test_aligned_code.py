@@ -4,7 +4,8 @@ import ast
 
 import pytest
 
-from twinalign.replay.aligned_code import differences, parsed, partners
+from twinalign.replay.aligned_code import differences, parsed
+from twinalign.replay.partner_functions import partners
 
 REFERENCE = """
 def loss(predictions, target):
@@ -47,3 +48,22 @@ def test_constructors_of_unlike_classes_are_no_partners() -> None:
     assert alike is not None
     assert partners([theirs], [other]) == []
     assert partners([theirs], [other, alike]) == [(theirs, alike)]
+
+
+def test_what_hands_on_to_another_function_is_no_partner_of_what_does_the_work() -> None:
+    work = "def {}(self, x):\n    y = self.proj(x)\n    z = y.softmax(-1) * x\n    return z.sum(1) + y.mean(1)"
+    hands_on = "def forward(self, x, other=None):\n    return self._work(x)"
+    one, two, ours = (
+        parsed(text, "a.py", 1, f"Block.{name}", side)
+        for text, name, side in (
+            (hands_on, "forward", "torch"),
+            (work.format("_work"), "_work", "torch"),
+            (work.format("forward"), "forward", "paddle"),
+        )
+    )
+    assert one is not None
+    assert two is not None
+    assert ours is not None
+    assert partners([one, two], [ours]) == [(two, ours)]
+    assert partners([ours], [one, two]) == [(ours, two)]
+    assert partners([one], [ours]) == [(one, ours)]

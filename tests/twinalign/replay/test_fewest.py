@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from twinalign.replay.fewest import fewest
+from twinalign.replay.fewest import fewest, fewest_by_twos
 
 
 def test_nothing_of_nothing() -> None:
@@ -35,3 +35,12 @@ def test_of_two_parts_that_hold_no_item_can_be_left_out() -> None:
     assert set(found) in parts
     left = [set(some) for some in itertools.combinations(found, len(found) - 1)]
     assert not any(part <= some for part in parts for some in left)
+
+
+def test_two_items_that_only_hold_together_are_left_out_together() -> None:
+    def holds(some: object) -> bool:
+        there = set(some)  # type: ignore[call-overload]
+        return {0, 3} <= there and (1 in there) == (4 in there)
+
+    assert set(fewest(range(6), holds)) >= {0, 1, 3, 4}
+    assert fewest_by_twos(range(6), holds) == [0, 3]

@@ -77,3 +77,22 @@ def test_a_part_of_what_the_reference_packs_is_not_the_layer_that_packs() -> Non
     names = PathNames({}, CanonicalNames(parts), calls, dict.fromkeys(["attn", "attn.q", "attn.k"]))
     assert names.reference_path("attn") == "a"
     assert names.reference_path("attn.q") != "a.qk"
+
+
+class Sequential:
+    """Named like a framework's container."""
+
+
+class Block:
+    """One with code of its own."""
+
+
+def test_a_block_in_containers_of_numbers_is_neither_a_container_nor_the_module_around_all() -> None:
+    weights = {"layer_1.0.block.conv": "stages.0.0.conv", "layer_2.0.block.conv": "stages.1.0.conv"}
+    canonical = CanonicalNames({f"{port}.weight": [(f"{theirs}.weight", False)] for port, theirs in weights.items()})
+    reference = {"stages": "Sequential", "stages.0": "Sequential", "stages.0.0": "Block", "stages.0.0.conv": "Conv2d"}
+    calls = [Call(at, path, f"package.{kind}", None, 0) for at, (path, kind) in enumerate(reference.items())]
+    kinds = {"layer_1": Sequential, "layer_1.0": Block, "layer_1.0.block": Sequential, "layer_1.0.block.conv": Block}
+    names = PathNames({}, canonical, calls, {path: kind() for path, kind in kinds.items()})
+    assert names.reference_path("layer_1.0") == "stages.0.0"
+    assert names.reference_path("layer_1") == "stages.0"

@@ -103,3 +103,20 @@ def test_a_layer_with_weights_of_another_is_no_partner_of_the_one_whose_place_it
     assert partners_of_second({"norm1", "attention", "norm2", "mlp"}) == []
     # An activation without weights may serve in several places.
     assert partners_of_second({"attention", "mlp"}) == ["norm2"]
+
+
+def test_containers_of_other_layers_are_no_partners() -> None:
+    reference = calls_of(
+        {"blocks": ("Sequential", {"0": ("Linear", {}), "1": ("Identity", {})}), "norm": ("LayerNorm", {})}
+    )
+    port = calls_of({"body": ("Sequential", {"0": ("Linear", {}), "1": ("LayerNorm", {})})})
+    for call in port:
+        if call.path == "body":  # a width that does not tell them apart
+            call.outputs = next(other.outputs for other in reference if other.path == "blocks")
+    names = {"": "", "body": "<body>", "body.0": "blocks.0", "body.1": "norm"}
+    found = match_calls(reference, port, names, ["body.0", "body.1"])
+    assert {(port.path, ours.path) for ours, port in found.pairs} == {
+        ("", ""),
+        ("body.0", "blocks.0"),
+        ("body.1", "norm"),
+    }

@@ -1,7 +1,6 @@
 """Where the code of the port and that of the reference differ: functions paired, and their statements aligned."""
 
 import ast
-import copy
 import dataclasses
 import gc
 import re
@@ -12,7 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from twinalign.replay.code_lines import Function, noting
-from twinalign.replay.likeness import partners_in_order, ratio
+from twinalign.replay.likeness import partners_in_order
 from twinalign.replay.opened_blocks import header, inner, opened
 
 _WORD = re.compile(r"[A-Za-z_]\w*|\d[\d.e+-]*|[^\s\w]")
@@ -20,7 +19,7 @@ _SPELLED = {
     "paddle": "torch", "axis": "dim", "epsilon": "eps", "concat": "cat", "clip": "clamp", "astype": "to",
     "tile": "repeat", "permute": "transpose", "stop_axis": "end_dim", "start_axis": "start_dim",
 }  # fmt: skip
-_LEAST_ALIKE = 0.4
+LEAST_ALIKE = 0.4
 """Functions of other names are partners from this share of equal words on."""
 _FIELDS = ("body", "orelse", "finalbody")
 _LONGEST = 90
@@ -169,31 +168,6 @@ def functions_of(run: Callable[[], Any]) -> list[Code]:
     return [one for one in made if one is not None]
 
 
-def with_branches_of(theirs: Code, ours: Code) -> Code | None:
-    """The reference's function with the branch that is more like the port's in place of each `if` that the port lacks.
-
-    None if that makes it no more like the port's function, or leaves it another one that only has its name.
-    """
-    asked = {" ".join(words_of(node.test)) for node in ast.walk(ours.tree) if isinstance(node, ast.If)}
-    tree = _Branches(asked, ours.words).visit(copy.deepcopy(theirs.tree))
-    made = dataclasses.replace(theirs, tree=tree)
-    return made if ratio(made.words, ours.words) > max(ratio(theirs.words, ours.words), _LEAST_ALIKE) else None
-
-
-class _Branches(ast.NodeTransformer):
-    def __init__(self, kept: Container[str], words: Sequence[str]) -> None:
-        self._kept, self._words = kept, words
-
-    def visit_If(self, node: ast.If) -> Any:
-        self.generic_visit(node)
-        if not node.orelse or " ".join(words_of(node.test)) in self._kept:
-            return node
-        return max(node.orelse, node.body, key=self._likeness)
-
-    def _likeness(self, branch: Sequence[ast.stmt]) -> float:
-        return ratio([word for statement in branch for word in words_of(statement)], self._words)
-
-
 def words_of(node: ast.AST | None) -> list[str]:
     """The words of a piece of code, in one spelling of both frameworks' commonest names."""
     return [] if node is None else [_SPELLED.get(word, word) for word in _WORD.findall(ast.unparse(node))]
@@ -218,28 +192,6 @@ def _numbers_of(node: ast.AST | None) -> list[int]:
     return [placed[0].lineno, placed[-1].end_lineno or placed[-1].lineno] if placed else []
 
 
-def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, Code]]:
-    """Functions of the reference with those of the port: of the same name, else the most alike."""
-    found: list[tuple[Code, Code]] = []
-    left, right = list(theirs), list(ours)
-    words = {code: code.words for code in (*left, *right)}
-    for part in (lambda name: name, lambda name: name.rpartition(".")[2], None):
-        scored = [
-            (ratio(words[one], words[two], _LEAST_ALIKE if part is None else 0.0), number, at, one, two)
-            for number, one in enumerate(left)
-            for at, two in enumerate(right)
-            if part is None or part(one.name) == part(two.name)
-        ]
-        for score, _, _, one, two in sorted(scored, key=lambda item: (-item[0], *item[1:3])):
-            # Any class has a constructor: that both are ones says nothing.
-            named = part is not None and (one.name == two.name or not one.name.endswith("__init__"))
-            if one in left and two in right and (named or score >= _LEAST_ALIKE):
-                found.append((one, two))
-                left.remove(one)
-                right.remove(two)
-    return found
-
-
 def differences(theirs: Code, ours: Code) -> list[Difference]:
     """Where two functions differ, statement by statement; those whose words are the same come last."""
     ours = dataclasses.replace(ours, tree=_renamed(theirs, ours))
@@ -248,7 +200,14 @@ def differences(theirs: Code, ours: Code) -> list[Difference]:
     for old, new in defaults:
         if words_of(old) != words_of(new):
             found.append(Difference(theirs, ours, (id(old), "instead"), old, new))
+    given = set(_parameters(ours.tree)) - set(_parameters(theirs.tree))
+    found = [one for one in found if one.new is not None or not _unpacks(one.old, given)]
     return sorted(found, key=lambda one: one.has_same_words)
+
+
+def _unpacks(statement: ast.AST | None, given: Container[str]) -> bool:
+    """Whether the reference only takes apart what the port is given one by one: `h, w = size`."""
+    return isinstance(statement, ast.Assign) and all(name in given for name in _targets(statement))
 
 
 def _renamed(theirs: Code, ours: Code) -> ast.FunctionDef:

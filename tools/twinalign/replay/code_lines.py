@@ -176,6 +176,18 @@ def source_line(file: str, line: int) -> str:
     return text if len(text) <= _LONGEST_SOURCE else text[: _LONGEST_SOURCE - 1] + "…"
 
 
+def line_within(outside: CodeType) -> str:
+    """The innermost line of the user's code that runs inside this code, in words."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not outside:
+        if is_own_code(frame):
+            file, number = frame.f_code.co_filename, frame.f_lineno
+            source = source_line(file, number)
+            return f"line {number} of {Path(file).name}: {source}"
+        frame = frame.f_back
+    return ""
+
+
 class _Frame:
     """Traces one frame. A nested function that returns itself would be a cycle, which keeps the pass in memory."""
 

@@ -1,5 +1,6 @@
 """The fewest of several things that do together what all of them do."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -23,3 +24,19 @@ def fewest(items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool]) -> 
         return [*of_left, *of_right]
 
     return needed([], list(items), False) if items else []
+
+
+_MOST_IN_PAIRS = 12
+
+
+def fewest_by_twos(items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool]) -> list[_Item]:
+    """`fewest`, of which no two items can be left out together either: a factor that stands in the one or the other."""
+    kept, again = fewest(items, holds), True
+    while again and 2 < len(kept) <= _MOST_IN_PAIRS:
+        again = False
+        for two in itertools.combinations(range(len(kept)), 2):
+            rest = [one for at, one in enumerate(kept) if at not in two]
+            if holds(rest):
+                kept, again = rest, True
+                break
+    return kept

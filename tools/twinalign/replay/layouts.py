@@ -85,6 +85,50 @@ class Repeated:
         return _shared_out(array, self.reference)
 
 
+@dataclasses.dataclass(frozen=True)
+class RepeatedAndJoined:
+    """One side repeats what the other has once, and joins the axis with others: a mask for each head of each sample.
+
+    Attributes:
+        once, whole: shapes of the side that has it once, and of the other one.
+        apart: the shape of the latter before axes are joined.
+        axis: along which it repeats, in `apart`.
+        port_repeats: whether the port is the side that repeats.
+    """
+
+    once: tuple[int, ...]
+    apart: tuple[int, ...]
+    axis: int
+    whole: tuple[int, ...]
+    port_repeats: bool
+
+    def _spread(self, array: np.ndarray) -> np.ndarray:
+        single = (*self.apart[: self.axis], 1, *self.apart[self.axis + 1 :])
+        return np.ascontiguousarray(np.broadcast_to(array.reshape(single), self.apart).reshape(self.whole))
+
+    def _first(self, array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array.reshape(self.apart).take(0, self.axis).reshape(self.once))
+
+    def _sum(self, array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array.reshape(self.apart).sum(self.axis).reshape(self.once))
+
+    def to_port(self, array: np.ndarray) -> np.ndarray:
+        """The values of an array of the reference's shape in the port's form."""
+        return self._spread(array) if self.port_repeats else self._first(array)
+
+    def to_reference(self, array: np.ndarray) -> np.ndarray:
+        """The values of an array of the port's shape in the reference's form."""
+        return self._first(array) if self.port_repeats else self._spread(array)
+
+    def gradient_to_port(self, array: np.ndarray) -> np.ndarray:
+        """A gradient of the reference's shape in the port's form."""
+        return self._spread(array) / self.apart[self.axis] if self.port_repeats else self._sum(array)
+
+    def gradient_to_reference(self, array: np.ndarray) -> np.ndarray:
+        """A gradient of the port's shape in the reference's form."""
+        return self._sum(array) if self.port_repeats else self._spread(array) / self.apart[self.axis]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Masked:
     """The port has added a mask to what the reference keeps without: a bias that its next user finds masked already.
@@ -122,7 +166,7 @@ class Masked:
         return array if self.inner is None else self.inner.gradient_to_reference(array)
 
 
-Form = Layout | Repeated | Masked
+Form = Layout | Repeated | RepeatedAndJoined | Masked
 
 
 def masked(port: np.ndarray, reference: np.ndarray) -> Masked | None:
@@ -150,6 +194,29 @@ def repeated(port: np.ndarray, reference: np.ndarray) -> Repeated | None:
         return None
     same = np.array_equal(large, np.broadcast_to(_in_shape(large, axes), large.shape))
     return Repeated(reference.shape, port.shape) if same else None
+
+
+def repeated_and_joined(port: np.ndarray, reference: np.ndarray) -> RepeatedAndJoined | None:
+    """The form of a tensor that one side repeats along an axis that it joins with others; None where it does not."""
+    once, whole = sorted((port, reference), key=lambda array: array.size)
+    if not once.size or whole.size % once.size or once.size == whole.size or once.ndim > _MOST_AXES:
+        return None
+    times = whole.size // once.size
+    ones = [axis for axis, length in enumerate(once.shape) if length == 1]
+    shapes = [(axis, (*once.shape[:axis], times, *once.shape[axis + 1 :])) for axis in ones]
+    shapes += [(axis, (*once.shape[:axis], times, *once.shape[axis:])) for axis in range(once.ndim)]
+    for axis, apart in shapes:
+        values = whole.reshape(apart)
+        if set(_ends(whole.shape)) <= set(_ends(apart)) and np.array_equal(
+            values, np.broadcast_to(values.take([0], axis), apart)
+        ):
+            return RepeatedAndJoined(once.shape, apart, axis, whole.shape, whole is port)
+    return None
+
+
+def are_repeated(port: np.ndarray, reference: np.ndarray) -> bool:
+    """Whether one side has several times what the other has once."""
+    return repeated(port, reference) is not None or repeated_and_joined(port, reference) is not None
 
 
 def _in_shape(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -184,7 +251,7 @@ class Layouts:
     def of(self, port: np.ndarray, reference: np.ndarray) -> Form | None:
         """The form of one tensor; None where neither its values nor another tensor show it."""
         if port.size != reference.size:
-            return repeated(port, reference)
+            return repeated(port, reference) or repeated_and_joined(port, reference)
         found, shapes = layout_of(port, reference), (reference.shape, port.shape)
         if found is None or not found.keeps_axes:
             # A reshape across axes is no form that layers could work on: values are scattered.

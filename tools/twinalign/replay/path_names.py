@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from twinalign.backends.layer_classes import full_name
@@ -24,6 +25,7 @@ class PathNames:
     ) -> None:
         """`calls` are the reference's, `layers` the port's by their paths."""
         self._known: dict[str, str] = {}
+        self._held = _held(canonical)
         classes = {call.path: call.layer for call in calls}
         owners: dict[str, list[str]] = {}
         for key, part in canonical.pairs():
@@ -68,7 +70,14 @@ class PathNames:
             outer_reference, _, their_last = reference.rpartition(".")
             if not outer_port or not outer_reference or last != their_last:
                 return
+            if not self._hold_alike(outer_port, outer_reference, exactly=last.isdigit()):
+                return
             port, reference = outer_port, outer_reference
+
+    def _hold_alike(self, port: str, reference: str, exactly: bool) -> bool:
+        """Whether two modules share their weights, or most of them: that both hold a `0` says nothing."""
+        ours, theirs = (held.get(path, set()) for held, path in zip(self._held, (port, reference), strict=True))
+        return ours == theirs if exactly else 2 * len(ours & theirs) >= len(ours | theirs)
 
     def reference_path(self, port: str) -> str:
         if port in self._known:
@@ -87,28 +96,49 @@ def _no_path(port: str) -> str:
     return f"<{port}>"
 
 
+def _held(canonical: CanonicalNames) -> tuple[dict[str, set[Any]], dict[str, set[Any]]]:
+    """Path of each module around weights → what it holds of the reference's weights, in the port and the reference."""
+    sides: tuple[dict[str, set[Any]], dict[str, set[Any]]] = {}, {}
+    for key, part in canonical.pairs():
+        for side, name in enumerate((key, part.name)):
+            while name := name.rpartition(".")[0]:
+                sides[side].setdefault(name, set()).add((part.name, part.rows, part.place))
+    return sides
+
+
 def _of_same_weights(
-    canonical: CanonicalNames, called: Container[str], layers: Mapping[str, Any], direct: Mapping[str, str]
+    canonical: CanonicalNames,
+    called: Mapping[str, str],
+    layers: Mapping[str, Any],
+    direct: Mapping[str, str],
 ) -> dict[str, str]:
     """Modules that hold what one module of the reference holds: their paths in the port → in the reference.
 
-    `direct`: what is known of layers with weights. Where several hold the same, one inside the other, the innermost of
-    both sides are partners, and so on outwards: a block is to meet a block, and not what holds it alone.
+    `called`: the reference's layers → their classes. `direct`: what is known of layers with weights. Where several hold
+    the same, one inside the other, the innermost of both sides are partners, and so on outwards, those with code of
+    their own before containers: a block is to meet a block, and not what holds it alone.
     """
-    sides: tuple[dict[str, set[Any]], dict[str, set[Any]]] = {}, {}
-    owners: tuple[set[str], set[str]] = set(), set()
-    for key, part in canonical.pairs():
-        for side, name in enumerate((key, part.name)):
-            owners[side].add(name.rpartition(".")[0])
-            while name := name.rpartition(".")[0]:
-                sides[side].setdefault(name, set()).add((part.name, part.rows, part.place))
+    sides = _held(canonical)
+    names = [(key, part.name) for key, part in canonical.pairs()]
+    owners = [{pair[side].rpartition(".")[0] for pair in names} for side in (0, 1)]
     of_port = {path for path in sides[0] if path in layers and not _is_list(layers[path])} - owners[0]
     of_reference = {path for path in sides[1] if path in called} - owners[1] - set(direct.values())
     chains: dict[frozenset[Any], tuple[list[str], list[str]]] = {}
     for side, paths in enumerate((of_port, of_reference)):
         for path in sorted(paths, key=len, reverse=True):
             chains.setdefault(frozenset(sides[side][path]), ([], []))[side].append(path)
-    return {port: reference for pair in chains.values() for port, reference in zip(*pair, strict=False)}
+    found: dict[str, str] = {}
+    for ours, theirs in chains.values():
+        kinds = [_is_plain(type(layers[path]).__name__) for path in ours], [_is_plain(called[path]) for path in theirs]
+        blocks = difflib.SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks()
+        steps = [(block.a + n, block.b + n) for block in blocks for n in range(block.size)]
+        found |= {ours[a]: theirs[b] for a, b in steps} if steps else dict(zip(ours, theirs, strict=False))
+    return found
+
+
+def _is_plain(kind: str) -> bool:
+    """Whether a class, by its name, runs its layers one after the other and has no code of its own."""
+    return kind.rpartition(".")[2] == "Sequential"
 
 
 def _is_list(layer: Any) -> bool:

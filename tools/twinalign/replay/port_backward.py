@@ -221,12 +221,16 @@ class ForcedBackward:
         ]
 
     def _starts(self, unit: ForcedCall) -> dict[str, tuple[Any, str]]:
-        """Where the unit's own code begins: name of the value → tensor and name of its gradient in the reference."""
+        """Where the unit's own code begins: name of the value → tensor and name of its gradient in the reference.
+
+        What the port alone is given, such as a cache that the reference keeps in an object, has no gradient there.
+        """
         starts = {
-            f"gradient.input.{i}": (tensor, f"input.{unit.call.number}.{i}") for i, tensor in enumerate(unit.inputs)
+            f"gradient.input.{i}": (tensor, f"input.{unit.call.number}.{i}")
+            for i, tensor in enumerate(unit.inputs[: len(unit.call.inputs)])
         }
         for child in unit.children:
-            for i, tensor in enumerate(child.handed_on):
+            for i, tensor in enumerate(child.handed_on[: len(child.call.outputs)]):
                 starts[f"gradient.child.{child.label}.{i}"] = (tensor, f"output.{child.call.number}.{i}")
         return {name: start for name, start in starts.items() if self.backend.differentiable(start[0])}
 

@@ -28,11 +28,11 @@ from twinalign.replay.aligned_code import (
     functions_of,
     line_of,
     parsed,
-    partners,
-    with_branches_of,
 )
 from twinalign.replay.constants import exchanged
 from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, in_torch
+from twinalign.replay.partner_functions import partners
+from twinalign.replay.ran_branches import as_it_ran, with_branches_of
 from twinalign.replay.wrong_unit import paddle_spelling
 from twinalign.verdict.array_difference import difference
 
@@ -72,11 +72,6 @@ class LinesVariant:
             if isinstance(node, (ast.expr, ast.stmt))
         ]
 
-    @property
-    def lines_of_port(self) -> list[tuple[str, int, int]]:
-        """File, first and last line of the port's code."""
-        return [place for one in self.lines for place in one.lines_of_port]
-
     def stands_in(self, lines: Iterable[str]) -> bool:
         """Whether one of the reference's lines, as calls name them, is one that takes another form."""
         places = [found for line in lines if (found := _LINE.match(line))]
@@ -97,6 +92,13 @@ class LinesVariant:
     def exchanges_numbers(self) -> bool:
         """Whether the port's lines have a number that the reference's have not, and the other way round."""
         return exchanged([one.new for one in self.lines], [one.old for one in self.lines])
+
+    @property
+    def exchanges_blocks(self) -> bool:
+        """Whether one side's conditional block as a whole is among what differs."""
+        parts = [part for one in self.lines for part in (one.old, one.new)]
+        every = [one for part in parts for one in (part.body if isinstance(part, ast.Module) else [part])]
+        return any(isinstance(one, ast.If) for one in every)
 
     def merged(self, other: "LinesVariant") -> "LinesVariant":
         """Both at once."""
@@ -274,6 +276,7 @@ def lines_of(
     module: Any = None,
     names: Names | None = None,
     theirs: Sequence[Code] | None = None,
+    steps: Sequence[Mapping[str, Any]] = (),
 ) -> list[LinesVariant]:
     """The reference with one line of the port's functions each.
 
@@ -283,6 +286,8 @@ def lines_of(
         module: the reference's layer, None for a function.
         names: what the port's layer has under names that the reference's has not.
         theirs: the reference's own functions, if they are known; `run` may then stop before its end.
+        steps: of the port's code, as `code_lines.Step` in JSON: branches without any have not run, and are left out;
+            nothing is returned where there are none.
     """
     ours = [
         parsed(
@@ -296,7 +301,13 @@ def lines_of(
         )
         for f in functions
     ]
-    known = [code for code in ours if code is not None]
+    ran: dict[str, set[int]] = {}
+    for step in steps:
+        ran.setdefault(step.get("file", ""), set()).add(step.get("line", 0))
+    written = [code for code in ours if code is not None]
+    known = [as_it_ran(code, ran.get(code.file, ())) for code in written]
+    if steps and all(one is other for one, other in zip(written, known, strict=True)):
+        return []
     usual: list[Any] = []
     if theirs is None:
         theirs = functions_of(lambda: usual.append(run())) if known else []

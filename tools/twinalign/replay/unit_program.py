@@ -7,7 +7,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from twinalign.backends.torch.reference_only.operations import Key, Path, Site, Value
+from twinalign.replay.code_lines import Print, print_of, same_as_one_of
+from twinalign.replay.wrong_unit import rewriting
 
 _LONG, _NEAR = 200, 3
 """Of a program with more operations than the first, those come first that are at most so many behind a known value."""
@@ -90,3 +94,12 @@ def group_calls(operations: Sequence[Site]) -> None:
         ]
         for at, operation in enumerate(found):
             operation.group = at % lengths[0]
+
+
+def matching(prints: Sequence[Print], value: Any) -> list[int]:
+    """Which of these a value is, if it is a floating-point tensor of more than one element."""
+    if not rewriting().is_tensor(value):
+        return []
+    array = np.asarray(value.detach().cpu().numpy())
+    mine = print_of(array) if array.dtype.kind == "f" and array.size > 1 else None
+    return [at for at, one in enumerate(prints) if mine and same_as_one_of(mine, [one])]

@@ -1,6 +1,7 @@
 """What `twinalign locate` finds: faults, each with its place and, if one is proven, its cause."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from twinalign.causes.registry import Explanation
 
 LATER_STEP = "step_of_inputs"
 """Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""
-_NO_BRACKETS = str.maketrans("", "", ":()")
 _OF_FLOAT32 = 1e-6
 """Relative: what float32 leaves of a constant that a constructor has made, in the values computed with it."""
+_CLEARLY_MORE = 1e3
 
 _NO_BRACKETS = str.maketrans("", "", ":()")
 
@@ -109,3 +110,14 @@ def _lines_of(fault: Fault) -> set[tuple[str, int]]:
     """File name and number of the port's lines that are proven to be wrong."""
     proven = fault.explanation.evidence.get("lines_of_port", ()) if fault.explanation is not None else ()
     return {(Path(file).name, line) for file, first, last in proven for line in range(first, last + 1)}
+
+
+def shows_more(fault: Fault, other: Fault) -> bool:
+    """Whether a call differs by so much more than another of its layer that this one may only round constants."""
+    return _greatest(fault) > _CLEARLY_MORE * _greatest(other)
+
+
+def _greatest(fault: Fault) -> float:
+    """The greatest relative difference of its values; infinite where some cannot be compared."""
+    sizes = (found["relative"] for found in fault.evidence["values"].values())
+    return max((math.inf if size is None else size for size in sizes), default=0.0)

@@ -31,7 +31,7 @@ from twinalign.replay.tensor_store import remove_stores
 from twinalign.replay.unfinished_pass import port_unfinished
 from twinalign.replay.wrong_unit import phase_of
 from twinalign.search.causes_of_layers import CauseSearch, place_of
-from twinalign.search.faults import Fault, are_rounded, where_in_unit
+from twinalign.search.faults import Fault, are_rounded, shows_more, where_in_unit
 from twinalign.search.matching import Matching, by_known_names, match_calls
 from twinalign.sides import FOUND, SIDES
 from twinalign.verdict.excuses import accepted_as
@@ -278,7 +278,7 @@ class _Search:
         )
         found: dict[tuple[str, str], Fault] = {}
         judged: list[tuple[int, tuple[str, str]]] = []
-        asked: list[tuple[Fault, Mapping[str, Any]]] = []
+        asked: dict[tuple[str, str], tuple[Fault, Mapping[str, Any]]] = {}
         for reported, answer in zip(suspects, confirmed["answers"], strict=True):
             if "left_out" in answer:
                 self._left_out[reported["path"]] = answer["left_out"]
@@ -287,15 +287,16 @@ class _Search:
             # Wrong outputs lead to wrong gradients and statistics; wrong statistics lead to neither.
             for phase in phases[:1] if "forward" in phases else phases:
                 fault = self._fault(suspect, phase)
-                key = (fault.reference_layer, fault.phase)
-                judged.append((suspect["call"], key))
-                if key in found:  # another call of the same layer
-                    found[key].evidence["calls"] += 1
-                    continue
-                found[key] = fault
-                asked.append((fault, suspect))
+                judged.append((suspect["call"], key := (fault.reference_layer, fault.phase)))
+                before = found.get(key)  # for another call of the same layer
+                fault.evidence["calls"] += before.evidence["calls"] if before else 0
+                if before is None or shows_more(fault, before):
+                    found[key], asked[key] = fault, (fault, suspect)
+                    judged.insert(0, judged.pop())
+                else:
+                    before.evidence["calls"] += 1
         if asked:
-            places = ", ".join(place_of(fault) for fault, _ in asked[:_MOST_NAMED])
+            places = ", ".join(map(place_of, [*found.values()][:_MOST_NAMED]))
             more = f" and {len(asked) - _MOST_NAMED} more" if len(asked) > _MOST_NAMED else ""
             self.progress(FOUND, f"wrong in {places}{more}")
         if not explain or (self.unless_rounded and are_rounded(found.values())):
@@ -309,7 +310,7 @@ class _Search:
             self._port_calls,
             self._opened,
         )
-        for key in search.explain(asked):
+        for key in search.explain(list(asked.values())):
             del found[key]
         return self._decided(found, [(number, key) for number, key in judged if key in found])
 

@@ -189,8 +189,18 @@ def _between(
         kinds = [_signature(ours[p]) for p in mine], [_signature(theirs[p]) for p in other]
         for block in difflib.SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
             for step in range(block.size):
+                if _hold_other_layers(ours[mine[block.a + step]], theirs[other[block.b + step]], known):
+                    continue
                 partner[mine[block.a + step]] = other[block.b + step]
                 how[mine[block.a + step]] = "order"
+
+
+def _hold_other_layers(ours: Call, theirs: Call, known: Mapping[str, str]) -> bool:
+    """Whether both only run their layers, and the port's runs one that is known to stand outside the reference's."""
+    if any(call.layer.rpartition(".")[2] not in _CONTAINERS for call in (ours, theirs)):
+        return False
+    inside = (other for path, other in known.items() if path.startswith(f"{theirs.path}."))
+    return any(not other.startswith(f"{ours.path}.") for other in inside)
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

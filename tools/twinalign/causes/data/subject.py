@@ -302,14 +302,17 @@ def explain_samples(
     `name` is that of the value that differs, `reference` and `port` are files of it by number of the sample.
     """
 
-    def read(index: int) -> np.ndarray:
+    def read(index: int, nothing: Any) -> np.ndarray:
         samples = iter(worker.fresh_case(STAGE).dataset(worker.framework, split))
         return sample_arrays(worker.backend, next(itertools.islice(samples, index, None)))[name]
 
+    def reader(index: int) -> Callable[[Any], np.ndarray]:
+        # No partial: the number of the sample is no argument that a port may get wrong.
+        return lambda nothing: read(index, nothing)
+
     with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
         chains = [
-            # No partial: the number of the sample is no argument that a port may get wrong.
-            Chain([("sample", lambda _, index=index: read(index))], one[str(index)], other[str(index)])
+            Chain([("sample", reader(index))], one[str(index)], other[str(index)])
             for index in indices
             if str(index) in one and str(index) in other
         ]

@@ -13,7 +13,7 @@ from twinalign.backends.torch.reference_only.operations import LAYER, Change, Fu
 from twinalign.causes.layers.activation_behind import activation_behind, behind
 from twinalign.causes.layers.changed_calls import Changing, calls_of_reference
 from twinalign.causes.layers.mended import MENDS, Mend
-from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject, matching
+from twinalign.causes.layers.subject import NAMES_OF_PHASE, CallVariant, LayerSubject
 from twinalign.causes.layers.target import CONSTANTS, Proof, Target
 from twinalign.causes.proving import AND, Candidate, Examined, Outcome, Wanted, again, every, prove
 from twinalign.causes.registry import Cause, Explanation, Variant, known_causes
@@ -23,6 +23,7 @@ from twinalign.replay.layers import KEPT, SECOND
 from twinalign.replay.port_lines import LinesVariant
 from twinalign.replay.repeating import not_repeated
 from twinalign.replay.rerun_unit import RerunUnit
+from twinalign.replay.unit_program import matching
 from twinalign.replay.wrong_unit import WrongUnit, constants_in_float32, rewriting
 from twinalign.verdict.case_allowances import bound_of_classes
 

@@ -5,20 +5,24 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.registry import Cause, enter
-from twinalign.replay.aligned_code import Helpers
-from twinalign.replay.fewest import fewest
+from twinalign.replay.fewest import fewest, fewest_by_twos
 from twinalign.replay.moved_statements import moved
+from twinalign.replay.port_attributes import attributes_of
 from twinalign.replay.port_lines import LinesVariant, exchanged_layers, lines_of, together, whole_functions
-from twinalign.replay.table_lines import made_in
 from twinalign.verdict.array_difference import difference
 
 _ROUNDING, _NOTHING = 1e-6, 1e-12
 """A line that changes less than the first only computes with numbers that paddle holds in float32, or with none."""
+_SHARE = 1e-3
+"""Where the port differs by little more than that, a line counts that changes this share of it."""
 _SECONDS_TO_MEASURE = 3.0
 """Of processor time: to see what each line changes; of what is left then, each may be what is wrong."""
 _MOST_TOGETHER = 12
@@ -28,36 +32,58 @@ _MOST_TOGETHER = 12
 @forward(alone=True, own_code=True)
 def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
     """A line of the port computes something else."""
+    steps = getattr(subject.unit, "steps", ())
+    whole = yield from _lines_of_port(subject)
+    if isinstance(whole, LinesVariant) or not whole:
+        again = steps and (yield from _lines_of_port(subject, steps))
+        yield from [whole] if isinstance(whole, LinesVariant) and not again else []
+
+
+def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generator[LinesVariant, None, Any]:
+    """Lines, with `steps` those of the branches that ran; returns whether all of them give the port's values.
+
+    What says no more than that a conditional block is another one is not told yet, but returned.
+    """
     # What the port's layer has under names of its own: child layers by those of their partners, and plain values.
     names = {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
-    lines = lines_of(getattr(subject.unit, "functions", ()), subject.run, subject.module, names)
+    functions = getattr(subject.unit, "functions", ())
+    lines = lines_of(functions, subject.run, subject.module, names, steps=steps)
+    if steps and not lines:
+        return False
     if lines and (near := [site.line for site in subject.tried_first]):
         lines.sort(key=lambda line: not line.stands_in(near))
     until = time.process_time() + _SECONDS_TO_MEASURE
+    rounding = _rounding(subject)
     changes = {id(one): _change(subject, one) if time.process_time() < until else math.inf for one in lines}
-    spelled = tuple(one.lines[0] for one in lines if _NOTHING < changes[id(one)] <= _ROUNDING)
+    spelled = tuple(one.lines[0] for one in lines if _NOTHING < changes[id(one)] <= rounding)
     moves = [dataclasses.replace(one, spelled=spelled) for one in moved(lines)]
     yield from (moves := [one for one in moves if _gives_port(subject, [one])])
     # A part of what has moved may give the port's values, too: what is done twice, where the second time does nothing.
     lines = [one for one in lines if all(one.lines[0] not in move.lines for move in moves)]
-    single = [one for one in lines if changes[id(one)] > _ROUNDING]
-    single = [dataclasses.replace(one, spelled=spelled) for one in (*single, *_attributes(subject))]
+    single = [one for one in lines if changes[id(one)] > rounding]
+    single = [
+        dataclasses.replace(one, spelled=spelled) for one in (*single, *attributes_of(subject.module, subject.unit))
+    ]
     yield from single
     # What only the port computes changes nothing until another line reads it.
     added = [one for one in lines if changes[id(one)] <= _NOTHING and one.lines[0].old is None]
     whole = _gives_port(subject, lines)
     if whole:
         others = [one for one in lines if changes[id(one)] <= _NOTHING and one not in added]
-        needed = fewest([*single, *added, *others], lambda some: bool(_gives_port(subject, some)))
-        if len(needed) > 1:
-            yield dataclasses.replace(together(needed), spelled=spelled)
+        needed = fewest_by_twos([*single, *added, *others], lambda some: bool(_gives_port(subject, some)))
+        both = dataclasses.replace(together(needed), spelled=spelled)
+        if len(needed) > 1 and both.exchanges_blocks and not steps:
+            return both
+        yield from [both] * (len(needed) > 1)
     elif whole is None and len(single) + len(added) <= _MOST_TOGETHER:
         yield from (together(both) for both in itertools.combinations((*added, *single), 2))
     for function in whole_functions(lines):
         parts = [one for one in lines if one.lines[0] in function.lines]
-        needed = fewest(parts, lambda some: bool(_gives_port(subject, some))) if _gives_port(subject, parts) else parts
+        whole_part = _gives_port(subject, parts)
+        needed = fewest(parts, lambda some: bool(_gives_port(subject, some))) if whole_part else parts
         part = together(needed) if len(needed) < len(parts) else function
         yield dataclasses.replace(part, spelled=spelled)
+    return bool(whole)
 
 
 @state(alone=True, own_code=True)
@@ -76,8 +102,16 @@ def _change(subject: LayerSubject, variant: LinesVariant) -> float:
         found = subject.run(variant)
     except Exception:  # a line may need names that the reference's function does not have, or another line
         return math.inf
-    usual = subject.traced[0].items()
-    return max((difference(found[n], v).relative if n in found else math.inf for n, v in usual), default=0.0)
+    return _greatest(found, subject.traced[0])
+
+
+def _rounding(subject: LayerSubject) -> float:
+    """What a line may change without computing something else."""
+    return min(_ROUNDING, _SHARE * _greatest(subject.port, subject.reference))
+
+
+def _greatest(found: Mapping[str, np.ndarray], usual: Mapping[str, np.ndarray]) -> float:
+    return max((difference(found[n], v).relative if n in found else math.inf for n, v in usual.items()), default=0.0)
 
 
 def _gives_port(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool | None:
@@ -90,24 +124,5 @@ def _gives_port(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool | 
     except Exception:  # the code as a whole may need what some lines alone do not have
         return None
     port = [(name, value) for name, value in subject.unit.port.items() if name in subject.traced[0]]
-    return all(name in found and difference(found[name], value).relative <= _ROUNDING for name, value in port)
-
-
-def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
-    """The reference's layer with the port's value of one of its own attributes."""
-    module = subject.module
-    if module is None or type(module).__module__.startswith("torch."):
-        return
-    own = {name.lstrip("_"): name for name in vars(module)}
-    for name, value in subject.unit.facts.items():
-        mine = vars(module).get(own.get(name, ""))
-        if name in own and isinstance(mine, (bool, int, float, str, tuple, list)):
-            value = tuple(value) if isinstance(mine, tuple) and isinstance(value, list) else value
-            if value != mine:
-                detail = f"`{name}` is {value!r} in place of {mine!r}"
-                yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),))
-    tables = dict[str, object](getattr(subject.unit, "tables", dict)())
-    for one in [{name: tables[name]} for name in tables] + [tables] * (len(tables) > 1):
-        text, places = made_in(list(one), getattr(subject.unit, "constructor", {}), module)
-        detail = f"`{'`, `'.join(one)}`: what the constructor makes and nothing stores has other values{text}"
-        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.items()), makers=places)
+    rounding = _rounding(subject)
+    return all(name in found and difference(found[name], value).relative <= rounding for name, value in port)

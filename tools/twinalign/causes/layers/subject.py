@@ -10,17 +10,15 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
 from twinalign.backends.torch.reference_only import operations
 from twinalign.backends.torch.reference_only.operations import HANDED, UNIT, Change, FunctionCall, Key, Site, Value
-from twinalign.replay.code_lines import Print, is_own_code, print_of, same_as_one_of, source_line
+from twinalign.replay.code_lines import Print, line_within, print_of
 from twinalign.replay.constants import constants_in_sources, factor_in_words
-from twinalign.replay.unit_program import Program, group_calls
+from twinalign.replay.unit_program import Program, group_calls, matching
 from twinalign.replay.wrong_unit import WrongUnit, rewriting
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
@@ -246,24 +244,3 @@ class LayerSubject:
         """Values that a constant of the port may have: its own attributes first, then `usual`; never `current`."""
         own = [value for name, value in self.port_numbers.items() if name in words]
         return list(dict.fromkeys((current, *own, *usual)))[1:]
-
-
-def line_within(outside: CodeType) -> str:
-    """The innermost line of the user's code that runs inside this code, in words."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not outside:
-        if is_own_code(frame):
-            file, number = frame.f_code.co_filename, frame.f_lineno
-            source = source_line(file, number)
-            return f"line {number} of {Path(file).name}: {source}"
-        frame = frame.f_back
-    return ""
-
-
-def matching(prints: Sequence[Print], value: Any) -> list[int]:
-    """Which of these a value is, if it is a floating-point tensor of more than one element."""
-    if not rewriting().is_tensor(value):
-        return []
-    array = np.asarray(value.detach().cpu().numpy())
-    mine = print_of(array) if array.dtype.kind == "f" and array.size > 1 else None
-    return [at for at, one in enumerate(prints) if mine and same_as_one_of(mine, [one])]

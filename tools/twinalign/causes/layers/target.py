@@ -68,7 +68,7 @@ class Target:
             # Beside a number with which a mask hides, any other would be as good as the port's; but for rounding.
             hidden = (CANCELLED * other if other < HIDES else 0.0) < mine < SHARE * other
             scale = mine if hidden else max(mine, other)
-            overall = max(overall, scale)
+            overall = max(overall, scale if scale < HIDES else 0.0)  # no value is computed from what hides others
             if ours is None:
                 continue
             scale = scale or float(not np.isfinite(ours).all())  # a mask of zeros and infinities

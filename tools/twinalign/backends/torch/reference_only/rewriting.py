@@ -61,13 +61,19 @@ def facts_of(value: Any, name_of: Callable[[Any], str | None], made: Mapping[int
 
 @contextlib.contextmanager
 def unchanged(module: torch.nn.Module | None) -> Iterator[None]:
-    """Restore the module's buffers, its mode, torch's generator and its gradient mode after the block."""
+    """Restore the module's buffers, its mode, torch's generator and its gradient mode after the block.
+
+    A forward pass may bind another tensor to a name (`self.table = self.table.to(...)`): the module has its own again.
+    """
     generator, differentiating = torch.random.get_rng_state(), torch.is_grad_enabled()
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()] if module is not None else []
     training = [(layer, layer.training) for layer in module.modules()] if module is not None else []
+    bound = [(held, _tensors_of(held)) for layer, _ in training for held in (layer._buffers, vars(layer))]
     try:
         yield
     finally:
+        for held, tensors in bound:
+            held.update(tensors)
         torch.random.set_rng_state(generator)
         torch.set_grad_enabled(differentiating)
         with torch.no_grad():
@@ -75,6 +81,10 @@ def unchanged(module: torch.nn.Module | None) -> Iterator[None]:
                 buffer.copy_(before)
         for layer, mode in training:
             layer.training = mode
+
+
+def _tensors_of(held: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
 
 
 @contextlib.contextmanager

@@ -1,0 +1,50 @@
+"""Which function of the reference does what a function of the port does."""
+
+from collections.abc import Sequence
+
+from twinalign.replay.aligned_code import LEAST_ALIKE, Code
+from twinalign.replay.likeness import ratio
+
+_LIKELY = 0.6
+"""From this share on a function of another name is a better partner than one of the same name that is not alike."""
+
+
+def partners(theirs: Sequence[Code], ours: Sequence[Code]) -> list[tuple[Code, Code]]:
+    """Functions of the reference with those of the port: of the same name, else the most alike.
+
+    What only hands on to another function is no partner of one that does the work itself, whatever their names.
+    """
+    found: list[tuple[Code, Code]] = []
+    left, right = list(theirs), list(ours)
+    words = {code: code.words for code in (*left, *right)}
+    named = [{_last_name(code) for code in side} for side in (theirs, ours)]
+    nameless = [[code for code in side if _last_name(code) not in named[0] & named[1]] for side in (theirs, ours)]
+
+    def hands_on(one: Code, two: Code) -> bool:
+        return any(
+            ratio(words[code], words[other], _LIKELY) >= _LIKELY
+            for code, others in ((one, nameless[1]), (two, nameless[0]))
+            for other in others
+        )
+
+    for part in (lambda name: name, lambda name: name.rpartition(".")[2], None):
+        scored = [
+            (ratio(words[one], words[two], LEAST_ALIKE if part is None else 0.0), number, at, one, two)
+            for number, one in enumerate(left)
+            for at, two in enumerate(right)
+            if part is None or part(one.name) == part(two.name)
+        ]
+        for score, _, _, one, two in sorted(scored, key=lambda item: (-item[0], *item[1:3])):
+            # Any class has a constructor: that both are ones says nothing.
+            is_named = part is not None and (one.name == two.name or not one.name.endswith("__init__"))
+            if one not in left or two not in right:
+                continue
+            if score >= LEAST_ALIKE or (is_named and not hands_on(one, two)):
+                found.append((one, two))
+                left.remove(one)
+                right.remove(two)
+    return found
+
+
+def _last_name(code: Code) -> str:
+    return code.name.rpartition(".")[2]

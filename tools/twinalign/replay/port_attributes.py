@@ -1,0 +1,28 @@
+"""Values of attributes of the port's layer in the reference's."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from twinalign.replay.aligned_code import Helpers
+from twinalign.replay.port_lines import LinesVariant
+from twinalign.replay.table_lines import made_in
+from twinalign.replay.wrong_unit import WrongUnit
+
+
+def attributes_of(module: Any, unit: WrongUnit) -> Iterator[LinesVariant]:
+    """The reference's layer with the port's value of one of its own attributes."""
+    if module is None or type(module).__module__.startswith("torch."):
+        return
+    own = {name.lstrip("_"): name for name in vars(module)}
+    for name, value in unit.facts.items():
+        mine = vars(module).get(own.get(name, ""))
+        if name in own and isinstance(mine, (bool, int, float, str, tuple, list)):
+            value = tuple(value) if isinstance(mine, tuple) and isinstance(value, list) else value
+            if value != mine:
+                detail = f"`{name}` is {value!r} in place of {mine!r}"
+                yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),))
+    tables = dict[str, object](getattr(unit, "tables", dict)())
+    for one in [{name: tables[name]} for name in tables] + [tables] * (len(tables) > 1):
+        text, places = made_in(list(one), getattr(unit, "constructor", {}), module)
+        detail = f"`{'`, `'.join(one)}`: what the constructor makes and nothing stores has other values{text}"
+        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.items()), makers=places)
