@@ -340,6 +340,27 @@ def test_zeros_blown_up_by_an_optimizer_are_judged_by_their_gradient() -> None:
     assert verdict(1e-6).verdict == "diverged"
 
 
+def test_what_an_optimizer_keeps_of_a_zero_gradient_is_judged_by_its_neighbours() -> None:
+    """paddle's softmax has no exact zero: 1e-31 comes back where a mask leaves torch's gradient nothing."""
+    rng = np.random.default_rng(5)
+    gradient = np.concatenate([np.linspace(1, 2, 64), np.zeros(64)])
+    rounded = [gradient * (1 + scale * rng.standard_normal(128)) for scale in (1e-7, 1e-7, 1e-16, 1e-16)]
+
+    def verdict(leak: float) -> Comparison:
+        sides = [rounded[0], rounded[1].copy(), rounded[2], rounded[3].copy()]
+        for port in (sides[1], sides[3]):
+            port[64:] = leak
+        names = {"step0.gradient.conv.weight": 1.0, "step0.moment1.conv.weight": 0.1}
+        first, second, high, other = (
+            {name: (factor * side).astype(kind) for name, factor in names.items()}
+            for side, kind in zip(sides, ("f4", "f4", "f8", "f8"), strict=True)
+        )
+        return compare_arrays(first, second, reference64=high, reproduced64=other)
+
+    assert verdict(1e-31).verdict == "aligned"
+    assert verdict(1e-5).verdict == "diverged"
+
+
 def test_float32_constants_are_allowed_by_name_only() -> None:
     model = Product()
     found = model.compare(1 + 5e-8)

@@ -19,9 +19,9 @@ from twinalign.sides import SIDES
 from twinalign.verdict import Comparison
 from twinalign.verdict.excuses import CONVENTIONS
 from twinalign.verdict.findings import describe_difference
+from twinalign.verdict.precisions import EPSILONS, epsilon_of
 from twinalign.verdict.results import ALIGNED
 from twinalign.verdict.stage_recordings import StageRecordings
-from twinalign.verdict.tensor_judge import EPSILONS, epsilon_of
 
 EXCUSE = "excuse"
 

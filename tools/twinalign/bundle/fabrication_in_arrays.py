@@ -21,8 +21,8 @@ from twinalign.files.rank_recordings import prefix_of
 from twinalign.files.recordings import PROJECTION_COUNT, PROJECTIONS_SUFFIX, SAMPLE_SIZE, sample_positions
 from twinalign.sides import SIDES
 from twinalign.stages import STAGE_BY_NAME
+from twinalign.verdict.precisions import epsilon_of
 from twinalign.verdict.stage_recordings import StageRecordings
-from twinalign.verdict.tensor_judge import epsilon_of
 
 BIT_EQUAL = "bit_equal"
 CAST_FLOAT64 = "cast_float64"

@@ -14,8 +14,8 @@ from twinalign.bundle.contents import Contents
 from twinalign.bundle.fabrication_in_metadata import CONTRADICTION, Sign
 from twinalign.bundle.layout import recording_member
 from twinalign.files.recordings import PROJECTIONS_SUFFIX
+from twinalign.verdict.precisions import EPSILONS
 from twinalign.verdict.stage_recordings import StageRecordings
-from twinalign.verdict.tensor_judge import EPSILONS
 
 _OF_STEP = re.compile(r"step(\d{1,6})\.(gradient|parameter|loss|learning_rate|[^.]+)(?:\.(.+))?")
 _SQUARES = re.compile(r"\.moment2\.(?!.*\(projections\)$)|running_var$")

@@ -27,9 +27,10 @@ from twinalign.verdict.attached_steps import (
     translation,
 )
 from twinalign.verdict.case_allowances import allowances_for
+from twinalign.verdict.precisions import epsilon_of
 from twinalign.verdict.rank_comparison import join_comparisons
 from twinalign.verdict.results import ALIGNED, DIVERGED, INCONCLUSIVE, Comparison, TensorVerdict, whole
-from twinalign.verdict.tensor_judge import ZERO_FACTOR, epsilon_of
+from twinalign.verdict.tensor_judge import ZERO_FACTOR
 
 _SETTINGS = ("lr", "weight_decay", "decoupled", "beta1", "beta2", "epsilon", "momentum", "dampening", "nesterov")
 _GRADIENTS = ("first_gradient", "unclipped", "gradient")

@@ -11,7 +11,7 @@ import numpy as np
 from twinalign.verdict.array_difference import distance, root_mean_square
 from twinalign.verdict.attached_steps import Name, Step
 from twinalign.verdict.optimizer_formula import left_over, updated
-from twinalign.verdict.tensor_judge import epsilon_of
+from twinalign.verdict.precisions import epsilon_of
 
 _CLOSE = 1e-4
 """Relative difference below which two recorded numbers of float32 trainers count as the same."""

@@ -16,9 +16,9 @@ from twinalign.verdict.allowances import Allowance
 from twinalign.verdict.array_comparison import compare_arrays
 from twinalign.verdict.case_allowances import allowances_for
 from twinalign.verdict.excuses import draws_of
+from twinalign.verdict.precisions import measures_rounding
 from twinalign.verdict.results import Comparison, Described
 from twinalign.verdict.structure import require_something, select_names
-from twinalign.verdict.tensor_judge import measures_rounding
 
 PathLike = str | os.PathLike[str]
 

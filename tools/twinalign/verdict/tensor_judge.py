@@ -1,6 +1,5 @@
 """The decision on a tensor; docs/verdict.md derives every constant here and lists what it was calibrated on."""
 
-import functools
 import itertools
 import math
 import re
@@ -23,6 +22,7 @@ from twinalign.verdict.exact_zeros import (
 )
 from twinalign.verdict.excuses import DRAWS, Pending, excuse_kinks
 from twinalign.verdict.noise import Distance, Noise, Recordings, TensorNoise, gather, gather_all
+from twinalign.verdict.precisions import EPSILONS, epsilon_of, is_finer, measures_rounding
 from twinalign.verdict.reasons import float64_reason, missed_allowance, over_reason, passing_reason
 from twinalign.verdict.results import TensorVerdict
 from twinalign.verdict.statistics import Statistics, measure
@@ -40,8 +40,6 @@ PRIOR_WEIGHT = 16.0
 """Weight, in elements, of the recording's typical relative rounding against a tensor's own."""
 
 _STEP = r"(step(?P<step>\d{1,6}))?(?P<rest>\.?(?P<kind>parameter|buffer)\..+)"
-EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-"""Distance from 1 to the next number, by precision."""
 _NOTES = {
     "given tolerances": "were judged by the given tolerances and nothing else",
     "tolerance": "were judged by tolerances: there was no float64 recording and no repeat to measure rounding with",
@@ -51,13 +49,6 @@ _NOTES = {
     "compared; set the rates to 0 in both models, or train_mode = False",
 }
 """What the reader must know, by the basis of a verdict."""
-
-
-@functools.cache  # a dtype's name takes numpy longer than a pass over a small array
-def epsilon_of(dtype: np.dtype) -> float:
-    """Distance from 1 to the next number of a floating type (its components' for a complex one)."""
-    name = {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
-    return EPSILONS.get(name, 2.0**-3 if name.startswith("float8") else 2.0**-52)
 
 
 class _Ratios(NamedTuple):
@@ -253,7 +244,10 @@ class Judge:
             ordinary = _judge_group(item, noise.ordinary, prior, RMS_FACTOR, WORST_FACTOR)
         # A value that is zero by cancellation rounds like its neighbours.
         zero = _judge_group(item, noise.zero, 0.0, ZERO_FACTOR, ZERO_FACTOR, beside=noise.ordinary.reference)
-        blown = _judge_group(item, noise.blown, 0.0, ZERO_FACTOR, ZERO_FACTOR, blown=True)
+        # Of a gradient that the reference has as exactly zero, an optimizer keeps exactly zero: nothing is blown up.
+        kept = noise.blown.truth.greatest == 0 == noise.blown.reference.greatest
+        beside = noise.ordinary.reference if kept else None
+        blown = _judge_group(item, noise.blown, 0.0, ZERO_FACTOR, ZERO_FACTOR, blown=True, beside=beside)
         tensor.structural_zeros = noise.zero.count + noise.blown.count
         tensor.floor_rms, tensor.floor_max = noise.ordinary.reference.rms, noise.ordinary.reference.greatest
         groups = (ordinary, zero, blown)
@@ -344,23 +338,6 @@ class Judge:
         """What the reader must know about how the tensors were judged."""
         counts = Counter(tensor.basis for tensor in tensors)
         return [f"{counts[basis]} of {len(tensors)} tensors {text}" for basis, text in _NOTES.items() if counts[basis]]
-
-
-def measures_rounding(high: np.ndarray, reference: np.ndarray) -> bool:
-    """Whether `high` can be the higher-precision run that measures the rounding in `reference`."""
-    return high.shape == reference.shape and is_finer(high, reference)
-
-
-def is_finer(high: np.ndarray, low: np.ndarray) -> bool:
-    """Whether `high` has a finer floating type, or the finest, which float64 projections have on both sides."""
-    if high.dtype.kind not in "fc" or low.dtype.kind in "iub" or (high.dtype.kind == "c") != (low.dtype.kind == "c"):
-        return False
-    return epsilon_of(high.dtype) < epsilon_of(low.dtype) or _is_finest(high.dtype)
-
-
-@functools.cache
-def _is_finest(dtype: np.dtype) -> bool:
-    return dtype.name in ("float64", "complex128")
 
 
 def _set(tensor: TensorVerdict, verdict: str, basis: str, reason: str) -> None:
