@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 
 import pytest
 
-from twinalign.replay.fewest import fewest, fewest_by_twos
+from twinalign.replay.fewest import fewest, fewest_by_twos, without_groups
 
 
 def test_nothing_of_nothing() -> None:
@@ -44,3 +45,16 @@ def test_two_items_that_only_hold_together_are_left_out_together() -> None:
 
     assert set(fewest(range(6), holds)) >= {0, 1, 3, 4}
     assert fewest_by_twos(range(6), holds) == [0, 3]
+
+
+def test_what_only_holds_together_is_left_out_as_a_group() -> None:
+    """Three lines that build a list and one that is wrong: the three run together or not at all."""
+
+    def holds(some: Sequence[str]) -> bool:
+        of_list = sum(one.startswith("list") for one in some)
+        return of_list in (0, 3) and "wrong" in some
+
+    items = ["list, made", "list, filled", "wrong", "list, joined"]
+    assert len(fewest_by_twos(items, holds)) == 4
+    assert without_groups(items, holds, lambda one: one[:4]) == ["wrong"]
+    assert without_groups(items, holds, lambda one: 0) == items

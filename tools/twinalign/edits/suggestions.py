@@ -19,6 +19,7 @@ _QUOTED = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 _PAIRS = ("max", "min", "median", "sort")
 """Functions that return indices as well in torch alone, if they are given an axis."""
 _MODULES = ("torch", "paddle", "F", "nn")
+_LINE_OF_PORT = re.compile(r"line (\d+) of ([^\s,]+) and line \d+ of")
 _LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,)]+)\)?$")
 
 
@@ -197,7 +198,8 @@ def _where(fault: Mapping[str, Any]) -> str:
         return "the schedule" if fault["paddle_layer"] == "schedule" else "the construction of the optimizer"
     layer, known = fault["paddle_layer"] or "the model's own code", fault["explanation"] or {"evidence": {}}
     inside = fault["evidence"].get("inside") or {}
-    places = [(Path(file).name, line) for file, line, _ in known["evidence"].get("lines_of_port", ())]
+    places = [(name, int(line)) for line, name in _LINE_OF_PORT.findall(known.get("text", ""))]
+    places += [(Path(file).name, line) for file, line, _ in known["evidence"].get("lines_of_port", ())]
     places += [_place_in(at) for at in (inside.get("unknown"), inside.get("known")) if at]
     of_library = str(fault["evidence"].get("paddle_class", "")).startswith("paddle.")
     if of_library or "tied_in" in fault["evidence"]:  # its code is the call that builds it

@@ -1,7 +1,7 @@
 """The fewest of several things that do together what all of them do."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -24,6 +24,18 @@ def fewest(items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool]) -> 
         return [*of_left, *of_right]
 
     return needed([], list(items), False) if items else []
+
+
+def without_groups(
+    items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool], group: Callable[[_Item], Hashable]
+) -> list[_Item]:
+    """The items without each group that can be left out as a whole: its items may hold together alone."""
+    kept = list(items)
+    for one in dict.fromkeys(map(group, items)):
+        rest = [item for item in kept if group(item) != one]
+        if rest and len(rest) < len(kept) and holds(rest):
+            kept = rest
+    return kept
 
 
 _MOST_IN_PAIRS = 12

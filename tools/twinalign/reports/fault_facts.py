@@ -73,10 +73,11 @@ def unnamed_lines(cause: Mapping[str, Any]) -> list[str]:
     sentence that names any line names the reference's.
     """
     text, proof = str(cause.get("text", "")), cause.get("evidence") or {}
-    port = [f"line {first} of {Path(str(file)).name}" for file, first, _ in proof.get("lines_of_port", ())]
+    spans = [(Path(str(file)).name, range(first, last + 1)) for file, first, last in proof.get("lines_of_port", ())]
+    unnamed = [(name, span) for name, span in spans if not any(f"line {line} of {name}" in text for line in span)]
     calls = [str(call.get("line", "")) for call in proof.get("reference_calls", ())]
     theirs = [f"{line} in the reference" for line in calls if line and not _A_LINE.search(text)]
-    lines = [f"{line} in the port" for line in port if line not in text] + theirs
+    lines = [f"line {span[0]} of {name} in the port" for name, span in unnamed] + theirs
     return [legible(line, 200) for line in dict.fromkeys(lines)][:_SHOWN]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from twinalign.causes.registry import Explanation
+from twinalign.verdict.results import plain
 
 LATER_STEP = "step_of_inputs"
 """Key of the evidence: the step whose inputs show a fault that those of the steps before do not."""
@@ -51,7 +52,8 @@ class Fault:
         self.evidence["notes"] = [*self.evidence.get("notes", ()), *texts]
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        found: dict[str, Any] = plain(dataclasses.asdict(self))
+        return found
 
 
 def are_rounded(faults: Iterable[Fault]) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from twinalign.causes.layers.changed_calls import forward, state
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.registry import Cause, enter
-from twinalign.replay.fewest import fewest, fewest_by_twos
+from twinalign.replay.fewest import fewest, fewest_by_twos, without_groups
 from twinalign.replay.moved_statements import moved
 from twinalign.replay.port_attributes import attributes_of
 from twinalign.replay.port_lines import LinesVariant, exchanged_layers, lines_of, together, whole_functions
@@ -70,7 +70,8 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
     whole = _gives_port(subject, lines)
     if whole:
         others = [one for one in lines if changes[id(one)] <= _NOTHING and one not in added]
-        needed = fewest_by_twos([*single, *added, *others], lambda some: bool(_gives_port(subject, some)))
+        candidates = without_groups([*single, *added, *others], holds := functools.partial(_holds, subject), _function)
+        needed = fewest_by_twos(candidates, holds)
         both = dataclasses.replace(together(needed), spelled=spelled)
         if len(needed) > 1 and both.exchanges_blocks and not steps:
             return both
@@ -80,7 +81,7 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
     for function in whole_functions(lines):
         parts = [one for one in lines if one.lines[0] in function.lines]
         whole_part = _gives_port(subject, parts)
-        needed = fewest(parts, lambda some: bool(_gives_port(subject, some))) if whole_part else parts
+        needed = fewest(parts, functools.partial(_holds, subject)) if whole_part else parts
         part = together(needed) if len(needed) < len(parts) else function
         yield dataclasses.replace(part, spelled=spelled)
     return bool(whole)
@@ -112,6 +113,15 @@ def _rounding(subject: LayerSubject) -> float:
 
 def _greatest(found: Mapping[str, np.ndarray], usual: Mapping[str, np.ndarray]) -> float:
     return max((difference(found[n], v).relative if n in found else math.inf for n, v in usual.items()), default=0.0)
+
+
+def _holds(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool:
+    return bool(_gives_port(subject, lines))
+
+
+def _function(one: LinesVariant) -> int:
+    """Which of the reference's functions the first of these lines stands in."""
+    return id(one.lines[0].theirs) if one.lines else 0
 
 
 def _gives_port(subject: LayerSubject, lines: Sequence[LinesVariant]) -> bool | None:
