@@ -17,7 +17,7 @@ from optimizer_case import SHAPES  # noqa: E402
 
 from twinalign.search.components import ComponentContext  # noqa: E402
 from twinalign.search.faults import Fault  # noqa: E402
-from twinalign.search.optimizer import locate_optimizer  # noqa: E402
+from twinalign.search.optimizer import _course, locate_optimizer  # noqa: E402
 
 CASE = f"{HERE / 'optimizer_case.py'}:Steps"
 TRANSPOSED = ("first.weight", "second.weight", "third.weight")
@@ -109,3 +109,12 @@ def test_optimizer_and_schedule_are_told_apart_when_both_are_wrong(found: Any, m
         ("schedule", "schedule_factor"),
         ("optimizer", "decay_missing"),
     ]
+
+
+def test_values_that_move_alike_are_one_fault() -> None:
+    reference, port = [0.1, 0.2, 0.15], [0.1, 0.2, 0.1]
+    larger = [[10.0 * value for value in side] for side in (reference, port)]
+    assert _course(reference, port) == _course(*larger)
+    assert _course(reference, port) != _course(reference, [0.1, 0.2, 0.11])
+    assert _course(reference, port) != _course(reference, [10.0 * value for value in port])
+    assert _course(reference, None) != _course(None, reference)

@@ -58,9 +58,9 @@ def _locate_schedule(context: ComponentContext, found: Mapping[str, Any]) -> lis
     known: dict[str, str] = {}
     for name in wrong:
         evidence = schedule_evidence(name, found["ref"]["values"], found["paddle"]["values"])
-        sequences = str([found[side]["values"].get(name) for side in SIDES])
+        sequences = _course(*(found[side]["values"].get(name) for side in SIDES))
         explanation = None
-        if sequences not in known:  # else it is one value under several names
+        if sequences not in known:  # else it is one value under several names, such as the rates of several groups
             explanation = context.explanation(
                 explain_schedule,
                 weights=weights["ref"],
@@ -78,6 +78,12 @@ def _locate_schedule(context: ComponentContext, found: Mapping[str, Any]) -> lis
                 evidence["reference_optimizer"] = {"lr": found["ref"]["initial"]}
             faults[key] = Fault(component, component, "optimizer", explanation, evidence)
     return list(faults.values())
+
+
+def _course(reference: Sequence[float] | None, port: Sequence[float] | None) -> str:
+    """Both sides' values in the reference's own size, so that what goes up and down alike is the same."""
+    size = max((abs(value) for value in reference or ()), default=0.0) or 1.0
+    return str([None if side is None else [f"{value / size:.9g}" for value in side] for side in (reference, port)])
 
 
 def wrong_values(reference: Mapping[str, Sequence[float]], port: Mapping[str, Sequence[float]]) -> list[str]:

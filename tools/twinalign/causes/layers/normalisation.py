@@ -19,7 +19,7 @@ from twinalign.causes.layers.ways import FLOAT32, given, made, other_axis, small
 
 NORMS = ("layer_norm", "batch_norm", "group_norm", "instance_norm")
 STATISTICS = ("batch_norm", "instance_norm")
-EPSILONS = (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4, 0.0)
+EPSILONS = (1e-5, 1e-6, 0.0, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4)
 _AXES = {"each sample by itself": (), "each channel of all samples": (0,), "all channels of a sample at once": (1,),
          "everything at once": (0, 1)}  # fmt: skip
 LENGTHS = (1e-12, 1e-8, 1e-6, 1e-5, 1e-10, 1e-7, 1e-4, 1e-3, 0.0)
