@@ -52,6 +52,10 @@ class Component(abc.ABC):
         """The first of these values, which show whether another form of the code computes the same."""
         return self.run()
 
+    def tries(self, phase: str) -> bool:
+        """Whether causes of a phase are tried, once the component has run."""
+        return True
+
     def holds_everywhere(self) -> bool:
         """Whether the present change also reproduces what the port has beyond `port`."""
         return True
@@ -150,7 +154,8 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
         stopped = "no cause can be tried: the reference's component gives something else when it runs again"
     elif wrong:
         with BUDGET.of_one():
-            causes = {(c.id, c.find): c for phase in phases for c in known_causes(phase)}
+            tried = filter(component.tries, phases)
+            causes = {(c.id, c.find): c for phase in tried for c in known_causes(phase)}
             examined = _ExaminedComponent(component, causes.values())
             found = prove(examined, BUDGET)
             stopped = BUDGET.stopped(examined.not_tried)

@@ -46,7 +46,7 @@ class TrainingSubject(OptimizerSubject):
         self.until: tuple[str, int] | None = None
         self._trainings = ShortTrainings(worker, weights)
         self.change = StepChange()
-        self.plain_step = None  # what a loop clips, it clips before the step
+        self.plain_step, self.clips = None, False  # what a loop clips, it clips before the step
         self.case = worker.fresh_case(STAGE)
         self.whole_port = self.whole_reference = {}
         self.steps = len(self.reference.get(GRADIENT_NORM, ()))
@@ -63,6 +63,9 @@ class TrainingSubject(OptimizerSubject):
         self.wrong = sorted(n for n, step in apart.items() if step == self.first < np.inf)
         lengths = [{len(c) for n, c in one.items() if n.startswith(WEIGHT_NORM)} for one in (self.port, self.reference)]
         self.more_steps = max(lengths[0], default=0) - max(lengths[1], default=0)
+
+    def tries(self, phase: str) -> bool:
+        return phase != "optimizer" or bool(self.settings)  # nothing is known of an optimizer of the training's own
 
     def run(self) -> Curves:
         """Of several optimizers the change is that of the first to be wrong, if this gives the port, else of all."""
