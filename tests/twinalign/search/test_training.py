@@ -202,3 +202,71 @@ def test_of_two_optimizers_the_wrong_one_alone_is_changed(wrong: str, tmp_path: 
     found = locate(RunSettings(case=case, out=tmp_path, stages=("train",), options={"wrong": wrong})).faults
     explanations = [fault.explanation and fault.explanation.text for fault in found]
     assert explanations == (["the first beta differs (0.9 for 0.5)"] if wrong else [])
+
+
+OWN_OPTIMIZER = """
+import numpy as np
+
+from twinalign import Case
+
+
+class Own(Case):
+    def reference(self):
+        import torch
+
+        return torch.nn.Linear(3, 2)
+
+    def reproduced(self):
+        import paddle
+
+        return paddle.nn.Linear(3, 2)
+
+    def train(self, framework, model, record, steps=None):
+        rng = np.random.default_rng(0)
+        for step in range(4 if steps is None else min(4, steps)):
+            x = rng.standard_normal((5, 3))
+            (torch_step if framework == "torch" else paddle_step)(model, x, step, record)
+        return {}
+
+    float64_train_steps = 4
+
+
+def torch_step(model, x, step, record):
+    import torch
+
+    loss = model(torch.from_numpy(x).to(model.weight.dtype)).square().mean()
+    model.zero_grad()
+    loss.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad.sign()
+    record("loss", loss.item())
+
+
+def paddle_step(model, x, step, record):
+    import paddle
+
+    loss = model(paddle.to_tensor(x.astype(model.weight.numpy().dtype))).square().mean()
+    loss.backward()
+    with paddle.no_grad():
+        for parameter in model.parameters():
+            parameter.set_value(parameter - 0.1 * STEP)
+            parameter.clear_gradient()
+    record("loss", float(loss))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("step", "wrong"),
+    [
+        ("parameter.grad.sign()", False),
+        ("paddle.tanh(9 * parameter.grad)", True),  # no known cause, and no settings of an optimizer to look at
+    ],
+)
+def test_a_training_with_an_optimizer_of_its_own_is_searched(step: str, wrong: bool, tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text(OWN_OPTIMIZER.replace("STEP", step), encoding="utf-8")
+    settings = RunSettings(case=f"{tmp_path / 'case.py'}:Own", out=tmp_path / "out", stages=("train",))
+    found = locate(settings)
+    assert not found.not_searched
+    assert [fault.paddle_layer for fault in found.faults] == (["train"] if wrong else [])
