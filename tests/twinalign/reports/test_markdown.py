@@ -198,6 +198,10 @@ def test_where_it_starts_is_said_where_nothing_was_located(name: str, of: str, m
     expected = f"Nothing was located. Stage {of} diverges, first in {name}. {meaning}"
     assert expected in markdown(found)
     assert unlocated(found, language("en")) == expected
+    if meaning.startswith("Every layer"):
+        nothing["not_searched"] = {"metric": "the search failed"}
+        meant = "What was searched is right on the reference's inputs, so the difference may come from what could not"
+        assert meant in unlocated(found, language("en"))
     if "layer and part" in meaning:
         part = {"layers": [], "left_out": {"": "on the reference's values it raises ValueError: no graph"}}
         left_out = {**found, "located": {**nothing, "layers": {"made_up": part}}}

@@ -70,6 +70,8 @@ def unlocated(summary: Mapping[str, Any], say: Language) -> str:
     step = _STEP.match(first)
     parts = summary["located"].get("layers", {}).values()
     in_parts = "in_judged_parts" if any(part.get("left_out") for part in parts) else "in_parts"
+    if summary["located"].get("not_searched"):
+        in_parts = "in_searched_parts"
     kind = "after_a_step" if step and int(step[1]) > 0 else "in_training" if name == "train" else in_parts
     starts = say("faults.starts", stage=say.known("stage", name), tensor=short_name(first))
     return f"{starts} {say(f'faults.{kind}')}"
