@@ -199,7 +199,7 @@ def test_where_it_starts_is_said_where_nothing_was_located(name: str, of: str, m
     assert expected in markdown(found)
     assert unlocated(found, language("en")) == expected
     if meaning.startswith("Every layer"):
-        nothing["not_searched"] = {"metric": "the search failed"}
+        found["located"] = {**nothing, "not_searched": {"metric": "the search failed"}}
         meant = "What was searched is right on the reference's inputs, so the difference may come from what could not"
         assert meant in unlocated(found, language("en"))
     if "layer and part" in meaning:

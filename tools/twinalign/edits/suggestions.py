@@ -18,6 +18,8 @@ _OF_LINES = ("line_of_port", "line_of_port_for_buffers")
 _QUOTED = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 _PAIRS = ("max", "min", "median", "sort")
 """Functions that return indices as well in torch alone, if they are given an axis."""
+_OTHERWISE = ("linear",)
+"""Functions that paddle has under the same name and that take their weight in another layout."""
 _MODULES = ("torch", "paddle", "F", "nn")
 _LINE_OF_PORT = re.compile(r"line (\d+) of ([^\s,]+) and line \d+ of")
 _LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,)]+)\)?$")
@@ -108,6 +110,7 @@ def _is_exchange(
         and _is_part(_calls(after), [WITH_LISTS.get(name, spelled(name, keyword=False)) for name in _calls(reference)])
         and _layouts(before) == _layouts(after)
         and not _takes_of_pair(after)
+        and not {name for name in _calls(after) if name.rpartition(".")[2] in _OTHERWISE}
     )
 
 
