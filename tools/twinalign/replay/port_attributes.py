@@ -14,13 +14,19 @@ def attributes_of(module: Any, unit: WrongUnit) -> Iterator[LinesVariant]:
     if module is None or type(module).__module__.startswith("torch."):
         return
     own = {name.lstrip("_"): name for name in vars(module)}
+    others: list[LinesVariant] = []
     for name, value in unit.facts.items():
         mine = vars(module).get(own.get(name, ""))
         if name in own and isinstance(mine, (bool, int, float, str, tuple, list)):
             value = tuple(value) if isinstance(mine, tuple) and isinstance(value, list) else value
-            if value != mine:
+            if value != mine and not (isinstance(mine, tuple) and set(mine) == {value}):  # 0 is (0, 0) to a layer
                 detail = f"`{name}` is {value!r} in place of {mine!r}"
-                yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),))
+                others.append(LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),)))
+    yield from others
+    if len(others) > 1:  # a constructor may make several from one argument, such as a dilation and the padding for it
+        detail = "; ".join(one.detail for one in others)
+        every = tuple(pair for one in others for pair in one.attributes)
+        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), every)
     tables = dict[str, object](getattr(unit, "tables", dict)())
     for one in [{name: tables[name]} for name in tables] + [tables] * (len(tables) > 1):
         text, places = made_in(list(one), getattr(unit, "constructor", {}), module)
