@@ -7,6 +7,7 @@ values up to rounding.
 import abc
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from twinalign.patching import replaced
 from twinalign.replay.aligned_code import Code, functions_of
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.moved_statements import moved, moved_in_other_words
+from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_lines import lines_of
 from twinalign.verdict.array_difference import distance, root_mean_square
 
@@ -228,7 +230,16 @@ def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
     found = lines_of(_PORT_CODE, component.begins, theirs=component.code)
     lines = sorted(found, key=lambda one: one.lines[0].has_same_words)
-    yield from (*moved(lines), *lines, *moved_in_other_words(lines))
+    parts = (narrowed(one, lambda part: _gives_port(component, part)) for one in lines)
+    yield from itertools.chain(moved(lines), parts, moved_in_other_words(lines))
+
+
+def _gives_port(component: Component, variant: Variant) -> bool:
+    try:
+        with replaced(component, "impatient", True), variant.apply():
+            return remainder(component, component.run()).proven
+    except Exception:  # a line may need what the reference's function does not have
+        return False
 
 
 for _phase in ("optimizer", "data", "metric", "train"):

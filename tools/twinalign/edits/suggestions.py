@@ -10,7 +10,7 @@ from typing import Any
 from twinalign.edits.certainty import wrong_lines
 from twinalign.edits.paddle_calls import FUNCTIONS, OPTIMIZER_CLASSES, OPTIMIZER_SETTINGS
 from twinalign.edits.proposals import called_function, optimizer_values, paddle_values
-from twinalign.edits.statements import WITH_LISTS, spelled
+from twinalign.edits.statements import TORCH_ALONE, WITH_LISTS, spelled
 
 _SHOWN_LINES = 4
 _OF_LINES = ("line_of_port", "line_of_port_for_buffers")
@@ -19,6 +19,7 @@ _QUOTED = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 _PAIRS = ("max", "min", "median", "sort")
 """Functions that return indices as well in torch alone, if they are given an axis."""
 _MODULES = ("torch", "paddle", "F", "nn")
+_SAME_WORDS = re.compile(r"`([^`]+)` gives something else than it does in the reference, (line \d+ of [^\s,]+)")
 _LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,]+)$")
 
 
@@ -70,6 +71,8 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
             before, after = (_parsed(edit[key]) for key in ("before", "after"))
             if _place_of(edit) in wrong and _is_exchange(before, after, port, reference):
                 return f"write {_in_one_line(edit['after'])} in place of {_in_one_line(edit['before'])}"
+    if (same := _SAME_WORDS.search(explanation["text"])) is not None:
+        return f"write in {same[2]} what gives in paddle what `{same[1]}` gives in torch"
     line = _LINE_OF_REFERENCE.search(explanation["text"])
     return f"do as {line[1]} does" if line is not None else ""
 
@@ -91,10 +94,14 @@ def _is_exchange(
     return (
         ast.dump(before) == ast.dump(port)
         and _operands(after) == _operands(reference)
-        and _functions(after) <= {WITH_LISTS.get(name, spelled(name, keyword=False)) for name in _functions(reference)}
+        and _functions(after) <= {*map(_in_paddle, _functions(reference))}
         and _layouts(before) == _layouts(after)
         and not _takes_of_pair(after)
     )
+
+
+def _in_paddle(name: str) -> str:
+    return {**TORCH_ALONE, **WITH_LISTS}.get(name) or spelled(name, keyword=False)
 
 
 def _takes_of_pair(code: ast.AST) -> bool:

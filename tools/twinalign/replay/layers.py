@@ -15,6 +15,7 @@ from twinalign.case.definition import Case
 from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import MOVED, PLAIN, CaseRun
 from twinalign.replay.code_lines import narrowed_down
+from twinalign.replay.constructed_tables import constructors_of
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall
 from twinalign.replay.judged_before import last_to_end, with_those_around
 from twinalign.replay.layer_calls import LOSS, Call
@@ -152,7 +153,8 @@ def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
     own = f"output.{unit.call.number}."
     save_npz(folder / f"{unit.call.number}_port.npz", unit.port)
     save_npz(folder / f"{unit.call.number}_reference.npz", unit.reference)
-    save_npz(folder / f"{unit.call.number}_tables.npz", _tables(worker.backend, unit.layer))
+    tables = _tables(worker.backend, unit.layer)
+    save_npz(folder / f"{unit.call.number}_tables.npz", tables)
     in_forward = any(phase_of(name) == "forward" for name in unit.differences)
     return {
         "call": unit.call.number,
@@ -167,6 +169,7 @@ def _reported(worker: Any, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "steps": [dataclasses.asdict(step) for step in unit.steps] if in_forward else [],
         "functions": [dataclasses.asdict(found) for found in unit.functions.values() if found.source],
         "facts": facts_of(unit.layer),
+        "constructors": constructors_of(unit.layer) if tables else [],
     }
 
 

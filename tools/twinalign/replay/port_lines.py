@@ -53,6 +53,13 @@ class LinesVariant:
     attributes: tuple[tuple[str, Any], ...] = ()
     spelled: tuple[Difference, ...] = ()
     """Further lines that only compute with numbers that paddle holds in float32."""
+    constructed: tuple[Difference, ...] = ()
+    """Lines of constructors that make the values of `attributes`."""
+
+    @property
+    def lines_of_port(self) -> list[tuple[str, int, int]]:
+        """File, first and last line of each line of the port that this is about."""
+        return [place for one in (*self.lines, *self.constructed) for place in one.lines_of_port]
 
     @property
     def spans(self) -> list[tuple[str, int, int]]:
@@ -84,7 +91,11 @@ class LinesVariant:
         """Both at once."""
         detail = f"{self.detail}; {other.detail}"
         return dataclasses.replace(
-            self, detail=detail, lines=self.lines + other.lines, attributes=self.attributes + other.attributes
+            self,
+            detail=detail,
+            lines=self.lines + other.lines,
+            attributes=self.attributes + other.attributes,
+            constructed=self.constructed + other.constructed,
         )
 
     @contextlib.contextmanager

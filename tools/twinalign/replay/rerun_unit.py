@@ -37,6 +37,7 @@ class RerunUnit:
         self.port_class: str = report["layer"]
         self.steps = report["steps"]
         self.functions: Sequence[Mapping[str, Any]] = report["functions"]
+        self.constructors: Sequence[Mapping[str, Any]] = report["constructors"]
         self._report = report
         self._pass, self.backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]

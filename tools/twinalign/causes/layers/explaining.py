@@ -148,7 +148,7 @@ class _ExaminedUnit(Examined):
         if proof.confirmed and isinstance(variant, CallVariant):
             evidence["reference_calls"] = calls_of_reference(self._subject, variant)
         if proof.confirmed and isinstance(variant, LinesVariant):
-            evidence["lines_of_port"] = [place for one in variant.lines for place in one.lines_of_port]
+            evidence["lines_of_port"] = variant.lines_of_port
         nearer = proof.distance < CLOSER * self._start.distance or proof.wrong < CLOSER * self._start.wrong
         close = isinstance(variant, CallVariant) and (nearer or any(arrived[-1:]))
         distance = proof.distance * proof.wrong * (ARRIVED if any(arrived[-1:]) else 1.0)
