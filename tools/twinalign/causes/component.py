@@ -7,7 +7,6 @@ values up to rounding.
 import abc
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -228,10 +227,11 @@ def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, 
 
 def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
-    found = lines_of(_PORT_CODE, component.begins, theirs=component.code)
-    lines = sorted(found, key=lambda one: one.lines[0].has_same_words)
-    parts = (narrowed(one, lambda part: _gives_port(component, part)) for one in lines)
-    yield from itertools.chain(moved(lines), parts, moved_in_other_words(lines))
+    lines = lines_of(_PORT_CODE, component.begins, theirs=component.code)
+    lines.sort(key=lambda one: one.lines[0].has_same_words)
+    yield from moved(lines)
+    yield from (narrowed(one, lambda part: _gives_port(component, part)) for one in lines)
+    yield from moved_in_other_words(lines)
 
 
 def _gives_port(component: Component, variant: Variant) -> bool:

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return "return as many tensors as the reference does, or let the case's forward() pick those to compare"
     likely = [edit for edit in fault["reference_edits"] if edit["likely"]]
     edits = [edit for edit in likely if not _is_right_there(edit, evidence.get("inside") or {})]
+    edits = [edit for edit in edits if not _is_among(edit, evidence.get("right_lines", ()))]
     unknown = (evidence.get("inside") or {}).get("unknown")
     if explanation is None and (there := [edit for edit in edits if _place_of(edit) == _place_in(unknown)]):
         before, after = (_in_one_line(there[0][key]) for key in ("before", "after"))
@@ -141,6 +142,11 @@ def _is_right_there(edit: Mapping[str, Any], inside: Mapping[str, Any]) -> bool:
     """Whether the port has the reference's values behind the line of an edit."""
     place, known, unknown = _place_of(edit), *(_place_in(inside.get(name)) for name in ("known", "unknown"))
     return place[0] == known[0] and place[1] <= known[1] and place != unknown
+
+
+def _is_among(edit: Mapping[str, Any], lines: Iterable[tuple[str, int, int]]) -> bool:
+    name, line = _place_of(edit)
+    return any(Path(file).name == name and first <= line <= last for file, first, last in lines)
 
 
 def _place_of(edit: Mapping[str, Any]) -> tuple[str, int]:

@@ -30,13 +30,10 @@ def constructors_of(layer: Any) -> list[dict[str, Any]]:
     return found
 
 
-def other_tables(
-    module: Any, tables: Mapping[str, Any], constructors: Sequence[Mapping[str, Any]]
-) -> Iterator[LinesVariant]:
-    """The reference's layer with the port's values of each table, and of all of them.
-
-    `constructors`: of the port's layer, as `constructors_of` returns them.
-    """
+def other_tables(module: Any, unit: Any) -> Iterator[LinesVariant]:
+    """The reference's layer with the port's values of each of the unit's tables, and of all of them."""
+    tables: Mapping[str, Any] = getattr(unit, "tables", dict)()
+    constructors: Sequence[Mapping[str, Any]] = getattr(unit, "constructors", ())
     lines = {name: _line(module, constructors, name) for name in tables}
     for names in [[name] for name in tables] + [list(tables)] * (len(tables) > 1):
         found = {name: line for name in names if (line := lines[name]) is not None}

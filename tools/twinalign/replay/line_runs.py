@@ -12,6 +12,7 @@ NOTHING = 1e-12
 """A line that changes less is spelled otherwise alone."""
 _ROUNDING, _SHARE = 1e-6, 0.01
 """Numbers that paddle holds in float32 change less than the first; no less than this share of what is wrong counts."""
+_MOST_DOUBTED = 6
 
 Values = Mapping[str, Any]
 
@@ -46,6 +47,27 @@ class LineRuns:
 
     def gives_port(self, line: LinesVariant) -> bool:
         return bool(self.give_port([line]))
+
+    def right_lines(self, lines: Sequence[LinesVariant], changes: Mapping[int, float]) -> list[tuple[str, int, int]]:
+        """File, first and last line of the port's lines that compute what the reference's do, as far as runs show.
+
+        `changes`: what each line changes, by its id. Those of a function that change nothing together are right, though
+        one may not run without another; so are all but one that change nothing without it.
+        """
+        functions: dict[int, list[LinesVariant]] = {}
+        for one in lines:
+            functions.setdefault(id(one.lines[0].theirs), []).append(one)
+        found = list[LinesVariant]()
+        for own in functions.values():
+            doubted = [one for one in own if changes[id(one)] > self.rounding]
+            without = [[one for one in own if one is not other] for other in doubted[:_MOST_DOUBTED]]
+            right = next((some for some in (own, *without) if some and self._change_nothing(some)), None)
+            alone = [one for one in own if one not in doubted and None not in (one.lines[0].old, one.lines[0].new)]
+            found += alone if right is None else right
+        return [place for one in found for place in one.lines_of_port]
+
+    def _change_nothing(self, lines: Sequence[LinesVariant]) -> bool:
+        return self.change(functools.reduce(LinesVariant.merged, lines)) <= self.rounding
 
     def give_port(self, lines: Sequence[LinesVariant]) -> bool | None:
         """Whether these lines at once give the port's values; None where they do not run together.

@@ -58,6 +58,7 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
         needed = fewest(parts, lambda some: bool(runs.give_port(some))) if runs.give_port(parts) else parts
         part = together(needed) if len(needed) < len(parts) else function
         yield dataclasses.replace(part, spelled=spelled)
+    subject.right_lines = runs.right_lines(lines, changes)
 
 
 @state(alone=True, own_code=True)
@@ -83,5 +84,4 @@ def _attributes(subject: LayerSubject) -> Iterator[LinesVariant]:
             if value != mine:
                 detail = f"`{name}` is {value!r} in place of {mine!r}"
                 yield LinesVariant(detail, (), module, {}, Helpers({}, ()), ((own[name], value),))
-    tables = dict[str, object](getattr(subject.unit, "tables", dict)())
-    yield from other_tables(module, tables, getattr(subject.unit, "constructors", ()))
+    yield from other_tables(module, subject.unit)
