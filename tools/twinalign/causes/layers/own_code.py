@@ -58,7 +58,7 @@ def line_of_port(subject: LayerSubject) -> Iterator[LinesVariant]:
         needed = fewest(parts, lambda some: bool(runs.give_port(some))) if runs.give_port(parts) else parts
         part = together(needed) if len(needed) < len(parts) else function
         yield dataclasses.replace(part, spelled=spelled)
-    subject.right_lines = runs.right_lines(lines, changes)
+    subject.right_lines[:] = runs.right_lines(lines, changes)
 
 
 @state(alone=True, own_code=True)
