@@ -24,6 +24,9 @@ from tests.twinalign.causes.units import explain
 from twinalign.backends.torch.reference_only import paddle_spelling
 from twinalign.causes.component import Component, line_of_port, set_port_code
 from twinalign.causes.component import explain as explain_component
+from twinalign.causes.layers.explaining import examined_unit
+from twinalign.causes.proving import prove
+from twinalign.edits.suggestions import suggestion
 from twinalign.replay.aligned_code import Helpers, differences, parsed
 from twinalign.replay.line_spelling import in_torch
 from twinalign.replay.port_lines import LinesVariant
@@ -342,7 +345,15 @@ def test_a_line_that_moves_a_buffer_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"), [(("sines",), "`sines`"), (("cosines", "sines"), "`cosines`, `sines`")], ids=["one", "two"]
+    ("names", "said"),
+    [
+        (("sines",), "`sines` has other values; the constructor makes it, and no weights hold it"),
+        (
+            ("cosines", "sines"),
+            "`cosines`, `sines` have other values; the constructor makes them, and no weights hold them",
+        ),
+    ],
+    ids=["one", "two"],
 )
 def test_tables_that_only_the_constructor_knows_are_named(names: tuple[str, ...], said: str) -> None:
     """Of two that one function makes both are wrong: with either of them alone the values are not the port's."""
@@ -360,7 +371,7 @@ def test_tables_that_only_the_constructor_knows_are_named(names: tuple[str, ...]
     unit.tables = lambda: {name: getattr(other, name) for name in names}  # type: ignore[attr-defined]
     found = explain(unit)
     assert found is not None
-    assert found.text.endswith(f"{said}: what the constructor makes and nothing stores has other values")
+    assert found.text.endswith(said)
 
 
 def _share_right(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -427,6 +438,62 @@ def test_lines_with_the_same_words_are_tried_after_those_of_all_functions() -> N
     finally:
         set_port_code(None, [])
     assert ["::-1" in detail for detail in lines[:3]] == [True, False, False]
+
+
+def _summary(scores: torch.Tensor) -> dict[str, float]:
+    return {"mean": float(scores.mean()), "median": float(scores.median())}
+
+
+class Summary(Component):
+    """A metric whose port is written with the same words."""
+
+    def __init__(self) -> None:
+        self.scores = torch.from_numpy(np.random.default_rng(0).standard_normal(40))
+        self.reference = self.run()
+        self.port = {**self.reference, "median": np.median(self.scores.numpy())}
+        self.floors = dict.fromkeys(self.port, 1e-6)
+
+    def run(self) -> dict[str, np.ndarray]:
+        return {name: np.array(value) for name, value in _summary(self.scores).items()}
+
+
+def test_of_a_line_with_the_same_words_the_call_is_named_that_means_another_thing() -> None:
+    text = "def _summary(scores):\n    return {'mean': float(scores.mean()), 'median': float(scores.median())}"
+    set_port_code(None, [{"file": "port.py", "line": 3, "globals": {}, "source": text, "name": "_summary"}])
+    try:
+        found = explain_component(Summary(), "metric")["explanation"]
+    finally:
+        set_port_code(None, [])
+    assert found["id"] == "line_of_port"
+    said = "`scores.median()` gives something else than it does in the reference, line 4 of port.py and line "
+    assert said in found["text"]
+    fault = {"explanation": found, "evidence": {}, "reference_edits": [], "paddle_layer": "metric", "phase": "metric"}
+    assert suggestion(fault) == (
+        "in metric: write in line 4 of port.py what gives in paddle what `scores.median()` gives in torch"
+    )
+
+
+def test_lines_that_compute_the_same_are_known_to_be_right() -> None:
+    """One does not run without the other, and the third, which is wrong, is not the only one that is spelled anew."""
+    lines = {
+        "    query = self.proj(inputs)\n": "    query = [self.proj(inputs), 0.0]\n",
+        "paddle.matmul(query, inputs": "paddle.matmul(query[0] + query[1], inputs",
+        "    out = inputs\n": "    out = inputs - inputs.unknown()\n",
+    }
+    port = PORT
+    for old, new in lines.items():
+        port = port.replace(old, new)
+    right = Mixed()
+    unit = ModuleUnit(right, [INPUT], {})
+    unit.port = {"output.0": unit.reference["output.0"] + 0.1}
+    described = {"source": port.strip(), "file": "port.py", "line": 7, "name": "Mixed.forward"}
+    unit.functions = [{**described, "globals": NAMES}]  # type: ignore[attr-defined]
+    examined = examined_unit(unit)
+    assert examined is not None
+    assert prove(examined) is None
+    known = {line for _, first, last in examined.right_lines for line in range(first, last + 1)}
+    assert known >= {8, 9, 10}
+    assert 11 not in known
 
 
 def test_lines_of_a_port_cannot_import_paddle_into_the_references_process(monkeypatch):

@@ -315,6 +315,8 @@ def test_what_to_write_in_words():
     inside = {"known": {"file": "port.py", "line": 3}, "unknown": {"file": "port.py", "line": 5}}
     behind = {**fault, "evidence": {"inside": inside}, "reference_edits": [edit, {**edit, "line": 5}]}
     assert suggestion(behind) == said.replace(":3", ":5")
+    computed = {**unlikely, "reference_edits": [edit], "evidence": {"right_lines": [["port.py", 2, 4]]}}
+    assert "no known cause" in suggestion(computed), "it reads otherwise and computes the same"
     # Where no line is known to be wrong, what reads otherwise may well be right.
     anywhere = {**fault, "evidence": {}, "reference_edits": [{**edit, "line": line} for line in (9, 3, 9, 4, 7, 8)]}
     assert suggestion(anywhere) == (
@@ -379,12 +381,19 @@ def test_what_evaluates_text_is_given_no_argument_of_a_layer(tmp_path):
 def test_an_unproven_edit_is_shown_in_the_ports_words_and_in_its_own_code_alone(tmp_path):
     port, case = tmp_path / "port.py", tmp_path / "case.py"
     for file in (port, case):
-        file.write_text("import functional as F\ny = F.mean(x)\n", encoding="utf-8")
-    place = {"calls": [], "code": [], "constructor": [], "around": []}
+        text = "import functional as F\ny = F.mean(x)\nw = self.create_parameter(F.mean(x))\nz = F.mean(x)\n"
+        file.write_text(text, encoding="utf-8")
+    place = {"calls": [], "code": [[str(port), 1, 3]], "constructor": [], "around": [[str(port), 4, 4]]}
     made = Proposals({"layers": {"": place}, "case": [], "rules": []}, {"": [[str(case), 1, 1]]}, {})
-    spans = (1, 4, 1, 13)
-    assert made.is_likely(Edit(str(port), spans, "F.mean(x)", "F.mean(y)"))
-    assert not made.is_likely(Edit(str(port), spans, "F.mean(x)", "torch.amax(x)"))
-    assert not made.is_likely(Edit(str(port), spans, "x.mean([1, 2])", "x.mean((1, 2))"))
-    assert not made.is_likely(Edit(str(port), spans, "self", "F"))
-    assert not made.is_likely(Edit(str(case), spans, "F.mean(x)", "F.mean(y)"))
+    fault = {"paddle_layer": ""}
+    mean, other = "F.mean(x)", "F.mean(y)"
+    assert made.is_likely(Edit(str(port), (2, 4, 2, 13), mean, other), fault)
+    for edit in (
+        Edit(str(port), (2, 4, 2, 13), mean, "torch.amax(x)"),
+        Edit(str(port), (2, 4, 2, 13), "x.mean([1, 2])", "x.mean((1, 2))"),
+        Edit(str(port), (2, 4, 2, 13), "self", "F"),
+        Edit(str(port), (3, 26, 3, 35), mean, other),  # the port is given the reference's weights
+        Edit(str(port), (4, 4, 4, 13), mean, other),  # the code around the layer is judged by itself
+        Edit(str(case), (2, 4, 2, 13), mean, other),
+    ):
+        assert not made.is_likely(edit, fault), edit

@@ -157,7 +157,7 @@ def test_where_gradients_differ_parameters_of_one_value_are_moved_if_both_sides_
 
 def test_a_copy_of_a_layer_without_a_cause_of_its_own_names_the_cause_of_the_first(tmp_path: Path) -> None:
     found = {"id": "line_of_port", "text": "a line differs", "confirmed": True, "evidence": {}}
-    nothing = {"right": False, "left": 1.0, "stopped": None, "refuted": [], "explanation": None}
+    nothing = {"right": False, "left": 1.0, "stopped": None, "refuted": [], "right_lines": [], "explanation": None}
     answers = iter([{**nothing, "explanation": found}, nothing, nothing])
     search = CauseSearch(lambda *_, **__: next(answers), None, None, tmp_path, [], [], [])  # type: ignore[arg-type]
     suspect = {"layer": "port.Block", "functions": [{"source": "..."}], "facts": {"width": 2}, "differences": {}}

@@ -19,6 +19,7 @@ from twinalign.replay.aligned_code import Code, functions_of
 from twinalign.replay.budget import BUDGET
 from twinalign.replay.fitting import fitting_number
 from twinalign.replay.moved_statements import moved, moved_in_other_words
+from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_lines import LinesVariant, lines_of
 from twinalign.verdict.array_difference import distance, root_mean_square
 
@@ -234,9 +235,19 @@ def set_port_code(worker: Any, functions: list[Mapping[str, Any]]) -> dict[str, 
 
 def line_of_port(component: Component) -> Iterator[Variant]:
     """A line of the port computes something else."""
-    found = lines_of(_PORT_CODE, component.begins, theirs=component.code)
-    lines = sorted(found, key=lambda one: one.lines[0].has_same_words)
-    yield from (*moved(lines), *lines, *moved_in_other_words(lines))
+    lines = lines_of(_PORT_CODE, component.begins, theirs=component.code)
+    lines.sort(key=lambda one: one.lines[0].has_same_words)
+    yield from moved(lines)
+    yield from (narrowed(one, lambda part: _gives_port(component, part)) for one in lines)
+    yield from moved_in_other_words(lines)
+
+
+def _gives_port(component: Component, variant: Variant) -> bool:
+    try:
+        with replaced(component, "impatient", True), variant.apply():
+            return remainder(component, component.run()).proven
+    except Exception:  # a line may need what the reference's function does not have
+        return False
 
 
 for _phase in ("optimizer", "data", "metric", "train"):

@@ -113,10 +113,21 @@ class Proposals:
         found.sort(key=lambda one: one[:2])
         return self.readable([*self._from_cause(fault), *(edit for *_, edit in found)])
 
-    def is_likely(self, edit: Edit) -> bool:
-        """Whether an unproven edit is in the port's own words, and in code that is none of the reference's."""
+    def is_likely(self, edit: Edit, fault: Mapping[str, Any]) -> bool:
+        """Whether an unproven edit is in the port's own words, in code of the wrong layer and none of the reference's.
+
+        What makes a parameter is none to be named: the port is given the reference's weights.
+        """
+        called = {name_of(call) for call in self._source(edit.file).calls(edit.line, edit.line)}
+        if "create_parameter" in called or not self._is_in_layer(edit, fault):
+            return False
         shared = {place[0] for places in self._reference.values() for place in places}
         return edit.file not in shared and not is_spelling(edit, self._source(edit.file))
+
+    def _is_in_layer(self, edit: Edit, fault: Mapping[str, Any]) -> bool:
+        code = self._places["layers"].get(fault["paddle_layer"], {"code": ()})["code"]
+        files = ((os.path.realpath(file), first, last) for file, first, last in code)
+        return not code or any(edit.file == file and first <= edit.line <= last for file, first, last in files)
 
     def of_case(self, fault: Mapping[str, Any]) -> list[Edit]:
         """Edits of how the case converts the weights of a fault's layer; unproven, all of them."""

@@ -25,6 +25,9 @@ _SPELLED = {
     "permute": "transpose",
     "clamp": "clip",
 }
+TORCH_ALONE = {"tensor": "to_tensor", "as_tensor": "to_tensor"}
+"""Functions of torch whose names stand for other things where no module is before them."""
+_TORCH_ALONE = re.compile(rf"\btorch\.({'|'.join(TORCH_ALONE)})\b")
 _KEYWORDS_ALONE = frozenset({"bias", "lr"})
 """Names that mean something else where they are no keyword."""
 WITH_LISTS = {"permute": "transpose", "reshape": "reshape", "view": "reshape", "expand": "expand", "repeat": "tile"}
@@ -98,6 +101,7 @@ def words(source: Source, node: cst.CSTNode) -> list[str]:
     parts = [node.name, node.default] if isinstance(node, cst.Param) else [node]  # a parameter's span is its name alone
     text = " ".join(source.text_of(part) for part in parts if part is not None)
     text = re.sub(r",?\s*inplace\s*=\s*True", "", text)
+    text = _TORCH_ALONE.sub(lambda found: f"torch.{TORCH_ALONE[found[1]]}", text)
     found = _WORD.findall(text)
     return [
         spelled(word, keyword=after == "=" and before in ("(", ","))
@@ -181,7 +185,8 @@ class _PaddleSpelling(cst.CSTTransformer):
         while isinstance(root, cst.Attribute):
             root = root.value
         func = updated_node.func
-        known = self._functions.get(func.attr.value) if isinstance(func, cst.Attribute) else None
+        name = func.attr.value if isinstance(func, cst.Attribute) else ""
+        known = self._functions.get(TORCH_ALONE.get(name, name))
         if known is None or not isinstance(root, cst.Name) or root.value not in self._modules:
             return updated_node
         return updated_node.with_changes(func=cst.parse_expression(known))

@@ -3,14 +3,14 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from twinalign.edits.certainty import wrong_lines
 from twinalign.edits.paddle_calls import FUNCTIONS, OPTIMIZER_CLASSES, OPTIMIZER_SETTINGS
 from twinalign.edits.proposals import called_function, optimizer_values, paddle_values
-from twinalign.edits.statements import WITH_LISTS, spelled
+from twinalign.edits.statements import TORCH_ALONE, WITH_LISTS, spelled
 
 _SHOWN_LINES = 4
 _OF_LINES = ("line_of_port", "line_of_port_for_buffers")
@@ -22,6 +22,7 @@ _OTHERWISE = ("linear",)
 """Functions that paddle has under the same name and that take their weight in another layout."""
 _MODULES = ("torch", "paddle", "F", "nn")
 _LINE_OF_PORT = re.compile(r"line (\d+) of ([^\s,]+) and line \d+ of")
+_SAME_WORDS = re.compile(r"`([^`]+)` gives something else than it does in the reference, (line \d+ of [^\s,]+)")
 _LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,)]+)\)?$")
 
 
@@ -35,6 +36,7 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return "return as many tensors as the reference does, or let the case's forward() pick those to compare"
     likely = [edit for edit in fault["reference_edits"] if edit["likely"]]
     edits = [edit for edit in likely if not _is_right_there(edit, evidence.get("inside") or {})]
+    edits = [edit for edit in edits if not _is_among(edit, evidence.get("right_lines", ()))]
     unknown = (evidence.get("inside") or {}).get("unknown")
     if explanation is None and (there := [edit for edit in edits if _place_of(edit) == _place_in(unknown)]):
         before, after = (_in_one_line(there[0][key]) for key in ("before", "after"))
@@ -86,6 +88,8 @@ def _line_as_in_reference(fault: Mapping[str, Any]) -> str:
             before, after = (_parsed(edit[key]) for key in ("before", "after"))
             if _place_of(edit) in wrong and _is_exchange(before, after, port, reference):
                 return f"write {_in_one_line(edit['after'])} in place of {_in_one_line(edit['before'])}"
+    if (same := _SAME_WORDS.search(explanation["text"])) is not None:
+        return f"write in {same[2]} what gives in paddle what `{same[1]}` gives in torch"
     line = _LINE_OF_REFERENCE.search(explanation["text"])
     return f"do as {line[1]} does" if line is not None else ""
 
@@ -107,7 +111,7 @@ def _is_exchange(
     return (
         ast.dump(before) == ast.dump(port)
         and _operands(after) == _operands(reference)
-        and _is_part(_calls(after), [WITH_LISTS.get(name, spelled(name, keyword=False)) for name in _calls(reference)])
+        and _is_part(_calls(after), [*map(_in_paddle, _calls(reference))])
         and _layouts(before) == _layouts(after)
         and not _takes_of_pair(after)
         and not {name for name in _calls(after) if name.rpartition(".")[2] in _OTHERWISE}
@@ -118,6 +122,10 @@ def _is_part(some: Sequence[str], whole: Sequence[str]) -> bool:
     """Whether some names stand among the whole, in the same order."""
     remaining = iter(whole)
     return all(name in remaining for name in some)
+
+
+def _in_paddle(name: str) -> str:
+    return {**TORCH_ALONE, **WITH_LISTS}.get(name) or spelled(name, keyword=False)
 
 
 def _takes_of_pair(code: ast.AST) -> bool:
@@ -160,6 +168,11 @@ def _is_right_there(edit: Mapping[str, Any], inside: Mapping[str, Any]) -> bool:
     """Whether the port has the reference's values behind the line of an edit."""
     place, known, unknown = _place_of(edit), *(_place_in(inside.get(name)) for name in ("known", "unknown"))
     return place[0] == known[0] and place[1] <= known[1] and place != unknown
+
+
+def _is_among(edit: Mapping[str, Any], lines: Iterable[tuple[str, int, int]]) -> bool:
+    name, line = _place_of(edit)
+    return any(Path(file).name == name and first <= line <= last for file, first, last in lines)
 
 
 def _place_of(edit: Mapping[str, Any]) -> tuple[str, int]:

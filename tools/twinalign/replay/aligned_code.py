@@ -77,6 +77,9 @@ class Difference:
             code, node = (self.ours, self.new) if self.old is None else (self.theirs, self.old)
             side = "the port alone has" if self.old is None else "the port lacks"
             return f"{side} `{shortened(node)}`, {line_of(code, node)}"
+        if self.has_same_words:
+            where = f"{line_of(self.ours, self.new)} and {line_of(self.theirs, self.old)}"
+            return f"`{shortened(self.new)}` gives something else than it does in the reference, {where}"
         statement = inner(self.new)
         if statement is self.new or statement is None or words_of(statement) == words_of(self.old):
             old, new = _smallest(self.old, self.new)

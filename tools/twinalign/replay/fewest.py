@@ -23,7 +23,12 @@ def fewest(items: Sequence[_Item], holds: Callable[[Sequence[_Item]], bool]) -> 
         of_left = needed([*kept, *of_right], left, bool(of_right))
         return [*of_left, *of_right]
 
-    return needed([], list(items), False) if items else []
+    found = needed([], list(items), False) if items else []
+    for item in list(found):  # one may have been needed beside others alone that are left out by now
+        others = [other for other in found if other is not item]
+        if others and holds(others):
+            found = others
+    return found
 
 
 def without_groups(

@@ -29,6 +29,7 @@ class _Spelling(ast.NodeTransformer):
         self._helpers, self._alone = helpers, helpers.alone()
         local = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name) and not _is_read(node)}
         local |= {node.arg for node in ast.walk(code.tree) if isinstance(node, ast.arg)}
+        self._local = local
         self._names = {name: found for name, found in code.globals.items() if name not in local}
         for node in ast.walk(code.tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -62,6 +63,20 @@ class _Spelling(ast.NodeTransformer):
         if not isinstance(node.ctx, ast.Load) or _is_paddle(value):
             return ast.Attribute(value, node.attr, node.ctx)
         return ast.Call(ast.Name(ATTRIBUTE, ast.Load()), [value, ast.Constant(node.attr)], [])
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        may_be_layer = self._may_be_layer(node.func)
+        self.generic_visit(node)
+        if may_be_layer:
+            node.func = ast.Call(ast.Name(ATTRIBUTE, ast.Load()), [node.func, ast.Constant("__call__")], [])
+        return node
+
+    def _may_be_layer(self, function: ast.expr) -> bool:
+        if isinstance(function, ast.Name):
+            return function.id in self._local
+        while isinstance(function, (ast.Attribute, ast.Subscript)):
+            function = function.value
+        return isinstance(function, ast.Name) and function.id in self._local
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         left, right = self.visit(node.left), self.visit(node.right)

@@ -1,5 +1,6 @@
 """Backward of the forced pass: every unit gets the reference's gradients."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from twinalign.conversion.canonical_names import CanonicalName
 from twinalign.files.recordings import save_npz
 from twinalign.replay.case_run import CaseRun
+from twinalign.replay.code_lines import noting
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, Projected
 from twinalign.replay.layouts import Form
 from twinalign.replay.tensor_store import TensorStore
@@ -120,7 +122,9 @@ class ForcedBackward:
         # They are asked for all the same: paddle's PReLU crashes where its weight's gradient alone is wanted.
         starts = self._starts(unit)
         parameters = self._parameters_of(unit)
-        found = self._gradients(self._ends(unit), [*(t for t, _ in starts.values()), *parameters.values()])
+        # An autograd function of the port's own has code that runs here alone.
+        with noting(unit.functions) if right else contextlib.nullcontext():
+            found = self._gradients(self._ends(unit), [*(t for t, _ in starts.values()), *parameters.values()])
         for (name, (tensor, place)), gradient in zip(starts.items() if right else (), found, strict=False):
             self._judge_start(unit, name, tensor, place, gradient)
         of_parameters = dict(zip(parameters, found[len(starts) :], strict=True))

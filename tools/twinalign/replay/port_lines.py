@@ -104,7 +104,11 @@ class LinesVariant:
         """Both at once."""
         detail = f"{self.detail}; {other.detail}"
         return dataclasses.replace(
-            self, detail=detail, lines=self.lines + other.lines, attributes=self.attributes + other.attributes
+            self,
+            detail=detail,
+            lines=self.lines + other.lines,
+            attributes=self.attributes + other.attributes,
+            makers=self.makers + other.makers,
         )
 
     @contextlib.contextmanager

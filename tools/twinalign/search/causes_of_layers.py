@@ -72,6 +72,8 @@ class CauseSearch:
                 texts = (f"fits these inputs, but not a second draw of them: {text}" for text in answer["refuted"])
                 fault.note(*texts, *filter(None, [answer["stopped"]]))
                 fault.note(*_of_same_code(fault, suspect, searched))
+                if answer["right_lines"]:
+                    fault.evidence["right_lines"] = answer["right_lines"]
             searched.append((fault, suspect))
         return right
 

@@ -282,7 +282,7 @@ class Locator:
                 proposals = Proposals(places, code, self._recorder.settings.sources, layers, asked)
                 found = [
                     [
-                        [{**edit.to_json(), "likely": proposals.is_likely(edit)} for edit in edits(fault)]
+                        [{**edit.to_json(), "likely": proposals.is_likely(edit, fault)} for edit in edits(fault)]
                         for edits in (proposals.for_fault, proposals.of_case, proposals.from_reference)
                     ]
                     for fault in asked

@@ -72,7 +72,7 @@ class _ExaminedUnit(Examined):
     def __init__(
         self, subject: LayerSubject, target: Target, known: Known, second: tuple[LayerSubject, Target] | None
     ) -> None:
-        self._subject, self._target, self._known = subject, target, known
+        self._subject, self._target, self._known, self.right_lines = subject, target, known, subject.right_lines
         self._start = target.prove(subject.traced[0])
         self._second = second if second and second[1].reproduces_reference(second[0].run()) else None
         self.doubted: list[tuple[list[Candidate], Outcome]] = []
@@ -325,7 +325,7 @@ def reference_explain(
     Returns:
         `right`: whether the unit is, but for an activation that the port calls behind it; `explanation`; `left`: the
         seconds that are left for others; `stopped`: what was not tried and why, None if everything was; `refuted`:
-        causes that fit the first draw alone, in words.
+        causes that fit the first draw alone, in words; `right_lines`: of the port.
     """
     found, stopped, examined, right = None, None, None, False
     try:
@@ -360,4 +360,5 @@ def reference_explain(
         "left": BUDGET.left,
         "stopped": stopped,
         "refuted": examined.refuted if examined is not None else [],
+        "right_lines": examined.right_lines if examined is not None else [],
     }

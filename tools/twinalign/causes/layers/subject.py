@@ -95,12 +95,13 @@ class LayerSubject:
         reference: the reference's own.
         differs_in_floats: whether any of these is no whole number.
         mended: what is changed already in the calls that are looked at, None for nothing.
+        right_lines: of the port, those that are known to compute what the reference's do.
     """
 
     def __init__(self, unit: WrongUnit, mended: CallVariant | None = None) -> None:
         self.unit, self.mended = unit, mended
         self.module = unit.module
-        self._held, self._seen = unit.held, set[int]()
+        self._held, self._seen, self.right_lines = unit.held, set[int](), list[tuple[str, int, int]]()
         self.port = self._differing(unit.port)
         self.reference = self._differing(unit.reference)
         self.differs_in_floats = any(np.asarray(value).dtype.kind in "fc" for value in self.port.values())

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from twinalign.backends.torch.reference_only.sorted_values import median, ordered
+
 Function = Callable[..., Any]
 KEYWORDS = {
     "axis": "dim", "x": "input", "y": "other", "epsilon": "eps", "start_axis": "start_dim", "stop_axis": "end_dim",
@@ -259,14 +261,6 @@ def _unsqueeze(x: Any, axis: Any) -> Any:
     return x
 
 
-def _ordered(name: str) -> Function:
-    def ordered(x: Any, axis: int = -1, descending: bool = False, stable: bool = False) -> Any:
-        values, places = torch.sort(x, axis, descending)
-        return values if name == "sort" else places
-
-    return ordered
-
-
 def _dropout(x: Any, p: float = 0.5, axis: Any = None, training: bool = True, mode: str = "upscale_in_train") -> Any:
     if training and p:
         raise NotImplementedError("a random draw")
@@ -311,7 +305,7 @@ OWN: dict[str, Function] = {
     "cumprod": lambda x, dim=None, dtype=None: torch.cumprod(x, dim),
     "argmax": lambda x, axis=None, keepdim=False, dtype=None: torch.argmax(x, axis, keepdim),
     "argmin": lambda x, axis=None, keepdim=False, dtype=None: torch.argmin(x, axis, keepdim),
-    "sort": _ordered("sort"), "argsort": _ordered("argsort"),
+    "median": median, "sort": ordered("sort"), "argsort": ordered("argsort"),
     "topk": lambda x, k, axis=-1, largest=True, sorted=True: tuple(torch.topk(x, int(k), axis, largest, sorted)),
     "reshape": _reshape, "view": _reshape, "transpose": _transpose, "permute": _transpose,
     "t": lambda x: x.t(), "numel": lambda x: x.numel(), "unsqueeze": _unsqueeze,

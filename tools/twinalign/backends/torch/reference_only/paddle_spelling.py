@@ -61,8 +61,11 @@ PADDLE = Paddle()
 def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> Any:
     """What `value.name` is in a line of a port.
 
+    `__call__` is the value itself, as the line calls it.
     `facts`: id of a module → what the port's layer has by that name: a plain value, or the name of a child layer.
     """
+    if name == "__call__":
+        return functools.partial(_call_of_cell, value) if isinstance(value, torch.nn.RNNCellBase) else value
     if isinstance(value, torch.Tensor):
         if name == "shape":
             return list(value.shape)
@@ -83,7 +86,15 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
         if (own := name.lstrip("_")) in (known := facts.get(id(value), {})):
             is_child = isinstance(known[own], str) and hasattr(value, known[own])
             return getattr(value, known[own]) if is_child else known[own]
+    if name == "saved_tensor" and hasattr(value, "saved_tensors"):  # of an autograd function's context
+        return lambda: value.saved_tensors
     return getattr(value, name)
+
+
+def _call_of_cell(cell: Any, *given: Any, **keywords: Any) -> Any:
+    """What paddle's recurrent cell returns: its output, and its new state behind that."""
+    states = cell(*given, **{{"inputs": "input", "states": "hx"}.get(key, key): own for key, own in keywords.items()})
+    return (states[0], states) if isinstance(states, tuple) else (states, states)
 
 
 def call(name: str, *given: Any, **keywords: Any) -> Any:
