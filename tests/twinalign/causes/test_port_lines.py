@@ -469,7 +469,8 @@ def test_of_a_line_with_the_same_words_the_call_is_named_that_means_another_thin
     assert said in found["text"]
     fault = {"explanation": found, "evidence": {}, "reference_edits": [], "paddle_layer": "metric", "phase": "metric"}
     assert suggestion(fault) == (
-        "in metric: write in line 4 of port.py what gives in paddle what `scores.median()` gives in torch"
+        "in metric, near port.py:4: write in line 4 of port.py what gives in paddle what `scores.median()` gives in "
+        "torch"
     )
 
 

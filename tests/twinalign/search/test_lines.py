@@ -25,7 +25,7 @@ CASES = Path(line_cases.__file__)
             "Slopes",
             "forward",
             "self.slopes = ",
-            "`slopes` has other values: `paddle.to_tensor([2.0 ** (-8 * i ",
+            "`slopes` has other values: `self.slopes = paddle.to_tensor([2.0 ** (-8 * i ",
         ),
     ],
 )

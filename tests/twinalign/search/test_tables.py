@@ -28,7 +28,7 @@ def test_a_wrong_table_is_named_with_the_line_that_makes_it(tmp_path: Path) -> N
         for side in ("paddle", "torch")
     )
     assert fault.explanation.text.endswith(
-        "`mask`: what the constructor makes and nothing stores has other values; `paddle.triu(paddle.ones([5, 5]), "
+        "`mask` has other values: `paddle.triu(paddle.ones([5, 5]), "
         "diagonal=2)` in place of `torch.triu(torch.ones(5, 5), diagonal=1)`, "
         f"line {port} of table_cases.py and line {reference} of table_cases.py"
     )

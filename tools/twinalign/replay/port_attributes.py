@@ -30,5 +30,7 @@ def attributes_of(module: Any, unit: WrongUnit) -> Iterator[LinesVariant]:
     tables = dict[str, object](getattr(unit, "tables", dict)())
     for one in [{name: tables[name]} for name in tables] + [tables] * (len(tables) > 1):
         text, places = made_in(list(one), getattr(unit, "constructor", {}), module)
-        detail = f"`{'`, `'.join(one)}`: what the constructor makes and nothing stores has other values{text}"
+        have, them = ("has", "it") if len(one) == 1 else ("have", "them")
+        unknown = f"; the constructor makes {them}, and no weights hold {them}"
+        detail = f"`{'`, `'.join(one)}` {have} other values{f': {text}' if text else unknown}"
         yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.items()), makers=places)

@@ -25,7 +25,7 @@ def constructor_of(layer: Any) -> dict[str, Any]:
 
 
 def made_in(names: Sequence[str], port: Mapping[str, Any], layer: Any) -> tuple[str, tuple[Place, ...]]:
-    """Words, to be put behind others, for the port's lines that make attributes beside the reference's; their places.
+    """Words for the port's lines that make attributes, beside the reference's, and the places of these lines.
 
     Args:
         port: what `constructor_of` returned for the port's layer.
@@ -43,9 +43,9 @@ def made_in(names: Sequence[str], port: Mapping[str, Any], layer: Any) -> tuple[
     apart = [one for one in apart if exchanged([one.new], [one.old])] or apart
     if apart:
         places = tuple(place for one in apart[:_MOST] for place in one.lines_of_port)
-        return "".join(f"; {one.text}" for one in apart[:_MOST]), places
+        return "; ".join(one.text for one in apart[:_MOST]), places
     last = makers[-1]
-    return f"; made by `{shortened(last)}`, {line_of(ours, last)}", ((ours.file, last.lineno, last.end_lineno or 0),)
+    return f"made by `{shortened(last)}`, {line_of(ours, last)}", ((ours.file, last.lineno, last.end_lineno or 0),)
 
 
 def _code(found: Mapping[str, Any], side: str) -> Code | None:
