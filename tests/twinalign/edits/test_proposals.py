@@ -259,6 +259,9 @@ def test_a_pool_of_another_kind_keeps_its_window(tmp_path):
         ("x.mean().pow(2)", "x.pow(2).mean()", "x.pow(2).mean()",
          "write `x.pow(2).mean()` in place of `x.mean().pow(2)`"),
         ("i = x.argsort(0)", "v, i = torch.sort(x, 0)", "v, i = paddle.sort(x, 0)", "do as line 9 of net.py does"),
+        ("x.reshape([b, n, m])", "x.view(b, m, n)", "x.reshape([b, n, m])", "do as line 9 of net.py does"),
+        ("x.reshape([b, n, m])", "x.view(b, m, n)", "x.reshape([b, m, n])",
+         "write `x.reshape([b, m, n])` in place of `x.reshape([b, n, m])`"),
         ("F.silu(x) @ w", "F.linear(F.silu(x), w)", "F.linear(F.silu(x), w)", "do as line 9 of net.py does"),
         # Not all that the reference has, another function, torch's pair, paddle's layout.
         ("z * n", "z * n + (1 - z) * h", "z * n + h", "do as line 9 of net.py does"),

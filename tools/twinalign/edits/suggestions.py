@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ _OF_LINES = ("line_of_port", "line_of_port_for_buffers")
 _QUOTED = re.compile(r"`([^`]+)` in place of `([^`]+)`")
 _PAIRS = ("max", "min", "median", "sort")
 """Functions that return indices as well in torch alone, if they are given an axis."""
-_OTHERWISE = ("linear",)
-"""Functions that paddle has under the same name and that take their weight in another layout."""
+_OTHERWISE = ("linear", "cross_entropy", "div")
+"""Functions that paddle has under the same name, and that take weights or classes in another layout, or no numbers."""
 _MODULES = ("torch", "paddle", "F", "nn")
 _LINE_OF_PORT = re.compile(r"line (\d+) of ([^\s,]+) and line \d+ of")
 _SAME_WORDS = re.compile(r"`([^`]+)` gives something else than it does in the reference, (line \d+ of [^\s,]+)")
@@ -145,18 +144,21 @@ def _calls(code: ast.AST) -> list[str]:
     return found
 
 
-def _operands(code: ast.AST) -> Counter[str]:
-    """How often each name, attribute and number stands in code; not those of functions and their keywords."""
+def _operands(code: ast.AST) -> list[str]:
+    """Names, attributes and numbers in the order in which they are written; not those of functions and keywords."""
     functions = {id(node.func) for node in ast.walk(code) if isinstance(node, ast.Call)}
-    found = Counter[str]()
+    found: list[tuple[int, int, str]] = []
     for node in ast.walk(code):
         if isinstance(node, ast.Constant):
-            found[repr(node.value)] += 1
+            said = repr(node.value)
         elif isinstance(node, ast.Name) and id(node) not in functions and node.id not in _MODULES:
-            found[node.id] += 1
+            said = node.id
         elif isinstance(node, ast.Attribute) and id(node) not in functions:
-            found[node.attr] += 1
-    return found
+            said = node.attr
+        else:
+            continue
+        found.append((node.end_lineno or 0, node.end_col_offset or 0, said))
+    return [said for *_, said in sorted(found)]
 
 
 def _layouts(code: ast.AST) -> int:

@@ -12,6 +12,8 @@ _OPERATIONS: dict[type[ast.AST], Callable[..., float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
+_SAID = 1e-3
+"""Relative: what the digits of a number that is printed may leave out."""
 _LARGEST_POWER = 64
 
 
@@ -102,6 +104,12 @@ def factor_in_words(factor: float, port: Sequence[float], reference: Sequence[fl
         if _are_one(factor * one * other, 1.0):
             return f"the port lacks the factors {one:.6g} and {other:.6g}"
     return ""
+
+
+def has_number(code: Sequence[ast.AST | None], number: float) -> bool:
+    """Whether a number, its negative or one over it stands in code; all that is said of it may be rounded."""
+    wanted = {number, -number, *([1 / number, -1 / number] if number else ())}
+    return any(math.isclose(one, other, rel_tol=_SAID) for one in constants_in(*code) for other in wanted)
 
 
 def _is_in(number: float, numbers: Iterable[float]) -> bool:

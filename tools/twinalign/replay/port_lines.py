@@ -29,7 +29,7 @@ from twinalign.replay.aligned_code import (
     line_of,
     parsed,
 )
-from twinalign.replay.constants import exchanged
+from twinalign.replay.constants import exchanged, has_number
 from twinalign.replay.line_spelling import ATTRIBUTE, HELPER, IMPORTED, PADDLE, in_torch
 from twinalign.replay.partner_functions import partners
 from twinalign.replay.ran_branches import as_it_ran, with_branches_of
@@ -92,6 +92,10 @@ class LinesVariant:
     def exchanges_numbers(self) -> bool:
         """Whether the port's lines have a number that the reference's have not, and the other way round."""
         return exchanged([one.new for one in self.lines], [one.old for one in self.lines])
+
+    def has_number(self, number: float) -> bool:
+        """Whether either side's code has a number, or one over it."""
+        return has_number([part for one in self.lines for part in (one.old, one.new)], number)
 
     @property
     def exchanges_blocks(self) -> bool:

@@ -40,7 +40,7 @@ TO_ROUNDING = 1e-10
 """Relative to the values: at most this is left by an edit of the program that is accepted."""
 ALMOST = 0.1
 """A variant that leaves at most this share of the difference is tried once more with constants kept in float32."""
-_FACTOR = re.compile(r"\b(by|times) -?\d*\.\d")
+_FACTOR = re.compile(r"\b(?:by|times) (-?\d*\.?\d+)")
 """A factor in a cause's detail, which is no shift by whole numbers."""
 CLOSER = 0.9
 """A variant that leaves at most this share of the distance, or of the wrong elements, may be one of two causes."""
@@ -235,11 +235,12 @@ class _ExaminedUnit(Examined):
         """Whether what changes are calls in the reference's line that the port's takes the place of.
 
         A call with other arguments is no name for a line that makes fewer calls, nor is a factor one for a line
-        that has one number in place of another: there it is what both make.
+        that has one number in place of another, or none like it: there it is what all of it makes.
         """
         if not line.spans or not isinstance(variant, CallVariant):
             return True
-        if _FACTOR.search(variant.detail) and line.exchanges_numbers:
+        factor = _FACTOR.search(variant.detail)
+        if factor and (line.exchanges_numbers or not line.has_number(float(factor[1]))):
             return False
         if line.drops_calls and all(isinstance(change, Changing) for change in variant.changes.values()):
             return False
