@@ -20,7 +20,6 @@ _PAIRS = ("max", "min", "median", "sort")
 _OTHERWISE = ("linear", "cross_entropy", "div")
 """Functions that paddle has under the same name, and that take weights or classes in another layout, or no numbers."""
 _MODULES = ("torch", "paddle", "F", "nn")
-_LINE_OF_PORT = re.compile(r"line (\d+) of ([^\s,]+) and line \d+ of")
 _SAME_WORDS = re.compile(r"`([^`]+)` gives something else than it does in the reference, (line \d+ of [^\s,]+)")
 _LINE_OF_REFERENCE = re.compile(r"and (line \d+ of [^\s,)]+)\)?$")
 
@@ -216,8 +215,11 @@ def _where(fault: Mapping[str, Any]) -> str:
         return "the schedule" if fault["paddle_layer"] == "schedule" else "the construction of the optimizer"
     layer, known = fault["paddle_layer"] or "the model's own code", fault["explanation"] or {"evidence": {}}
     inside = fault["evidence"].get("inside") or {}
-    places = [(name, int(line)) for line, name in _LINE_OF_PORT.findall(known.get("text", ""))]
-    places += [(Path(file).name, line) for file, line, _ in known["evidence"].get("lines_of_port", ())]
+    places = []
+    for file, first, last in known["evidence"].get("lines_of_port", ()):
+        name, text = Path(file).name, known.get("text", "")
+        said = (line for line in range(first, last + 1) if f"line {line} of {name}" in text)
+        places.append((name, next(said, first)))
     places += [_place_in(at) for at in (inside.get("unknown"), inside.get("known")) if at]
     of_library = str(fault["evidence"].get("paddle_class", "")).startswith("paddle.")
     if of_library or "tied_in" in fault["evidence"]:  # its code is the call that builds it

@@ -39,7 +39,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
         tensor = tensor.to_dense()
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
-    return np.array(tensor.numpy())
+    return np.array(tensor.resolve_conj().resolve_neg().numpy())  # torch may have noted a conjugate without making it
 
 
 def values_of(tensor: torch.Tensor) -> np.ndarray:

@@ -145,7 +145,8 @@ enter_edits("forward", (
      _other_orders, {"rank": 1}),
     # The memory is then read in the old order.
     ("reshaped_not_transposed", "a tensor is reshaped where its axes should be swapped",
-     ("permute", "transpose", "movedim"), made({"": lambda call: call["input"].reshape(call.result.shape)}), {}),
+     ("permute", "transpose", "movedim"),  # where it keeps its shape, nothing is done to the tensor at all
+     made({"": lambda c: c["input"].reshape(c.result.shape)}, lambda site: site.shape() != site.output.shape), {}),
     ("parts_order", "the parts of a split tensor are taken in another order",
      ("chunk", "split", "unbind", "tensor_split"),
      made({"backwards": lambda call: tuple(reversed(call.result)),
