@@ -163,3 +163,55 @@ def test_what_stands_beside_a_mask_of_the_least_number_is_judged_by_its_own_size
     assert target.wrong() == ["slopes"]
     assert target.reproduces_reference({"slopes": np.full(6, 2.0), "mask": mask})
     assert not target.reproduces_reference({"slopes": np.ones(6), "mask": mask})
+
+
+class PerPixel(nn.Module):
+    """Adds one number for every pixel."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h, w = x.shape[1:]
+        return x + x.mean((1, 2), keepdim=True) * h * w
+
+
+def test_a_factor_that_nobody_writes_as_a_number_is_told_by_the_line() -> None:
+    wrong = """
+    def forward(self, x):
+        return x + x.mean((1, 2), keepdim=True)
+    """
+    port = """
+    def forward(self, x):
+        h, w = x.shape[1:]
+        return x + x.mean([1, 2], keepdim=True)
+    """
+    found = explained(PerPixel(), wrong, port)
+    assert found is not None
+    assert found.id == "line_of_port", found
+    assert "in place of `x.mean((1, 2), keepdim=True) * h * w`" in found.text
+
+
+class ScaledSum(nn.Module):
+    """Its gain could as well stand at the sum ahead of it, which is linear."""
+
+    def __init__(self, scaling: float = 0.5) -> None:
+        super().__init__()
+        self.scaling = scaling
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned = x + x.flip(-1)
+        return turned * self.scaling
+
+
+def test_an_attribute_with_another_number_is_not_named_by_a_factor_elsewhere() -> None:
+    wrong = """
+    def forward(self, x):
+        turned = x + x.flip(-1)
+        return turned * 0.125
+    """
+    port = """
+    def forward(self, x):
+        turned = x + x.flip(-1)
+        return turned * self.scaling
+    """
+    found = explained(ScaledSum(), wrong, port, scaling=0.125)
+    assert found is not None
+    assert "`scaling` is 0.125 in place of 0.5" in found.text

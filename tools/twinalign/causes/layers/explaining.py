@@ -235,7 +235,7 @@ class _ExaminedUnit(Examined):
         """Whether what changes are calls in the reference's line that the port's takes the place of.
 
         A call with other arguments is no name for a line that makes fewer calls, nor is a factor one for a line
-        that has one number in place of another, or none like it, nor for an attribute: there it is what all of it makes.
+        that has one number in place of another, or none like it: there it is what all of it makes.
         """
         factor = _FACTOR.search(variant.detail) if isinstance(variant, CallVariant) else None
         if factor and (line.exchanges_numbers or not line.has_number(float(factor[1]))):
