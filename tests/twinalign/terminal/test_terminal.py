@@ -16,6 +16,7 @@ from twinalign.terminal import show
 from twinalign.terminal.console import print_text
 from twinalign.terminal.training import print_training
 from twinalign.testing import check
+from twinalign.verdict.initial_weights import InitialWeights
 from twinalign.verdict.results import Classic, Comparison, TensorVerdict
 
 PASSED = Classic(True, 1e-6, [], None)
@@ -36,6 +37,16 @@ def test_accepted_differences_are_said_and_left_out_of_the_figures() -> None:
     stage = " ".join(lines[1].split())
     assert stage == "01 forward aligned (1 accepted: bn_running_var_biased) 2 1.0e-15 0.9 passed"
     assert "net: aligned (1 accepted: bn_running_var_biased) in 3 s" in lines
+
+
+@pytest.mark.parametrize(
+    ("verdict", "counts", "said"),
+    [("diverged", False, "diverged (not counted)"), ("diverged", True, "diverged"), ("aligned", False, "aligned")],
+)
+def test_initial_weights_that_do_not_count_are_said_to_be_so(verdict: str, counts: bool, said: str) -> None:
+    result = RunResult("net", {}, {}, 3.0, initial=InitialWeights(verdict, 60, 4, counts))
+    (row,) = (" ".join(line.split()) for line in printed(result).splitlines() if line.startswith("initial"))
+    assert row == f"initial {said} 60 – – –"
 
 
 def test_nothing_located_is_not_nothing_wrong() -> None:

@@ -29,7 +29,8 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
     if "initial" in found:
         initial = found["initial"]
         style = COLOURS.get(initial_mark(found), "yellow")
-        verdict = Text(initial["verdict"], style=style)
+        not_counted = "" if initial["counts"] or initial["verdict"] == ALIGNED else " (not counted)"
+        verdict = Text(initial["verdict"] + not_counted, style=style)
         stages.add_row("initial", verdict, str(initial["tensors"]), "–", "–", "–")
     console.print(stages)
     for stage, comparison in found["stages"].items():
