@@ -287,7 +287,7 @@ def test_what_to_write_in_words():
         **fault,
         "explanation": {**fault["explanation"], "id": "norm_epsilon+edited_program", "text": "one; and two"},
     }
-    assert suggestion(both) == "in layer: call layer_norm as the reference does; now one; and two"
+    assert suggestion(both) == "in layer: call layer_norm as the reference does"
     fault = fault_of("adam_beta2", "", [], {}, "", reference_optimizer={"beta2": 0.95})
     assert suggestion({**fault, "phase": "optimizer"}) == "write beta2=0.95 in the construction of the optimizer"
     settings = {"weight_decay": 0.1, "momentum": 0.9}
@@ -299,7 +299,9 @@ def test_what_to_write_in_words():
         fault = {**fault_of(cause, "", [], {}, "", **optimizers), "phase": "optimizer"}
         assert suggestion(fault) == f"write {written} in the construction of the optimizer"
     fault = fault_of("mask missing", "add", [], {}, "Block", inside={"unknown": {"file": "port.py", "line": 2}})
-    assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does; now mask missing"
+    assert suggestion(fault) == "in layer, near port.py:2: call add as the reference does"
+    fault["explanation"]["evidence"]["reference_calls"][0]["line"] = "line 9 of net.py"
+    assert suggestion(fault) == "in layer, near port.py:2: do as line 9 of net.py does"
     fault["explanation"]["evidence"]["lines_of_port"] = [["/here/port.py", 7, 8]]
     assert suggestion(fault).startswith("in layer, near port.py:7: "), "what is proven, not where values first differ"
     fits = {**fault, "explanation": None, "evidence": {**fault["evidence"], "fits_here": "the mask is missing"}}

@@ -59,9 +59,12 @@ def suggestion(fault: Mapping[str, Any]) -> str:
     if explanation["id"] in _OF_LINES and (line := _line_as_in_reference(fault)):
         return f"in {where}: {line}"
     made = explanation["evidence"].get("reference_calls", [])
+    lines = list(dict.fromkeys(call["line"] for call in made if call.get("line")))
+    if lines and explanation["id"] not in _OF_LINES:
+        return f"in {where}: do as {' and '.join(lines)} {'does' if len(lines) == 1 else 'do'}"
     calls = list(dict.fromkeys(call["path"] if call["name"] == "layer" else call["name"] for call in made))
     to_do = "build the layer" if calls == ["unit"] else f"call {' and '.join(calls)}" if calls else "do"
-    return f"in {where}: {to_do} as the reference does; now {explanation['text']}"
+    return f"in {where}: {to_do} as the reference does"
 
 
 def _of_ties(evidence: Mapping[str, Any]) -> str:
