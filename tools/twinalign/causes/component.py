@@ -25,6 +25,7 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 
 CLEARLY_LESS = 0.1
 """A later proven cause replaces an earlier one if it leaves less than this share of its remainder."""
+_ENOUGH_FOR_NAMES = 5  # of few values, other causes than the line give some by chance
 
 
 class Component(abc.ABC):
@@ -155,8 +156,7 @@ def explain(component: Component, *phases: str) -> dict[str, Any]:
         stopped = "no cause can be tried: the reference's component gives something else when it runs again"
     elif wrong:
         with BUDGET.of_one():
-            tried = filter(component.tries, phases)
-            causes = {(c.id, c.find): c for phase in tried for c in known_causes(phase)}
+            causes = {(c.id, c.find): c for phase in filter(component.tries, phases) for c in known_causes(phase)}
             examined = _ExaminedComponent(component, causes.values())
             found = prove(examined, BUDGET)
             stopped = BUDGET.stopped(examined.not_tried)
@@ -174,6 +174,9 @@ class _ExaminedComponent(Examined):
         for known in filter(wanted, self._causes):
             for variant in known.variants(self._component):
                 yield known, variant
+
+    def may_name(self, line: Any, variant: Any) -> bool:
+        return sum(map(np.size, self._component.port.values())) >= _ENOUGH_FOR_NAMES
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         component = self._component

@@ -302,13 +302,13 @@ def explain_samples(
     `name` is that of the value that differs, `reference` and `port` are files of it by number of the sample.
     """
 
-    def read(index: int, nothing: Any) -> np.ndarray:
-        samples = iter(worker.fresh_case(STAGE).dataset(worker.framework, split))
-        return sample_arrays(worker.backend, next(itertools.islice(samples, index, None)))[name]
-
     def reader(index: int) -> Callable[[Any], np.ndarray]:
         # No partial: the number of the sample is no argument that a port may get wrong.
-        return lambda nothing: read(index, nothing)
+        def read(nothing: Any) -> np.ndarray:
+            samples = iter(worker.fresh_case(STAGE).dataset(worker.framework, split))
+            return sample_arrays(worker.backend, next(itertools.islice(samples, index, None)))[name]
+
+        return read
 
     with np.load(reference, allow_pickle=False) as one, np.load(port, allow_pickle=False) as other:
         chains = [

@@ -178,7 +178,7 @@ class OptimizerSubject(ChangedSteps, Component):
         """Whether the change at present reproduces all parameters, a few at a time, and not the chosen ones alone."""
         chosen = self.names
         try:
-            for names in self._portions():
+            for names in () if self._together else self._portions():
                 self._look_at(names)
                 if not remainder(self, self.run()).proven:
                     return False
@@ -187,8 +187,6 @@ class OptimizerSubject(ChangedSteps, Component):
             self._look_at(chosen)
 
     def _portions(self) -> Iterator[list[str]]:
-        if self._together:
-            return
         before = itertools.accumulate(map(self._size, self.judged), initial=0)
         portion_of = dict(zip(self.judged, (size // (20 * _TRIED_SIZE) for size in before), strict=False))
         for _, names in itertools.groupby(self.judged, key=portion_of.__getitem__):
