@@ -12,6 +12,7 @@ from typing import Any
 
 import libcst as cst
 
+from twinalign.edits.argument_values import called_function, optimizer_values, paddle_values
 from twinalign.edits.case_edits import exchanged_pairs, known_names, stored_otherwise
 from twinalign.edits.certainty import builds_right_ones, certain, line_of_call, lines_near, taker_of, wrong_lines
 from twinalign.edits.expressions import (
@@ -29,10 +30,8 @@ from twinalign.edits.paddle_calls import (
     ARGUMENTS,
     EXCHANGED,
     FUNCTIONS,
-    GIVEN_BY_CAUSE,
     KINDS,
     LAYERS,
-    OPTIMIZER_CAUSES,
     OPTIMIZER_CLASSES,
     OPTIMIZER_SETTINGS,
 )
@@ -325,15 +324,6 @@ def _lines(span: Sequence[Any]) -> tuple[int, int]:
     return span[1], span[2]
 
 
-def optimizer_values(fault: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of paddle's optimizers and the reference's values of them, of what a fault's causes are about."""
-    settings = fault["evidence"].get("reference_optimizer", {})
-    wanted = {k for cause in fault["explanation"]["id"].split("+") for k in OPTIMIZER_CAUSES.get(cause, ())}
-    spelled = {keyword: name for known in OPTIMIZER_SETTINGS.values() for keyword, name in known.items()}
-    values = {keyword: settings.get(spelled[keyword]) for keyword in sorted(wanted)}
-    return {keyword: value for keyword, value in values.items() if isinstance(value, (bool, int, float))}
-
-
 def functions_of(faults: Sequence[Mapping[str, Any]]) -> list[str]:
     """Paths in paddle of the functions and classes whose parameters the edits of these faults need."""
     found = [f"optimizer.{name}" for name in OPTIMIZER_SETTINGS]
@@ -343,34 +333,6 @@ def functions_of(faults: Sequence[Mapping[str, Any]]) -> list[str]:
             name = called_function(call)
             found.append(f"nn.functional.{FUNCTIONS.get(name, name)}")
     return list(dict.fromkeys(found))
-
-
-def called_function(call: Mapping[str, Any]) -> str:
-    """The function that a call of the reference is; an activation layer goes by its function."""
-    if call["name"] not in ("layer", "unit"):
-        return str(call["name"])
-    kind = str(call["arguments"].get("kind", "")).lower()
-    return next((name for name in KINDS if name.replace("_", "") == kind), str(call["name"]))
-
-
-def paddle_values(name: str, call: Mapping[str, Any], causes: Sequence[str], form: str) -> dict[str, Any]:
-    """paddle's keywords and values that make a call as the reference makes it, of what the causes are about."""
-    known = ARGUMENTS.get(name, {})
-    wanted = [*call["changed"], *(argument for cause in causes for argument in GIVEN_BY_CAUSE.get(cause, ()))]
-    if "gelu_form" in causes and not wanted:
-        wanted = ["approximate"]
-    values = {}
-    for argument in dict.fromkeys(wanted):
-        if argument in known:
-            spelled = known[argument]
-            given = call["arguments"].get(argument)
-            given = spelled.default if given is None else given
-            if given is not None:
-                values[getattr(spelled, form)] = spelled.value(given)
-    rank = len(call["shape"])
-    if "axis" in values and isinstance(values["axis"], int) and values["axis"] == rank - 1:
-        values["axis"] = -1
-    return values
 
 
 def _known(values: Mapping[str, Any], parameters: Sequence[str]) -> dict[str, Any]:

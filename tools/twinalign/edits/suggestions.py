@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from twinalign.edits.argument_values import called_function, optimizer_values, paddle_values
 from twinalign.edits.certainty import wrong_lines
 from twinalign.edits.paddle_calls import FUNCTIONS, OPTIMIZER_CLASSES, OPTIMIZER_SETTINGS
-from twinalign.edits.proposals import called_function, optimizer_values, paddle_values
 from twinalign.edits.statements import TORCH_ALONE, WITH_LISTS, spelled
 
 _SHOWN_LINES = 4
