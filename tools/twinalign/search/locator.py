@@ -128,34 +128,7 @@ class Locator:
             self._search_layers(result, stage, explain, backward, gradients if stage == "backward" else None)
         if self._gradients is not None:
             save_npz(gradients, self._gradients)
-        stopped: list[str] = []
-        context = ComponentContext(
-            processes=self._recorder.processes,
-            folder=self._folder,
-            stages=tuple(description["stages"]),
-            weights={
-                stage: self._weights[part] for stage, part in description["parts"].items() if part in self._weights
-            },
-            gradients=gradients if gradients.exists() else None,
-            explain=explain,
-            explained_before=_explained_in(result.layers.get(description["parts"].get("train", ""))),
-            stopped=stopped,
-            curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
-            steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
-            searched=tuple(wanted),
-            allowances=tuple(description.get("allowances", ())),
-        )
-        for stage in [stage for stage in wanted if stage in _COMPONENTS]:
-            component, search = _COMPONENTS[stage]
-            self._progress("both", component)
-            with self._noting(result, component):
-                stopped.clear()
-                wrong_before = any(fault.phase != "optimizer" for fault in result.faults)
-                faults = search(dataclasses.replace(context, is_wrong_before=wrong_before))
-                for fault in faults if stopped else ():
-                    if fault.explanation is None:
-                        fault.note(*stopped)
-                result.faults += faults
+        self._search_components(result, wanted, explain, gradients if gradients.exists() else None)
         gradients.unlink(missing_ok=True)
         layers = result.layers.get(description["parts"].get("backward", ""))
         left_out = layers.left_out if layers is not None else None
@@ -174,6 +147,37 @@ class Locator:
             for fault in result.faults:
                 fault.suggestion = "" if "accepted" in fault.evidence else suggestion(fault.to_json())
         return result
+
+    def _search_components(
+        self, result: LocateResult, wanted: Sequence[str], explain: bool, gradients: Path | None
+    ) -> None:
+        """Add the wrong components of these stages; `gradients`: the reference's of the first step."""
+        description = self._recorder.description
+        parts = description["parts"]
+        context = ComponentContext(
+            processes=self._recorder.processes,
+            folder=self._folder,
+            stages=tuple(description["stages"]),
+            weights={stage: self._weights[part] for stage, part in parts.items() if part in self._weights},
+            gradients=gradients,
+            explain=explain,
+            explained_before=_explained_in(result.layers.get(parts.get("train", ""))),
+            curves={side: self._curves(side) for side in SIDES} if "train" in wanted else {},
+            steps=self._curves("ref", "float64") if "train" in wanted and self._recorder.settings.ranks == 1 else {},
+            searched=tuple(wanted),
+            allowances=tuple(description.get("allowances", ())),
+        )
+        for stage in [stage for stage in wanted if stage in _COMPONENTS]:
+            component, search = _COMPONENTS[stage]
+            self._progress("both", component)
+            with self._noting(result, component):
+                wrong_before = any(fault.phase != "optimizer" for fault in result.faults)
+                of_stage = dataclasses.replace(context, is_wrong_before=wrong_before, stopped=[])
+                faults = search(of_stage)
+                for fault in faults if of_stage.stopped else ():
+                    if fault.explanation is None:
+                        fault.note(*of_stage.stopped)
+                result.faults += faults
 
     def _search_layers(
         self,
