@@ -189,3 +189,16 @@ def test_a_line_that_makes_a_sample_is_named_whatever_the_samples_hold(
         assert fault.explanation is not None, fault.evidence
         assert fault.explanation.id == "line_of_port"
         assert f"of {name}_port.py" in fault.explanation.text
+
+
+def test_a_line_is_not_named_by_a_number_that_stands_nowhere(processes: Any, folder: Path) -> None:
+    """log10 is 0.4343 times the logarithm, which says less than the line does."""
+    own, name = folder.parent, folder.parent.name
+    prices = RECORDS.replace('np.log1p(event["price"])', 'np.log(event["price"] * np.arange(1.0, 9.0))')
+    (own / f"{name}_ref.py").write_text(prices)
+    (own / f"{name}_port.py").write_text(prices.replace("np.log(", "np.log10("))
+    (own / "case.py").write_text(RECORDS_CASE.replace("NAME", name))
+    folder.mkdir()
+    fault, *_ = locate_data(ComponentContext(processes(f"{own / 'case.py'}:Records", {}), folder, ("data",)))
+    assert fault.explanation is not None
+    assert "`np.log10(" in fault.explanation.text

@@ -7,6 +7,7 @@ values up to rounding.
 import abc
 import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 
 CLEARLY_LESS = 0.1
 """A later proven cause replaces an earlier one if it leaves less than this share of its remainder."""
+_DECIMAL = re.compile(r"\d+\.\d+")
 _ENOUGH_FOR_NAMES = 5  # of few values, other causes than the line give some by chance
 
 
@@ -176,7 +178,8 @@ class _ExaminedComponent(Examined):
                 yield known, variant
 
     def may_name(self, line: Any, variant: Any) -> bool:
-        return sum(map(np.size, self._component.port.values())) >= _ENOUGH_FOR_NAMES
+        said, values = map(float, _DECIMAL.findall(variant.detail)), self._component.port.values()
+        return sum(map(np.size, values)) >= _ENOUGH_FOR_NAMES and all(map(line.has_number, said))
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         component = self._component

@@ -55,10 +55,8 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
     # A part of what has moved may give the port's values, too: what is done twice, where the second time does nothing.
     lines = [one for one in lines if all(one.lines[0] not in move.lines for move in moves)]
     single = [one for one in lines if changes[id(one)] > runs.rounding]
-    single = [
-        dataclasses.replace(one, spelled=spelled) for one in (*single, *attributes_of(subject.module, subject.unit))
-    ]
-    single = [narrowed(one, runs.gives_port) for one in single]
+    single += attributes_of(subject.module, subject.unit)
+    single = [narrowed(dataclasses.replace(one, spelled=spelled), runs.gives_port) for one in single]
     yield from single
     # What only the port computes changes nothing until another line reads it.
     added = [one for one in lines if changes[id(one)] <= NOTHING and one.lines[0].old is None]
@@ -92,5 +90,4 @@ enter(Cause("layers_exchanged", "forward", _EXCHANGED, LayerSubject, lambda s: e
 
 
 def _function(one: LinesVariant) -> int:
-    """Which of the reference's functions the first of these lines stands in."""
     return id(one.lines[0].theirs) if one.lines else 0
