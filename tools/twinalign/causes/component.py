@@ -27,7 +27,6 @@ from twinalign.verdict.array_difference import distance, root_mean_square
 CLEARLY_LESS = 0.1
 """A later proven cause replaces an earlier one if it leaves less than this share of its remainder."""
 _DECIMAL = re.compile(r"\d+\.\d+")
-_ENOUGH_FOR_NAMES = 5  # of few values, other causes than the line give some by chance
 
 
 class Component(abc.ABC):
@@ -179,7 +178,7 @@ class _ExaminedComponent(Examined):
 
     def may_name(self, line: Any, variant: Any) -> bool:
         said, values = map(float, _DECIMAL.findall(variant.detail)), self._component.port.values()
-        return sum(map(np.size, values)) >= _ENOUGH_FOR_NAMES and all(map(line.has_number, said))
+        return sum(map(np.size, values)) > 4 and all(map(line.has_number, said))  # a few values fit by chance
 
     def attempt(self, causes: Sequence[Cause], variant: Variant) -> Outcome | None:
         component = self._component

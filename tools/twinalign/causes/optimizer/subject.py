@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from twinalign.case.definition import Case
 from twinalign.causes.component import Component, explain, is_refuted, remainder, repeats, wrong_names
 from twinalign.causes.registry import Variant, cause
 from twinalign.files.recordings import Recording, sample
@@ -67,8 +68,7 @@ class OptimizerSubject(ChangedSteps, Component):
         self.judged, self.clips = self.names, self.plain_step is not None
         self._look_at(self._chosen())
         self._together = not repeats(self)  # a step that clips by the norm of all gradients needs all of them
-        if self._together:
-            self._look_at(self.judged)
+        self._look_at(self.judged if self._together else self.names)
 
     def trainable(self) -> list[Any]:
         return [p for p in self.parameters.values() if self.backend.trainable(p)]
@@ -259,8 +259,9 @@ def listed(names: Sequence[str]) -> str:
 
 
 def batch_size(case: Any) -> int:
-    """Number of samples in a step; 1 where nothing tells it."""
-    return next((array.shape[0] for array in step_inputs(case).values() if array.ndim), 1)
+    """Number of samples in a step; 1 where nothing tells it, as in a case that only trains."""
+    given = {} if type(case).inputs is Case.inputs else step_inputs(case)
+    return next((array.shape[0] for array in given.values() if array.ndim), 1)
 
 
 def linear_scaling(batch: int) -> list[tuple[str, float]]:
