@@ -183,6 +183,14 @@ def test_a_copy_does_not_follow_what_is_assigned(backend: Backend) -> None:
     assert copy.tolist() != [0.0, 1.0, 2.0, 3.0]
 
 
+def test_a_conjugate_that_torch_has_only_noted_is_an_array() -> None:
+    import torch
+
+    backend, values = load_backend("torch"), torch.tensor([1.0 + 2.0j])
+    assert backend.to_array(values.conj()).tolist() == [1.0 - 2.0j]
+    assert backend.to_array(values.conj().imag).tolist() == [-2.0]
+
+
 def test_a_change_in_place_is_counted(backend: Backend) -> None:
     parameter = backend.named_parameters(small_model(backend))["0.bias"]
     before = backend.version(parameter)
