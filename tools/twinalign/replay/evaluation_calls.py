@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,16 +29,14 @@ class EvaluationCalls:
         self.arrays: dict[str, np.ndarray] = {}
         self._backend, self._device, self._name, self._kept = backend, device, name, kept
         self._follows, self._is_inside = kept is not None, False
-        self._calls = itertools.count()
-        self._size = 0
+        self._calls = self._size = 0
 
     @property
     def followed(self) -> bool:
         """Whether every call returned what the reference's did, and there were as many."""
-        last = next(self._calls) - 1
         known = self._kept or {}
-        ended = f"{self._name}.{last}.training" in known and f"{self._name}.{last + 1}.training" not in known
-        return self._follows and ended
+        made = [f"{self._name}.{number}.training" in known for number in (self._calls - 1, self._calls)]
+        return self._follows and made == [True, False]
 
     def around(
         self, path: str, layer: Any, forward: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -52,7 +49,8 @@ class EvaluationCalls:
             result = forward(*arguments, **keywords)
         finally:
             self._is_inside = False
-        prefix = f"{self._name}.{next(self._calls)}."
+        prefix = f"{self._name}.{self._calls}."
+        self._calls += 1
         is_tensor, to_array = self._backend.is_tensor, self._backend.to_array
         given = take_apart((arguments, keywords), is_tensor)[0]
         returned, skeleton = take_apart(result, is_tensor)

@@ -46,7 +46,7 @@ class LineRuns:
         return max((difference(found[n], v).relative if n in found else math.inf for n, v in usual), default=0.0)
 
     def gives_port(self, line: LinesVariant) -> bool:
-        return bool(self.give_port([line]))
+        return self.hold([line])
 
     def hold(self, lines: Sequence[LinesVariant]) -> bool:
         return bool(self.give_port(lines))
