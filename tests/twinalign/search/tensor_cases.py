@@ -56,6 +56,53 @@ class MoreTensorsScaled(MoreTensors):
     scale = 0.5
 
 
+class KeysOnce(OneNet):
+    """The reference's attention takes its keys and its values, which are one tensor; the port's takes it once."""
+
+    once, scale = "paddle", 1.0
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, port = root.nn, framework == "paddle"
+        once, scale = framework == self.once, self.scale if port else 1.0
+
+        class Attention(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.key, self.value = kind.Linear(4, 4), kind.Linear(4, 4)
+
+            def forward(self, x: Any, keys: Any, *values: Any) -> Any:
+                key, value = self.key(keys), self.value(*values or [keys])
+                scores = root.matmul(x, key.transpose([0, 2, 1]) if port else key.transpose(1, 2))
+                return root.matmul(root.nn.functional.softmax(scores, -1), value) * scale
+
+        class Net(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.enter, self.first, self.second = kind.Linear(4, 4), Attention(), Attention()
+
+            def forward(self, x: Any) -> Any:
+                entered = self.enter(x)
+                y = self.first(entered, *[entered] * (2 - once))
+                return self.second(y, *[entered] * (2 - once))
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((3, 5, 4), dtype="float32")}
+
+
+class KeysTwice(KeysOnce):
+    """The other way around."""
+
+    once = "torch"
+
+
+class KeysOnceScaled(KeysOnce):
+    """And what the attention returns is scaled."""
+
+    scale = 0.5
+
+
 class PooledToOne(OneNet):
     """Behind the pool the reference keeps two axes of length 1, the port none; its pool is another one."""
 

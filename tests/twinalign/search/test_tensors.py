@@ -22,6 +22,16 @@ def test_a_layer_is_judged_by_the_tensors_that_both_have(tmp_path: Path, case: s
 
 
 @pytest.mark.parametrize(
+    ("case", "wrong"), [("KeysOnce", []), ("KeysTwice", []), ("KeysOnceScaled", ["first", "second"])]
+)
+def test_a_tensor_given_twice_has_one_gradient(tmp_path: Path, case: str, wrong: list[str]) -> None:
+    found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"))
+    assert [fault.paddle_layer for fault in found.faults] == wrong
+    assert all(fault.explanation for fault in found.faults)
+    assert {"first", "second"} <= found.layers[case].judged
+
+
+@pytest.mark.parametrize(
     ("ours", "theirs", "expected"),
     [
         (["x", "mask", "bias"], ["x", "bias"], [0, 2, 1]),

@@ -70,6 +70,9 @@ class ForcedCall:
     notes: list[str] = dataclasses.field(default_factory=list)
     lacking: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """`input.I`, `output.I` → the reference's values of what the port's call is not given, or does not return."""
+    given_again: dict[int, list[int]] = dataclasses.field(default_factory=dict)
+    """Place of an input → further places that hold the same tensor in the reference's call, and that the port's lacks:
+    keys and values of an attention, which a port may take once. Their gradients belong to that one."""
     steps: list[Step] = dataclasses.field(default_factory=list)
     """Tensors that the lines of its own code computed."""
     functions: dict[CodeType, Function] = dataclasses.field(default_factory=dict)
@@ -107,6 +110,7 @@ class ForcedCall:
         """The same call before it runs; its inputs are to be set."""
         unit = ForcedCall(self.call, self.path, self.layer, self.parent, self.bound, self.wanted)
         unit.given, unit.forms, unit.signature = self.given, self.forms, self.signature
+        unit.given_again = self.given_again
         unit.layouts = {place: layout for place, layout in self.layouts.items() if place.startswith("input.")}
         return unit
 

@@ -66,15 +66,16 @@ class ForcedTensors:
 
     def force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
         """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
-        if len(tensors) != len(unit.call.inputs):
-            unit.notes.append(f"takes {in_words(tensors)}, the reference's takes {len(unit.call.inputs)}")
         for number, theirs in enumerate(unit.call.inputs[len(tensors) :], start=len(tensors)):
             unit.lacking[f"input.{number}"] = np.array(self.read(theirs))
         owner = unit.parent or unit
+        taken_again = 0
         for number, tensor in enumerate(tensors):
             if number >= len(unit.call.inputs):
+                same = [i for i, given in enumerate(unit.given) if given is not None and tensors[i] is tensor]
+                taken_again += bool(same)
                 unit.given.append(None)
-                unit.inputs.append(tensor)
+                unit.inputs.append(unit.inputs[same[0]] if same else tensor)
                 continue
             theirs = unit.call.inputs[number]
             if _is_another(tensor, theirs):
@@ -99,6 +100,9 @@ class ForcedTensors:
                 port, reference = np.array(self._backend.values_of(tensor)), np.array(self.read(theirs))
                 unit.forms.append((owner, name, difference(port, reference), port, reference))
             unit.inputs.append(self._forced(owner, name, tensor, theirs, unit.parent is not None, layout))
+        _match_again(unit)
+        if len(tensors) - taken_again != len(unit.call.inputs) - sum(map(len, unit.given_again.values())):
+            unit.notes.append(f"takes {in_words(tensors)}, the reference's takes {len(unit.call.inputs)}")
 
     def force_outputs(self, unit: ForcedCall, returned: Sequence[Any]) -> None:
         if len(returned) != len(unit.call.outputs):
@@ -177,6 +181,15 @@ class ForcedTensors:
         assert theirs.number is not None
         self._shared[id(forced)] = (forced, theirs.number, layout)
         return forced
+
+
+def _match_again(unit: ForcedCall) -> None:
+    """Find out which inputs of the reference's call, lacking in the port's, are a tensor that the port's is given."""
+    theirs = [tensor.number for tensor in unit.call.inputs]
+    first = {theirs[place]: place for place, tensor in reversed([*enumerate(unit.given)]) if tensor is not None}
+    for place in range(len(unit.given), len(theirs)):
+        if theirs[place] in first:
+            unit.given_again.setdefault(first[theirs[place]], []).append(place)
 
 
 def _is_another(tensor: Any, theirs: Tensor) -> bool:

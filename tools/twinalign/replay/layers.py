@@ -164,6 +164,7 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "children": [child.call.number for child in unit.children],
         "child_paths": [child.path for child in unit.children],
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
+        "given_again": [list(places) for places in unit.given_again.items()],
         "lacking": sorted(unit.lacking),
         "stored": len(run.backend.own_state(unit.layer)) if unit.layer is not None else 0,
         "notes": unit.notes,

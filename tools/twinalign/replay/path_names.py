@@ -155,3 +155,11 @@ def path_around(paths: Sequence[str]) -> str:
 
 def _is_table(name: str | None) -> bool:
     return name is not None and name.endswith("Embedding")
+
+
+def child_names(port: tuple[str, list[str]], reference: tuple[str, list[str]]) -> dict[str, str]:
+    """First part of a layer's path in the port → in the reference, where they differ, of units with their layers."""
+    ours, theirs = (
+        [child.removeprefix(f"{path}.").partition(".")[0] for child in children] for path, children in (port, reference)
+    )
+    return {mine: other for mine, other in zip(ours, theirs, strict=True) if mine != other}

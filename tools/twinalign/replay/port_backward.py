@@ -1,6 +1,7 @@
 """Backward of the forced pass: every unit gets the reference's gradients."""
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,6 +57,8 @@ class ForcedBackward:
                 self._own_names.setdefault(part.name, []).append(name)
         self._subtrees: dict[str, dict[str, Any]] = {}
         self._layouts: dict[str, Form] = {}
+        self._further: dict[str, list[str]] = {}
+        """Place of an input → further places of the same tensor, whose gradients are added to its own."""
         self._whole = True
         self._paths: set[str] = set()
         """Of the layers among the units."""
@@ -72,6 +75,11 @@ class ForcedBackward:
         self._whole = all(unit.ended for unit in units)
         self._paths = {unit.path for unit in units if unit.layer is not None}
         self._layouts = {place: layout for unit in (*units, *state_alone) for place, layout in unit.layouts.items()}
+        self._further = {
+            f"input.{unit.call.number}.{place}": [f"input.{unit.call.number}.{other}" for other in more]
+            for unit in units
+            for place, more in unit.given_again.items()
+        }
         for root in reversed([unit for unit in units if unit.parent is None]):
             self._judge(root, calls)
         if self._whole:
@@ -147,17 +155,17 @@ class ForcedBackward:
         return key not in self._settled and (gradient is not None or holder == unit.path)
 
     def _judge_start(self, unit: ForcedCall, name: str, tensor: Any, place: str, gradient: Any) -> None:
-        if gradient is None and place not in self.seeds:
+        theirs = self._seed(place)
+        if gradient is None and theirs is None:
             return
         port = np.zeros(tuple(tensor.shape)) if gradient is None else self._values(gradient)
-        theirs = self._seed(place)
         if theirs is None:
             unit.judge(name, port, np.zeros_like(port))
         else:
             layout = self._layouts.get(place)
             ours = port if layout is None else layout.gradient_to_reference(port)
             theirs = theirs if layout is None else layout.gradient_to_reference(theirs)
-            unit.judge(name, ours, theirs, self.seeds[place][1])
+            unit.judge(name, ours, theirs, None if place in self._further else self.seeds[place][1])
 
     def _own_parameters(self, unit: ForcedCall, found: Mapping[str, Any]) -> list[str]:
         """Parameters, by the reference's names, that this unit has used or that nothing else could use."""
@@ -316,10 +324,12 @@ class ForcedBackward:
 
     def _seed(self, place: str) -> Any:
         """The reference's gradient at a place, in the port's form."""
-        found, layout = self.seeds.get(place), self._layouts.get(place)
-        if found is None:
+        places = (place, *self._further.get(place, ()))
+        found = [self.store.read(self.seeds[one][0]) for one in places if one in self.seeds]
+        if not found:
             return None
-        return self.store.read(found[0]) if layout is None else layout.gradient_to_port(self.store.read(found[0]))
+        total, layout = functools.reduce(np.add, found), self._layouts.get(place)
+        return total if layout is None else layout.gradient_to_port(total)
 
     def _shape_of_seed(self, place: str) -> tuple[int, ...] | None:
         if place in self.seeds and self._layouts.get(place) is None:

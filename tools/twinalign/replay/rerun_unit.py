@@ -17,6 +17,7 @@ from twinalign.replay.code_lines import Print, print_of
 from twinalign.replay.layer_calls import FORWARD, LOSS, Call, wrapped
 from twinalign.replay.layouts import Layout, layout_by_shape
 from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.path_names import child_names
 from twinalign.replay.reference_pass import ReferencePass
 from twinalign.replay.wrong_unit import phase_of, rewriting
 
@@ -44,10 +45,9 @@ class RerunUnit:
         self._pass, self.backend, self._folder = reference, reference.backend, folder
         self._call = reference.stack.calls[report["call"]]
         self._children = [reference.stack.calls[number] for number in report["children"]]
-        self.child_names = _child_names(
+        self.child_names = child_names(
             (report["path"], report["child_paths"]), (self._call.path, [child.path for child in self._children])
         )
-        """First part of a child layer's path in the port → in the reference, where they differ."""
         self.held: Collection[str] = frozenset()
         self.first: dict[str, np.ndarray] = {}
         """What the first run gave, in which nothing was changed."""
@@ -273,10 +273,15 @@ class RerunUnit:
         if ends and starts:
             seeds = [self._tensor(noise(arrays[place]), False) for place in ends]
             found = backend.gradients(list(ends.values()), list(starts.values()), seeds)
-        return {
+        values = {
             name: tensor * 0 if gradient is None else gradient
             for (name, tensor), gradient in zip(starts.items(), found, strict=True)
         }
+        for place, further in self._report["given_again"]:
+            # The port takes this tensor once, and gives back the sum.
+            parts = [values.pop(name) for i in (place, *further) if (name := f"gradient.input.{i}") in values]
+            values |= {f"gradient.input.{place}": sum(parts)} if parts else {}
+        return values
 
     def _moved_state(self) -> dict[str, np.ndarray]:
         """The unit's buffers; for code around the layers also the model's state that differs."""
@@ -317,13 +322,6 @@ class RerunUnit:
             yield
         finally:
             self._kept.restore(tensors)
-
-
-def _child_names(port: tuple[str, list[str]], reference: tuple[str, list[str]]) -> dict[str, str]:
-    ours, theirs = (
-        [child.removeprefix(f"{path}.").partition(".")[0] for child in children] for path, children in (port, reference)
-    )
-    return {mine: other for mine, other in zip(ours, theirs, strict=True) if mine != other}
 
 
 class _Children:
