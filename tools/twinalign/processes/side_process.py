@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from twinalign.errors import InputError, SideCrashError
 from twinalign.processes import guardian
+from twinalign.processes.machine import KEPT_BELOW
 from twinalign.processes.serving import work_in
 from twinalign.processes.stillness import POLL_SECONDS, Stillness
 
@@ -88,7 +89,7 @@ def borrowed_package(python: str | None) -> Iterator[dict[str, str]]:
     # By itself glibc returns freed memory to the system beyond twice the largest tensor, 64 MB at most: each pass
     # through a model then gets its activations as new pages, which the kernel clears. What one frees stays now;
     # `machine.give_back_memory` returns it all the same.
-    for name, size in (("MALLOC_TRIM_THRESHOLD_", 512 << 20), ("MALLOC_MMAP_THRESHOLD_", 32 << 20)):
+    for name, size in (("MALLOC_TRIM_THRESHOLD_", 512 << 20), ("MALLOC_MMAP_THRESHOLD_", KEPT_BELOW)):
         environment.setdefault(name, str(size))
     if platform.machine() in ("x86_64", "AMD64"):
         # The threads of numpy's OpenBLAS spin, and on a busy machine a small product waits a hundred times as long for

@@ -1,12 +1,14 @@
 """Stage 05: complete optimizer steps; every gradient, parameter, buffer and optimizer tensor after each."""
 
+import contextlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from twinalign.backends.state_layout import tied_keys
 from twinalign.errors import InputError
-from twinalign.processes.machine import give_back_memory
+from twinalign.processes.machine import freed_at_once
 from twinalign.stages.context import StageContext
 from twinalign.stages.random_draws import initial_model
 
@@ -24,6 +26,13 @@ def record_backward(context: StageContext) -> None:
             "leave out optimizer() or give stages without backward"
         )
     optimizer = case.optimizer(trainable, context.framework)
+    # Parameters, gradients, optimizer state and activations in float64 are what takes the most memory of all stages.
+    with freed_at_once() if context.dtype == "float64" else contextlib.nullcontext():
+        _record_steps(context, model, parameters, optimizer)
+
+
+def _record_steps(context: StageContext, model: Any, parameters: Mapping[str, Any], optimizer: Any) -> None:
+    case, backend = context.case, context.backend
     run = context.step_of(model)
     for step in range(case.steps):
         if step and not case.train_mode:
@@ -34,8 +43,6 @@ def record_backward(context: StageContext) -> None:
         scheduled = case.schedule(optimizer, step, context.framework) or {}
         inputs = context.inputs(step)
         values = run(inputs)
-        if context.dtype == "float64":  # what forward has freed; the gradients come on top of what it holds
-            give_back_memory()
         values.loss.backward()
 
         prefix = f"step{step}."
@@ -48,11 +55,11 @@ def record_backward(context: StageContext) -> None:
         backend.clear_gradients(model)
         _record_state(context, model, parameters, optimizer, prefix)
         context.progress(f"step {step + 1} of {case.steps}")
-        if context.dtype == "float64":  # what activations took; in the next step the optimizer's state comes on top
-            give_back_memory()
 
 
-def _record_state(context: StageContext, model: object, parameters: Mapping, optimizer: object, prefix: str) -> None:
+def _record_state(
+    context: StageContext, model: Any, parameters: Mapping[str, Any], optimizer: Any, prefix: str
+) -> None:
     state = context.backend.state_tensors(model)
     tied = tied_keys(state)  # recorded once: the other side may have no such second name
     context.add_state(
