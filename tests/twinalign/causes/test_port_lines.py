@@ -368,7 +368,7 @@ def test_tables_that_only_the_constructor_knows_are_named(names: tuple[str, ...]
     other.forward = types.MethodType(forward, other)
     unit = ModuleUnit(right, [INPUT], {})
     unit.port = ModuleUnit(other, [INPUT], {}).reference
-    unit.tables = lambda: {name: getattr(other, name) for name in names}  # type: ignore[attr-defined]
+    unit.tables = lambda: {name: (name, getattr(other, name)) for name in names}  # type: ignore[attr-defined]
     found = explain(unit)
     assert found is not None
     assert found.text.endswith(said)

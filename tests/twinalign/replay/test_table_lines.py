@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from twinalign.replay.table_lines import constructor_of, made_in
+from twinalign.backends import load_backend
+from twinalign.replay.table_lines import constructor_of, made_in, values_of_port
 
 
 def constructor(*body: str) -> dict[str, Any]:
@@ -42,3 +45,30 @@ def test_the_line_that_makes_a_table(body: list[str], lines: list[int]) -> None:
 def test_a_layer_without_a_source_has_no_constructor() -> None:
     assert constructor_of(3) == {}
     assert made_in(["table"], {}, Net(3)) == ("", ())
+
+
+class Offsets(torch.nn.Module):
+    """Two tables of one shape and one of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("starts", torch.arange(3), persistent=False)
+        self.ends, self.scale = torch.arange(3) + 1, torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("port", "expected"),
+    [
+        ({"scale": [1.0, 2.0]}, {"scale": "scale"}),
+        ({"factor": [1.0, 2.0]}, {"factor": "scale"}),
+        ({"factor": [1.0, 1.0]}, {}),
+        ({"offset": [0, 4, 5]}, {}),
+        ({"offset": [0, 4, 5], "starts": [0, 1, 2]}, {"offset": "ends"}),
+    ],
+    ids=["of the same name", "the one of its shape", "equal", "one of two of its shape", "the other has its name"],
+)
+def test_tables_of_other_names(port: dict[str, list[float]], expected: dict[str, str]) -> None:
+    arrays = {name: np.array(values) for name, values in port.items()}
+    found = values_of_port(load_backend("torch"), Offsets(), arrays)
+    assert {name: theirs for name, (theirs, _) in found.items()} == expected
+    assert all(np.array_equal(values.numpy(), arrays[name]) for name, (_, values) in found.items())

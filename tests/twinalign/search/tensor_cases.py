@@ -103,6 +103,37 @@ class KeysOnceScaled(KeysOnce):
     scale = 0.5
 
 
+class BatchFirst(OneNet):
+    """The reference's sequences are [time, batch, channels], the port's [batch, time, channels]."""
+
+    scattered = False
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, port, scattered = root.nn, framework == "paddle", self.scattered
+
+        class Net(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second = kind.Linear(4, 4), kind.Linear(4, 2)
+
+            def forward(self, x: Any) -> Any:
+                if not port:
+                    return self.second(self.first(x.permute(2, 0, 1)))
+                x = x.reshape([3, 5, 4]) if scattered else x.transpose([0, 2, 1])
+                return self.second(self.first(x)).transpose([1, 0, 2])
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((3, 4, 5), dtype="float32")}
+
+
+class BatchFirstScattered(BatchFirst):
+    """The port reshapes where axes are to be exchanged."""
+
+    scattered = True
+
+
 class PooledToOne(OneNet):
     """Behind the pool the reference keeps two axes of length 1, the port none; its pool is another one."""
 

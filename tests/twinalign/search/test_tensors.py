@@ -31,6 +31,15 @@ def test_a_tensor_given_twice_has_one_gradient(tmp_path: Path, case: str, wrong:
     assert {"first", "second"} <= found.layers[case].judged
 
 
+@pytest.mark.parametrize(("case", "wrong"), [("BatchFirst", []), ("BatchFirstScattered", [""])])
+def test_layers_of_a_port_in_another_form_are_right_behind_values_that_are_scattered(
+    tmp_path: Path, case: str, wrong: list[str]
+) -> None:
+    found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"), explain=False)
+    assert [fault.paddle_layer for fault in found.faults] == wrong
+    assert {"first", "second"} <= found.layers[case].judged
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "expected"),
     [

@@ -242,7 +242,7 @@ class Layouts:
     Where values differ too much to show one, as behind a shift that the reference has not, the form is the one in which
     another tensor of these shapes was held. Where the shapes differ in axes of length 1 alone, as `[B, C]` and
     `[B, C, 1, 1]` behind a pool, the values are in the same order then. Else it is the one way to join axes that are
-    neighbours, as height and width of a map, if there is only one.
+    neighbours, as height and width of a map, or to exchange axes, as time and batch, if there is only one.
     """
 
     def __init__(self) -> None:
@@ -255,7 +255,8 @@ class Layouts:
         found, shapes = layout_of(port, reference), (reference.shape, port.shape)
         if found is None or not found.keeps_axes:
             # A reshape across axes is no form that layers could work on: values are scattered.
-            return self._seen.get(shapes) or _without_axes_of_one(*shapes) or _joined(*shapes) or found
+            by_shapes = self._seen.get(shapes) or _without_axes_of_one(*shapes) or _joined(*shapes)
+            return by_shapes or _permuted(*shapes) or found
         self._seen[shapes] = found
         return found
 
@@ -281,6 +282,13 @@ def _joined(reference: tuple[int, ...], port: tuple[int, ...]) -> Layout | None:
     if large == reference:
         return Layout(reference, reference, axes, port)
     return Layout(reference, tuple(port[axis] for axis in axes), tuple(np.argsort(axes).tolist()), port)
+
+
+def _permuted(reference: tuple[int, ...], port: tuple[int, ...]) -> Layout | None:
+    """The one order of the reference's axes that gives the port's shape; None where two axes are equally long."""
+    if sorted(reference) != sorted(port) or len(set(reference)) < len(reference):
+        return None
+    return Layout(reference, reference, tuple(reference.index(length) for length in port), port)
 
 
 def _ends(shape: Sequence[int]) -> list[int]:

@@ -27,10 +27,10 @@ def attributes_of(module: Any, unit: WrongUnit) -> Iterator[LinesVariant]:
         detail = "; ".join(one.detail for one in others)
         every = tuple(pair for one in others for pair in one.attributes)
         yield LinesVariant(detail, (), module, {}, Helpers({}, ()), every)
-    tables = dict[str, object](getattr(unit, "tables", dict)())
+    tables = dict[str, tuple[str, object]](getattr(unit, "tables", dict)())
     for one in [{name: tables[name]} for name in tables] + [tables] * (len(tables) > 1):
         text, places = made_in(list(one), getattr(unit, "constructor", {}), module)
         have, them = ("has", "it") if len(one) == 1 else ("have", "them")
         unknown = f"; the constructor makes {them}, and no weights hold {them}"
         detail = f"`{'`, `'.join(one)}` {have} other values{f': {text}' if text else unknown}"
-        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.items()), makers=places)
+        yield LinesVariant(detail, (), module, {}, Helpers({}, ()), tuple(one.values()), makers=places)

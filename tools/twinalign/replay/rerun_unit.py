@@ -19,6 +19,7 @@ from twinalign.replay.layouts import Layout, layout_by_shape
 from twinalign.replay.nested_tensors import put_together, take_apart
 from twinalign.replay.path_names import child_names
 from twinalign.replay.reference_pass import ReferencePass
+from twinalign.replay.table_lines import values_of_port
 from twinalign.replay.wrong_unit import phase_of, rewriting
 
 PERTURBATION = 1e-12
@@ -109,18 +110,11 @@ class RerunUnit:
             return None
         return RerunUnit(self._pass, self._report, self._folder, phase)
 
-    def tables(self) -> dict[str, Any]:
-        """Tensors that the port's layer does not store and the reference's has under the same name, if they differ."""
-        if not (self._folder / f"{self._call.number}_tables.npz").is_file():
+    def tables(self) -> dict[str, tuple[str, Any]]:
+        """Tensors that the port's layer does not store, as `values_of_port` gives them."""
+        if self.module is None or not (self._folder / f"{self._call.number}_tables.npz").is_file():
             return {}
-        found = {}
-        for name, array in self._stored(f"{self._call.number}_tables.npz").items():
-            own: Any = getattr(self.module, name, None)
-            if not self.backend.is_tensor(own) or tuple(own.shape) != array.shape:
-                continue
-            if not np.array_equal(self.backend.to_array(own), array, equal_nan=array.dtype.kind == "f"):
-                found[name] = self.backend.to_tensor_like(array, own)
-        return found
+        return values_of_port(self.backend, self.module, self._stored(f"{self._call.number}_tables.npz"))
 
     def weights_alone(self, only_all: bool = False) -> dict[str, Any]:
         """What the port's layer, one of paddle's own, stores and the reference's does not.

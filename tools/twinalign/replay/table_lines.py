@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twinalign.replay.aligned_code import Code, Difference, differences, line_of, parsed, shortened
 from twinalign.replay.constants import exchanged
 
@@ -46,6 +48,22 @@ def made_in(names: Sequence[str], port: Mapping[str, Any], layer: Any) -> tuple[
         return "; ".join(one.text for one in apart[:_MOST]), places
     last = makers[-1]
     return f"made by `{shortened(last)}`, {line_of(ours, last)}", ((ours.file, last.lineno, last.end_lineno or 0),)
+
+
+def values_of_port(backend: Any, module: Any, port: Mapping[str, np.ndarray]) -> dict[str, tuple[str, Any]]:
+    """Tensors that a layer of the port does not store, by name: the reference's name of each, and the port's values.
+
+    Where the reference has none of the name it is the one of its shape that the port has not. Equal ones are left out.
+    """
+    held = {**vars(module), **backend.own_buffers(module)}
+    found = {}
+    for name, array in port.items():
+        of_shape = [one for one, own in held.items() if backend.is_tensor(own) and tuple(own.shape) == array.shape]
+        names = [name] if name in of_shape else [one for one in of_shape if one not in port]
+        own: Any = held[names[0]] if len(names) == 1 else None
+        if own is not None and not np.array_equal(backend.to_array(own), array, equal_nan=array.dtype.kind == "f"):
+            found[name] = names[0], backend.to_tensor_like(array, own)
+    return found
 
 
 def _code(found: Mapping[str, Any], side: str) -> Code | None:
