@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,77 @@ class BatchFirstScattered(BatchFirst):
     """The port reshapes where axes are to be exchanged."""
 
     scattered = True
+
+
+class NotStopped(OneNet):
+    """The reference stops gradients: of what a layer is given, in code, at an output, in a block without them."""
+
+    place, stopped = "layer", False
+
+    def net(self, root: Any, framework: str) -> Any:
+        kind, port, place, none = root.nn, framework == "paddle", self.place, contextlib.nullcontext
+        stops = self.stopped or not port
+
+        def stop(x: Any) -> Any:
+            return x.detach() if stops else x
+
+        class Net(kind.Layer if port else kind.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.enter, self.inner, self.head = kind.Linear(4, 4), kind.Linear(4, 4), kind.Linear(4, 3)
+                self.scale = self.create_parameter([1]) if port else kind.Parameter(root.ones(1))
+
+            def forward(self, x: Any) -> Any:
+                h = self.enter(x)
+                if place == "layer":
+                    return self.head(h) + self.head(self.inner(stop(h)))
+                if place == "code":
+                    return self.head(h * stop(h))
+                if place == "output":
+                    return {"y": self.head(h), "target": stop(self.head(self.inner(h)))}
+                with root.no_grad() if stops else none():
+                    target = self.head(self.inner(h)) * self.scale
+                return {"y": self.head(h) * self.scale, "target": target}
+
+        return Net()
+
+    def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"x": rng.standard_normal((3, 4), dtype="float32")}
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return ((outputs["y"] - outputs["target"]) ** 2 if isinstance(outputs, dict) else outputs**2).mean()
+
+    def optimizer(self, parameters: Any, framework: str) -> Any:
+        if framework == "torch":
+            import torch
+
+            return torch.optim.SGD(parameters, lr=0.1)
+        import paddle
+
+        return paddle.optimizer.SGD(0.1, parameters=parameters)
+
+
+class NotStoppedInCode(NotStopped):
+    place = "code"
+
+
+class NotStoppedAtOutput(NotStopped):
+    place = "output"
+
+
+class NotStoppedInBlock(NotStopped):
+    place = "block"
+
+
+class StoppedByTheLoss(NotStoppedInBlock):
+    """The port stops the same gradients later."""
+
+    def loss(self, outputs: Any, inputs: Any, framework: str) -> Any:
+        return ((outputs["y"] - outputs["target"].detach()) ** 2).mean()
+
+
+class StoppedInBlock(NotStoppedInBlock):
+    stopped = True
 
 
 class PooledToOne(OneNet):

@@ -41,6 +41,27 @@ def test_layers_of_a_port_in_another_form_are_right_behind_values_that_are_scatt
 
 
 @pytest.mark.parametrize(
+    ("case", "cause"),
+    [
+        ("NotStopped", "detach left out"),
+        ("NotStoppedInCode", "detach left out"),
+        ("NotStoppedAtOutput", "detach left out"),
+        ("NotStoppedInBlock", "no_grad left out"),
+        ("StoppedByTheLoss", None),
+        ("StoppedInBlock", None),
+    ],
+)
+def test_a_gradient_that_the_reference_stops_is_found_where_it_is_not(
+    tmp_path: Path, case: str, cause: str | None
+) -> None:
+    found = locate(RunSettings(f"{CASES}:{case}", tmp_path / "out"))
+    told = [(fault.paddle_layer, fault.explanation) for fault in found.faults]
+    assert [(layer, cause in how.text if how and cause else how) for layer, how in told] == (
+        [("", True)] if cause else []
+    )
+
+
+@pytest.mark.parametrize(
     ("ours", "theirs", "expected"),
     [
         (["x", "mask", "bias"], ["x", "bias"], [0, 2, 1]),

@@ -58,11 +58,11 @@ class ForcedTensors:
         theirs = unit.call.inputs[number]
         return self.in_place_of(theirs, unit.layouts.get(f"input.{unit.call.number}.{number}"))
 
-    def in_place_of(self, theirs: Tensor, layout: Form | None) -> Any:
-        """A tensor of the reference as one of the port, in the port's form."""
+    def in_place_of(self, theirs: Tensor, layout: Form | None, flows: bool = False) -> Any:
+        """A tensor of the reference as one of the port, in the port's form; differentiable also if `flows`."""
         array = self.read(theirs) if layout is None else layout.to_port(self.read(theirs))
         made = self._backend.to_tensor(array, self._run.dtype, self._run.device)
-        return self._known_as(self._backend.detached(made, theirs.differentiable), theirs, layout)
+        return self._known_as(self._backend.detached(made, theirs.differentiable or flows), theirs, layout)
 
     def force_inputs(self, unit: ForcedCall, tensors: Sequence[Any]) -> None:
         """Judge the inputs that the enclosing code computed, and replace them with the reference's."""
@@ -89,7 +89,7 @@ class ForcedTensors:
                     unit.layouts[f"input.{unit.call.number}.{number}"] = known[2]
                     unit.forms += self._blames.get(id(known[2]), ())
                 unit.given.append(tensor)
-                unit.inputs.append(self._backend.detached(tensor, theirs.differentiable))
+                unit.inputs.append(self._backend.detached(tensor, self._flows(tensor, theirs)))
                 continue
             name = f"input.{unit.label}.{number}"
             unit.given.append(tensor)
@@ -172,10 +172,14 @@ class ForcedTensors:
         self.as_alone &= found.relative <= SHARED if judged else np.array_equal(port, reference)
         if found.relative <= SHARED or same_size:
             # In a form whose order of values is unknown, the port's own values are all that can be handed on.
-            forced = self._backend.detached(tensor, theirs.differentiable)
+            forced = self._backend.detached(tensor, self._flows(tensor, theirs))
         else:
-            return self.in_place_of(theirs, layout)
+            return self.in_place_of(theirs, layout, self._flows(tensor, theirs))
         return self._known_as(forced, theirs, layout)
+
+    def _flows(self, tensor: Any, theirs: Tensor) -> bool:
+        """Whether gradients reach a tensor of the port: those that the reference stops there are judged, too."""
+        return theirs.differentiable or ("float" in theirs.dtype and self._backend.differentiable(tensor))
 
     def _known_as(self, forced: Any, theirs: Tensor, layout: Form | None) -> Any:
         assert theirs.number is not None

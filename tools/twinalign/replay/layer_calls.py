@@ -60,6 +60,7 @@ class Call:
         state_after: own buffers that the call changed.
         evaluation: outputs of the same call in evaluation mode, for a layer in training mode that has buffers.
         random: whether the layer draws random numbers in this mode, so that its outputs cannot agree.
+        with_gradients: whether the code that calls it records gradients: it is not inside of `no_grad`.
     """
 
     number: int
@@ -73,6 +74,7 @@ class Call:
     state_after: dict[str, int] = dataclasses.field(default_factory=dict)
     evaluation: list[Tensor] = dataclasses.field(default_factory=list)
     random: bool = False
+    with_gradients: bool = True
 
     @property
     def label(self) -> str:

@@ -165,7 +165,7 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
         "child_paths": [child.path for child in unit.children],
         "differences": {name: found.to_json() for name, found in unit.differences.items()},
         "given_again": [list(places) for places in unit.given_again.items()],
-        "lacking": sorted(unit.lacking),
+        "unknown": sorted({*unit.lacking, *unit.not_judged}),
         "stored": len(run.backend.own_state(unit.layer)) if unit.layer is not None else 0,
         "notes": unit.notes,
         "forms": [place.replace(own, "output.") for place in unit.layouts if place.startswith(own)],

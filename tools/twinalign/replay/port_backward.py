@@ -15,6 +15,7 @@ from twinalign.replay.case_run import CaseRun
 from twinalign.replay.code_lines import noting
 from twinalign.replay.forced_call import LONGEST_REASON, ForcedCall, Projected
 from twinalign.replay.layouts import Form
+from twinalign.replay.stopped_gradients import StoppedGradients
 from twinalign.replay.tensor_store import TensorStore
 
 _WITHOUT_EFFECT = ("gradient.p", "buffer.", "eval.", "state.")
@@ -59,6 +60,7 @@ class ForcedBackward:
         self._layouts: dict[str, Form] = {}
         self._further: dict[str, list[str]] = {}
         """Place of an input → further places of the same tensor, whose gradients are added to its own."""
+        self._stopped = StoppedGradients([])
         self._whole = True
         self._paths: set[str] = set()
         """Of the layers among the units."""
@@ -80,6 +82,8 @@ class ForcedBackward:
             for unit in units
             for place, more in unit.given_again.items()
         }
+        self._stopped = StoppedGradients(units)
+        self._stopped.find(units, self._sent_back)
         for root in reversed([unit for unit in units if unit.parent is None]):
             self._judge(root, calls)
         if self._whole:
@@ -105,6 +109,12 @@ class ForcedBackward:
         self._note_uses(unit, calls)
         for done in (*unit.children, *([] if unit.parent else [unit])):
             done.inputs, done.outputs, done.handed_on = [], [], []
+
+    def _sent_back(self, unit: ForcedCall, tensors: list[Any]) -> list[np.ndarray | None]:
+        wanted = [tensor for tensor in tensors if self.backend.differentiable(tensor)]
+        gradients = self._gradients(self._ends(unit), wanted, again=True)
+        found = {id(tensor): one for tensor, one in zip(wanted, gradients, strict=True) if one is not None}
+        return [self._values(found[id(tensor)]) if id(tensor) in found else None for tensor in tensors]
 
     def _note_uses(self, unit: ForcedCall, calls: Mapping[str, int]) -> None:
         """Keep what is needed to judge whether the unit's own code lacks a use of a parameter of its layers.
@@ -159,13 +169,20 @@ class ForcedBackward:
         if gradient is None and theirs is None:
             return
         port = np.zeros(tuple(tensor.shape)) if gradient is None else self._values(gradient)
+        if theirs is None and self._stopped.take(place, port):
+            return
         if theirs is None:
             unit.judge(name, port, np.zeros_like(port))
         else:
             layout = self._layouts.get(place)
             ours = port if layout is None else layout.gradient_to_reference(port)
             theirs = theirs if layout is None else layout.gradient_to_reference(theirs)
-            unit.judge(name, ours, theirs, None if place in self._further else self.seeds[place][1])
+            unit.judge(
+                name,
+                ours,
+                theirs,
+                self.seeds[place][1] if self.seeds.get(place) and place not in self._further else None,
+            )
 
     def _own_parameters(self, unit: ForcedCall, found: Mapping[str, Any]) -> list[str]:
         """Parameters, by the reference's names, that this unit has used or that nothing else could use."""
@@ -257,7 +274,9 @@ class ForcedBackward:
             }
         return self._subtrees[unit.path]
 
-    def _gradients(self, ends: Sequence[tuple[Any, str]], wanted: Sequence[Any]) -> list[Any | None]:
+    def _gradients(
+        self, ends: Sequence[tuple[Any, str]], wanted: Sequence[Any], again: bool = False
+    ) -> list[Any | None]:
         """The gradient of each wanted tensor: a tensor, an array, or the name of a reference's gradient."""
         found: list[Any | None] = [None] * len(wanted)
         # A tensor that is passed on unchanged has no graph: paddle gives no gradient for an end that is also a start.
@@ -268,7 +287,7 @@ class ForcedBackward:
                 seeds = [
                     self.backend.to_tensor(self._seed(place), self.run.dtype, self.run.device) for _, place in graph
                 ]
-                found = self.backend.gradients([end for end, _ in graph], list(wanted), seeds)
+                found = self.backend.gradients([end for end, _ in graph], list(wanted), seeds, again)
         for end, place in ends:
             if (number := numbers.get(id(end))) is not None:
                 before = found[number]
@@ -301,6 +320,8 @@ class ForcedBackward:
             # Where values before are wrong the gradient follows, also that of a parameter that nothing uses then.
             wrong = {key for unit in (owner, *contributors) for key in unit.differences}
             if not all(key.startswith(_WITHOUT_EFFECT) for key in wrong):
+                for unit in (owner, *contributors):
+                    unit.not_judged.add(self._label(unit, name))
                 continue
             if not self._judge_parameter(owner, name, sums) and name in self._around_wrong:
                 self._blame_share(name, owner, (owner, *self._around_wrong[name]))
@@ -327,7 +348,7 @@ class ForcedBackward:
         places = (place, *self._further.get(place, ()))
         found = [self.store.read(self.seeds[one][0]) for one in places if one in self.seeds]
         if not found:
-            return None
+            return self._stopped.get(place)
         total, layout = functools.reduce(np.add, found), self._layouts.get(place)
         return total if layout is None else layout.gradient_to_port(total)
 
@@ -354,6 +375,9 @@ class ForcedBackward:
         for place in ends:
             if (found := self.seeds.get(place)) is not None:
                 arrays[f"seed.{place}"] = self.store.read(found[0])
+            elif (stopped := self._stopped.get(place)) is not None:
+                layout = self._layouts.get(place)
+                arrays[f"seed.{place}"] = stopped if layout is None else layout.gradient_to_reference(stopped)
         save_npz(self.folder / f"{unit.call.number}.npz", arrays)
 
     def _in_reference_form(self, tensor: Any, place: str) -> np.ndarray:

@@ -115,6 +115,7 @@ class ReferencePass:
         if self._evaluating:  # the layers inside a layer that is evaluated are not called by the model
             return forward(*arguments, **keywords)
         call = self.stack.begin(path, layer)
+        call.with_gradients = self._graph.records_gradients()
         tensors, signature = take_apart((arguments, keywords), backend.is_tensor)
         given = self.signatures[call.number] = Arguments(signature, backend.is_tensor, self._detached)
         kept = self.kept is None or call.number in self.kept or call.parent in self.kept

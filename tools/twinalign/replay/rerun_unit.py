@@ -97,7 +97,7 @@ class RerunUnit:
             name: value
             for name, value in self.run(everything=True).items()
             if name not in self.port
-            and name not in self._report["lacking"]
+            and name not in self._report["unknown"]
             and phase_of(name) == self.phase
             and not (summed and name.startswith("gradient.parameter."))
         }
@@ -351,8 +351,9 @@ class _Children:
             self.values[name] = self.ends[f"seed.input.{child.number}.{i}"] = tensor
         outputs = []
         for i, described in enumerate(child.outputs):
-            tensor = self._unit._leaf(self._call, f"child.{child.number}.{i}", described.differentiable, self._noise)
-            self.starts[f"gradient.child.{child.label}.{i}"] = tensor
+            name = f"gradient.child.{child.label}.{i}"
+            flows = described.differentiable or name in self._unit.port  # though the reference stops its gradient
+            self.starts[name] = tensor = self._unit._leaf(self._call, f"child.{child.number}.{i}", flows, self._noise)
             outputs.append(self._unit._copy_of(tensor))
         if form is not None:
             outputs = [form.tensor_to_port(one) if tuple(one.shape) == form.reference else one for one in outputs]

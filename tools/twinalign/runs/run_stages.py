@@ -86,13 +86,11 @@ def _run(recorder: Recorder, kept: KeptProcesses | None, report: bool) -> RunRes
     result.case = recorder.description["name"]
     result.not_checked = not_checked(recorder.description, tuple(result.stages))
     result.stages = {stage: result.stages[stage] for stage in recorder.description["stages"] if stage in result.stages}
-    diverged = tuple(
-        stage
-        for stage, comparison in result.stages.items()
-        if comparison.verdict == DIVERGED or stage in result.unmatched
-    )
-    if settings.locate and diverged:
-        _search(recorder, diverged, result, kept)
+    wrong = tuple(stage for stage, comparison in result.stages.items() if comparison.verdict != ALIGNED)
+    if settings.locate and any(
+        result.stages[stage].verdict == DIVERGED or stage in result.unmatched for stage in wrong
+    ):
+        _search(recorder, wrong, result, kept)
     _decide_unmatched(result)
     result.seconds = time.perf_counter() - started
     write_json(settings.out / "summary.json", result.to_json())
@@ -101,18 +99,21 @@ def _run(recorder: Recorder, kept: KeptProcesses | None, report: bool) -> RunRes
     return result
 
 
-def _search(recorder: Recorder, diverged: Sequence[str], result: RunResult, kept: KeptProcesses | None) -> None:
-    """Locate what is wrong in stages that diverged, or note why that was not possible."""
+def _search(recorder: Recorder, wrong: Sequence[str], result: RunResult, kept: KeptProcesses | None) -> None:
+    """Locate what is wrong in stages that are not aligned, or note why that was not possible.
+
+    The search may decide a stage that is inconclusive: it compares layer by layer, and in float64.
+    """
     from twinalign.search.locator import SEARCHED_STAGES, locate  # here: most runs find nothing wrong
 
     if recorder.without_float64:
-        result.stages[diverged[0]].notes.append("no search for faults: layers are compared in float64")
-    elif set(diverged) & set(SEARCHED_STAGES):
-        settings = dataclasses.replace(recorder.settings, stages=tuple(diverged))
+        result.stages[wrong[0]].notes.append("no search for faults: layers are compared in float64")
+    elif set(wrong) & set(SEARCHED_STAGES):
+        settings = dataclasses.replace(recorder.settings, stages=tuple(wrong))
         try:
             result.located = locate(settings, recorder.progress, kept=kept)
         except SideCrashError as error:  # the verdict stands without it
-            result.stages[diverged[0]].notes.append(f"the search for faults failed: {error}")
+            result.stages[wrong[0]].notes.append(f"the search for faults failed: {error}")
 
 
 def _decide_unmatched(result: RunResult) -> None:

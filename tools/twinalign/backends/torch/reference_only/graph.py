@@ -21,6 +21,11 @@ def below(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return base if base is not None and tensor is not None and storage_key(base) == storage_key(tensor) else tensor
 
 
+def records_gradients() -> bool:
+    """Whether code that runs now is differentiable: not inside of `no_grad`."""
+    return torch.is_grad_enabled()
+
+
 def on_gradient(tensor: torch.Tensor, receive: Callable[[torch.Tensor], None]) -> None:
     """Hand the gradient of a differentiable tensor to `receive` during the backward pass."""
     tensor.register_hook(receive)
