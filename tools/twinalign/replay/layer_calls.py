@@ -60,6 +60,7 @@ class Call:
         state_after: own buffers that the call changed.
         evaluation: outputs of the same call in evaluation mode, for a layer in training mode that has buffers.
         random: whether the layer draws random numbers in this mode, so that its outputs cannot agree.
+        places: where each output stands in what the reference's call returns (`['l1']`), if it is not the whole.
     """
 
     number: int
@@ -73,6 +74,7 @@ class Call:
     state_after: dict[str, int] = dataclasses.field(default_factory=dict)
     evaluation: list[Tensor] = dataclasses.field(default_factory=list)
     random: bool = False
+    places: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def label(self) -> str:
