@@ -94,6 +94,9 @@ EXPRESSIONS = [
     "paddle.greater_than(x, y).astype(x.dtype)",
     "x.floor_mod(y.abs() + 0.5)",
     "F.elu(x, 0.7)",
+    "F.softshrink(x, threshold=0.3)",
+    "F.hardshrink(x, 0.3)",
+    "F.layer_norm(x * 1e-3, [4])",
     "F.celu(x, alpha=0.7)",
     "F.leaky_relu(x, 0.2)",
     "F.hardsigmoid(x)",
@@ -200,8 +203,10 @@ def main() -> None:
     from paddle import nn
     from paddle.nn import functional as F
 
+    from twinalign.backends.paddle.port_only.kernels import make_float64_exact
     from twinalign.replay.layers import facts_of
 
+    make_float64_exact()  # as a side of the search has them
     paddle.set_default_dtype("float64")
     given: dict[str, Any] = {name: paddle.to_tensor(value) for name, value in arrays().items()}
     results = [eval(text, {"paddle": paddle, "F": F, **given}) for text in EXPRESSIONS]

@@ -74,3 +74,69 @@ def test_what_else_is_wrong_in_those_lines_is_told_as_well(tmp_path: Path) -> No
 
 def test_the_same_port_without_a_fault_has_none(tmp_path: Path) -> None:
     assert faults_of(written(tmp_path, REFERENCE, PORT, INPUTS)) == []
+
+
+INSIDE = """
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(6)
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = self.norm(x)
+        return self.fc(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Linear(6, 6)
+        self.head = Head()
+
+    def forward(self, x):
+        x = F.gelu(self.stem(x))
+        return self.head(x)
+"""
+
+
+def test_what_has_moved_into_another_layer_is_said_in_both(tmp_path: Path) -> None:
+    edits = [
+        ("        x = self.norm(x)\n", "        x = F.gelu(self.norm(x))\n"),
+        ("F.gelu(self.stem(x))", "self.stem(x)"),
+    ]
+    inputs = '{"x": rng.standard_normal((4, 6)).astype("float32")}'
+    faults = faults_of(written(tmp_path, INSIDE, edited(in_paddle(INSIDE), edits), inputs))
+    notes = {fault.paddle_layer: " ".join(fault.evidence.get("notes", [])) for fault in faults}
+    assert "`gelu`, which is left out here, is applied in head" in notes[""]
+    assert "`gelu`, which the port has here, is applied by the reference in the model's own code" in notes["head"]
+    edits = [
+        ("        x = self.norm(x)\n", "        x = F.silu(self.norm(x))\n"),
+        ("F.gelu(self.stem(x))", "self.stem(x)"),
+    ]
+    others = faults_of(written(tmp_path, INSIDE, edited(in_paddle(INSIDE), edits), inputs))
+    assert not any("applied" in note for fault in others for note in fault.evidence.get("notes", []))
+
+
+LAYOUT = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(24, 5)
+
+    def forward(self, x):
+        x = F.softmax(x, 1)
+        x = x.reshape(x.shape[0], -1)
+        x = F.layer_norm(x, (24,))
+        return self.fc(x)
+"""
+
+
+def test_lines_around_an_epsilon_that_counts_are_proven(tmp_path: Path) -> None:
+    softmax, reshape = "        x = F.softmax(x, 1)\n", "        x = x.reshape([x.shape[0], -1])\n"
+    port = in_paddle(LAYOUT, ("reshape(x.shape[0], -1)", "reshape([x.shape[0], -1])"))
+    edits = [(softmax + reshape, reshape + softmax)]
+    inputs = '{"x": 0.1 * rng.standard_normal((3, 4, 6)).astype("float32")}'
+    (fault,) = faults_of(written(tmp_path, LAYOUT, edited(port, edits), inputs))
+    assert fault.explanation is not None
+    assert "`F.softmax` stands behind `x.reshape`, in the reference before it, line" in fault.explanation.text
+    assert "in place of" not in fault.explanation.text

@@ -11,6 +11,8 @@ from twinalign.replay.opened_blocks import inner
 from twinalign.replay.port_lines import LinesVariant
 
 _MOST_TOLD = 3
+_BRACKETS = ("[", "]", "(", ")", ",")
+"""Several numbers are one list in paddle."""
 _OF_TENSORS = 2
 """Rank of methods."""
 
@@ -143,7 +145,8 @@ def _is_all(variant: LinesVariant) -> bool:
 def _arguments(call: ast.Call) -> list[str]:
     """What a call is given besides the value that it is about."""
     given = call.args[1:] if not isinstance(call.func, ast.Attribute) or _is_of_module(call) else call.args
-    return [" ".join(words_of(one)) for one in (*given, *(keyword.value for keyword in call.keywords))]
+    values = (*given, *(keyword.value for keyword in call.keywords))
+    return [word for one in values for word in words_of(one) if word not in _BRACKETS]
 
 
 def _is_of_module(call: ast.Call) -> bool:
