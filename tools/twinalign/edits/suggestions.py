@@ -51,6 +51,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
     if "tied_in" in evidence:
         return f"in {where}: {_of_ties(evidence)}"
+    if explanation["id"] == "weight_of_its_own" and (quoted := _QUOTED.search(explanation["text"])) is not None:
+        return f"in {where}: use `{quoted[2]}` once more, as the reference does, and build no layer for `{quoted[1]}`"
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         return f"in {where}: write `{inside['after']}` in place of `{inside['before']}`"
     written = _written(fault)
