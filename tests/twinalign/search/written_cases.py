@@ -17,7 +17,7 @@ import numpy as np
 
 from twinalign import Case
 
-
+{helpers}
 class Written(Case):
     name = "written"
 {more}
@@ -59,15 +59,18 @@ def edited(text: str, edits: Sequence[tuple[str, str]]) -> str:
     return text
 
 
-def written(folder: Path, reference: str, port: str, inputs: str, more: str = "") -> Path:
-    """The file of a case whose models are both called `Net`; `more` stands in the class of the case."""
+def written(folder: Path, reference: str, port: str, inputs: str, more: str = "", helpers: str = "") -> Path:
+    """The file of a case whose models are both called `Net`.
+
+    `more` stands in the class of the case, `helpers` are functions of the port.
+    """
     indented = {
         name: textwrap.indent(textwrap.dedent(text).strip("\n"), " " * 8)
         for name, text in (("reference", reference), ("port", port))
     }
     path = folder / "case.py"
     more = textwrap.indent(textwrap.dedent(more), " " * 4)
-    path.write_text(_CASE.format(inputs=inputs, more=more, **indented), encoding="utf-8")
+    path.write_text(_CASE.format(inputs=inputs, more=more, helpers=helpers, **indented), encoding="utf-8")
     return path
 
 
