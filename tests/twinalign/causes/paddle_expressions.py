@@ -93,7 +93,14 @@ EXPRESSIONS = [
     "paddle.unstack(x, axis=1)[0]",
     "paddle.greater_than(x, y).astype(x.dtype)",
     "x.floor_mod(y.abs() + 0.5)",
+    "paddle.fft.fft(x).real()",
+    "paddle.fft.fft(x, axis=1, norm='ortho').imag()",
+    "paddle.fft.irfft(paddle.conj(paddle.fft.rfft(x)), n=5)",
+    "paddle.real(paddle.as_complex(x.reshape([2, 3, 2, 2])) * paddle.complex(x[:, :, :2], y[:, :, :2]))",
     "F.elu(x, 0.7)",
+    "F.softshrink(x, threshold=0.3)",
+    "F.hardshrink(x, 0.3)",
+    "F.layer_norm(x * 1e-3, [4])",
     "F.celu(x, alpha=0.7)",
     "F.leaky_relu(x, 0.2)",
     "F.hardsigmoid(x)",
@@ -200,8 +207,10 @@ def main() -> None:
     from paddle import nn
     from paddle.nn import functional as F
 
+    from twinalign.backends.paddle.port_only.kernels import make_float64_exact
     from twinalign.replay.layers import facts_of
 
+    make_float64_exact()  # as a side of the search has them
     paddle.set_default_dtype("float64")
     given: dict[str, Any] = {name: paddle.to_tensor(value) for name, value in arrays().items()}
     results = [eval(text, {"paddle": paddle, "F": F, **given}) for text in EXPRESSIONS]

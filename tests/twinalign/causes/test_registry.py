@@ -106,7 +106,14 @@ def ids_with_a_test() -> set[str]:
     paddle = importlib.import_module("tests.twinalign.causes.test_paddle")
     lines = importlib.import_module("tests.twinalign.causes.test_port_lines")
     ties = importlib.import_module("tests.twinalign.search.test_ties")
-    return found | lines.PROVEN | ties.PROVEN | {part for pair in paddle.PAIRS.values() for part in pair.id.split("+")}
+    weights = importlib.import_module("tests.twinalign.search.test_own_weights")
+    return (
+        found
+        | lines.PROVEN
+        | ties.PROVEN
+        | weights.PROVEN
+        | {part for pair in paddle.PAIRS.values() for part in pair.id.split("+")}
+    )
 
 
 def test_every_cause_about_layers_is_tested():

@@ -94,6 +94,27 @@ def test_unexplained_faults_of_like_layers_are_told_once() -> None:
     assert facts(shown[0])[0] == "the same in 2 more: blocks.1.attn, blocks.2.attn"
 
 
+def test_one_wrong_line_that_layers_run_with_other_numbers_is_told_once() -> None:
+    texts = [f"the scale differs: left out (it is {number})" for number in (0.5, 0.25, 0.25)]
+    lines = [{"lines_of_port": [["/a/port.py", 7, 7]]}, {"lines_of_port": [["/a/port.py", 7, 7]]}, {}]
+    causes = [{"id": "scale", "text": text, "evidence": line} for text, line in zip(texts, lines, strict=True)]
+    faults = [{**unexplained(f"blocks.{at}"), "explanation": cause} for at, cause in enumerate(causes)]
+    (shown,) = entries(faults)
+    assert (shown["also"], shown["explanation"]["text"]) == (["blocks.1", "blocks.2"], texts[0])
+    elsewhere = {**causes[0], "text": "another", "evidence": {"lines_of_port": [["/a/port.py", 8, 8]]}}
+    assert len(entries([*faults, {**unexplained("head"), "explanation": elsewhere}])) == 2
+
+
+def test_a_result_of_a_metric_has_the_name_that_the_case_gives_it() -> None:
+    numbers = {"ref": 0.5, "paddle": 0.75}
+    values = {f"metric.acc@5{part}": numbers for part in ("", " on part 0", " on part 3")}
+    fault = {"phase": "metric", "evidence": {"values": values, "parts": "part # of the samples"}}
+    assert facts(fault) == [
+        f"acc@5{part}: 0.5 in the reference, 0.75 in the port"
+        for part in ("", " on part 1 of the samples", " on part 4 of the samples")
+    ]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [

@@ -44,6 +44,15 @@ class Outputs(Case):
         return (count if framework == "paddle" else metric_faults.accuracies)(outputs.numpy(), labels)
 
 
+class OutputsNamedWithAt(Outputs):
+    """The names of the results are those of papers."""
+
+    def metric(self, outputs: Any, labels: np.ndarray, framework: str) -> dict[str, Any]:
+        return {
+            f"acc@{number}": value for number, value in enumerate(super().metric(outputs, labels, framework).values())
+        }
+
+
 class _WithLoss:
     """A model in torch or paddle whose call returns a single number beside its outputs."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.twinalign.search.written_cases import edited, faults_of, in_paddle, written
 from twinalign.recorder.recorder import RunSettings
 from twinalign.search.faults import Fault
 from twinalign.search.locator import locate
@@ -56,3 +57,38 @@ def test_layers_of_one_code_are_told_in_the_same_words(tmp_path: Path) -> None:
     texts = {fault.explanation.text for fault in faults if fault.explanation}
     assert len(texts) == 1
     assert "`0.44715` in place of `0.044715`" in texts.pop()
+
+
+SHUFFLING = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 1)
+        self.mix = nn.ChannelShuffle(2)
+        self.last = nn.Conv2d(6, 4, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = self.mix(x)
+        return self.last(x)
+"""
+SHUFFLE = """
+def mix(x):
+    b, c, h, w = x.shape
+    x = x.reshape([b, 2, c // 2, h, w])
+    x = x.transpose([0, 2, 1, 3, 4])
+    return x.reshape([b, c, h, w])
+
+"""
+
+
+def test_items_of_a_list_inside_that_stand_in_each_others_place_are_named(tmp_path: Path) -> None:
+    old, new = "[b, 2, c // 2, h, w]", "[b, c // 2, 2, h, w]"
+    port = edited(in_paddle(SHUFFLING), [("        self.mix = nn.ChannelShuffle(2)\n", ""), ("self.mix(x)", "mix(x)")])
+    inputs = '{"x": rng.standard_normal((2, 3, 4, 4)).astype("float32")}'
+    (fault,) = faults_of(written(tmp_path, SHUFFLING, port, inputs, helpers=SHUFFLE.replace(old, new)))
+    assert fault.explanation is not None
+    assert f"`{new}` in place of `{old}`, line" in fault.explanation.text
+    assert "; called by `mix(x)` in place of `self.mix(x)`" in fault.explanation.text
+    assert f"write `{old}` in place of `{new}`" in fault.suggestion
+    assert faults_of(written(tmp_path, SHUFFLING, port, inputs, helpers=SHUFFLE)) == []

@@ -120,3 +120,12 @@ def test_containers_of_other_layers_are_no_partners() -> None:
         ("body.0", "blocks.0"),
         ("body.1", "norm"),
     }
+
+
+def test_a_layer_with_a_weight_of_the_reference_does_not_lack_a_counterpart() -> None:
+    reference: Layers = {"conv": ("Conv1d", {})}
+    theirs = calls_of({"conv": ("Conv1D", {"norm": ("WeightNorm", {}), "added": ("ReLU", {})})})
+    names = {call.path: call.path for call in theirs}
+    for known, expected in (({"conv.norm"}, ["conv.added"]), (set[str](), ["conv.norm", "conv.added"])):
+        found = match_calls(calls_of(reference), theirs, names, known)
+        assert [call.path for call in found.alone["paddle"]] == expected

@@ -52,6 +52,13 @@ def test_a_wrong_metric_is_explained(processes: Any, folder: Path, fault: str) -
     assert found.evidence["on_reference_outputs"]
 
 
+@pytest.mark.parametrize("fault", ["metric_top_k", "metric_drop_last"])
+def test_names_of_results_may_have_the_sign_at(processes: Any, folder: Path, fault: str) -> None:
+    (found,) = locate(processes, folder, "OutputsNamedWithAt", fault)
+    assert found.explanation is not None, found.evidence
+    assert found.explanation.id == fault
+
+
 @pytest.mark.parametrize("fault", ["metric_drop_last", "metric_mean_of_batches", "metric_labels"])
 def test_an_output_without_rows_goes_along(processes: Any, folder: Path, fault: str) -> None:
     (found,) = locate(processes, folder, "OutputsWithLoss", fault)

@@ -9,9 +9,12 @@ import pytest
 from rich.console import Console
 
 from twinalign.causes.registry import Explanation
+from twinalign.replay.layer_calls import Call
 from twinalign.runs.run_result import RunResult
 from twinalign.search.faults import Fault
+from twinalign.search.layers import LayerFaults
 from twinalign.search.locator import LocateResult
+from twinalign.search.matching import Matching
 from twinalign.terminal import show
 from twinalign.terminal.console import print_text
 from twinalign.terminal.training import print_training
@@ -70,6 +73,87 @@ def test_accepted_findings_are_not_numbered_among_the_faults() -> None:
     marked = [line for line in lines if line.endswith(("(forward)", "(state)"))]
     assert marked == ["1. fc (forward)", "2. head (forward)", "accepted: norm (state)"]
     assert "net: 2 faults found, 2 explained; 0 layers judged alone" in lines
+
+
+def convention(name: str) -> Fault:
+    explanation = Explanation("running_variance_biased", "the running variance is biased")
+    return Fault(name, name, "state", explanation, {"convention": "bn_running_var_biased"})
+
+
+def test_conventions_are_counted_apart_from_faults_and_one_cause_once() -> None:
+    wrong = [Fault(f"blocks.{at}", f"blocks.{at}", "forward", Explanation("b", "one line")) for at in range(12)]
+    lines = located([convention("norm"), *wrong, convention("last")])
+    said = "net: 1 fault in 12 places found, 1 explained; 1 convention of paddle in 2 places not accepted; 0 layers"
+    assert any(line.startswith(said) for line in lines)
+    assert any(line.startswith("net: 1 convention of paddle not accepted; 0") for line in located([convention("n")]))
+
+
+def located(faults: list[Fault], layers: dict[str, LayerFaults] | None = None) -> list[str]:
+    console = Console(file=io.StringIO(), width=240)
+    show(LocateResult("net", faults, layers or {}), console)
+    return console.file.getvalue().splitlines()
+
+
+def pair(path: str, kind: str, number: int) -> tuple[Call, Call]:
+    ours, theirs = (Call(number, path, f"package.{kind}", None if not path else 0, 0) for _ in range(2))
+    return ours, theirs
+
+
+def layers_of(pairs: list[tuple[Call, Call]], faults: list[Fault], alone: list[Call]) -> dict[str, LayerFaults]:
+    matching = Matching(pairs, {ours.number: "name" for ours, _ in pairs}, {"reference": alone, "paddle": []})
+    judged = {theirs.path for _, theirs in pairs}
+    return {"net": LayerFaults(faults, matching, {}, judged, {}, {}, 0, 0)}
+
+
+def test_the_tree_shows_few_of_many_layers_with_one_fault() -> None:
+    faults = [Fault(f"blocks.{at}", f"blocks.{at}", "forward", Explanation("b", "one line")) for at in range(12)]
+    pairs = [pair("", "Net", 0), *(pair(f"blocks.{at}", "Block", at + 1) for at in range(12))]
+    tree = [line for line in located(faults, layers_of(pairs, faults, [])) if "✗" in line]
+    assert tree[:-1] == [f"├── blocks.{at} Block  ✗ forward" for at in range(3)]
+    assert "… 9 more like blocks.2: blocks.3, blocks.4, blocks.5, blocks.6 and 5 more  ✗ forward" in tree[-1]
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_parametrisation_of_a_right_layer_is_not_said_to_lack_a_counterpart(is_wrong: bool) -> None:
+    faults = [Fault(name, name, "forward", Explanation("b", "x")) for name in (["conv"] if is_wrong else ["fc"])]
+    pairs = [pair("", "Net", 0), pair("conv", "Conv1D", 1), pair("fc", "Linear", 2)]
+    alone = [Call(3, "conv.parametrizations.weight.0", "torch._WeightNorm", 1, 0)]
+    lines = located(faults, layers_of(pairs, faults, alone))
+    assert any("without a counterpart" in line for line in lines) is is_wrong
+
+
+def test_parts_of_a_loss_are_named_as_python_takes_them_out() -> None:
+    values = {f"output.{at}": {"relative": 0.1, "max_abs": 1.0, "text": ""} for at in (0, 1)}
+    evidence = {"values": values, "places": {"output.0": "['l1']", "output.1": "['aux'][0]"}, "paddle_class": "(loss)"}
+    lines = located([Fault("loss", "loss", "forward", None, evidence)])
+    assert "   part ['l1'] of what loss returns: relative difference 0.1, at most 1" in lines
+    assert "   part ['aux'][0] of what loss returns: relative difference 0.1, at most 1" in lines
+    wrong = TensorVerdict("aux.1", "diverged", "another")
+    numbered = Comparison("diverged", [TensorVerdict("3", "diverged", "the float64 runs differ"), wrong], PASSED)
+    text = printed(RunResult("net", {"loss": numbered}, {}, 3.0))
+    assert "  part [3] of what loss returns: the float64 runs differ" in text
+    assert "  aux.1: another" in text
+
+
+def test_what_a_case_accepts_is_not_among_the_wrong_tensors() -> None:
+    accepted = TensorVerdict("running_var", "diverged", "as paddle does", accepted="bn_running_var_biased")
+    comparison = Comparison("diverged", [accepted, TensorVerdict("logits", "diverged", "apart")], PASSED)
+    text = printed(RunResult("net", {"forward": comparison}, {}, 3.0))
+    assert "forward: 1 of 2 tensors\n  logits: apart\n" in text
+    assert "as paddle does" not in text
+
+
+def test_an_allowance_that_was_used_is_told() -> None:
+    used = TensorVerdict("logits", "aligned", "", allowed="paddle_hard_activation")
+    wrong = TensorVerdict("other", "diverged", "", allowed="paddle_average_pool")
+    stages = {
+        "forward": Comparison("diverged", [used, used, wrong], PASSED),
+        "loss": Comparison("aligned", [used], PASSED),
+    }
+    text = printed(RunResult("net", stages, {}, 3.0))
+    why = "paddle's hard activations keep slope and offset in float32"
+    assert f"Allowed as paddle_hard_activation: {why} (2 of forward, 1 of loss)." in text
+    assert "paddle_average_pool" not in text
 
 
 def test_a_stage_keeps_the_guides_number_and_nan_is_not_bit_equal() -> None:

@@ -349,3 +349,29 @@ def test_they_count_where_they_are_asked_for(twinalign: Any, tmp_path: Path) -> 
     assert finished.returncode == 1, finished.stderr
     remedy = "write paddle.nn.initializer.KaimingUniform(negative_slope=5**0.5, nonlinearity='leaky_relu')"
     assert remedy in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("draw", "own_shape", "remedy"),
+    [
+        (INITIALISERS["Kaiming uniform(a=√5) by fan_in"], (100, 64), "KaimingUniform(negative_slope=5**0.5"),
+        (INITIALISERS["Kaiming uniform(a=√5) by fan_in"], (64, 100), "Uniform(-0.1, 0.1)"),
+        (INITIALISERS["Kaiming normal by fan_out"], (64, 100), "Normal(0.0, 0.176777)"),
+        (INITIALISERS["Xavier uniform"], (64, 100), "XavierUniform()"),
+    ],
+)
+def test_a_remedy_holds_for_the_layout_that_the_port_has(draw: Draw, own_shape: tuple[int, ...], remedy: str) -> None:
+    port = recording(lambda w: nn.init.constant_(w, 1.0), range(4))
+    port.metadata["initial"]["own_shapes"] = {"layer.weight": list(own_shape)}
+    sides = {("ref", "float32"): recording(draw, range(4)), ("paddle", "float32"): port}
+    (found,) = compare_initial(StageRecordings(sides)).differences
+    assert found.remedy is not None
+    assert found.remedy.removeprefix("paddle.nn.initializer.").startswith(remedy)
+    import paddle
+
+    paddle.seed(0)
+    made = paddle.create_parameter(
+        list(own_shape), "float32", default_initializer=eval(found.remedy, {"paddle": paddle})
+    )
+    wanted = recording(draw, range(4)).arrays["draws/layer.weight"].std()
+    assert made.numpy().std() == pytest.approx(wanted, rel=0.05)

@@ -51,6 +51,8 @@ def suggestion(fault: Mapping[str, Any]) -> str:
         return f"compare {where} with the same place of the reference: no known cause reproduces what it gives"
     if "tied_in" in evidence:
         return f"in {where}: {_of_ties(evidence)}"
+    if explanation["id"] == "weight_of_its_own" and (quoted := _QUOTED.search(explanation["text"])) is not None:
+        return f"in {where}: use `{quoted[2]}` once more, as the reference does, and build no layer for `{quoted[1]}`"
     if (inside := explanation["evidence"].get("helper_edit")) is not None:
         return f"in {where}: write `{inside['after']}` in place of `{inside['before']}`"
     written = _written(fault)
@@ -115,6 +117,7 @@ def _is_exchange(
         and _is_part(_calls(after), [*map(_in_paddle, _calls(reference))])
         and _layouts(before) == _layouts(after)
         and not _takes_of_pair(after)
+        and not _has_parts_of_complex(after)
         and not {name for name in _calls(after) if name.rpartition(".")[2] in _OTHERWISE}
     )
 
@@ -136,6 +139,15 @@ def _takes_of_pair(code: ast.AST) -> bool:
         node.value for node in ast.walk(code) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
     ]
     return any(isinstance(value, ast.Call) and _calls(value)[-1] in _PAIRS for value in taken)
+
+
+def _has_parts_of_complex(code: ast.AST) -> bool:
+    """Whether it reads `x.real` or `x.imag`, which are methods in paddle."""
+    called = {id(node.func) for node in ast.walk(code) if isinstance(node, ast.Call)}
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in ("real", "imag") and id(node) not in called
+        for node in ast.walk(code)
+    )
 
 
 def _calls(code: ast.AST) -> list[str]:

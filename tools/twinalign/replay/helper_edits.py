@@ -7,6 +7,7 @@ what torch's does, on other inputs as well, says which line is wrong, and how.
 import ast
 import copy
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -28,7 +29,10 @@ _DIGITS = 6
 """A number that is read off is taken for one of so many digits."""
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _KINS = (("mean", "sum"), ("max", "min", "maximum", "minimum"), ("abs", "square", "sqrt"), ("exp", "log", "log1p"),
-         ("tanh", "sigmoid", "erf"), ("sin", "cos"))  # fmt: skip
+         ("tanh", "sigmoid", "erf"), ("sin", "cos"), ("zeros", "ones", "zeros_like", "ones_like"),
+         ("relu", "relu6", "silu", "gelu", "sigmoid"), ("floor", "ceil", "round"), ("real", "imag"))  # fmt: skip
+_KINDS = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name, ast.List, ast.Tuple)
+_MOST_ITEMS = 6
 _FACTORS = (0.5, 2.0, -1.0)
 Values = Mapping[str, np.ndarray]
 Run = Callable[[LinesVariant | None, float], Values]
@@ -131,9 +135,9 @@ def _expressions(code: Code) -> list[ast.expr]:
         node
         for statement in code.tree.body
         for node in ast.walk(statement)
-        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Constant, ast.Name))
+        if isinstance(node, _KINDS)
         and id(node) not in called
-        and not (isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+        and not (isinstance(node, (ast.Name, ast.List, ast.Tuple)) and not isinstance(node.ctx, ast.Load))
     ]
 
 
@@ -143,7 +147,7 @@ def _plain(code: Code) -> Iterator[HelperEdit]:
     numbers = [number for node in nodes if (number := _number(node)) is not None]
     names = dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name))
     for node in nodes:
-        for new in (*_of_operation(node), *_of_call(node), *_of_leaf(node, numbers, list(names))):
+        for new in (*_of_operation(node), *_of_call(node), *_of_list(node), *_of_leaf(node, numbers, list(names))):
             yield HelperEdit(code, node, ast.fix_missing_locations(ast.copy_location(new, node)))
     for node in nodes:
         for factor in _FACTORS if isinstance(node, (ast.BinOp, ast.Call, ast.Name)) else ():
@@ -175,6 +179,17 @@ def _of_call(node: ast.expr) -> Iterator[ast.expr]:
     if len(node.args) >= 2:
         yield ast.Call(node.func, [*node.args[:-2], node.args[-1], node.args[-2]], node.keywords)
     yield from (argument for argument in node.args[:1])
+
+
+def _of_list(node: ast.expr) -> Iterator[ast.expr]:
+    """Two items in each other's place: sizes of a reshape, axes of a transposition, what is concatenated."""
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
+    for one, other in itertools.combinations(range(min(len(items), _MOST_ITEMS)), 2):
+        if ast.dump(items[one]) != ast.dump(items[other]):
+            exchanged = list(items)
+            exchanged[one], exchanged[other] = items[other], items[one]
+            made = ast.List if isinstance(node, ast.List) else ast.Tuple
+            yield made(exchanged, ast.Load())
 
 
 def _of_leaf(node: ast.expr, numbers: list[float], names: list[str]) -> Iterator[ast.expr]:

@@ -61,6 +61,7 @@ class Call:
         evaluation: outputs of the same call in evaluation mode, for a layer in training mode that has buffers.
         random: whether the layer draws random numbers in this mode, so that its outputs cannot agree.
         with_gradients: whether the code that calls it records gradients: it is not inside of `no_grad`.
+        places: where each output stands in what the reference's call returns (`['l1']`), if it is not the whole.
     """
 
     number: int
@@ -75,6 +76,7 @@ class Call:
     evaluation: list[Tensor] = dataclasses.field(default_factory=list)
     random: bool = False
     with_gradients: bool = True
+    places: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def label(self) -> str:

@@ -177,12 +177,18 @@ def _reported(run: CaseRun, unit: ForcedCall, folder: Path) -> dict[str, Any]:
 
 
 def _weights_alone(run: CaseRun, unit: ForcedCall) -> dict[str, np.ndarray]:
-    """What a layer of paddle's own stores and the reference does not."""
-    if unit.layer is None or not full_name(type(unit.layer)).startswith("paddle."):
+    """What a layer of paddle's own stores and the reference does not; of another layer, what such layers in it do."""
+    if unit.layer is None:
         return {}
-    found = run.backend.own_state(unit.layer)
-    alone = [name for name in found if not run.canonical.parts(f"{unit.path}.{name}".lstrip("."))]
-    return {name.lstrip("_"): run.backend.to_array(found[name]) for name in alone}
+    whole = full_name(type(unit.layer)).startswith("paddle.")
+    found: dict[str, np.ndarray] = {}
+    for path, layer in [("", unit.layer)] if whole else unit.layer.named_children():
+        if full_name(type(layer)).startswith("paddle."):
+            for name, tensor in run.backend.own_state(layer).items():
+                key = f"{path}.{name}".lstrip(".")
+                if not run.canonical.parts(f"{unit.path}.{key}".lstrip(".")):
+                    found[key.lstrip("_")] = run.backend.to_array(tensor)
+    return found
 
 
 def _tables(backend: Any, layer: Any) -> dict[str, np.ndarray]:

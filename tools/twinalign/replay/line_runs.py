@@ -5,13 +5,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from twinalign.replay.port_lines import LinesVariant
-from twinalign.verdict.array_difference import difference
+from twinalign.verdict.array_difference import Difference, difference
 
 NOTHING = 1e-12
 """A line that changes less is spelled otherwise alone."""
 _ROUNDING, _SHARE = 1e-6, 0.01
 """Numbers that paddle holds in float32 change less than the first; no less than this share of what is wrong counts."""
+_CANCELLED, _LARGEST = 1e-13, 1e30
+"""Relative to the greatest value, of those that hide nothing: what is left of values that cancel out."""
 _MOST_DOUBTED = 6
 
 Values = Mapping[str, Any]
@@ -30,6 +34,8 @@ class LineRuns:
     def __init__(self, run: Callable[[Any], Values], usual: Values, port: Values, wrong: Values) -> None:
         self._run, self._usual = run, usual
         self._port = {name: value for name, value in port.items() if name in usual}
+        sizes = [float(np.abs(value).max(initial=0.0)) for value in self._port.values() if value.dtype.kind == "f"]
+        self._floor = _CANCELLED * min(max(sizes, default=0.0), _LARGEST)
         before = max(
             (difference(usual[name], wrong[name]).relative for name in wrong if name in usual), default=math.inf
         )
@@ -82,4 +88,8 @@ class LineRuns:
         except Exception:  # the code as a whole may need what some lines alone do not have
             return None
         wanted = self._port.items()
-        return all(name in found and difference(found[name], value).relative <= self.rounding for name, value in wanted)
+        return all(name in found and self._is_left(difference(found[name], value)) for name, value in wanted)
+
+    def _is_left(self, apart: Difference) -> bool:
+        """Whether this is what rounding leaves; all of it is where values cancel out: the mean of what a norm gives."""
+        return apart.relative <= self.rounding or (not apart.text and apart.max_abs <= self._floor)

@@ -20,8 +20,11 @@ from twinalign.stages.context import StageContext
 from twinalign.stages.metric import collate
 
 STAGE = "metric"
-PART = "@"
-"""Stands between the name of a result and the number of the part of the rows that it was measured on."""
+PART = " on part "
+"""Stands between the name of a result and the number of the part of the rows that it was measured on.
+
+No name that a user gives a result has it, as `acc@5` has an `@`.
+"""
 PARTS, LEAST_ROWS = 4, 6
 _OUTPUT, _LABELS, _CALL = "output.", "labels", "call."
 
@@ -34,11 +37,11 @@ def record_metric(
 
     Args:
         weights: as for `Worker.build_model`.
-        path: the `.npz` file to write: `result.NAME` (for parts of the rows `result.NAME@PART`), `output.NUMBER` and
-            `labels`.
+        path: the `.npz` file to write: `result.NAME` (for parts of the rows `result.NAME on part NUMBER`),
+            `output.NUMBER` and `labels`.
         given: a file of the other side, whose outputs and labels are measured; an evaluation as a whole goes on with
             what the other side's model returned.
-        variations: how many more models `Case.evaluate` evaluates; their numbers are `result.NAME@NUMBER`.
+        variations: how many more models `Case.evaluate` evaluates; their numbers are `result.NAME on part NUMBER`.
 
     Returns:
         `isolated`: whether the given outputs were measured; `whole`: whether it is an evaluation as a whole.

@@ -29,6 +29,22 @@ def _take(item: Any, is_tensor: Callable[[Any], bool], tensors: list[Any]) -> An
     return _mapped(item, lambda member: _take(member, is_tensor, tensors))
 
 
+def places_in(skeleton: Any) -> list[str]:
+    """Where each tensor of a skeleton stood, as Python writes it: `[2]`, `['l1']`, `.logits`; empty for the whole."""
+    if isinstance(skeleton, Place):
+        return [""]
+    if isinstance(skeleton, Mapping):
+        members = [(f"[{key!r}]", member) for key, member in skeleton.items()]
+    elif isinstance(skeleton, (tuple, list)):
+        fields = getattr(skeleton, "_fields", None)
+        members = [(f".{fields[at]}" if fields else f"[{at}]", member) for at, member in enumerate(skeleton)]
+    elif dataclasses.is_dataclass(skeleton) and not isinstance(skeleton, type):
+        members = [(f".{field.name}", getattr(skeleton, field.name)) for field in dataclasses.fields(skeleton)]
+    else:
+        return []
+    return [name + inner for name, member in members for inner in places_in(member)]
+
+
 def each_once(tensors: Sequence[Any], number: int) -> tuple[list[Any], list[int]]:
     """Tensors without the repeats, if there are so many then, and for each place which of these stands there.
 

@@ -17,7 +17,7 @@ from twinalign.files.recordings import random_projections, save_npz
 from twinalign.patching import replaced
 from twinalign.replay.case_run import CaseRun, checksum, in_evaluation_mode, moves_of_constants
 from twinalign.replay.layer_calls import LOSS, Call, CallStack, Enough, Tensor, wrapped
-from twinalign.replay.nested_tensors import put_together, take_apart
+from twinalign.replay.nested_tensors import places_in, put_together, take_apart
 from twinalign.replay.tensor_store import TensorStore
 from twinalign.replay.written_objects import Arguments
 from twinalign.verdict.array_difference import estimated_scale, quick_root_mean_square, sample_of
@@ -135,6 +135,8 @@ class ReferencePass:
         given.settle()
         returned, self.results[call.number] = take_apart(result, backend.is_tensor)
         call.outputs = [self._tensor(tensor, kept) for tensor in returned]
+        places = places_in(self.results[call.number])
+        call.places = places if any(places) else []
         if layer is None:
             self.final |= {f"{path}.{number}": backend.to_array(tensor) for number, tensor in enumerate(returned)}
         if len(returned) > 1:

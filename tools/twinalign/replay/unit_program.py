@@ -100,6 +100,6 @@ def matching(prints: Sequence[Print], value: Any) -> list[int]:
     """Which of these a value is, if it is a floating-point tensor of more than one element."""
     if not rewriting().is_tensor(value):
         return []
-    array = np.asarray(value.detach().cpu().numpy())
+    array = np.asarray(value.detach().cpu().resolve_conj().resolve_neg().numpy())
     mine = print_of(array) if array.dtype.kind == "f" and array.size > 1 else None
     return [at for at, one in enumerate(prints) if mine and same_as_one_of(mine, [one])]

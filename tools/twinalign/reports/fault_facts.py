@@ -12,6 +12,9 @@ from twinalign.reports.shown_values import figure, figures, legible
 _SHOWN = 4
 _SHOWN_CURVES = 8
 _SIDE = {"ref": "the reference", "paddle": "the port"}
+_RETURNING = {"(loss)": "loss", "(forward)": "the model"}
+_PARAMETRISED = ".parametrizations."
+_ON_PART = " on part "
 _A_LINE = re.compile(r"line \d+ of ")
 _NUMBER = re.compile(r"\b\d+\b")
 PATHS_OF_IMAGES = "both images: "
@@ -19,11 +22,19 @@ PATHS_OF_IMAGES = "both images: "
 
 
 def layer_values(fault: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The values of a wrong layer by name, each with its relative difference; empty for other parts."""
-    values = fault["evidence"].get("values")
+    """The values of a wrong layer by name, each with its relative difference; empty for other parts.
+
+    A part of what a layer or function returns has the name by which its user takes it out, such as `['l1']`.
+    """
+    evidence = fault["evidence"]
+    values, places = evidence.get("values"), evidence.get("places") or {}
     if not isinstance(values, Mapping):
         return {}
-    return {name: v for name, v in values.items() if isinstance(v, Mapping) and "relative" in v}
+    whole = _RETURNING.get(str(evidence.get("paddle_class", "")), "it")
+    names = {str(name): f"part {place} of what {whole} returns" for name, place in places.items() if place}
+    return {
+        names.get(str(name), str(name)): v for name, v in values.items() if isinstance(v, Mapping) and "relative" in v
+    }
 
 
 def layer_class(fault: Mapping[str, Any]) -> str:
@@ -35,26 +46,38 @@ def layer_class(fault: Mapping[str, Any]) -> str:
 def entries(faults: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Faults with one cause, down to its details, as the first of them; so are like layers of which none is known.
 
+    One cause in one line of the port, which several layers run, is one as well, whatever its details in each of them.
+
     Three fields are added: `also`, the places of the others; `edits`, the different likeliest edits of them all; and
     `lines`, words for the lines that the cause's sentence does not name.
     Bugs come first, then conventions of the framework, then what the case accepts.
     """
-    found: dict[Any, dict[str, Any]] = {}
+    found: list[dict[str, Any]] = []
+    known: dict[Any, dict[str, Any]] = {}
     for number, fault in enumerate(faults):
-        cause, evidence = fault.get("explanation"), fault["evidence"]
-        alike = (evidence.get(name) for name in ("accepted", "accepted_causes", "convention"))
-        key = (fault["phase"], cause["text"], *map(str, alike)) if cause else _alike(fault, number)
-        if key in found:
-            found[key]["also"].append(fault["paddle_layer"])
+        cause, keys = fault.get("explanation"), _keys(fault, number)
+        entry = next((known[key] for key in keys if key in known), None)
+        if entry is None:
+            found.append(entry := {**fault, "also": [], "edits": [], "lines": []})
         else:
-            found[key] = {**fault, "also": [], "edits": [], "lines": []}
-        found[key]["lines"] += [line for line in unnamed_lines(cause or {}) if line not in found[key]["lines"]]
+            entry["also"].append(fault["paddle_layer"])
+        known.update({key: entry for key in keys if key not in known})
+        entry["lines"] += [line for line in unnamed_lines(cause or {}) if line not in entry["lines"]]
         edit = fault.get("edit")
-        if edit is not None and edit not in found[key]["edits"]:
-            found[key]["edits"].append(edit)
-    return sorted(
-        found.values(), key=lambda fault: ("accepted" in fault["evidence"], "convention" in fault["evidence"])
-    )
+        if edit is not None and edit not in entry["edits"]:
+            entry["edits"].append(edit)
+    return sorted(found, key=lambda fault: ("accepted" in fault["evidence"], "convention" in fault["evidence"]))
+
+
+def _keys(fault: Mapping[str, Any], number: int) -> list[Any]:
+    """What faults that are told as one have in common: their sentence, or cause and line of the port."""
+    cause, evidence = fault.get("explanation"), fault["evidence"]
+    if not cause:
+        return [_alike(fault, number)]
+    alike = [str(evidence.get(name)) for name in ("accepted", "accepted_causes", "convention")]
+    lines = (cause.get("evidence") or {}).get("lines_of_port")
+    told = [cause["text"], *([(cause["id"], str(lines))] if lines else [])]
+    return [(fault["phase"], one, *alike) for one in told]
 
 
 def _alike(fault: Mapping[str, Any], number: int) -> Any:
@@ -106,6 +129,16 @@ def _not_searched(reasons: Mapping[str, str], crashes: Mapping[str, Mapping[str,
         lines.append(f"{', '.join(parts)} could not be searched: {reasons[parts[0]]}")
         lines += [crashes[part]["other_shape"] for part in parts if "other_shape" in crashes.get(part, {})][:1]
     return lines
+
+
+def without_counterpart(paths: Iterable[str], side: str, layers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Layers of one side that the other lacks, without those that only make the weights of a layer that is right.
+
+    torch's parametrisations, such as weight norm, are layers; paddle does the same by hooks.
+    """
+    key = "reference_layer" if side == "reference" else "paddle_layer"
+    right = {layer[key] for layer in layers if layer.get("judged", True) and not layer.get("wrong")}
+    return [path for path in paths if not (_PARAMETRISED in path and path.partition(_PARAMETRISED)[0] in right)]
 
 
 def no_layer_judged(located: Mapping[str, Any]) -> str:
@@ -233,8 +266,20 @@ def _of_data(evidence: Mapping[str, Any]) -> list[str]:
 
 
 def _of_metric(evidence: Mapping[str, Any]) -> list[str]:
+    parts = str(evidence.get("parts", "part # of the samples"))
     pairs = {name: figures(value.get("ref"), value.get("paddle")) for name, value in evidence.get("values", {}).items()}
-    return [f"{name}: {reference} in the reference, {port} in the port" for name, (reference, port) in pairs.items()]
+    return [
+        f"{_measured(name, parts)}: {reference} in the reference, {port} in the port"
+        for name, (reference, port) in pairs.items()
+    ]
+
+
+def _measured(name: str, parts: str) -> str:
+    """The name that the case gives a result; for one of several measurements, which."""
+    result, is_part, number = name.removeprefix("metric.").rpartition(_ON_PART)
+    return (
+        f"{result} on {parts.replace('#', str(int(number) + 1))}" if is_part and number.isdigit() else number or result
+    )
 
 
 def _numbers(*sides: Sequence[Any]) -> list[str]:

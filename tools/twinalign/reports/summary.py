@@ -9,6 +9,7 @@ from twinalign.errors import InputError
 from twinalign.files.recordings import read_metadata
 from twinalign.reports.language import Language
 from twinalign.reports.shown_values import short_name
+from twinalign.verdict.allowances import KNOWN_ALLOWANCES
 
 FILES = "comparison"
 """Name of the only stage in the report of two files."""
@@ -57,6 +58,33 @@ def accepted(tensors: Sequence[Mapping[str, Any]], say: Language) -> str:
     names = [short_name(tensor["accepted"]) for tensor in tensors if tensor.get("accepted")]
     listed = say("header.comma").join(dict.fromkeys(names))
     return say("header.accepted", count=len(names), names=listed) if names else ""
+
+
+def part_of_stage(stage: str, name: str) -> str:
+    """The name of a tensor, and of a part without one what it is a part of: `part [3] of what loss returns`."""
+    whole = {"loss": "loss", "forward": "the model"}.get(stage)
+    if whole is None or not name.partition(".")[0].isdigit():
+        return name
+    place = "".join(f"[{part}]" if part.isdigit() else f"[{part!r}]" for part in name.split("."))
+    return f"part {place} of what {whole} returns"
+
+
+def allowed(stages: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """One line for each allowance that tensors are aligned by: how many, in which stages, why, and how far it goes."""
+    found: dict[str, dict[str, int]] = {}
+    for stage, comparison in stages.items():
+        for tensor in comparison["tensors"]:
+            if tensor.get("allowed") and not _is_wrong(tensor):
+                counts = found.setdefault(str(tensor["allowed"]), {})
+                counts[stage] = counts.get(stage, 0) + 1
+    return [_allowance(name, counts) for name, counts in found.items()]
+
+
+def _allowance(name: str, counts: Mapping[str, int]) -> str:
+    known = KNOWN_ALLOWANCES.get(name)
+    where = ", ".join(f"{count} of {stage}" for stage, count in counts.items())
+    why = f": {known.text}" if known is not None else ""
+    return f"Allowed as {short_name(name)}{why} ({where})."
 
 
 def unlocated(summary: Mapping[str, Any], say: Language) -> str:

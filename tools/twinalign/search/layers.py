@@ -363,6 +363,7 @@ class _Search:
             "paddle_class": suspect["layer"],
             "calls": 1,
             "where": where_in_unit(call.path, values),
+            "places": {f"output.{number}": place for number, place in enumerate(call.places)},
             "values": values,
         }
         if phase == "forward" and suspect["inside"] is not None:

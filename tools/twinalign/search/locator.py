@@ -29,6 +29,7 @@ from twinalign.search.data import locate_data
 from twinalign.search.faults import LATER_STEP, Fault, are_rounded, each_once
 from twinalign.search.layers import LayerFaults, locate_layers
 from twinalign.search.metric import locate_metric
+from twinalign.search.moved_between import note_moves
 from twinalign.search.optimizer import locate_optimizer
 from twinalign.search.ranks import RankSearch
 from twinalign.search.ties import TieSearch
@@ -140,6 +141,7 @@ class Locator:
             result.faults = each_once(fault for fault in result.faults if fault.phase != "train" or fault.explanation)
         for fault in result.faults:
             _accept(fault, description["accept"])
+        note_moves(result.faults)
         if explain and result.faults:
             from twinalign.edits.suggestions import suggestion  # here: LibCST takes long to import
 

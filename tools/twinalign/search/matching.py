@@ -26,7 +26,8 @@ class Matching:
     Attributes:
         pairs: calls of the reference and the port that belong together, in the reference's order.
         how: number of the reference's call → `name`, `order` or `values`.
-        alone: calls without a partner on either side, below matched calls.
+        alone: calls without a partner on either side, below matched calls; a layer of the port with weights of
+            the reference is none.
     """
 
     pairs: list[tuple[Call, Call]] = dataclasses.field(default_factory=list)
@@ -50,6 +51,8 @@ def match_calls(
         ours, theirs = waiting.pop()
         waiting += _match_level(found, tree.below(ours), tree.below(theirs), tree, names)
     found.pairs.sort(key=lambda pair: pair[0].number)
+    # A layer that holds a weight of the reference's, such as a weight norm, has its counterpart in what holds that.
+    found.alone["paddle"] = [call for call in found.alone["paddle"] if call.path not in known]
     return found
 
 

@@ -43,7 +43,9 @@ def locate_metric(context: ComponentContext) -> list[Fault]:
         arrays_differ = any(results["ref"].get(name, np.zeros(0)).ndim > 0 for name in wrong)
         inherited = not answer["isolated"] and (context.is_wrong_before or arrays_differ)
         if explanation is not None or not inherited:
-            faults.append(Fault(METRIC, METRIC, "metric", explanation, _evidence(wrong, results, answer["isolated"])))
+            evidence = _evidence(wrong, results, answer["isolated"])
+            evidence["parts"] = "varied model #" if answer["whole"] else "part # of the samples"
+            faults.append(Fault(METRIC, METRIC, "metric", explanation, evidence))
     for path in paths.values():
         path.unlink(missing_ok=True)
     return faults

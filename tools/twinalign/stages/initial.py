@@ -19,8 +19,8 @@ def record_initial(context: StageContext) -> None:
     - `gram/NAME`: float64 [1], the largest cosine between two rows (or columns, whichever are fewer) of the first
       seed's matrix, which is 0 where they are orthogonal.
 
-    NAME and layout are the reference's. The metadata's `initial` has each tensor's shape, its name and the class
-    of its layer on this side, and the tensors that are one (`tied`).
+    NAME and layout are the reference's. The metadata's `initial` has each tensor's shape in that layout and on this
+    side, its name and the class of its layer on this side, and the tensors that are one (`tied`).
     """
     draws: dict[str, list[np.ndarray]] = {}
     extremes: dict[str, list[list[float]]] = {}
@@ -48,6 +48,7 @@ def record_initial(context: StageContext) -> None:
     names = {entry.key: [part.name for part in context.canonical.parts(entry.key)] for entry in layout}
     context.recording.metadata["initial"] = {
         "shapes": shapes,
+        "own_shapes": {name: list(entry.shape) for entry in layout for name in names[entry.key] if name in shapes},
         "own_names": {name: entry.key for entry in layout for name in names[entry.key] if name in shapes},
         "classes": {name: _short(entry.bases) for entry in layout for name in names[entry.key] if name in shapes},
         "tied": sorted(

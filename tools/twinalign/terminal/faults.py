@@ -17,6 +17,7 @@ from twinalign.reports.fault_facts import (
     remarks,
     shown_phase,
     some,
+    without_counterpart,
 )
 from twinalign.reports.language import language
 from twinalign.reports.layer_tree import faults_by_part
@@ -27,6 +28,8 @@ _ALONE = {
     "reference": "{} of the reference without a counterpart in the port (left out, or written as code): {}",
     "paddle": "{} of the port without a counterpart in the reference (added, or code in the reference): {}",
 }
+_ALIKE = 3
+"""Wrong layers of one class, directly inside one layer, that the tree shows one by one."""
 _UNEXPLAINED = "unexplained: no known cause reproduces it"
 
 
@@ -38,23 +41,23 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
     for part, described in parts:
         if of_parts[part]:
             console.print(layer_tree(part, described["layers"], of_parts[part]))
-        for side, paths in described["without_partner"].items():
-            if paths:
+        for side, alone in described["without_partner"].items():
+            if paths := without_counterpart(alone, side, described["layers"]):
                 console.print(Text(_ALONE[side].format(_count(len(paths), "layer"), some(paths))), style="yellow")
         for text in _of_draws(described["layers"]):
             print_text(console, text, "yellow")
     for text in remarks(found):
         print_text(console, text, "yellow")
     wrong = [fault for fault in faults if "accepted" not in fault["evidence"]]
-    for number, fault in enumerate(entries(wrong), start=1):
+    shown = entries(wrong)
+    for number, fault in enumerate(shown, start=1):
         print_text(console, fault_text(f"{number}.", fault))
     for fault in entries(fault for fault in faults if "accepted" in fault["evidence"]):
         print_text(console, fault_text("accepted:", fault))
     judged = sum(layer.get("judged", True) for _, described in parts for layer in described["layers"])
     if wrong:
-        explained = sum(fault["explanation"] is not None for fault in wrong)
-        text = f"\n{found['case']}: {_count(len(wrong), 'fault')} found, {explained} explained"
-        console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style="bold red"))
+        text = f"\n{found['case']}: {counted(shown)}; {_count(judged, 'layer')} judged alone"
+        console.print(Text(text, style="bold red"))
     elif reason := no_layer_judged(found):
         print_text(console, f"{found['case']}: {reason}", "bold yellow")
     else:
@@ -63,6 +66,24 @@ def print_located(found: Mapping[str, Any], console: Console | None = None, *, u
         console.print(Text(f"{text}; {_count(judged, 'layer')} judged alone", style=style))
     if not wrong and unlocated:
         print_text(console, unlocated, "yellow")
+
+
+def counted(shown: Sequence[Mapping[str, Any]]) -> str:
+    """How many faults `entries` has found, and how many conventions of the framework, which are none."""
+    conventions = [fault for fault in shown if "convention" in fault["evidence"]]
+    faults = [fault for fault in shown if "convention" not in fault["evidence"]]
+    explained = sum(fault["explanation"] is not None for fault in faults)
+    said = []
+    if faults:
+        said.append(f"{_count(len(faults), 'fault')}{_places(faults)} found, {explained} explained")
+    if conventions:
+        said.append(f"{_count(len(conventions), 'convention')} of paddle{_places(conventions)} not accepted")
+    return "; ".join(said)
+
+
+def _places(shown: Sequence[Mapping[str, Any]]) -> str:
+    places = len(shown) + sum(len(fault["also"]) for fault in shown)
+    return f" in {places} places" if places > len(shown) else ""
 
 
 def _of_draws(layers: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -86,17 +107,29 @@ def layer_tree(part: str, layers: Iterable[Mapping[str, Any]], faults: Iterable[
     root = Tree(_label(part, known.get("", {}), phases.get("", [])))
     nodes = {"": root}
     hidden: dict[str, int] = {}
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for path in [*known, *(path for path in phases if path not in known)]:
         outer = path.rpartition(".")[0]
         while outer not in nodes and outer:
             outer = outer.rpartition(".")[0]
         if not path:
             continue
+        kind = (outer, str(known.get(path, {}).get("class")), ", ".join(phases.get(path, [])))
+        if path in phases and not any(other.startswith(f"{path}.") for other in phases):
+            alike.setdefault(kind, []).append(path)
+            if len(alike[kind]) > _ALIKE:
+                open_paths.discard(path)
+                continue
         if path in open_paths:
             name = path.removeprefix(f"{outer}.") if outer else path
             nodes[path] = nodes[outer].add(_label(name, known.get(path, {}), phases.get(path, [])))
         elif path.rpartition(".")[0] in open_paths or not path.rpartition(".")[0]:
             hidden[outer] = hidden.get(outer, 0) + 1
+    for (outer, _, phase), paths in alike.items():
+        if more := paths[_ALIKE:]:
+            nodes[outer].add(
+                Text(f"… {len(more)} more like {paths[-len(more) - 1]}: {some(more)}  ✗ {phase}", style="red")
+            )
     for outer, count in hidden.items():
         nodes[outer].add(Text(f"… {_count(count, 'layer')} right", style="dim"))
     return root

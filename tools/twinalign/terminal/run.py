@@ -9,7 +9,17 @@ from rich.text import Text
 
 from twinalign.reports.initial import initial_groups, initial_mark, initial_sentence
 from twinalign.reports.language import language
-from twinalign.reports.summary import accepted, deciding, greatest, identical, not_checked, unlocated, worst_first
+from twinalign.reports.summary import (
+    accepted,
+    allowed,
+    deciding,
+    greatest,
+    identical,
+    not_checked,
+    part_of_stage,
+    unlocated,
+    worst_first,
+)
 from twinalign.sides import stage_number
 from twinalign.terminal.console import COLOURS, output, print_text, table
 from twinalign.terminal.faults import print_located
@@ -40,6 +50,8 @@ def print_run(found: Mapping[str, Any], console: Console | None = None, *, out: 
         if "training" in comparison:
             print_training(comparison["training"], console)
     _print_initial(found, console)
+    for text in allowed(found["stages"]):
+        print_text(console, f"\n{text}", "dim")
     if missing := not_checked(found, say):
         print_text(console, f"\n{missing}", "dim")
     if out is not None:
@@ -88,10 +100,10 @@ def _cells(comparison: Mapping[str, Any]) -> list[Text]:
 def _print_faults(console: Console, stage: str, comparison: Mapping[str, Any]) -> None:
     if comparison["verdict"] == ALIGNED:
         return
-    wrong = [t for t in worst_first(comparison["tensors"]) if t["verdict"] in (DIVERGED, INCONCLUSIVE)]
+    wrong = [t for t in worst_first(deciding(comparison["tensors"])) if t["verdict"] in (DIVERGED, INCONCLUSIVE)]
     count = f"{len(wrong)} of {len(comparison['tensors'])} tensors"
     console.print(Text(f"\n{stage}: {count}", style=COLOURS[comparison["verdict"]]))
     for tensor in wrong[:_SHOWN]:
-        print_text(console, f"  {tensor['name']}: {tensor['reason']}")
+        print_text(console, f"  {part_of_stage(stage, tensor['name'])}: {tensor['reason']}")
     if len(wrong) > _SHOWN:
         console.print(f"  … and {len(wrong) - _SHOWN} more", style="dim")

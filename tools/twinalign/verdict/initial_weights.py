@@ -138,6 +138,7 @@ def compare_initial(recordings: StageRecordings, counts: bool = False) -> Initia
     shapes: Mapping[str, Sequence[int]] = reference.metadata["initial"]["shapes"]
     classes: Mapping[str, str] = port.metadata["initial"]["classes"]
     port_names: Mapping[str, str] = port.metadata["initial"]["own_names"]
+    own_shapes: Mapping[str, Sequence[int]] = port.metadata["initial"].get("own_shapes", {})
     names = [name for name in shapes if f"draws/{name}" in port.arrays]
     sides = [{name: _Tensor.of(one, name) for name in names} for one in (reference, port)]
     seeded = [all(tensor.fixed.all() for tensor in side.values()) for side in sides]
@@ -156,7 +157,8 @@ def compare_initial(recordings: StageRecordings, counts: bool = False) -> Initia
         if text is not None:
             weight = shapes.get(name.removesuffix("bias") + "weight") if name.endswith("bias") else None
             place = (name, port_names[name], classes.get(name, ""))
-            found.differences.append(_named(place, text, first, second, shapes[name], weight, names))
+            own = own_shapes.get(name, shapes[name])
+            found.differences.append(_named(place, text, first, second, shapes[name], weight, names, own))
     ties = [{tuple(pair) for pair in one.metadata["initial"]["tied"]} for one in (reference, port)]
     for name, other in sorted(ties[0] ^ ties[1]):
         shared = "the reference's alone" if (name, other) in ties[0] else "the port's alone"
@@ -252,11 +254,12 @@ def _named(
     shape: Sequence[int],
     weight: Sequence[int] | None,
     names: Sequence[str],
+    own_shape: Sequence[int],
 ) -> InitialDifference:
     """A difference with both sides' initialisers, and the cause where they are known.
 
     `place`: the tensor's name in the reference, its name in the port, and the class of the port's layer. `names`: of
-    all tensors in the reference.
+    all tensors in the reference. `own_shape`: that of the port's tensor as the port has it.
     """
     known = [
         [] if one.constant is not None or one.orthogonal or one.is_table else fitting(one.draws, shape, weight)
@@ -271,7 +274,7 @@ def _named(
     elif first.constant is not None:
         remedy = f"Constant({first.constant:g})"
     else:
-        remedy = known[0][0].written if known[0] else None
+        remedy = known[0][0].written_for(shape, own_shape) if known[0] else None
     families = [set[str]() if one.constant is not None else families_of(one.draws) for one in (first, second)]
     scaled = text.startswith(_DEVIATION) and len(families[0]) == 1 and families[0] == families[1]
     cause = _cause(place[2], shape, first, second, known, families)

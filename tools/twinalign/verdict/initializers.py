@@ -39,6 +39,21 @@ class Initializer:
     digits: int = 0
     """How many digits its number has, where it follows from no shape: with more of them any sample can be met."""
 
+    def written_for(self, shape: Sequence[int], own_shape: Sequence[int]) -> str:
+        """The call for a weight of this shape in torch's layout that the port has in a shape of its own.
+
+        paddle takes the fans of a matrix from its layout [in, out]: where these are not the weight's, numbers tell.
+        """
+        own = fans(own_shape if len(own_shape) != 2 else own_shape[::-1])
+        same = own == fans(shape) if self.name.startswith("Kaiming") else sum(own) == sum(fans(shape))
+        if same or not self.name.startswith(("Kaiming", "Xavier")) or self.written.startswith("Uniform"):
+            return self.written
+        return (
+            f"Uniform(-{self.scale:.6g}, {self.scale:.6g})"
+            if self.family == "uniform"
+            else f"Normal(0.0, {self.scale:.6g})"
+        )
+
     def cumulative(self, values: np.ndarray) -> np.ndarray:
         """Probability of at most each value."""
         centred = (values - self.mean) / self.scale

@@ -43,7 +43,8 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def values_of(tensor: torch.Tensor) -> np.ndarray:
-    if tensor.layout is not torch.strided or tensor.dtype == torch.bfloat16:
+    noted = tensor.is_conj() or tensor.is_neg()
+    if tensor.layout is not torch.strided or tensor.dtype == torch.bfloat16 or noted:
         return to_array(tensor)
     found: np.ndarray = tensor.detach().cpu().numpy()
     return found

@@ -20,6 +20,7 @@ from twinalign.causes.layers.changed_calls import (
 )
 from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.layers.ways import made
+from twinalign.replay.own_weights import in_place_of
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 WEIGHTED = ("linear", *CONVOLUTIONS)
@@ -154,24 +155,22 @@ def known_orders(channels: int, groups: int = 1) -> list[tuple[str, list[int]]]:
         found["dealt out to the groups in turn"] = everything.reshape(-1, groups).T.ravel()
         found["gathered from the groups in turn"] = everything.reshape(groups, -1).T.ravel()
     if channels % 2 == 0:
-        found["halves swapped"] = np.roll(everything, channels // 2)
+        halves = everything.reshape(2, -1)
+        found |= {"halves swapped": halves[::-1].ravel(), "halves interleaved": halves.T.ravel()}
         found["even and odd apart"] = everything.reshape(-1, 2).T.ravel()
-        found["halves interleaved"] = everything.reshape(2, -1).T.ravel()
     if channels % 3 == 0 and channels > 3:
         thirds = everything.reshape(3, -1)
         for order in list(itertools.permutations(range(3)))[1:]:
             found[f"thirds in the order {order}"] = thirds[list(order)].ravel()
         found["interleaved by three"] = thirds.T.ravel()
         found["of three put apart"] = everything.reshape(-1, 3).T.ravel()
-    found["shifted by one"] = np.roll(everything, 1)
-    found["shifted back by one"] = np.roll(everything, -1)
+    found |= {"shifted by one": np.roll(everything, 1), "shifted back by one": np.roll(everything, -1)}
     return [(name, [int(at) for at in order]) for name, order in found.items()]
 
 
 @forward("embedding", difference="embedding_padding_idx")
 def embedding_padding_zeroed(site: Site, subject: LayerSubject) -> Changes:
     """The embedding returns zeros at the padding index."""
-    # Paddle returns zeros for the padding index, whatever the row holds.
     rows = site.shape("weight")[0]
     own = subject.port_numbers.get("padding_idx")
     known = (site.get("padding_idx"), None if own is None else int(own), 0, rows - 1)
@@ -182,7 +181,6 @@ def embedding_padding_zeroed(site: Site, subject: LayerSubject) -> Changes:
 @backward("embedding")
 def embedding_padding_gradient(site: Site, subject: LayerSubject) -> Changes:
     """The embedding's row at the padding index gets a gradient, or does not."""
-    # Without `padding_idx` the row gets a gradient.
     if site.get("padding_idx") is not None:
         yield "it does", changing(padding_idx=None)
     for at in (0, site.shape("weight")[0] - 1, int(subject.port_numbers.get("padding_idx", 0))):
@@ -195,6 +193,8 @@ enter_edits("forward", (
      lambda site, subject: both_ways(
          subject, lambda weight: weight.transpose(0, 1), "other" if site.name == "matmul" else "weight")
      if site.name != "matmul" or site.parameter("other") else (), {"difference": "linear_weight_transposed"}),
+    ("weight_of_its_own", "a layer has a weight of its own where the reference uses another's once more",
+     ("linear", "matmul"), lambda site, subject: in_place_of(site, subject.weights_alone()), {"rank": -1}),
     # This is what a transposition of all axes does.
     ("kernel_transposed", "the kernel's height and width are swapped", ("conv2d", "conv_transpose2d"),
      lambda site, subject: both_ways(subject, lambda weight: weight.transpose(-2, -1)), {}),

@@ -12,6 +12,7 @@ from twinalign.causes.layers.subject import LayerSubject
 from twinalign.causes.registry import Cause, enter
 from twinalign.replay.fewest import fewest, fewest_by_twos, without_groups
 from twinalign.replay.line_runs import NOTHING, LineRuns
+from twinalign.replay.moved_calls import told
 from twinalign.replay.moved_statements import moved
 from twinalign.replay.parts_of_lines import narrowed
 from twinalign.replay.port_attributes import attributes_of
@@ -40,8 +41,7 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
     """
     # What the port's layer has under names of its own: child layers by those of their partners, and plain values.
     names = {**getattr(subject.unit, "child_names", {}), **subject.unit.facts}
-    functions = getattr(subject.unit, "functions", ())
-    lines = lines_of(functions, subject.run, subject.module, names, steps=steps)
+    lines = lines_of(getattr(subject.unit, "functions", ()), subject.run, subject.module, names, steps=steps)
     if steps and not lines:
         return False
     if lines and (near := [site.line for site in subject.tried_first]):
@@ -57,24 +57,24 @@ def _lines_of_port(subject: LayerSubject, steps: Sequence[Any] = ()) -> Generato
     single = [one for one in lines if changes[id(one)] > runs.rounding]
     single += attributes_of(subject.module, subject.unit)
     single = [narrowed(dataclasses.replace(one, spelled=spelled), runs.gives_port) for one in single]
-    yield from single
+    yield from map(told, single)
     # What only the port computes changes nothing until another line reads it.
     added = [one for one in lines if changes[id(one)] <= NOTHING and one.lines[0].old is None]
     whole = runs.give_port(lines)
     if whole:
         others = [one for one in lines if changes[id(one)] <= NOTHING and one not in added]
         needed = fewest_by_twos(without_groups([*single, *added, *others], runs.hold, _function), runs.hold)
-        both = dataclasses.replace(together(needed), spelled=spelled)
+        both = told(dataclasses.replace(together(needed), spelled=spelled))
         if len(needed) > 1 and both.exchanges_blocks and not steps:
             return both
         yield from [both] * (len(needed) > 1)
     elif whole is None and len(single) + len(added) <= _MOST_TOGETHER and not any(map(runs.gives_port, single)):
-        yield from map(together, itertools.combinations((*added, *single), 2))
+        yield from (told(together(two)) for two in itertools.combinations((*added, *single), 2))
     for function in whole_functions(lines):
         parts = [one for one in lines if one.lines[0] in function.lines]
         needed = fewest(parts, runs.hold) if runs.give_port(parts) else parts
         part = together(needed) if len(needed) < len(parts) else function
-        yield dataclasses.replace(part, spelled=spelled)
+        yield told(dataclasses.replace(part, spelled=spelled))
     subject.right_lines[:] = runs.right_lines(lines, changes)
     return bool(whole)
 

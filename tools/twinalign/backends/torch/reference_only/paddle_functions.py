@@ -219,19 +219,12 @@ def _attention(
 
 def _layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5) -> Any:
     shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
-    return functional.layer_norm(x, shape, weight, bias, _in_float32(epsilon))
+    return functional.layer_norm(x, shape, weight, bias, epsilon)
 
 
 def _in_float32(value: Any) -> Any:
     """A number as paddle's kernels hold it that have it as an attribute."""
     return float(np.float32(value)) if isinstance(value, float) else value
-
-
-def _rounding(function: Function) -> Function:
-    """The function of a tensor and numbers, which paddle's kernel holds in float32."""
-    return lambda x, *given, **named: function(
-        x, *map(_in_float32, given), **{KEYWORDS.get(key, key): _in_float32(value) for key, value in named.items()}
-    )
 
 
 def _pow(x: Any, y: Any) -> Any:
@@ -240,10 +233,6 @@ def _pow(x: Any, y: Any) -> Any:
 
 def _hardsigmoid(x: Any, slope: float = 0.1666667, offset: float = 0.5) -> Any:
     return torch.clamp(x * _in_float32(slope) + _in_float32(offset), 0.0, 1.0)
-
-
-def _hardtanh(x: Any, min: float = -1.0, max: float = 1.0) -> Any:
-    return torch.clamp(x, _in_float32(min), _in_float32(max))
 
 
 def _smooth_l1(input: Any, label: Any, reduction: str = "mean", delta: float = 1.0, is_huber: bool = True) -> Any:
@@ -321,8 +310,10 @@ OWN: dict[str, Function] = {
     "roll": lambda x, shifts, axis=None: torch.roll(x, shifts, axis),
     "flip": lambda x, axis: torch.flip(x, [axis] if isinstance(axis, int) else axis),
     "matmul": _matmul, "mm": torch.matmul, "pow": _pow,
-    **{name: _rounding(getattr(functional, name)) for name in ("elu", "celu", "softshrink", "hardshrink")},
-    "hardtanh": _hardtanh, "thresholded_relu": lambda x, threshold=1.0, value=0.0: torch.where(x > threshold, x, value),
+    "hardshrink": lambda x, threshold=0.5: functional.hardshrink(x, _in_float32(threshold)),
+    "softshrink": lambda x, threshold=0.5: functional.softshrink(x, threshold),
+    "hardtanh": lambda x, min=-1.0, max=1.0: torch.clamp(x, min, max),
+    "thresholded_relu": lambda x, threshold=1.0, value=0.0: torch.where(x > threshold, x, value),
     "square_error_cost": lambda input, label: (input - label) ** 2, "add_n": lambda inputs: sum(_tensors((inputs,))),
     "clip": _clip, "clamp": _clip, "astype": lambda x, dtype: x.to(_type(dtype)),
     "cast": lambda x, dtype: x.to(_type(dtype)), "to": lambda x, *given, **named: x.to(*map(_type, given)),

@@ -54,6 +54,10 @@ class Paddle:
             return known
         return functools.partial(call, name)
 
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """The only function that is named like the module it is in: `paddle.fft.fft`."""
+        return call("fft", *given, **named)
+
 
 PADDLE = Paddle()
 
@@ -73,7 +77,7 @@ def attribute(facts: Mapping[int, Mapping[str, Any]], value: Any, name: str) -> 
             return value.numel()
         if name == "T":
             return value.permute(*reversed(range(value.dim())))
-        own = getattr(torch.Tensor, name, None)
+        own = None if name in ("real", "imag") else getattr(torch.Tensor, name, None)  # in paddle these are called
         return functools.partial(call, name, value) if callable(own) or own is None else getattr(value, name)
     if isinstance(value, torch.optim.Optimizer):
         return _OF_OPTIMIZERS[name](value) if name in _OF_OPTIMIZERS else getattr(value, name)
@@ -109,7 +113,7 @@ def call(name: str, *given: Any, **keywords: Any) -> Any:
     keywords = {KEYWORDS.get(key, key): value for key, value in keywords.items()}
     spelled = _SAME_THING.get(name, name)
     for place in (torch, functional, torch.linalg, torch.special, torch.fft):
-        if (function := getattr(place, spelled, None)) is not None:
+        if callable(function := getattr(place, spelled, None)):  # torch.fft is a module, which has a function fft
             if given and not isinstance(given[0], (torch.Tensor, list, tuple, str, int)) and place is torch:
                 given = (torch.as_tensor(given[0]), *given[1:])
             return function(*given, **keywords)
