@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twinalign.conversion.canonical_names import CanonicalNames
-from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, GRADIENT_NORM, WEIGHT_NORM
+from twinalign.files.curve_names import BUFFER_NORM, CURVE_PREFIX, GRADIENT_NORM, LEARNING_RATE, WEIGHT_NORM
 from twinalign.files.recordings import save_npz
 from twinalign.patching import Around
 from twinalign.replay.code_lines import noted
@@ -28,6 +28,7 @@ _FLOAT32 = 2.0**-24
 _SAME = 1e-6
 """Relative difference of a gradient's norm that float32 constants may make."""
 _ROUNDING = 1e-12
+_SAME_RATE = 1e-9
 _OF_ROUNDING = 1e-3
 _SHOWN = 6
 _FLOOR_FACTOR = 16.0
@@ -84,6 +85,19 @@ def with_rates(reference: np.ndarray, port: np.ndarray) -> Callable[[Curves], Cu
         name: port[: len(points)] if np.array_equal(points, reference[: len(points)]) else points
         for name, points in curves.items()
     }
+
+
+def told_as(port: Curves, rates: Mapping[str, Sequence[float]], curves: Curves) -> Curves:
+    """Curves with the port's learning rate, if this is one of the `rates` that parameters have stepped at.
+
+    What is recorded is that of an optimizer's first parameter, which need not come first in the other framework.
+    """
+    steps, ours = len(curves.get(LEARNING_RATE, ())), port.get(LEARNING_RATE, np.zeros(0))
+    if not 0 < steps <= len(ours):
+        return curves
+    known = (rate[:steps] for rate in rates.values() if len(rate) >= steps)
+    stepped = any(np.allclose(rate, ours[:steps], rtol=_SAME_RATE, atol=0.0) for rate in known)
+    return {**curves, LEARNING_RATE: ours[:steps]} if stepped else curves
 
 
 def moves_less(reference: Curves, port: Curves) -> bool:

@@ -10,11 +10,9 @@ from twinalign.causes.optimizer.groups import of_other_groups
 from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
+from twinalign.replay.usual_numbers import DECAY_FACTORS, DECAYS
 
 DECAY = "weight_decay"
-USUAL = (0.01, 0.05, 0.1, 0.3, 0.02, 0.2, 0.5, 1e-3, 1e-4, 5e-4, 4e-5, 5e-5, 1e-5, 1e-6, 1.5e-6)
-"""Coefficients that recipes of the field use."""
-FACTORS = (10.0, 0.1, 0.5, 2.0, 100.0, 0.01)
 _OWN_NAMES = ("weight_decay", "regularization_coeff", "coeff", "lars_weight_decay")
 Choice = Callable[[str], bool]
 
@@ -130,7 +128,7 @@ def decay_coefficient(subject: OptimizerSubject) -> Iterator[Variant]:
             settings=lambda moment: {DECAY: moment.group.get(DECAY, 0.0) * share},
         )
 
-    candidates = [*port_coefficients(subject), *(present * factor for factor in FACTORS), *USUAL]
+    candidates = [*port_coefficients(subject), *(present * factor for factor in DECAY_FACTORS), *DECAYS]
     yield from (variant(value) for value in dict.fromkeys(candidates) if value not in (0.0, present))
     yield from fitted(subject, variant, present * 1.5)
 
@@ -145,7 +143,7 @@ def decay_added(subject: OptimizerSubject) -> Iterator[Variant]:
                 f"with {coefficient:.6g}", change=_added(lambda moment: coefficient, lambda name: True, as_l2)
             )
 
-        yield from (variant(value) for value in (*port_coefficients(subject), *USUAL) if value)
+        yield from (variant(value) for value in (*port_coefficients(subject), *DECAYS) if value)
         yield from fitted(subject, variant, 0.01)
 
 
