@@ -10,11 +10,10 @@ from twinalign.causes.optimizer.groups import of_other_groups
 from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
-from twinalign.replay.usual_numbers import DECAY_FACTORS, DECAYS
+from twinalign.replay.usual_recipes import DECAY_FACTORS, DECAYS, Choice, choices
 
 DECAY = "weight_decay"
 _OWN_NAMES = ("weight_decay", "regularization_coeff", "coeff", "lars_weight_decay")
-Choice = Callable[[str], bool]
 
 
 def port_coefficients(subject: OptimizerSubject) -> list[float]:
@@ -32,19 +31,6 @@ def decoupled(subject: OptimizerSubject) -> bool:
     """Whether the reference's optimizer shrinks the weights beside the gradient, as AdamW does."""
     by_name = "adamw" in type(subject.make_optimizer()).__name__.lower()
     return any(group.get("decoupled_weight_decay", by_name) for group in subject.group_of.values())
-
-
-def choices(dimensions: Callable[[str], int]) -> dict[str, Choice]:
-    """Sets of parameters that recipes treat apart, by what they are called and their number of axes."""
-    exempt = ("pos_embed", "position", "cls_token", "class_token", "dist_token", "relative_position")
-    return {
-        "biases": lambda name: name.rpartition(".")[2] == "bias",
-        "one-dimensional parameters": lambda name: dimensions(name) <= 1,
-        "scales of normalisation layers": lambda name: dimensions(name) <= 1 and not name.endswith("bias"),
-        "normalisation layers": lambda name: "norm" in name.lower() or ".bn" in f".{name.lower()}",
-        "position embeddings and tokens": lambda name: any(word in name for word in exempt),
-        "weights of more than one dimension": lambda name: dimensions(name) > 1,
-    }
 
 
 def _without(choice: Choice) -> StepChange:

@@ -14,7 +14,7 @@ from twinalign.causes.optimizer.groups import of_other_groups
 from twinalign.causes.optimizer.subject import OptimizerSubject, listed, step_cause
 from twinalign.causes.registry import Variant
 from twinalign.replay.changed_steps import Moment, StepChange
-from twinalign.replay.usual_numbers import CLIP_NORMS, METHODS, factors
+from twinalign.replay.usual_recipes import CLIP_NORMS, METHODS, factors
 from twinalign.verdict.array_difference import distance
 
 

@@ -1,5 +1,6 @@
-"""Numbers and methods that recipes of the field use, which a port may have in place of the reference's."""
+"""Numbers, methods and sets of parameters that recipes of the field use, and a port in place of the reference's."""
 
+from collections.abc import Callable
 from typing import Any
 
 from twinalign.case.definition import Case
@@ -14,6 +15,8 @@ METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SGD", {"momentum": 0.9, "nesterov": True}),
     *((name, {}) for name in ("Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adamax")),
 )
+Choice = Callable[[str], bool]
+"""Whether a parameter of a name is one of a set."""
 
 
 def batch_size(case: Any) -> int:
@@ -37,3 +40,16 @@ def factors(case: Any) -> list[tuple[str, float]]:
         found += [(f"{batch}, the batch: a sum, not a mean", float(batch)), (f"1/{batch}, the batch", 1 / batch)]
     found += [("100", 100.0), ("1/100", 0.01), ("1000", 1000.0), ("1/1000", 0.001)]
     return list({value: (text, value) for text, value in reversed(found)}.values())[::-1]
+
+
+def choices(dimensions: Callable[[str], int]) -> dict[str, Choice]:
+    """Sets of parameters that recipes treat apart, by what they are called and their number of axes."""
+    exempt = ("pos_embed", "position", "cls_token", "class_token", "dist_token", "relative_position")
+    return {
+        "biases": lambda name: name.rpartition(".")[2] == "bias",
+        "one-dimensional parameters": lambda name: dimensions(name) <= 1,
+        "scales of normalisation layers": lambda name: dimensions(name) <= 1 and not name.endswith("bias"),
+        "normalisation layers": lambda name: "norm" in name.lower() or ".bn" in f".{name.lower()}",
+        "position embeddings and tokens": lambda name: any(word in name for word in exempt),
+        "weights of more than one dimension": lambda name: dimensions(name) > 1,
+    }
