@@ -28,7 +28,7 @@ _FLOAT32 = 2.0**-24
 _SAME = 1e-6
 """Relative difference of a gradient's norm that float32 constants may make."""
 _ROUNDING = 1e-12
-_SAME_RATE = 1e-9
+_SAME_RATE, _SAME_MULTIPLE = 1e-9, 1e-6
 _OF_ROUNDING = 1e-3
 _SHOWN = 6
 _FLOOR_FACTOR = 16.0
@@ -77,6 +77,19 @@ def first_apart(reference: Curves, port: Curves, floors: Mapping[str, float], na
         return np.inf
     whole = max((len(curve) for key, curve in reference.items() if key.startswith(WEIGHT_NORM)), default=len(theirs))
     return float(steps[0]) * whole / len(theirs) if name == GRADIENT_NORM else float(steps[0]) + whole - len(theirs)
+
+
+def multiples(reference: Curves, port: Curves, names: Iterable[str]) -> list[tuple[str, float]]:
+    """Those curves of the port that are a multiple of the reference's, and the factor."""
+    found = []
+    for name in names:
+        theirs, ours = reference.get(name), port[name]
+        if theirs is not None and theirs.shape == ours.shape and theirs.any():
+            factor = float(ours @ theirs / (theirs @ theirs))
+            allowed = _SAME_MULTIPLE * root_mean_square(ours)  # the proof then decides
+            if factor and distance(factor * theirs, ours) <= allowed < distance(theirs, ours):
+                found.append((name, factor))
+    return found
 
 
 def with_rates(reference: np.ndarray, port: np.ndarray) -> Callable[[Curves], Curves]:
