@@ -188,8 +188,8 @@ class _ExaminedComponent(Examined):
 
     def candidates(self, wanted: Wanted = every) -> Iterator[Candidate]:
         for known in filter(wanted, self._causes):
-            for variant in known.variants(self._component):
-                yield known, variant
+            with contextlib.suppress(Exception):  # what a cause runs to find its variants may not run
+                yield from ((known, variant) for variant in known.variants(self._component))
 
     def may_name(self, line: Any, variant: Any) -> bool:
         said, values = map(float, _DECIMAL.findall(variant.detail)), self._component.port.values()
